@@ -1,0 +1,1 @@
+"""relumt: attention without softmax for machine translation."""

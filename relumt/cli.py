@@ -1,0 +1,47 @@
+"""The `relumt` command: one sub-command a module, imported only when it is asked for.
+
+A sub-command's module offers `add_arguments(parser)` and `run(arguments)`; its docstring's first line is
+its help. Importing lazily keeps `relumt user-dir` instant: torch and fairseq take seconds to load.
+"""
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relumt.errors import one_line_errors
+
+
+@dataclass(frozen=True)
+class Command:
+    """A sub-command: the module that implements it and the line that `relumt --help` shows."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "user-dir": Command("relumt.user_dir", "print the folder to give to fairseq's --user-dir"),
+    "synth": Command("relumt.synth.command", "write the generated German-English corpus"),
+    "prepare": Command("relumt.prep.command", "turn a bitext into a fairseq data-bin"),
+    "run-record": Command("relumt.runs.command", "write and check run.json (used by scripts/)"),
+    "table": Command("relumt.runs.table", "print the finished runs as a table"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the sub-command that `argv` (default: the command line) names; exit 2 on a user's error."""
+    parser = argparse.ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        subparsers.add_parser(name, help=command.help, add_help=False)
+    known, rest = parser.parse_known_args(argv)
+    module = importlib.import_module(COMMANDS[known.command].module)
+    command_parser = argparse.ArgumentParser(prog=f"relumt {known.command}", description=module.__doc__)
+    module.add_arguments(command_parser)
+    with one_line_errors():
+        module.run(command_parser.parse_args(rest))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Packaging of relumt; versions are pinned in constraints.txt."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="relumt",
+    version="0.1.0",
+    description="Attention without softmax for machine translation: a fairseq plugin",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["relumt", "relumt.*"]),
+    python_requires=">=3.11",
+    install_requires=[
+        "torch>=2.10",
+        "fairseq-fixed==0.12.3.1",
+        "subword-nmt",
+        "sentencepiece",
+        "sacremoses",
+        "sacrebleu>=2.4",
+        "rich",
+        "tensorboard",
+    ],
+    extras_require={
+        "report": ["matplotlib", "plotly", "jinja2"],
+        "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
+    },
+    entry_points={"console_scripts": ["relumt = relumt.cli:main"]},
+)
