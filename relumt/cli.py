@@ -29,6 +29,10 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the sub-command that `argv` (default: the command line) names; exit 2 on a user's error."""
     parser = argparse.ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
@@ -39,8 +43,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     module = importlib.import_module(COMMANDS[known.command].module)
     command_parser = argparse.ArgumentParser(prog=f"relumt {known.command}", description=module.__doc__)
     module.add_arguments(command_parser)
-    with one_line_errors():
-        module.run(command_parser.parse_args(rest))
+    try:
+        with one_line_errors():
+            module.run(command_parser.parse_args(rest))
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
 
 
 if __name__ == "__main__":

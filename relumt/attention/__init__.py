@@ -1,0 +1,28 @@
+"""Attention mechanisms in plain PyTorch; nothing here needs fairseq.
+
+from relumt.attention import MECHANISMS, Visible
+
+attention = MECHANISMS["relu"](num_heads=4, head_dim=64)
+mixed = attention(q, k, v, Visible(causal=True)).mixed        # q, k, v: [batch, heads, length, 64]
+"""
+
+from relumt.attention.base import Attended, Mechanism, Visible, Want, at_least_float32, saturated
+from relumt.attention.registry import MECHANISMS
+from relumt.attention.relu import ReLUAttention, ReLUOptions
+from relumt.attention.softmax import SoftmaxAttention
+from relumt.attention.statistics import NULL_TOTAL, RowStatistics
+
+__all__ = [
+    "MECHANISMS",
+    "NULL_TOTAL",
+    "Attended",
+    "Mechanism",
+    "ReLUAttention",
+    "ReLUOptions",
+    "RowStatistics",
+    "SoftmaxAttention",
+    "Visible",
+    "Want",
+    "at_least_float32",
+    "saturated",
+]

@@ -1,0 +1,145 @@
+"""The seam of relumt: what an attention mechanism is given and what it gives back.
+
+Shapes, in every file of this package:  B batch, H heads, T queries, S keys, D head size, E = H·D.
+
+A `Mechanism` turns queries, keys and values into mixed values. What a query may see travels as its structure
+(`Visible`), never as a T×S matrix, so that fused kernels and memory linear in length stay possible. What the
+caller needs beyond the mixed values is said by `Want`; nothing else is built.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Flag, auto
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relumt.attention.statistics import RowStatistics
+
+
+class Want(Flag):
+    """What a caller needs beyond the mixed values."""
+
+    NOTHING = 0
+    STATISTICS = auto()
+    WEIGHTS = auto()
+
+
+@dataclass(frozen=True)
+class Visible:
+    """Which keys each query may see: a key must pass all three conditions; True means *may be seen*.
+
+    Attributes:
+        keys: [B, S] bool, False for padding; None when all keys are real.
+        causal: query i sees keys j ≤ S − T + i (the last query sees every key).
+        pairs: [T, S] bool, any other pattern shared by the batch; None when there is none.
+    """
+
+    keys: Tensor | None = None
+    causal: bool = False
+    pairs: Tensor | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether every query sees every key."""
+        return self.keys is None and not self.causal and self.pairs is None
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor | None:
+        """The same as one matrix, [B or 1, 1, T or 1, S] bool, ready to broadcast; None if everything is seen."""
+        dense = None
+        if self.pairs is not None:
+            dense = self.pairs[None, None]
+        if self.causal and T > 1:
+            earlier = torch.ones(T, S, dtype=torch.bool, device=device).tril_(S - T)[None, None]
+            dense = earlier if dense is None else dense & earlier
+        if self.keys is not None:
+            real = self.keys[:, None, None]
+            dense = real if dense is None else dense & real
+        return dense
+
+    def count(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Number of keys each query sees, [B or 1, 1, T or 1, 1] int64: the n of length-dependent formulas."""
+        if self.pairs is not None:
+            return self.dense(T, S, device).sum(-1, keepdim=True)
+        if not self.causal or T == 1:
+            if self.keys is None:
+                return torch.full((1, 1, 1, 1), S, device=device)
+            return self.keys.sum(-1)[:, None, None, None]
+        last_key = torch.arange(S - T, S, device=device)
+        if self.keys is None:
+            return (last_key + 1).clamp(min=0)[None, None, :, None]
+        seen = self.keys.cumsum(-1).index_select(-1, last_key.clamp(min=0))
+        return (seen * (last_key >= 0))[:, None, :, None]
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What a mechanism gives back.
+
+    Attributes:
+        mixed: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs:
+            `saturated` brings it back.
+        weights: [B, H, T, S] before dropout, exactly 0 where a key is not visible; None unless wanted, or
+            where the mechanism has none.
+        statistics: of the weights before dropout; None unless wanted, or where the mechanism has none.
+    """
+
+    mixed: Tensor
+    weights: Tensor | None = None
+    statistics: RowStatistics | None = None
+
+
+class Mechanism(nn.Module):
+    """An attention mechanism: scores → weights → dropout → weights @ v, each in at least float32.
+
+    A variant overrides `weights`; one without such a product (the Inhibitor) overrides `forward`.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        dropout: probability of dropping a weight while training.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.dropout = dropout
+
+    def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
+        """q·k/√D, [B, H, T, S]; the factor goes into q, which is smaller than the product."""
+        return (q * (1 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
+
+    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+        """Turn scores [B, H, T, S], which may be overwritten, into weights, 0 where a key is not visible."""
+        raise NotImplementedError
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
+        """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
+        with torch.autocast(q.device.type, enabled=False):
+            q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
+            weights = self.weights(self.scores(q, k, visible), visible)
+            mixed = F.dropout(weights, self.dropout, self.training) @ v
+            statistics = None
+            if Want.STATISTICS in want:
+                T, S = weights.shape[-2:]
+                statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
+        return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)
+
+    def merged(self, x: Tensor) -> Tensor:
+        """Applied to the concatenated heads, [T, B, E] → [T, B, E], before the output projection."""
+        return x
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x`, in float32 if its type is a half one."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def saturated(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` as `dtype`, values beyond its range held at its largest: an inf here would be a NaN one layer on."""
+    if x.dtype == dtype:
+        return x
+    largest = torch.finfo(dtype).max
+    return x.clamp(-largest, largest).to(dtype)

@@ -1,0 +1,52 @@
+"""ReLUFormer's attention, [RF] Eq. 6: ReLU with a scale that depends on how many keys are seen. Shapes: B H T S D.
+
+    s_ij = ReLU(q_i·k_j/√D) / (γ √(n_i/2)),    n_i = number of keys visible to query i
+
+With unit-variance q, k and v, ReLU keeps half of the variance of each of n_i independent terms, so the
+mixed value Σ_j s_ij v_j would have variance n_i/2 without the factor and has 1/γ² with it.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from relumt.attention.base import Mechanism, Visible
+
+
+@dataclass(frozen=True)
+class ReLUOptions:
+    """Options of `relu`: command-line flags --relu-gamma, --relu-scale."""
+
+    gamma: float = field(default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights"})
+    scale: Literal["visible", "none"] = field(
+        default="visible", metadata={"help": "divide by √(n/2), n the visible keys, or (ablation) do not"}
+    )
+
+    def __post_init__(self) -> None:
+        if not self.gamma > 0:
+            raise ValueError(f"--relu-gamma must be positive, not {self.gamma}")
+
+
+class ReLUAttention(Mechanism):
+    """[RF] Eq. 6, with `gamma` and `scale` from `ReLUOptions`."""
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUOptions | None = None) -> None:
+        super().__init__(num_heads, head_dim, dropout)
+        self.options = options or ReLUOptions()
+
+    def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
+        """Scores divided by γ√(n/2): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""
+        factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
+        if self.options.scale == "visible":
+            n = visible.count(q.shape[-2], k.shape[-2], device=q.device).clamp(min=1)
+            factor = factor * (n.to(q.dtype) / 2).rsqrt()
+        return (q * factor) @ k.transpose(-2, -1)
+
+    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+        """ReLU of scores [B, H, T, S] at visible keys."""
+        seen = visible.dense(*scores.shape[-2:], device=scores.device)
+        if seen is not None:
+            scores = scores.masked_fill_(~seen, 0.0)
+        return scores.relu_()

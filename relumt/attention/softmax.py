@@ -1,0 +1,39 @@
+"""Softmax attention (Vaswani et al. 2017): the baseline of every paper. Shapes: B H T S D.
+
+s_ij = exp(q_i·k_j/√D) / Σ_l exp(q_i·k_l/√D),    l over the keys visible to query i
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from relumt.attention.base import Attended, Mechanism, Visible, Want
+
+
+class SoftmaxAttention(Mechanism):
+    """Softmax over the visible keys; PyTorch's fused attention serves it where only `mixed` is wanted."""
+
+    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+        """Softmax of scores [B, H, T, S]; a query that sees nothing gets a row of zeros."""
+        seen = visible.dense(*scores.shape[-2:], device=scores.device)
+        if seen is None:
+            return scores.softmax(-1)
+        # Not -inf: a row that sees nothing would be NaN, in value and in gradient.
+        lowest = torch.finfo(scores.dtype).min
+        return scores.masked_fill(~seen, lowest).softmax(-1).masked_fill(~seen, 0.0)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
+        """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
+        if want:
+            return super().forward(q, k, v, visible, want)
+        T, S = q.shape[-2], k.shape[-2]
+        square = visible.causal and T == S and visible.keys is None and visible.pairs is None
+        mixed = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=None if square else visible.dense(T, S, device=q.device),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=square,
+        )
+        return Attended(mixed)

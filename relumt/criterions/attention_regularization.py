@@ -1,0 +1,117 @@
+"""`label_smoothed_cross_entropy_with_attention_regularization`: fairseq's loss and [RF] Eq. 7.
+
+The penalty is a mean per row, so it is multiplied by the sample size, by which fairseq divides: its weight is then the
+same for every batch size, number of accumulated batches and of workers. Everything logged is summable.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, fields
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.logging import metrics
+from torch import Tensor, nn
+
+from relumt.attention import Attended, Visible
+from relumt.criterions.regularization import Regularity
+from relumt.errors import UserError, one_line_errors
+from relumt.modules.attention import MechanismAttention
+from relumt.options import SITES
+from relumt.tap import tapped
+
+LOGGED = {"norm": "norm_reg", "excess": "entropy_reg", "entropy": "entropy", "null": "null_rate"}
+"""Field of Regularity → its name in the log, followed there by _SITE for one site."""
+
+
+@dataclass
+class AttentionRegularizationConfig(LabelSmoothedCrossEntropyCriterionConfig):
+    """Flags of the criterion; the weights are λ₁ and λ₂ of [RF] Eq. 7, which prints no values for them."""
+
+    attention_norm_weight: float = field(default=0.1, metadata={"help": "λ₁, weight of |log Σ_j s_ij|"})
+    attention_entropy_weight: float = field(default=0.1, metadata={"help": "λ₂, weight of max(H(p_i) − C_i, 0)"})
+    attention_entropy_bound: float = field(default=0.7, metadata={"help": "c of the bound C_i = c·log n_i"})
+
+
+@register_criterion(
+    "label_smoothed_cross_entropy_with_attention_regularization", dataclass=AttentionRegularizationConfig
+)
+class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
+    """Label-smoothed cross-entropy plus, while training, λ₁·norm_reg + λ₂·entropy_reg of the attention rows."""
+
+    def __init__(
+        self,
+        task,
+        sentence_avg,
+        label_smoothing,
+        ignore_prefix_size=0,
+        report_accuracy=False,
+        attention_norm_weight=0.1,
+        attention_entropy_weight=0.1,
+        attention_entropy_bound=0.7,
+    ) -> None:
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        self.norm_weight = attention_norm_weight
+        self.entropy_weight = attention_entropy_weight
+        self.entropy_bound = attention_entropy_bound
+        self.source_padding = task.source_dictionary.pad()
+
+    def forward(self, model: nn.Module, sample: dict, reduce: bool = True):
+        """Compute the loss of `sample`; returns (loss, sample size, what to log), as fairseq's criteria do."""
+        net_input = sample["net_input"]
+        source = net_input["src_tokens"].ne(self.source_padding)
+        target = net_input["prev_output_tokens"].ne(self.padding_idx)
+        by_site: dict[str, list[Regularity]] = defaultdict(list)
+
+        def collect(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
+            if attended.statistics is None:
+                return
+            real = source if attention.site == "encoder" else target
+            by_site[attention.site].append(Regularity.of(attended.statistics, real, self.entropy_bound))
+
+        with tapped(model, collect):
+            loss, sample_size, log = super().forward(model, sample, reduce)
+        with one_line_errors():
+            refuse_unusable(by_site)
+
+        overall = Regularity.mean([one for several in by_site.values() for one in several])
+        if model.training:
+            penalty = self.norm_weight * overall.norm + self.entropy_weight * overall.excess
+            loss = loss + penalty * sample_size
+            log["loss"] = loss.data
+        log |= summable("", overall, sample_size)
+        for site, several in by_site.items():
+            log |= summable(f"_{site}", Regularity.mean(several), sample_size)
+        return loss, sample_size, log
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
+        """Log fairseq's figures, and norm_reg, entropy_reg, entropy and null_rate, over all and for each site."""
+        super().reduce_metrics(logging_outputs)
+        sample_size = sum(log["sample_size"] for log in logging_outputs)
+        for suffix in ("", *(f"_{site}" for site in SITES)):
+            for name in LOGGED.values():
+                values = [log[name + suffix] for log in logging_outputs if name + suffix in log]
+                if values:
+                    metrics.log_scalar(name + suffix, sum(values) / sample_size, sample_size, round=4)
+
+
+def summable(suffix: str, regularity: Regularity, sample_size: int) -> dict[str, Tensor]:
+    """The figures times the sample size: summed over workers and divided by its sum they are a mean again."""
+    return {LOGGED[f.name] + suffix: getattr(regularity, f.name).detach() * sample_size for f in fields(regularity)}
+
+
+def refuse_unusable(by_site: dict[str, list[Regularity]]) -> None:
+    """Raise UserError where the penalty would have nothing to act on."""
+    if not by_site:
+        raise UserError(
+            "attention regularization needs attention weights, which --arch transformer and the inhibitor do not "
+            "give; use --arch reluformer or --criterion label_smoothed_cross_entropy"
+        )
+    if torch.is_grad_enabled() and not all(one.norm.requires_grad for several in by_site.values() for one in several):
+        raise UserError(
+            "attention regularization gets no gradient through --checkpoint-activations; drop one of the two"
+        )

@@ -1,0 +1,109 @@
+"""`mechanism_transformer`: fairseq's Transformer with any mechanism at each attention site, and its architectures."""
+
+import hashlib
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+
+from fairseq.data import Dictionary
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from fairseq.models.transformer.transformer_legacy import (
+    base_architecture,
+    tiny_architecture,
+    transformer_iwslt_de_en,
+    transformer_wmt_en_de,
+)
+from fairseq.tasks import FairseqTask
+from torch import nn
+
+from relumt.checkpoints import refuse_code_in_config
+from relumt.errors import UserError, one_line_errors
+from relumt.modules.layers import MechanismDecoder, MechanismEncoder
+from relumt.options import add_attention_arguments, refuse_unused_options
+
+
+# Without a dataclass: with one, fairseq ignores the sizes that an architecture sets (--arch *_tiny gave 44 M).
+@register_model("mechanism_transformer")
+class MechanismTransformer(TransformerModel):
+    """A stock `transformer` in everything but its attention; with softmax the same function of the same weights."""
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's Transformer flags and those of the mechanisms."""
+        super().add_args(parser)
+        add_attention_arguments(parser)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
+        """Build the model; what the user got wrong ends in one line and exit status 2."""
+        with one_line_errors():
+            refuse_code_in_config(vars(args))
+            refuse_unused_options(args)
+            refuse_xformers(args)
+            remember_vocabulary(args, task)
+            return super().build_model(args, task)
+
+    @classmethod
+    def build_encoder(cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding):
+        """Encoder with the mechanism of the site "encoder"."""
+        return MechanismEncoder(args, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding):
+        """Decoder with the mechanisms of the sites "decoder" and "cross"."""
+        return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
+
+
+def refuse_xformers(args: Namespace) -> None:
+    """Raise UserError where fairseq's own replacement of attention is asked for beside ours."""
+    for side in ("encoder", "decoder"):
+        if getattr(args, f"{side}_xformers_att_config", None):
+            raise UserError(f"--{side}-xformers-att-config replaces the attention; drop it or use --arch transformer")
+
+
+def remember_vocabulary(args: Namespace, task: FairseqTask) -> None:
+    """Write the vocabulary's fingerprint into `args`, which the checkpoint keeps, or compare it with what is there.
+
+    Raises:
+        UserError: a checkpoint of one vocabulary is used with a data-bin of another.
+    """
+    fingerprint = vocabulary_fingerprint(task.source_dictionary, task.target_dictionary)
+    trained_with = getattr(args, "vocabulary_fingerprint", None) or fingerprint
+    if trained_with != fingerprint:
+        raise UserError(
+            f"the checkpoint's vocabulary ({trained_with}) is not the data-bin's ({fingerprint}) in "
+            f"{task.cfg.data}; give the data-bin it was trained on or one made with that one's dictionaries"
+        )
+    args.vocabulary_fingerprint = fingerprint
+
+
+def vocabulary_fingerprint(source: Dictionary, target: Dictionary) -> str:
+    """Twelve hexadecimal digits that change with any symbol or its place."""
+    digest = hashlib.sha256()
+    for dictionary in (source, target):
+        digest.update("\n".join(dictionary.symbols).encode() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+SIZES = {
+    "": base_architecture,
+    "_tiny": tiny_architecture,
+    "_iwslt_de_en": transformer_iwslt_de_en,
+    "_wmt_en_de": transformer_wmt_en_de,
+}
+"""The sizes that [RF] uses are fairseq's: IWSLT14 6+6 layers, 512, 1024, 4 heads; WMT14 the base model."""
+
+
+def register_architectures(prefix: str, attention: str) -> None:
+    """Register PREFIX and PREFIX_SIZE: fairseq's sizes with `attention` at every site that the user leaves open."""
+    for suffix, size in SIZES.items():
+
+        def architecture(args: Namespace, size: Callable[[Namespace], None] = size) -> None:
+            args.attention = getattr(args, "attention", attention)
+            size(args)
+
+        register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)
+
+
+register_architectures("mechanism_transformer", "softmax")
+register_architectures("reluformer", "relu")

@@ -1,0 +1,77 @@
+"""fairseq's Transformer layers, encoder and decoder with a mechanism at each of the three attention sites.
+
+Only the builders are overridden; every forward pass is fairseq's.
+"""
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from torch import nn
+
+from relumt.modules.attention import MechanismAttention
+from relumt.options import build_mechanism
+
+
+def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **stock) -> MechanismAttention:
+    """The attention that `cfg` asks for at `site`; `stock` goes on to fairseq's MultiheadAttention."""
+    num_heads = cfg.encoder.attention_heads if site == "encoder" else cfg.decoder.attention_heads
+    mechanism = build_mechanism(cfg, site, num_heads, embed_dim // num_heads, cfg.attention_dropout)
+    return MechanismAttention(
+        embed_dim,
+        num_heads,
+        mechanism=mechanism,
+        site=site,
+        q_noise=cfg.quant_noise.pq,
+        qn_block_size=cfg.quant_noise.pq_block_size,
+        **stock,
+    )
+
+
+class MechanismEncoderLayer(TransformerEncoderLayerBase):
+    """Encoder layer with the mechanism of the site "encoder"."""
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MechanismAttention:
+        """Self-attention over the source."""
+        return build_attention(cfg, "encoder", embed_dim, self_attention=True)
+
+
+class MechanismDecoderLayer(TransformerDecoderLayerBase):
+    """Decoder layer with the mechanisms of the sites "decoder" and "cross"."""
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> MechanismAttention:
+        """Self-attention over the target prefix; no fairseq translation model sets the two flags."""
+        return build_attention(cfg, "decoder", embed_dim, self_attention=not cfg.cross_self_attention)
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> MechanismAttention:
+        """Attention from the target to the encoder's output."""
+        source_dim = cfg.encoder.embed_dim
+        return build_attention(
+            cfg, "cross", embed_dim, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True
+        )
+
+
+class MechanismEncoder(TransformerEncoderBase):
+    """fairseq's encoder, of `MechanismEncoderLayer`s."""
+
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        """One layer, wrapped as `cfg` asks."""
+        return wrapped(MechanismEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+
+class MechanismDecoder(TransformerDecoderBase):
+    """fairseq's decoder, of `MechanismDecoderLayer`s."""
+
+    def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
+        """One layer, wrapped as `cfg` asks."""
+        return wrapped(MechanismDecoderLayer(cfg, no_encoder_attn), cfg)
+
+
+def wrapped(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """`layer` with activation checkpointing (of any size) and fully sharded data parallelism where asked for."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0)
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)

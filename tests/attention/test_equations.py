@@ -1,0 +1,51 @@
+"""Every mechanism that is a product of weights and values against its equation in float64."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.attention import MECHANISMS, Visible, Want
+from tests.attention import oracle
+from tests.attention.cases import cases
+
+
+@pytest.mark.parametrize("name", sorted(oracle.ROWS))
+@given(case=cases())
+def test_weights_and_values_are_the_equation(name, case):
+    weights, mixed = oracle.attend(oracle.ROWS[name], case.q, case.k, case.v, case.seen)
+    attended = MECHANISMS[name](case.H, case.D)(case.q, case.k, case.v, case.visible, Want.WEIGHTS)
+    torch.testing.assert_close(attended.weights, weights, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
+
+
+@given(case=cases(), gamma=st.floats(0.1, 10), scale=st.sampled_from(["visible", "none"]))
+def test_relu_options_are_the_equation(case, gamma, scale):
+    row = partial(oracle.relu_row, gamma=gamma, scale=scale)
+    _, mixed = oracle.attend(row, case.q, case.k, case.v, case.seen)
+    attended = MECHANISMS["relu"](case.H, case.D, gamma=gamma, scale=scale)(case.q, case.k, case.v, case.visible)
+    torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
+
+
+def output_variance(scale, n):
+    seeded = torch.Generator().manual_seed(n)
+    q, k, v = (torch.randn(1, 8, n, 64, generator=seeded) for _ in range(3))
+    return MECHANISMS["relu"](8, 64, scale=scale)(q, k, v, Visible()).mixed.var().item()
+
+
+@pytest.mark.parametrize("n", [16, 32, 64, 128, 256, 512, 1024, 2048])
+def test_the_scale_factor_holds_the_output_variance(n):
+    assert 0.5 <= output_variance("visible", n) <= 2
+
+
+@pytest.mark.parametrize("n", [16, 128, 2048])
+def test_without_the_scale_factor_the_variance_grows_as_half_n(n):
+    assert math.isclose(output_variance("none", n), n / 2, rel_tol=0.25)
+
+
+def test_gamma_must_be_positive():
+    with pytest.raises(ValueError, match="--relu-gamma must be positive, not 0"):
+        MECHANISMS["relu"](2, 4, gamma=0.0)

@@ -1,0 +1,133 @@
+"""What must hold for every mechanism: parametrised over the registry, so that a new row is tested by being there."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.attention import MECHANISMS, Visible, Want, saturated
+from tests.attention.cases import cases
+
+every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
+HALF = [torch.float16, torch.bfloat16]
+
+
+def attend(name, case, want=Want.NOTHING):
+    return MECHANISMS[name](case.H, case.D)(case.q, case.k, case.v, case.visible, want)
+
+
+@every_mechanism
+@given(case=cases(dtype=torch.float32))
+def test_what_is_wanted_changes_no_value(name, case):
+    plain, full = attend(name, case), attend(name, case, Want.WEIGHTS | Want.STATISTICS)
+    assert plain.weights is None
+    assert plain.statistics is None
+    torch.testing.assert_close(plain.mixed, full.mixed, rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@given(case=cases(dtype=torch.float32))
+def test_a_step_of_incremental_decoding_is_a_row_of_the_causal_pass(name, case):
+    S = case.k.shape[2]
+    square = dataclasses.replace(case, q=case.k.flip(-1), visible=Visible(causal=True))
+    full = attend(name, square).mixed
+    for i in range(S):
+        prefix = slice(0, i + 1)
+        step = dataclasses.replace(
+            square, q=square.q[:, :, i : i + 1], k=case.k[:, :, prefix], v=case.v[:, :, prefix], visible=Visible()
+        )
+        torch.testing.assert_close(attend(name, step).mixed[:, :, 0], full[:, :, i], rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@given(case=cases(dtype=torch.float32), padding=st.integers(1, 4))
+def test_padding_changes_nothing(name, case, padding):
+    plain = dataclasses.replace(case, visible=Visible())
+    B, _, S, _ = case.k.shape
+    keys = torch.ones(B, S + padding, dtype=torch.bool)
+    keys[:, :padding] = False
+
+    def padded(x):
+        return torch.cat([torch.full_like(x[:, :, :1], 7.0).expand(-1, -1, padding, -1), x], dim=2)
+
+    longer = dataclasses.replace(case, k=padded(case.k), v=padded(case.v), visible=Visible(keys))
+    torch.testing.assert_close(attend(name, longer).mixed, attend(name, plain).mixed, rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@given(case=cases(dtype=torch.float32))
+def test_batch_neighbours_change_nothing(name, case):
+    together = attend(name, case).mixed
+    for b in range(case.q.shape[0]):
+        keys = None if case.visible.keys is None else case.visible.keys[b : b + 1]
+        one = slice(b, b + 1)
+        alone = dataclasses.replace(
+            case, q=case.q[one], k=case.k[one], v=case.v[one], visible=dataclasses.replace(case.visible, keys=keys)
+        )
+        torch.testing.assert_close(attend(name, alone).mixed, together[one], rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@pytest.mark.parametrize("visible", [Visible(), Visible(causal=True)], ids=["everything", "causal"])
+def test_gradients_are_those_of_the_function(name, visible):
+    seeded = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(2, 2, 4, 3, generator=seeded, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mechanism = MECHANISMS[name](2, 3).double()
+
+    def mixed_and_statistics(q, k, v):
+        attended = mechanism(q, k, v, visible, Want.STATISTICS)
+        rows = attended.statistics
+        return (attended.mixed, *([] if rows is None else [rows.log_total, rows.entropy]))
+
+    assert torch.autograd.gradcheck(lambda *qkv: mechanism(*qkv, visible).mixed, (q, k, v))
+    assert torch.autograd.gradcheck(mixed_and_statistics, (q, k, v))
+
+
+@every_mechanism
+@pytest.mark.parametrize("want", [Want.NOTHING, Want.STATISTICS, Want.WEIGHTS])
+@given(case=cases(dtype=torch.float32, longest=2))
+def test_rows_that_see_nothing_or_one_key_are_finite(name, want, case):
+    q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
+    attended = MECHANISMS[name](case.H, case.D)(q, k, v, case.visible, want)
+    blind = ~case.seen.any(-1).squeeze(1)
+    assert torch.all(attended.mixed.transpose(1, 2)[blind] == 0)
+    loss = attended.mixed.sum()
+    if attended.statistics is not None:
+        loss = loss + attended.statistics.entropy.sum() + attended.statistics.log_total.abs().sum()
+    loss.backward()
+    for tensor in (attended.mixed, q.grad, k.grad, v.grad):
+        assert tensor.isfinite().all()
+
+
+@every_mechanism
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e2, 1e4])
+@given(seed=st.integers(0, 2**32))
+def test_half_precision_is_the_float32_result_wherever_it_can_be_held(name, dtype, size, seed):
+    seeded = torch.Generator().manual_seed(seed)
+    q, k, v = ((torch.rand(2, 2, 5, 8, generator=seeded) * 2 - 1).mul(size).to(dtype) for _ in range(3))
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    mechanism = MECHANISMS[name](2, 8)
+    mixed = saturated(mechanism(q, k, v, Visible(causal=True)).mixed, dtype)
+    mixed.float().sum().backward()
+    for tensor in (mixed, q.grad, k.grad, v.grad):
+        assert not tensor.isnan().any()
+
+    exact = mechanism(q.detach().float(), k.detach().float(), v.detach().float(), Visible(causal=True)).mixed
+    held = exact.abs() <= torch.finfo(dtype).max
+    one_unit = 2 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        mixed.detach().float()[held], exact[held], rtol=one_unit, atol=one_unit * float(v.detach().abs().max())
+    )
+
+
+@every_mechanism
+@given(case=cases(dtype=torch.float32))
+def test_weights_are_zero_where_nothing_may_be_seen_and_statistics_are_theirs(name, case):
+    attended = attend(name, case, Want.WEIGHTS | Want.STATISTICS)
+    if attended.weights is None:
+        pytest.skip(f"{name} has no weights")
+    assert torch.all(attended.weights.masked_select(~case.seen) == 0)
+    torch.testing.assert_close(attended.statistics.total, attended.weights.sum(-1))

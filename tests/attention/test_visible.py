@@ -1,0 +1,43 @@
+"""What may be seen, as structure, against the same rule written out pair by pair."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.attention import Visible
+
+
+@st.composite
+def visibles(draw):
+    B, T, S = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    seeded = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    keys = torch.rand(B, S, generator=seeded) > 0.4 if draw(st.booleans()) else None
+    pairs = torch.rand(T, S, generator=seeded) > 0.4 if draw(st.booleans()) else None
+    return Visible(keys, draw(st.booleans()), pairs), B, T, S
+
+
+def written_out(visible, B, T, S):
+    seen = torch.ones(B, 1, T, S, dtype=torch.bool)
+    for b in range(B):
+        for i in range(T):
+            for j in range(S):
+                real = visible.keys is None or bool(visible.keys[b, j])
+                early = not visible.causal or j <= S - T + i
+                allowed = visible.pairs is None or bool(visible.pairs[i, j])
+                seen[b, 0, i, j] = real and early and allowed
+    return seen
+
+
+@given(visibles())
+def test_dense_is_the_rule(case):
+    visible, B, T, S = case
+    dense = visible.dense(T, S)
+    expected = written_out(visible, B, T, S)
+    assert (dense is None) == (visible.keys is None and visible.pairs is None and (not visible.causal or T == 1))
+    assert expected.all() if dense is None else torch.equal(expected, dense.expand_as(expected))
+
+
+@given(visibles())
+def test_count_counts_the_rule(case):
+    visible, B, T, S = case
+    assert torch.equal(visible.count(T, S).expand(B, 1, T, 1), written_out(visible, B, T, S).sum(-1, keepdim=True))

@@ -1,0 +1,114 @@
+"""The criterion inside fairseq: what it adds, when, and what it logs."""
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+
+from relumt.attention import Want
+from relumt.criterions.attention_regularization import AttentionRegularization
+from relumt.criterions.regularization import Regularity
+from relumt.tap import attentions, tapped
+from tests.models.build import build, sample, task
+
+UNEVEN = [(7, 5), (3, 8), (1, 2)]
+
+
+def criterion(norm=0.3, entropy=0.2, bound=0.1):
+    return AttentionRegularization(
+        task(), False, 0.1, attention_norm_weight=norm, attention_entropy_weight=entropy, attention_entropy_bound=bound
+    )
+
+
+def plain():
+    return LabelSmoothedCrossEntropyCriterion(task(), False, 0.1)
+
+
+def directly(model, batch, bound=0.1):
+    """Mean regularity of every attention, from the weights and the sample's own padding."""
+    several = []
+    source = batch["net_input"]["src_tokens"].ne(1)
+    target = batch["net_input"]["prev_output_tokens"].ne(1)
+
+    def listen(name, attention, attended, visible):
+        real = source if name.startswith("encoder") else target
+        several.append(Regularity.of(attended.statistics, real, bound))
+
+    with tapped(model, listen):
+        model(**batch["net_input"])
+    return Regularity.mean(several)
+
+
+def test_training_adds_the_weighted_penalty_once_a_sample():
+    model, batch = build("reluformer").train(), sample(UNEVEN)
+    base, size, _ = plain()(model, batch)
+    loss, same_size, log = criterion()(model, batch)
+    regularity = directly(model, batch)
+    assert size == same_size
+    torch.testing.assert_close(loss, base + (0.3 * regularity.norm + 0.2 * regularity.excess) * size)
+    assert log["loss"] == loss
+    assert regularity.excess > 0
+
+
+def test_validation_adds_nothing_and_logs_all():
+    model, batch = build("reluformer").eval(), sample(UNEVEN)
+    with torch.no_grad():
+        base, _, _ = plain()(model, batch)
+        loss, _, log = criterion()(model, batch)
+    assert torch.equal(loss, base)
+    assert {"norm_reg", "entropy_reg", "entropy_encoder", "null_rate_decoder", "norm_reg_cross"} <= log.keys()
+
+
+def test_a_penalty_of_weight_zero_leaves_the_gradient():
+    batch = sample(UNEVEN)
+    one, other = build("reluformer").train(), build("reluformer").train()
+    plain()(one, batch)[0].backward()
+    criterion(norm=0.0, entropy=0.0)(other, batch)[0].backward()
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_batches_add_up_as_accumulated_gradients_and_workers_do():
+    model = build("reluformer").eval()
+    batches = [sample(UNEVEN), sample([(4, 4), (9, 3)], seed=5)]
+    logs = [criterion()(model, batch)[2] for batch in batches]
+    with metrics.aggregate(new_root=True) as meters:
+        AttentionRegularization.reduce_metrics(logs)
+    values = meters.get_smoothed_values()
+    expected = sum(directly(model, b).norm * b["ntokens"] for b in batches) / sum(b["ntokens"] for b in batches)
+    assert values["norm_reg"] == pytest.approx(expected.item(), abs=1e-4)
+    summed = {name: sum(log[name] for log in logs) for name in logs[0]}
+    with metrics.aggregate(new_root=True) as meters:
+        AttentionRegularization.reduce_metrics([summed])
+    assert meters.get_smoothed_values()["norm_reg"] == values["norm_reg"]
+
+
+def test_the_tap_is_gone_after_the_block_even_after_an_error():
+    model = build("reluformer")
+    with pytest.raises(RuntimeError, match="in between"), tapped(model, print, Want.WEIGHTS):
+        raise RuntimeError("in between")
+    assert all(attention.taps == [] for attention in attentions(model).values())
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "message"),
+    [
+        ("transformer", (), "attention regularization needs attention weights"),
+        ("reluformer", ("--checkpoint-activations",), "no gradient through --checkpoint-activations"),
+    ],
+)
+def test_a_penalty_without_effect_is_refused(arch, flags, message, capsys):
+    model = build(arch, *flags).train()
+    with pytest.raises(SystemExit) as stopped:
+        criterion()(model, sample(UNEVEN))
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_models_have_a_finite_penalty_in_float32(dtype):
+    model = build("reluformer").to(dtype).train()
+    loss, _, log = criterion()(model, sample(UNEVEN))
+    assert log["norm_reg"].dtype == torch.float32
+    loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

@@ -1,0 +1,56 @@
+"""Tiny models on random sentences, built the way fairseq's command line builds them."""
+
+from argparse import Namespace
+
+import torch
+from fairseq import options
+from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+import relumt
+
+relumt.register()
+
+SMALL = """--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-layers 2 --encoder-attention-heads 2
+--decoder-layers 2 --decoder-attention-heads 2 --dropout 0 --attention-dropout 0""".split()
+
+
+def dictionary(words: int = 20) -> Dictionary:
+    symbols = Dictionary()
+    for word in range(words):
+        symbols.add_symbol(f"w{word}")
+    return symbols
+
+
+def task(words: int = 20) -> TranslationTask:
+    config = TranslationConfig(data="nowhere", source_lang="de", target_lang="en")
+    return TranslationTask(config, dictionary(words), dictionary(words))
+
+
+def arguments(*flags: str) -> Namespace:
+    return options.parse_args_and_arch(options.get_training_parser(), ["nowhere", *SMALL, *flags])
+
+
+def build(arch: str, *flags: str, words: int = 20, seed: int = 1):
+    """A model of `arch` with `flags`, on a vocabulary of `words`."""
+    config = convert_namespace_to_omegaconf(arguments("--arch", arch, *flags))
+    torch.manual_seed(seed)
+    return task(words).build_model(config.model)
+
+
+def sample(lengths: list[tuple[int, int]], seed: int = 0) -> dict:
+    """A batch, as fairseq collates it, of random sentences with these (source, target) lengths."""
+    symbols = dictionary()
+    seeded = torch.Generator().manual_seed(seed)
+
+    def sentence(length: int) -> torch.Tensor:
+        words = torch.randint(symbols.nspecial, len(symbols), (length - 1,), generator=seeded)
+        return torch.cat([words, torch.tensor([symbols.eos()])])
+
+    source = [sentence(s) for s, _ in lengths]
+    target = [sentence(t) for _, t in lengths]
+    dataset = LanguagePairDataset(
+        source, [len(x) for x in source], symbols, target, [len(x) for x in target], symbols, shuffle=False
+    )
+    return dataset.collater([dataset[i] for i in range(len(lengths))])

@@ -1,0 +1,99 @@
+"""Flags, architectures and their mistakes."""
+
+import pytest
+import torch
+from fairseq import options
+
+from relumt.attention import MECHANISMS
+from relumt.models.mechanism_transformer import vocabulary_fingerprint
+from relumt.tap import attentions
+from tests.models.build import arguments, build, dictionary, sample, task
+
+
+def mechanisms(model):
+    return {attention.site: type(attention.mechanism) for attention in attentions(model).values()}
+
+
+def test_any_mechanism_at_any_site():
+    relu, softmax = (type(MECHANISMS[name](1, 1)) for name in ("relu", "softmax"))
+    assert set(mechanisms(build("reluformer")).values()) == {relu}
+    assert set(mechanisms(build("mechanism_transformer")).values()) == {softmax}
+    placed = build("mechanism_transformer", "--attention", "relu", "--attention-cross", "softmax")
+    assert mechanisms(placed) == {"encoder": relu, "decoder": relu, "cross": softmax}
+
+
+def test_options_reach_the_mechanism():
+    model = build("reluformer", "--relu-gamma", "0.5", "--relu-scale", "none")
+    options = next(iter(attentions(model).values())).mechanism.options
+    assert (options.gamma, options.scale) == (0.5, "none")
+
+
+@pytest.mark.parametrize("prefix", ["reluformer", "mechanism_transformer"])
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        ("_tiny", (2, 64, 64, 2)),
+        ("_iwslt_de_en", (6, 512, 1024, 4)),
+        ("_wmt_en_de", (6, 512, 2048, 8)),
+    ],
+)
+def test_architectures_have_the_papers_sizes(prefix, suffix, expected):
+    args = options.parse_args_and_arch(options.get_training_parser(), ["nowhere", "--arch", prefix + suffix])
+    for side in ("encoder", "decoder"):
+        sizes = tuple(
+            getattr(args, f"{side}_{size}") for size in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+        )
+        assert sizes == expected
+    assert args.decoder_output_dim == expected[1]
+
+
+def refused(capsys, *flags, arch="mechanism_transformer"):
+    with pytest.raises(SystemExit) as stopped:
+        build(arch, *flags)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_an_unknown_mechanism_lists_the_known_ones(capsys):
+    message = refused(capsys, "--attention", "sotfmax")
+    assert all(name in message for name in MECHANISMS)
+
+
+def test_an_option_of_a_mechanism_that_is_not_chosen_is_refused(capsys):
+    message = refused(capsys, "--relu-gamma", "2")
+    assert message.count("\n") == 1
+    assert "--relu-gamma is an option of relu, but the attention is softmax" in message
+
+
+def test_a_value_that_the_mechanism_refuses_names_the_flag(capsys):
+    assert "--relu-gamma must be positive" in refused(capsys, "--relu-gamma", "-1", arch="reluformer")
+
+
+def test_code_in_a_config_is_refused(capsys):
+    args = arguments("--arch", "reluformer")
+    args.adaptive_softmax_cutoff = "[__import__('os').getpid()]"
+    with pytest.raises(SystemExit):
+        task().build_model(args)
+    assert "adaptive_softmax_cutoff=\"[__import__('os').getpid()]\" is code, not a value; refused" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_vocabulary_is_known_by_its_symbols_and_their_order():
+    one, other = dictionary(20), dictionary(21)
+    assert vocabulary_fingerprint(one, one) == vocabulary_fingerprint(dictionary(20), one)
+    assert vocabulary_fingerprint(one, one) != vocabulary_fingerprint(one, other)
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(capsys):
+    args = arguments("--arch", "reluformer")
+    task(20).build_model(args)
+    with pytest.raises(SystemExit):
+        task(21).build_model(args)
+    assert "the checkpoint's vocabulary" in capsys.readouterr().err
+
+
+def test_activation_checkpointing_keeps_the_function():
+    batch = sample([(5, 4), (2, 3)])
+    plain, checkpointed = build("reluformer"), build("reluformer", "--checkpoint-activations")
+    torch.testing.assert_close(plain(**batch["net_input"])[0], checkpointed(**batch["net_input"])[0])

@@ -1,0 +1,82 @@
+"""What must hold for a model with any mechanism at any site: parametrised over the registry."""
+
+import pytest
+import torch
+
+from relumt.attention import MECHANISMS
+from relumt.options import SITES
+from tests.models.build import build, sample
+
+UNEVEN = [(7, 5), (3, 8), (1, 2)]
+every_placement = pytest.mark.parametrize("site", SITES)
+every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
+
+
+def model_with(name, site):
+    return build("mechanism_transformer", f"--attention-{site}", name).eval()
+
+
+@every_mechanism
+@every_placement
+def test_incremental_decoding_is_full_decoding(name, site):
+    model, batch = model_with(name, site), sample(UNEVEN)
+    net_input = batch["net_input"]
+    full = model(**net_input)[0]
+    encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+    prefix, state = net_input["prev_output_tokens"], {}
+    real = prefix.ne(1)
+    for i in range(prefix.shape[1]):
+        step = model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)[0][:, 0]
+        torch.testing.assert_close(step[real[:, i]], full[:, i][real[:, i]], rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@every_placement
+def test_batch_neighbours_and_padding_change_nothing(name, site):
+    model = model_with(name, site)
+    together = sample(UNEVEN)
+    logits = model(**together["net_input"])[0]
+    for row, (source, target) in enumerate(UNEVEN):
+        net_input = {
+            "src_tokens": together["net_input"]["src_tokens"][row : row + 1, -source:],
+            "src_lengths": torch.tensor([source]),
+            "prev_output_tokens": together["net_input"]["prev_output_tokens"][row : row + 1, :target],
+        }
+        torch.testing.assert_close(model(**net_input)[0][0], logits[row, :target], rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@every_placement
+@pytest.mark.parametrize("order", [[1, 0, 3, 3], [2, 3]], ids=["within-beams", "first-sentence-finished"])
+def test_reordering_hypotheses_reorders_the_result(name, site, order):
+    model, batch = model_with(name, site), sample([(4, 6), (3, 6)])
+    net_input, beams = batch["net_input"], torch.tensor([0, 0, 1, 1])
+    source, lengths = net_input["src_tokens"][beams], net_input["src_lengths"][beams]
+    prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
+    encoded, order, state = model.encoder(source, lengths), torch.tensor(order), {}
+    for i in range(3):
+        model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)
+    model.decoder.reorder_incremental_state_scripting(state, order)
+    encoded = model.encoder.reorder_encoder_out(encoded, order)
+    step = model.decoder(prefix[order][:, :4], encoder_out=encoded, incremental_state=state)[0][:, 0]
+    torch.testing.assert_close(step, model(source, lengths, prefix)[0][order, 3], rtol=1e-5, atol=1e-5)
+
+
+@every_mechanism
+@every_placement
+def test_saving_and_loading_gives_the_same_model(name, site):
+    batch = sample(UNEVEN)
+    model = model_with(name, site)
+    other = build("mechanism_transformer", f"--attention-{site}", name, seed=2).eval()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(**batch["net_input"])[0], other(**batch["net_input"])[0])
+
+
+@every_mechanism
+@every_placement
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_models_train_without_nan(name, site, dtype):
+    model = model_with(name, site).to(dtype).train()
+    model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or not parameter.grad.isnan().any()

@@ -1,0 +1,70 @@
+"""With softmax, `mechanism_transformer` is fairseq's `transformer`."""
+
+import pytest
+import torch
+
+from relumt.attention import MECHANISMS, Want
+from relumt.modules.layers import MechanismDecoderLayer
+from tests.models.build import build, sample
+
+UNEVEN = [(7, 5), (3, 8), (1, 2)]
+EVEN = [(6, 4), (6, 4)]
+
+
+def logits(model, batch):
+    return model(**batch["net_input"])[0]
+
+
+@pytest.mark.parametrize("lengths", [UNEVEN, EVEN], ids=["padded", "unpadded"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "flags", [(), ("--encoder-normalize-before", "--decoder-normalize-before")], ids=["post-norm", "pre-norm"]
+)
+def test_same_weights_same_logits(lengths, training, flags):
+    stock = build("transformer", *flags).train(training)
+    ours = build("mechanism_transformer", *flags, seed=2).train(training)
+    ours.load_state_dict(stock.state_dict())
+    batch = sample(lengths)
+    real = batch["target"].ne(1)
+    torch.testing.assert_close(logits(ours, batch)[real], logits(stock, batch)[real], rtol=0, atol=1e-5)
+
+
+def test_same_seed_same_initial_weights():
+    stock, ours = build("transformer").state_dict(), build("mechanism_transformer").state_dict()
+    assert stock.keys() == ours.keys()
+    assert all(torch.equal(stock[name], ours[name]) for name in stock)
+
+
+def test_the_paths_with_and_without_weights_agree():
+    model = build("mechanism_transformer").eval()
+    batch = sample(UNEVEN)
+    plain = logits(model, batch)
+    for layer in model.modules():
+        if isinstance(layer, MechanismDecoderLayer):
+            layer.encoder_attn.weights_for_alignment = True
+    torch.testing.assert_close(logits(model, batch), plain, rtol=0, atol=1e-5)
+
+
+def test_alignment_weights_come_only_when_generating_with_alignments():
+    model = build("reluformer").eval()
+    batch = sample(UNEVEN)
+    assert model(**batch["net_input"])[1]["attn"] == [None]
+    model.make_generation_fast_(need_attn="hard")
+    weights = model(**batch["net_input"])[1]["attn"][0]
+    assert weights.shape == (3, 8, 7)
+    assert torch.all(weights[1, :, :4] == 0)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_row_statistics_are_asked_for_only_by_a_tap(name, monkeypatch):
+    wanted = []
+    original = type(MECHANISMS[name](2, 8)).forward
+
+    def spy(self, q, k, v, visible, want=Want.NOTHING):
+        wanted.append(want)
+        return original(self, q, k, v, visible, want)
+
+    monkeypatch.setattr(type(MECHANISMS[name](2, 8)), "forward", spy)
+    logits(build("mechanism_transformer", "--attention", name), sample(UNEVEN))
+    assert set(wanted) == {Want.NOTHING}
+    assert len(wanted) == 6
