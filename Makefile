@@ -1,0 +1,46 @@
+# make demo    train softmax and ReLUFormer on the generated corpus and compare them
+# make test    the tests, without the slow ones and those that need a GPU
+# make lint    style and format
+#
+# Each installs into .venv what it needs, the first time.
+
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+PYTEST := $(VENV)/bin/python -m pytest
+
+.PHONY: demo test test-slow test-gpu lint format install clean
+
+demo: $(INSTALLED)
+	@scripts/demo.sh
+
+test: $(INSTALLED)
+	$(PYTEST) -n auto -m "not slow and not gpu"
+
+test-slow: $(INSTALLED)
+	$(PYTEST) -m slow
+
+test-gpu: $(INSTALLED)
+	$(PYTEST) -m gpu
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(INSTALLED)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+install: $(INSTALLED)
+
+$(INSTALLED): setup.py constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "relumt: error: $(PYTHON) is older than 3.11; name another: make PYTHON=python3.11" >&2; exit 2; }
+	@echo "relumt: installing into $(VENV), about 3 minutes, once"
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --disable-pip-version-check $(shell grep '^torch==' constraints.txt)
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --disable-pip-version-check -e '.[dev,report]'
+	@touch $@
+
+clean:
+	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis

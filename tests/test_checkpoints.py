@@ -1,0 +1,62 @@
+"""Checkpoints that carry code are refused; fairseq's own are read."""
+
+import os
+import pickle
+from argparse import Namespace
+
+import pytest
+import torch
+
+from relumt.checkpoints import load_vetted
+from relumt.errors import UserError
+
+
+class Payload:
+    def __reduce__(self):
+        return os.mkdir, ("made-by-the-checkpoint",)
+
+
+def saved(path, **content):
+    torch.save({"model": {}, **content}, path)
+    return path
+
+
+def test_fairseqs_namespace_is_read(tmp_path):
+    path = saved(tmp_path / "good.pt", cfg={"model": Namespace(arch="reluformer", adam_betas="(0.9, 0.98)")})
+    assert load_vetted(path)["cfg"]["model"].arch == "reluformer"
+
+
+def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for write in (lambda p: saved(p, extra=Payload()), lambda p: p.write_bytes(pickle.dumps(Payload()))):
+        path = tmp_path / "evil.pt"
+        write(path)
+        with pytest.raises(UserError, match=r"evil\.pt: refused, it is damaged or carries code"):
+            load_vetted(path)
+    assert not (tmp_path / "made-by-the-checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"cfg": {"model": Namespace(adaptive_softmax_cutoff="[open('x', 'w')]")}},
+        {"cfg": {"optimizer": {"adam_betas": "print(1)"}}},
+        {"cfg": {"model": {"decoder": {"xformers_att_config": "__import__('os')"}}}},
+        {"args": Namespace(adaptive_softmax_cutoff="exit()")},
+    ],
+    ids=["model", "optimizer", "nested", "old"],
+)
+def test_code_in_a_setting_is_refused(tmp_path, config):
+    with pytest.raises(UserError, match="is code, not a value; refused"):
+        load_vetted(saved(tmp_path / "evil.pt", **config))
+
+
+def test_other_files_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"gone\.pt: no such checkpoint"):
+        load_vetted(tmp_path / "gone.pt")
+    (tmp_path / "empty.pt").touch()
+    with pytest.raises(UserError, match=r"empty\.pt: not a readable checkpoint"):
+        load_vetted(tmp_path / "empty.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(UserError, match=r"list\.pt: not a fairseq checkpoint"):
+        load_vetted(tmp_path / "list.pt")
