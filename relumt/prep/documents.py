@@ -1,0 +1,41 @@
+"""The side file P.docs: how many consecutive sentences make up each document, one number a line."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+from relumt.errors import UserError
+from relumt.prep.lines import read_lines
+
+
+def documents_path(prefix: str) -> Path:
+    """Return where the documents of the text `prefix` would be described."""
+    return Path(f"{prefix}.docs")
+
+
+def read_documents(path: Path, sentences: int) -> list[int]:
+    """Return the lengths of the documents; raises `UserError` unless they add up to `sentences`."""
+    lengths = []
+    for number, line in enumerate(read_lines(path), start=1):
+        text = line.strip()
+        if not text.isdecimal() or int(text) == 0:
+            raise UserError(f"{path}:{number}: {text[:40]!r} is no number of sentences; write one integer a line")
+        lengths.append(int(text))
+    if sum(lengths) != sentences:
+        raise UserError(
+            f"{path}: its documents have {sum(lengths)} sentences but the text has {sentences} lines; "
+            "correct or remove it"
+        )
+    return lengths
+
+
+def after_cleaning(lengths: Iterable[int], kept: Sequence[bool]) -> list[int]:
+    """Return the lengths when only the sentences that `kept` marks remain; empty documents vanish."""
+    marks = iter(kept)
+    remaining = (sum(islice(marks, length)) for length in lengths)
+    return [length for length in remaining if length]
+
+
+def write_documents(path: Path, lengths: Iterable[int]) -> None:
+    """Write one length a line."""
+    path.write_text("".join(f"{length}\n" for length in lengths), encoding="utf-8")

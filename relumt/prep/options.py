@@ -1,0 +1,56 @@
+"""What to do to a bitext: the options of `relumt prepare`, checked."""
+
+from dataclasses import dataclass
+
+from relumt.errors import UserError
+from relumt.prep.bpe import KINDS
+
+SPLITS = ("train", "valid", "test")
+HELD_OUT = ("valid", "test")
+BPE_KINDS = (*KINDS, "none")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a bitext becomes a data-bin.
+
+    source, target: language codes, also the suffixes of the files. tokenize: split words with sacremoses.
+    tokenized_input: the text given is Moses-tokenised already. vocab_size: merges for subword-nmt, pieces for
+    sentencepiece, None without BPE. max_length: words a sentence of train may have. max_ratio: how many
+    times longer than the other one side of a pair of train may be. Raises `UserError`.
+    """
+
+    source: str
+    target: str
+    bpe: str
+    vocab_size: int | None
+    tokenize: bool
+    tokenized_input: bool
+    lowercase: bool
+    max_length: int
+    max_ratio: float
+    separate_dictionaries: bool
+
+    def __post_init__(self) -> None:
+        if self.source == self.target:
+            raise UserError(f"--src and --tgt are both {self.source!r}; they must differ")
+        if self.bpe not in BPE_KINDS:
+            raise UserError(f"unknown --bpe {self.bpe!r}; choose one of {', '.join(BPE_KINDS)}")
+        if self.bpe == "none" and self.vocab_size is not None:
+            raise UserError("--vocab-size means nothing with --bpe none; leave it out")
+        if self.bpe != "none" and (self.vocab_size is None or self.vocab_size < 1):
+            raise UserError(f"--vocab-size is {self.vocab_size}; it must be at least 1")
+        if self.tokenize and self.tokenized_input:
+            raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
+        if self.max_length < 1 or self.max_ratio < 1:
+            raise UserError("--max-length and --max-ratio must be at least 1")
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The two language codes, source first."""
+        return self.source, self.target
+
+    @property
+    def tokenized(self) -> bool:
+        """Whether the text that is segmented and scored is Moses-tokenised, by whomever."""
+        return self.tokenize or self.tokenized_input

@@ -1,0 +1,142 @@
+"""The steps of corpus preparation in their order."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+from relumt.errors import UserError
+from relumt.prep.binarise import binarise, describe_dictionary
+from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
+from relumt.prep.bpe import KINDS
+from relumt.prep.documents import after_cleaning, documents_path, read_documents, write_documents
+from relumt.prep.lines import Rewrite, find_text, normalise_file, processes_for, rewrite_file
+from relumt.prep.options import HELD_OUT, SPLITS, Options
+from relumt.prep.progress import Steps
+from relumt.prep.record import describe_inputs, differences, write_record
+from relumt.prep.staging import Stage, staged
+from relumt.prep.words import lowercase, tokenise
+
+Texts = dict[tuple[str, str], Path]  # (split, language) -> the file
+Counts = dict[str, int]  # split -> lines of either side
+
+
+def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bool, steps: Steps) -> None:
+    """Turn the bitexts `prefixes` (split -> prefix) into the data-bin `out`, unless it is there already.
+
+    Raises `UserError` for bad input, or where `out` holds something else and `overwrite` is not given.
+    """
+    originals = {(s, lang): find_text(prefixes[s], lang) for s in SPLITS for lang in options.languages}
+    documents = {s: path for s in SPLITS if (path := documents_path(prefixes[s])).is_file()}
+    named = {f"{s}.{lang}": path for (s, lang), path in originals.items()}
+    inputs = describe_inputs(named | {f"{s}.docs": path for s, path in documents.items()})
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        changes = differences(out, options, inputs)
+        if not changes and not overwrite:
+            steps.say(f"{out} is up to date")
+            return
+        if not overwrite:
+            raise UserError(f"{out}: exists, but {', '.join(changes)}; give --overwrite or another --out")
+    with staged(out) as stage:
+        counts = build(originals, documents, options, stage, steps)
+        names = [f"dict.{lang}.txt" for lang in options.languages]
+        dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
+        write_record(stage.result, options, inputs, counts, dictionaries)
+    types = ", ".join(f"{name} {described['types']} types" for name, described in dictionaries.items())
+    steps.say(f"wrote {out} ({types})")
+
+
+def build(
+    originals: Texts, documents: dict[str, Path], options: Options, stage: Stage, steps: Steps
+) -> dict[str, object]:
+    """Run every step that `options` asks for; return what each counted, for the record."""
+    texts, lines = read(originals, stage.scratch / "read", steps)
+    lengths = {split: read_documents(path, lines[split]) for split, path in documents.items()}
+    keep_held_out(texts, stage.result / "text", ".raw")
+
+    if options.tokenize:
+        by_language = {lang: partial(tokenise, language=lang) for lang in options.languages}
+        texts = rewrite(texts, lines, by_language, stage.scratch / "tokenised", steps)
+    if options.lowercase:
+        by_language = dict.fromkeys(options.languages, lowercase)
+        texts = rewrite(texts, lines, by_language, stage.scratch / "lowercased", steps)
+    for key in texts:
+        if key[0] in HELD_OUT:
+            check_no_reserved_word(texts[key], originals[key])
+    keep_held_out(texts, stage.result / "text", "")
+
+    texts, kept, dropped = clean(texts, options, stage.scratch / "cleaned", steps)
+    counts = {"read": lines, "dropped": dropped}
+    lines = lines | {"train": sum(kept)}
+    if "train" in lengths:
+        lengths["train"] = after_cleaning(lengths["train"], kept)
+    for split in lengths:
+        write_documents(stage.result / f"{split}.docs", lengths[split])
+
+    if options.bpe != "none":
+        kind = KINDS[options.bpe]
+        train = [texts["train", lang] for lang in options.languages]
+        with steps.step(f"learn {options.bpe} of {options.vocab_size}", options.vocab_size) as advance:
+            counts["bpe"] = kind.learn(train, options.vocab_size, stage.result, advance)
+        by_language = dict.fromkeys(options.languages, kind.load(stage.result))
+        texts = rewrite(texts, lines, by_language, stage.scratch / "segmented", steps)
+
+    with steps.step("binarise with fairseq-preprocess"):
+        prefixes = {split: texts[split, options.source].with_name(split) for split in SPLITS}
+        log = stage.scratch / "fairseq-preprocess.log"
+        joined, workers = not options.separate_dictionaries, processes_for(lines["train"])
+        binarise(prefixes, options.languages, stage.result, log, joined, workers)
+    return counts | {"binarised": lines}
+
+
+def read(originals: Texts, folder: Path, steps: Steps) -> tuple[Texts, Counts]:
+    """Write the normalised texts to `folder`; raises `UserError` for any input that is not a bitext."""
+    folder.mkdir()
+    texts = {key: folder / ".".join(key) for key in originals}
+    counts = {}
+    for split in SPLITS:
+        keys = [key for key in originals if key[0] == split]
+        with steps.step(f"read {split}") as advance:
+            lines = [normalise_file(originals[key], texts[key], advance) for key in keys]
+        check_line_counts(originals[keys[0]], lines[0], originals[keys[1]], lines[1])
+        counts[split] = lines[0]
+        if split in HELD_OUT:
+            for key in keys:
+                check_no_empty_line(texts[key], originals[key])
+    return texts, counts
+
+
+def rewrite(texts: Texts, lines: Counts, by_language: dict[str, Rewrite], folder: Path, steps: Steps) -> Texts:
+    """Write every text, rewritten by its language's function, to `folder`; return the new files."""
+    folder.mkdir()
+    rewritten = {key: folder / ".".join(key) for key in texts}
+    with steps.step(f"{folder.name} text", 2 * sum(lines.values())) as advance:
+        for (split, lang), path in rewritten.items():
+            rewrite_file(texts[split, lang], path, by_language[lang], processes_for(lines[split]), advance)
+    return rewritten
+
+
+def clean(texts: Texts, options: Options, folder: Path, steps: Steps) -> tuple[Texts, list[bool], Counts]:
+    """Write train without its useless pairs to `folder`.
+
+    Returns the new files, for each pair whether it was kept, and how many were dropped for each objection.
+    """
+    folder.mkdir()
+    source, target = (("train", lang) for lang in options.languages)
+    cleaned = {key: folder / ".".join(key) for key in (source, target)}
+    kept, dropped = clean_pairs(
+        (texts[source], texts[target]),
+        (cleaned[source], cleaned[target]),
+        options.max_length,
+        options.max_ratio,
+    )
+    reasons = "".join(f", {count} {objection}" for objection, count in dropped.items())
+    steps.say(f"dropped {dropped.total()} of {len(kept)} pairs of train{reasons}")
+    return texts | cleaned, kept, dict(dropped)
+
+
+def keep_held_out(texts: Texts, folder: Path, suffix: str) -> None:
+    """Copy valid and test, which the output is scored against, to `folder` as {split}{suffix}.{language}."""
+    folder.mkdir(exist_ok=True)
+    for (split, lang), path in texts.items():
+        if split in HELD_OUT:
+            shutil.copyfile(path, folder / f"{split}{suffix}.{lang}")

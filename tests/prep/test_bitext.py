@@ -1,0 +1,57 @@
+import pytest
+
+from relumt.errors import UserError
+from relumt.prep.bitext import check_no_reserved_word, clean_pairs, objection
+from relumt.prep.documents import after_cleaning, read_documents
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("a b c", "x", None),
+        ("a b c d", "x", "length ratio"),
+        ("x", "a b c d", "length ratio"),
+        ("a b c d e", "a b c d e", None),
+        ("a b c d e f", "a b c d e", "too long"),
+        ("", "a", "empty"),
+        ("a", "", "empty"),
+        ("a <pad> b", "a b", "reserved word"),
+        ("a b", "a </s>", "reserved word"),
+    ],
+)
+def test_objection(source, target, reason):
+    assert objection(source.split(), target.split(), max_length=5, max_ratio=3) == reason
+
+
+def test_cleaning_drops_pairs_and_their_share_of_documents(tmp_path):
+    source = write(tmp_path / "s", "a", "", "c c", "d d d d d d", "e")
+    target = write(tmp_path / "t", "1", "2", "3 3", "4", "5")
+    outputs = tmp_path / "s2", tmp_path / "t2"
+    kept, dropped = clean_pairs((source, target), outputs, max_length=5, max_ratio=9)
+    assert kept == [True, False, True, False, True]
+    assert dropped == {"empty": 1, "too long": 1}
+    assert [path.read_text() for path in outputs] == ["a\nc c\ne\n", "1\n3 3\n5\n"]
+    assert after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
+
+
+def test_cleaning_must_leave_something(tmp_path):
+    paths = write(tmp_path / "s", "a a a"), write(tmp_path / "t", "1")
+    with pytest.raises(UserError, match=r"leaves nothing of train \(1 length ratio\)"):
+        clean_pairs(paths, (tmp_path / "s2", tmp_path / "t2"), max_length=5, max_ratio=2)
+
+
+def test_reserved_word_is_named_with_its_line(tmp_path):
+    text = write(tmp_path / "text", "a", "b <pad>")
+    with pytest.raises(UserError, match=r"test\.de:2: the word <pad> is reserved"):
+        check_no_reserved_word(text, tmp_path / "test.de")
+
+
+@pytest.mark.parametrize("line", ["", "two", "0", "-1", "1.5"])
+def test_document_lengths_are_positive_integers(tmp_path, line):
+    with pytest.raises(UserError, match=r"test\.docs:2: "):
+        read_documents(write(tmp_path / "test.docs", "1", line), sentences=2)

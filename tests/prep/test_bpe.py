@@ -1,0 +1,56 @@
+import pickle
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.prep.bpe import KINDS
+
+UNDO = {
+    "subword-nmt": lambda line: line.replace("@@ ", ""),
+    "sentencepiece": lambda line: line.replace(" ", "").replace("▁", " ").strip(),
+}
+
+
+@pytest.fixture
+def lines(pairs):
+    return [side for pair in pairs for side in pair]
+
+
+@pytest.fixture
+def text(tmp_path, lines):
+    path = tmp_path / "text"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pieces_join_to_the_text(name, text, lines, tmp_path, capfd):
+    steps = []
+    assert KINDS[name].learn([text], 60, tmp_path, steps.append) == 60
+    assert sum(steps) == 60
+    segment = KINDS[name].load(tmp_path)
+    unseen = ["Das Pferdchen ﬁel ½ um 日本 , <s> !"]  # NFKC would change it
+    for given in (lines, unseen):
+        assert segment(given) != given
+        assert [UNDO[name](line) for line in segment(given)] == given
+        assert pickle.loads(pickle.dumps(segment))(given) == segment(given)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_subword_nmt_merges_both_files_as_one_text(text, lines, tmp_path):
+    from subword_nmt.learn_bpe import learn_bpe
+
+    other = tmp_path / "other"
+    other.write_text("Pferdewagen Pferdehof\n", encoding="utf-8")
+    KINDS["subword-nmt"].learn([text, other], 50, tmp_path, lambda merges: None)
+    with (tmp_path / "expected").open("w", encoding="utf-8") as expected:
+        learn_bpe([*lines, "Pferdewagen Pferdehof"], expected, 50)
+    assert (tmp_path / "bpe.codes").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_sizes_that_cannot_be_learnt(text, tmp_path):
+    with pytest.raises(UserError, match=r"--vocab-size 5000 pieces: Vocabulary size too high .* <= \d+"):
+        KINDS["sentencepiece"].learn([text], 5000, tmp_path, lambda pieces: None)
+    text.write_text("a b\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no word of two letters"):
+        KINDS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
