@@ -1,0 +1,104 @@
+"""Write and check run.json; the steps of scripts/train.sh and scripts/evaluate.sh.
+
+A step that has something to run prints the path of its log and then the arguments of fairseq's command, one a
+line; it prints nothing where the work is done already.
+"""
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from relumt.errors import UserError
+from relumt.runs import evaluation
+from relumt.runs.environment import find_device
+from relumt.runs.fingerprint import training_fingerprint
+from relumt.runs.plan import Plan, plan_run
+from relumt.runs.record import open_for_training, save_record, trained_record, unfinished_record
+from relumt.runs.training_log import read_training_log
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One sub-command a step, all with the same arguments."""
+    steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
+    for name, step in STEPS.items():
+        step_parser = steps.add_parser(name, help=step.__doc__.partition("\n")[0])
+        step_parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+        step_parser.add_argument("--configs", type=Path, default=Path("configs"), help="has datasets/ and models/")
+        step_parser.add_argument("--seed", default="1", help="random seed, part of the run's folder (default: 1)")
+        step_parser.add_argument("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
+        step_parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: the best the device computes in)")
+        step_parser.add_argument("--accept-mixed", action="store_true", help="go on in another environment; recorded")
+        step_parser.add_argument("dataset", help="a name in configs/datasets, or the path of a data-bin")
+        step_parser.add_argument("model", help="a name in configs/models")
+        step_parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of the fairseq command")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run one step."""
+    if not arguments.seed.isdecimal():
+        raise UserError(f"SEED is '{arguments.seed}'; it must be a whole number from 0")
+    if arguments.precision not in (None, *PRECISIONS):
+        raise UserError(f"PRECISION is '{arguments.precision}'; it must be one of {', '.join(PRECISIONS)}")
+    plan = plan_run(
+        dataset=arguments.dataset,
+        model=arguments.model,
+        seed=int(arguments.seed),
+        configs=arguments.configs,
+        runs=arguments.runs,
+        data_bin=arguments.data_bin,
+    )
+    STEPS[arguments.step](plan, arguments)
+
+
+def start(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Before training: record what the run is, or check that it is the one recorded."""
+    device = find_device(arguments.precision)
+    flags = plan.train_flags(arguments.flags)
+    fingerprint = training_fingerprint(flags, plan.data_bin, device)
+    record = open_for_training(plan, fingerprint, device, arguments.accept_mixed)
+    if "training" in record:
+        say(f"{plan.folder}: trained already")
+        return
+    save_record(plan.folder, record)
+    print(plan.folder / "train.log", *plan.train_command(flags, device), sep="\n")
+
+
+def trained(plan: Plan, _: argparse.Namespace) -> None:
+    """After training: record what its log says."""
+    record = unfinished_record(plan)
+    log = read_training_log(plan.folder / "train.log")
+    save_record(plan.folder, record | {"training": asdict(log)})
+
+
+def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Before translation: check the checkpoint, its vocabulary and the environment, and record what is begun."""
+    record = trained_record(plan)
+    flags = plan.generate_flags(arguments.flags)
+    device = find_device(arguments.precision)
+    begun = evaluation.describe_evaluation(plan, flags, device)
+    if evaluation.is_evaluated(record, begun):
+        say(f"{plan.folder}: {begun['subset']} evaluated already")
+        return
+    save_record(plan.folder, evaluation.begin(plan, record, begun, arguments.accept_mixed))
+    command = plan.generate_command(flags, plan.checkpoints / begun["checkpoint"], device)
+    print(evaluation.generate_log(plan, begun), *command, sep="\n")
+
+
+def score(plan: Plan, _: argparse.Namespace) -> None:
+    """After translation: write the translations and record their scores."""
+    record = evaluation.finish(plan, trained_record(plan))
+    save_record(plan.folder, record)
+    for subset, evaluated in record["evaluation"].items():
+        for result in evaluated["scores"].values():
+            say(f"{subset}: {result['detail']}  {result['signature']}")
+
+
+def say(message: str) -> None:
+    """Tell the user something on stderr, since stdout holds the command to run."""
+    print(f"relumt: {message}", file=sys.stderr)
+
+
+STEPS = {"start": start, "trained": trained, "evaluate": evaluate, "score": score}

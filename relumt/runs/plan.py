@@ -1,0 +1,137 @@
+"""What to run: DATASET and MODEL looked up in configs/, the data-bin, the flags, and the folder of the run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from relumt.errors import UserError
+from relumt.runs.data_bin import DataBin, open_data_bin
+from relumt.runs.environment import Device
+from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
+
+PRECISION_ADVICE = "set PRECISION (fp32, bf16, fp16) for training; translation is in fp32"
+
+OF_THE_SCRIPTS = {
+    "--seed": "set SEED instead",
+    "--save-dir": "set RUNS instead",
+    "--tensorboard-logdir": "set RUNS instead",
+    "--path": "it is the run's best checkpoint",
+    "--results-path": "set RUNS instead",
+    "--user-dir": "it is relumt's",
+    "--log-format": "run.json is read from the json log",
+    "--log-file": "the log is train.log in the run's folder",
+    "--cpu": "hide the GPU with CUDA_VISIBLE_DEVICES= instead",
+    "--fp16": PRECISION_ADVICE,
+    "--bf16": PRECISION_ADVICE,
+    "--amp": PRECISION_ADVICE,
+    "--memory-efficient-fp16": PRECISION_ADVICE,
+    "--memory-efficient-bf16": PRECISION_ADVICE,
+}
+"""Flags that the scripts set themselves, each with what to do for whoever gives it."""
+
+POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
+"""What fairseq calls the undoing of each kind of subwords."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run: a model on a dataset with a seed.
+
+    Attributes:
+        dataset, model, seed: what the run is called by.
+        data_bin: the data.
+        dataset_folder: folder of the dataset's *.args.
+        model_args: the model's *.args.
+        folder: where the run keeps everything it makes.
+    """
+
+    dataset: str
+    model: str
+    seed: int
+    data_bin: DataBin
+    dataset_folder: Path
+    model_args: Path
+    folder: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.folder / "checkpoints"
+
+    def train_flags(self, extra: list[str]) -> Flags:
+        """The flags that make this run what it is: the dataset's, over them the model's, over them `extra`."""
+        return self._flags("train.args", extra) | {"--seed": [str(self.seed)]}
+
+    def generate_flags(self, extra: list[str]) -> Flags:
+        """The flags of translation: undoing the subwords, over it the dataset's, over them `extra`.
+
+        fairseq leaves out a last batch whose size is not a multiple of 8, so that the multiple has to be 1.
+        """
+        flags = {"--required-batch-size-multiple": ["1"]}
+        if self.data_bin.subwords in POST_PROCESS:
+            flags["--post-process"] = [POST_PROCESS[self.data_bin.subwords]]
+        return flags | self._flags("generate.args", extra)
+
+    def train_command(self, flags: Flags, device: Device) -> list[str]:
+        """Arguments of fairseq-train."""
+        ours = {"--save-dir": [str(self.checkpoints)], "--tensorboard-logdir": [str(self.folder / "tensorboard")]}
+        return self._command(flags | ours | {"--log-format": ["json"]}) + device.train_flags()
+
+    def generate_command(self, flags: Flags, checkpoint: Path, device: Device) -> list[str]:
+        """Arguments of fairseq-generate; it translates in single precision everywhere."""
+        ours = {"--path": [str(checkpoint)], "--results-path": [str(self.folder)], "--log-format": ["json"]}
+        return self._command(flags | ours) + device.generate_flags()
+
+    def _flags(self, file: str, extra: list[str]) -> Flags:
+        flags = read_flags(self.dataset_folder / file)
+        if file == "train.args":
+            flags |= read_flags(self.model_args)
+        flags |= parse_flags(extra, "command line")
+        for name, advice in OF_THE_SCRIPTS.items():
+            if name in flags:
+                raise UserError(f"{name} is set by the scripts; {advice}")
+        return flags
+
+    def _command(self, flags: Flags) -> list[str]:
+        package = Path(__file__).resolve().parents[1]
+        data = [str(self.data_bin.folder), "--source-lang", self.data_bin.source]
+        return [*data, "--target-lang", self.data_bin.target, "--user-dir", str(package), *command_line(flags)]
+
+
+def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, data_bin: Path | None) -> Plan:
+    """Look up a dataset and a model by name.
+
+    dataset: a folder in configs/datasets, or the path of a data-bin, which then has the flags of the dataset
+    `default`. data_bin: where the data-bin is if not in data-bin/DATASET.
+
+    Raises:
+        UserError: an unknown name, or no data-bin; it says which names are known or how to make the data-bin.
+    """
+    datasets = {path.name: path for path in sorted((configs / "datasets").glob("*/"))}
+    models = {path.stem: path for path in sorted((configs / "models").glob("*.args"))}
+    if model not in models:
+        raise UserError(f"no model '{model}' in {configs / 'models'}; known: {', '.join(models)}")
+    if dataset in datasets:
+        name, folder = dataset, datasets[dataset]
+        data = data_bin or default_data_bin(folder)
+        if not data.is_dir():
+            raise UserError(f"{data}: no data-bin of '{name}'; make it with {how_to_make(folder, data)}")
+    elif Path(dataset).is_dir():
+        data, folder = data_bin or Path(dataset), configs / "datasets" / "default"
+        name = Path(dataset).resolve().name
+    else:
+        known = ", ".join(datasets)
+        raise UserError(f"no dataset '{dataset}' in {configs / 'datasets'} nor a data-bin there; known: {known}")
+    return Plan(name, model, seed, open_data_bin(data), folder, models[model], runs / name / model / str(seed))
+
+
+def default_data_bin(dataset_folder: Path) -> Path:
+    """data-bin/NAME; NAME is the dataset's, or what its file data_bin says where it shares another's data."""
+    shared = dataset_folder / "data_bin"
+    name = shared.read_text(encoding="utf-8").strip() if shared.is_file() else dataset_folder.name
+    return Path("data-bin") / name
+
+
+def how_to_make(dataset_folder: Path, data: Path) -> str:
+    """The command that makes the data-bin `data`: a script of its own, or the one for any bitext."""
+    script = dataset_folder.parents[2] / "data_prep" / f"{data.name}.sh"
+    return f"data_prep/{script.name}" if script.is_file() else f"data_prep/prepare.sh … --out {data}"

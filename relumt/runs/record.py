@@ -1,0 +1,118 @@
+"""run.json, the record beside a run's checkpoints, and what may be added to it.
+
+fingerprint   what the run is (relumt.runs.fingerprint)
+mixed         one entry each time that somebody accepted a run in another environment: the differences
+training      what fairseq-train's log says, once it has ended
+evaluating    the translation that was begun and not scored yet: subset, flags, environment, checkpoint
+evaluation    by subset: the same, and scores with their signatures
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from relumt.errors import UserError
+from relumt.runs.environment import Device, versions
+from relumt.runs.fingerprint import Fingerprint, differences, refuse_other_vocabulary
+from relumt.runs.plan import Plan
+
+Record = dict[str, Any]
+
+RECORD = "run.json"
+
+
+def load_record(folder: Path) -> Record | None:
+    """The record in a run's folder, None if there is none; raises UserError if it cannot be read."""
+    path = folder / RECORD
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{path}: not a run's record ({error}); delete {folder} and train again") from None
+
+
+def save_record(folder: Path, record: Record) -> None:
+    """Write the record as a whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{RECORD}.unfinished"
+    unfinished.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    unfinished.replace(folder / RECORD)
+
+
+def unfinished_record(plan: Plan) -> Record:
+    """The record of a run whose training was begun; raises UserError if there is none."""
+    record = load_record(plan.folder)
+    if record is None:
+        raise UserError(f"{plan.folder}: no {RECORD}; run scripts/train.sh {plan.dataset} {plan.model}")
+    return record
+
+
+def trained_record(plan: Plan) -> Record:
+    """The record of a run that is trained to its end; raises UserError if there is none."""
+    record = load_record(plan.folder)
+    if record is None or "training" not in record:
+        raise UserError(f"{plan.folder}: not trained to the end; run scripts/train.sh {plan.dataset} {plan.model}")
+    return record
+
+
+def new_record(plan: Plan, fingerprint: Fingerprint, device: Device) -> Record:
+    """The record of a run that begins now."""
+    return {
+        "dataset": plan.dataset,
+        "model": plan.model,
+        "seed": plan.seed,
+        "data_bin": str(plan.data_bin.folder),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": str(device),
+        "versions": versions(),
+        "fingerprint": fingerprint,
+        "mixed": [],
+    }
+
+
+def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, accept_mixed: bool) -> Record:
+    """The record to train on: a new one, or that of the run that is there if it is the same run.
+
+    Nothing is mixed where no checkpoint was left yet: then the record and its log begin anew. With
+    `accept_mixed` another fingerprint is let in, and `mixed` says so.
+
+    Raises:
+        UserError: checkpoints without a record, of another vocabulary or fingerprint, or that carry code.
+    """
+    record = load_record(plan.folder)
+    if not any(plan.checkpoints.glob("*.pt")):
+        (plan.folder / "train.log").unlink(missing_ok=True)
+        return new_record(plan, fingerprint, device)
+    if record is None:
+        raise UserError(f"{plan.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
+    refuse_other_vocabulary(record["fingerprint"], plan.data_bin)
+    vet_last_checkpoint(plan)
+    changed = differences(record["fingerprint"], fingerprint)
+    if changed:
+        accept_or_refuse(plan, record, changed, accept_mixed)
+        record |= {"fingerprint": fingerprint, "device": str(device), "versions": versions()}
+        for outdated in ("training", "evaluating", "evaluation"):
+            record.pop(outdated, None)
+    return record
+
+
+def vet_last_checkpoint(plan: Plan) -> None:
+    """Raise UserError if the checkpoint from which fairseq would resume carries code."""
+    from relumt.checkpoints import load_vetted
+
+    last = plan.checkpoints / "checkpoint_last.pt"
+    if last.is_file():
+        load_vetted(last)
+
+
+def accept_or_refuse(plan: Plan, record: Record, changed: list[str], accept_mixed: bool) -> None:
+    """Note what has changed in the record's `mixed`, or raise UserError that says what and what to do."""
+    if not accept_mixed:
+        raise UserError(
+            f"{plan.folder} was made otherwise: {'; '.join(changed)}; set another RUNS or SEED, delete the folder, "
+            "or set ACCEPT_MIXED=1 to go on and have it recorded"
+        )
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    record["mixed"].append({"when": when, "was": changed})

@@ -1,0 +1,37 @@
+# Sourced by the other scripts: the Python to use, the relumt command, and the settings from the environment.
+#
+#   RUNS          folder of all runs (runs)
+#   SEED          random seed, part of the run's folder (1)
+#   DATA_BIN      data-bin of the dataset (data-bin/DATASET)
+#   CONFIGS       folder of datasets/ and models/ (the checkout's configs)
+#   PRECISION     fp32, bf16 or fp16 for training (the best the device computes in; fp32 on a CPU)
+#   ACCEPT_MIXED  1: go on with a run that was begun in another environment, and have it recorded
+#   PYTHON        the Python that has relumt's requirements (the checkout's .venv, else python3)
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-$root/.venv/bin/python}
+[[ -n ${PYTHON:-} || -x $python ]] || python=python3
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+
+# -P: a folder named fairseq_cli or relumt where the user stands must not take the real one's place.
+relumt() {
+    "$python" -P -m relumt.cli "$@"
+}
+
+require_names() {
+    if (($# < 2)); then
+        echo "relumt: error: usage: scripts/$(basename "$0") DATASET MODEL [fairseq flags…]" >&2
+        exit 2
+    fi
+}
+
+# run_record STEP DATASET MODEL [fairseq flags…]
+run_record() {
+    local step=$1
+    shift
+    local settings=(--runs "${RUNS:-runs}" --seed "${SEED:-1}" --configs "${CONFIGS:-$root/configs}")
+    [[ -z ${DATA_BIN:-} ]] || settings+=(--data-bin "$DATA_BIN")
+    [[ -z ${PRECISION:-} ]] || settings+=(--precision "$PRECISION")
+    [[ ${ACCEPT_MIXED:-} != 1 ]] || settings+=(--accept-mixed)
+    relumt run-record "$step" "${settings[@]}" "$@"
+}

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Translate the test set with a trained run and score it: scripts/evaluate.sh DATASET MODEL [fairseq-generate flags…]
+# DATASET is a folder in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+require_names "$@"
+plan=$(run_record evaluate "$@")
+[[ -n $plan ]] || exit 0 # evaluated already
+mapfile -t plan <<<"$plan"
+log=${plan[0]}
+"$python" -P -m fairseq_cli.generate "${plan[@]:1}" 2>&1 | tee "$log"
+run_record score "$1" "$2"

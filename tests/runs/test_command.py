@@ -1,0 +1,133 @@
+import pickle
+
+import pytest
+import torch
+
+from relumt.cli import main
+from relumt.runs.record import load_record
+from tests.runs.cases import leave_checkpoint
+
+LOG = """\
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,000 (num. trained: 1,000)
+2026-01-01 10:00:01 | INFO | fairseq_cli.train | training on 1 devices (GPUs/TPUs)
+2026-01-01 10:00:11 | INFO | valid | {"epoch": 1, "valid_loss": "8.5"}
+2026-01-01 10:00:11 | INFO | train | {"epoch": 1, "train_wps": "640.2", "train_num_updates": "6"}
+"""
+OUTPUT = "T-0\ta b c d e\nD-0\t-1\ta b c d f\nGenerate test with beam=5: BLEU4 = 0\n"
+
+
+@pytest.fixture
+def step(plan, configs, capsys, monkeypatch):
+    """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def run(name, *flags, settings=()):
+        where = ["--runs", str(plan.folder.parents[2]), "--configs", str(configs)]
+        main(["run-record", name, *where, "--data-bin", str(plan.data_bin.folder), *settings, "small", "stock", *flags])
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(step, capsys):
+    """The one line with which a step is refused."""
+
+    def run(*arguments, **settings):
+        with pytest.raises(SystemExit) as exit_status:
+            step(*arguments, **settings)
+        assert exit_status.value.code == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.startswith("relumt: error: ") and printed.err.count("\n") == 1
+        return printed.err
+
+    return run
+
+
+def train(plan, step):
+    step("start")
+    leave_checkpoint(plan)
+    (plan.folder / "train.log").write_text(LOG)
+    step("trained")
+
+
+def translate(plan, step):
+    step("evaluate")
+    (plan.folder / "generate-test.txt").write_text(OUTPUT)
+    (plan.folder / "generate-test.log").write_text("")
+    return step("score")
+
+
+def test_from_start_to_scores_and_nothing_twice(plan, step):
+    lines = step("start", "--lr", "1e-3").out.splitlines()
+    assert lines[:2] == [str(plan.folder / "train.log"), str(plan.data_bin.folder)]
+    assert lines[-1] == "--cpu" and "--lr" in lines
+    train(plan, step)
+    assert load_record(plan.folder)["training"]["parameters"] == 1000
+    printed = step("start")
+    assert printed.out == "" and "trained already" in printed.err
+    lines = step("evaluate").out.splitlines()
+    assert lines[0] == str(plan.folder / "generate-test.log") and str(plan.checkpoints / "checkpoint_best.pt") in lines
+    assert "tok:none" in translate(plan, step).err
+    evaluation = load_record(plan.folder)["evaluation"]["test"]
+    assert evaluation["sentences"] == 1 and 0 < evaluation["scores"]["bleu_tokenised"]["score"] < 100
+    assert (plan.folder / "test.hyp").read_text() == (plan.folder / "test.hyp.tok").read_text() == "a b c d f\n"
+    printed = step("evaluate")
+    assert printed.out == "" and "evaluated already" in printed.err
+
+
+def test_other_flags_of_translation_are_another_evaluation(plan, step):
+    train(plan, step)
+    translate(plan, step)
+    assert "--lenpen" in step("evaluate", "--lenpen", "2").out.splitlines()
+
+
+def test_other_flags_of_training_are_refused_or_recorded(plan, step, refused):
+    train(plan, step)
+    before = (plan.folder / "run.json").read_text()
+    assert "--max-epoch 2 (now --max-epoch 9)" in refused("start", "--max-epoch", "9")
+    assert (plan.folder / "run.json").read_text() == before
+    assert step("start", "--max-epoch", "9", settings=["--accept-mixed"]).out
+    assert load_record(plan.folder)["mixed"][0]["was"] == ["--max-epoch 2 (now --max-epoch 9)"]
+
+
+def test_evaluation_in_another_environment_is_refused_or_recorded(plan, step, refused, monkeypatch):
+    train(plan, step)
+    changed = {"commit": "f" * 40, "dirty": ""}
+    monkeypatch.setattr("relumt.runs.fingerprint.revision", lambda: changed)
+    assert f"(now {'f' * 40})" in refused("evaluate")
+    assert step("evaluate", settings=["--accept-mixed"]).out
+    assert load_record(plan.folder)["mixed"]
+
+
+def test_evaluation_with_another_vocabulary_is_refused(plan, step, refused):
+    train(plan, step)
+    (plan.data_bin.folder / "dict.en.txt").write_text("x 1\n")
+    assert "a data-bin of another vocabulary" in refused("evaluate")
+
+
+def test_checkpoint_that_carries_code_is_refused(plan, step, refused):
+    train(plan, step)
+    torch.save({"model": {}, "code": print}, plan.checkpoints / "checkpoint_best.pt", pickle_module=pickle)
+    assert "carries code" in refused("evaluate")
+
+
+def test_steps_out_of_order(plan, step, refused):
+    assert "not trained to the end" in refused("evaluate")
+    assert "no run.json" in refused("trained")
+    train(plan, step)
+    assert "run scripts/evaluate.sh" in refused("score")
+    (plan.checkpoints / "checkpoint_best.pt").unlink()
+    assert "no checkpoint" in refused("evaluate")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["--seed", "one"], "SEED is 'one'"),
+        (["--precision", "fp8"], "PRECISION is 'fp8'"),
+        (["--precision", "fp16"], "needs a GPU"),
+    ],
+)
+def test_settings_that_cannot_be(refused, settings, message):
+    assert message in refused("start", settings=settings)

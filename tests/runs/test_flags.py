@@ -1,0 +1,49 @@
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.errors import UserError
+from relumt.runs.flags import command_line, parse_flags, read_flags, readable
+
+
+def test_file_with_comments_quotes_and_several_flags_a_line(tmp_path):
+    path = tmp_path / "train.args"
+    path.write_text("# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 2e-3\n")
+    flags = read_flags(path)
+    assert flags == {"--lr": ["2e-3"], "--share-all-embeddings": [], "--adam-betas": ["(0.9, 0.98)"]}
+    assert readable(flags)["--share-all-embeddings"] == ""
+
+
+def test_equals_sign_negative_numbers_and_several_values():
+    flags = parse_flags(["--lr=0.1", "--keep", "-1", "--x", "-.5e-3", "--y", "1", "2"], "here")
+    assert flags == {"--lr": ["0.1"], "--keep": ["-1"], "--x": ["-.5e-3"], "--y": ["1", "2"]}
+
+
+FLAG = st.text("abc-", min_size=1, max_size=5).map(lambda name: f"--{name}")
+VALUE = st.text("a1(=# '\".", max_size=5)
+
+
+@given(st.dictionaries(FLAG, st.lists(VALUE, max_size=3), max_size=5))
+def test_a_command_line_parses_to_the_flags_it_was_made_from(flags):
+    assert parse_flags(command_line(flags), "here") == flags
+    assert parse_flags(shlex.split(shlex.join(command_line(flags)), comments=True), "here") == flags
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("--lr 1\n--x 'open\n", "train.args:2: No closing quotation"), ("0.1\n", "train.args:1: '0.1' belongs to no")],
+)
+def test_errors_name_file_and_line(tmp_path, text, message):
+    path = tmp_path / "train.args"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        read_flags(path)
+
+
+def test_missing_file_and_line_break(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        read_flags(tmp_path / "train.args")
+    with pytest.raises(UserError, match="line break"):
+        parse_flags(["--x", "a\nb"], "here")

@@ -1,0 +1,48 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from relumt.runs.score import score_translations
+from relumt.runs.translations import Translations
+
+TRANSLATIONS = Translations(
+    tokenised_hypotheses=["The dog is n&apos;t here , is it ?", "A man rides a bike .", "Two Children play outside"],
+    tokenised_references=["The dog is not here , is it ?", "A man is riding a bike .", "Two children play outside ."],
+    hypotheses=["The dog isn't here, is it?", "A man rides a bike.", "Two Children play outside"],
+    references=["The dog is not here, is it?", "A man is riding a bike.", "Two children play outside."],
+)
+
+
+def sacrebleu_command(tmp_path, hypotheses, references, *options):
+    """Score and signature as sacreBLEU's own command prints them."""
+    (tmp_path / "hyp").write_text("\n".join(hypotheses) + "\n")
+    (tmp_path / "ref").write_text("\n".join(references) + "\n")
+    command = [sys.executable, "-m", "sacrebleu", str(tmp_path / "ref"), "-i", str(tmp_path / "hyp"), "-w", "6"]
+    result = json.loads(subprocess.run([*command, *options], capture_output=True, check=True, text=True).stdout)
+    return result["score"], result["signature"]
+
+
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
+    scores = score_translations(TRANSLATIONS, ignore_case)
+    tokenised = (TRANSLATIONS.tokenised_hypotheses, TRANSLATIONS.tokenised_references)
+    plain = (TRANSLATIONS.hypotheses, TRANSLATIONS.references)
+    bleu_case = ["-lc"] if ignore_case else []
+    chrf_case = ["--chrf-lowercase"] if ignore_case else []
+    for name, texts, options in (
+        ("bleu_tokenised", tokenised, ["-m", "bleu", "--tokenize", "none", *bleu_case]),
+        ("bleu_detokenised", plain, ["-m", "bleu", *bleu_case]),
+        ("chrf", plain, ["-m", "chrf", *chrf_case]),
+        ("ter", plain, ["-m", "ter"]),
+    ):
+        score, signature = sacrebleu_command(tmp_path, *texts, *options)
+        assert scores[name]["score"] == pytest.approx(score, abs=1e-6)
+        assert scores[name]["signature"] == signature
+
+
+def test_case_counts_unless_it_is_ignored():
+    mixed, ignored = (score_translations(TRANSLATIONS, case) for case in (False, True))
+    assert ignored["bleu_detokenised"]["score"] > mixed["bleu_detokenised"]["score"]
+    assert ("case:mixed" in mixed["chrf"]["signature"], "case:lc" in ignored["chrf"]["signature"]) == (True, True)

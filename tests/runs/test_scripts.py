@@ -1,0 +1,88 @@
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
+
+TINY = """
+--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --decoder-embed-dim 16
+--encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --encoder-attention-heads 2 --decoder-attention-heads 2
+--optimizer adam --lr 1e-2 --max-tokens 400 --max-epoch 2 --no-epoch-checkpoints --log-interval 2
+"""
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_bash_and_stop_at_the_first_error(script):
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    assert "set -euo pipefail" in script.read_text() or script.name == "common.sh"
+
+
+def run_script(name, *arguments, **environment):
+    settings = os.environ | {"PYTHON": sys.executable} | {key: str(value) for key, value in environment.items()}
+    return subprocess.run(
+        ["bash", str(ROOT / "scripts" / name), *arguments], env=settings, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("script", ["train.sh", "evaluate.sh", "run.sh"])
+def test_one_line_and_status_2_for_what_cannot_be(script, tmp_path):
+    usage = run_script(script, "multi30k_de_en")
+    assert usage.returncode == 2 and usage.stderr.startswith("relumt: error: usage: scripts/")
+    unknown = run_script(script, "no_such_dataset", "stock", RUNS=tmp_path / "runs")
+    assert unknown.returncode == 2 and unknown.stdout == ""
+    assert unknown.stderr.startswith("relumt: error: no dataset 'no_such_dataset'") and unknown.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def data_bin(tmp_path):
+    """Sentences whose translation is themselves in capitals, made by fairseq-preprocess alone."""
+    words = random.Random(1)
+    for subset, size in (("train", 60), ("valid", 12), ("test", 13)):
+        sentences = [" ".join(words.choices("abcdefg", k=words.randint(3, 9))) for _ in range(size)]
+        (tmp_path / f"{subset}.xx").write_text("".join(f"{sentence}\n" for sentence in sentences))
+        (tmp_path / f"{subset}.en").write_text("".join(f"{sentence.upper()}\n" for sentence in sentences))
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", "xx", "--target-lang", "en"]
+    for subset in ("train", "valid", "test"):
+        command += [f"--{subset}pref", str(tmp_path / subset)]
+    subprocess.run([*command, "--destdir", str(tmp_path / "tiny")], check=True, capture_output=True)
+    return tmp_path / "tiny"
+
+
+@pytest.mark.slow
+def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
+    configs = tmp_path / "configs"
+    (configs / "datasets" / "default").mkdir(parents=True)
+    (configs / "datasets" / "default" / "train.args").write_text(TINY)
+    (configs / "datasets" / "default" / "generate.args").write_text("--beam 2 --max-len-b 10\n")
+    (configs / "models").mkdir()
+    for model in ("stock", "reluformer"):
+        (configs / "models" / f"{model}.args").write_text((ROOT / "configs" / "models" / f"{model}.args").read_text())
+    settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
+
+    for model in ("stock", "reluformer"):
+        first = run_script("run.sh", str(data_bin), model, **settings)
+        assert first.returncode == 0, first.stdout + first.stderr
+        record = json.loads((tmp_path / "runs" / "tiny" / model / "1" / "run.json").read_text())
+        assert record["training"]["epochs"] == 2 and record["training"]["tokens_per_second"] > 0
+        # 13 is no multiple of 8: fairseq alone would leave sentences out
+        assert record["evaluation"]["test"]["sentences"] == 13
+        assert record["evaluation"]["test"]["tokens_per_second"] > 0
+
+    again = run_script("run.sh", str(data_bin), "stock", **settings)
+    assert again.returncode == 0 and again.stdout == ""
+    assert "trained already" in again.stderr and "evaluated already" in again.stderr
+
+    longer = run_script("train.sh", str(data_bin), "stock", "--max-epoch", "3", **settings)
+    assert longer.returncode == 2 and "--max-epoch 2 (now --max-epoch 3)" in longer.stderr
+    resumed = run_script("train.sh", str(data_bin), "stock", "--max-epoch", "3", ACCEPT_MIXED="1", **settings)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    record = json.loads((tmp_path / "runs" / "tiny" / "stock" / "1" / "run.json").read_text())
+    assert record["training"]["epochs"] == 3 and len(record["mixed"]) == 1
+    assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2

@@ -1,0 +1,86 @@
+import argparse
+import copy
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.runs import table as command
+from relumt.runs.record import save_record
+from relumt.runs.table import table
+
+
+def record(model="softmax", seed=1, bleu=30.0, dataset="small", speed=1000.4):
+    signatures = {"bleu_tokenised": "tok:none", "bleu_detokenised": "tok:13a", "chrf": "nc:6"}
+    scores = {name: {"score": bleu, "signature": signature} for name, signature in signatures.items()}
+    return {
+        "dataset": dataset,
+        "model": model,
+        "seed": seed,
+        "device": "x86_64 (cpu, fp32)",
+        "mixed": [],
+        "fingerprint": {"flags": {"--lr": "1", "--seed": str(seed)}},
+        "training": {"parameters": 1234567, "tokens_per_second": speed},
+        "evaluation": {"test": {"flags": {"--beam": "5"}, "references_sha256": "a", "scores": scores}},
+    }
+
+
+def test_one_row_a_model_with_its_seeds_and_the_signatures_below():
+    text = table("small", [record("relu", bleu=31), record(bleu=30), record(seed=2, bleu=32)])
+    assert text.splitlines() == [
+        "**small**",
+        "",
+        "| model | seeds | parameters | BLEU tok | BLEU detok | chrF | tokens/s |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| relu | 1 | 1,234,567 | 31.00 | 31.00 | 31.00 | 1,000 |",
+        "| softmax | 1, 2 | 1,234,567 | 31.00 ± 1.41 | 31.00 ± 1.41 | 31.00 ± 1.41 | 1,000 ± 0 |",
+        "",
+        "- BLEU tok: `tok:none`",
+        "- BLEU detok: `tok:13a`",
+        "- chrF: `nc:6`",
+        "- tokens/s: target tokens a second in training, on x86_64 (cpu, fp32)",
+        "- ±: standard deviation over the seeds",
+    ]
+
+
+def test_mixed_runs_are_marked_and_devices_named():
+    mixed = record("relu") | {"mixed": [{"was": ["x"]}], "device": "H (cuda, bf16)"}
+    text = table("small", [mixed, record()])
+    assert "| relu* | 1 |" in text and "small/relu/1" in text
+    assert "on H (cuda, bf16); x86_64 (cpu, fp32)" in text and "do not compare" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda e: e["scores"]["chrf"].update(signature="nc:7"), "differ in the signature of chrF: nc:6 and nc:7"),
+        (lambda e: e.update(references_sha256="b"), "differ in the test set"),
+        (lambda e: e.update(flags={"--beam": "4"}), "differ in the flags of translation"),
+    ],
+)
+def test_what_does_not_compare_is_refused_by_name(change, message):
+    other = copy.deepcopy(record("relu"))
+    change(other["evaluation"]["test"])
+    with pytest.raises(UserError, match=f"^small/softmax/1 and small/relu/1 {message}"):
+        table("small", [record(), other])
+
+
+def test_seeds_of_one_model_must_be_trained_alike():
+    other = record(seed=2)
+    other["fingerprint"]["flags"]["--lr"] = "2"
+    with pytest.raises(UserError, match="small/softmax/1 and small/softmax/2 differ in the flags of training"):
+        table("small", [record(), other])
+
+
+def test_one_table_a_dataset_of_the_finished_runs(tmp_path, capsys):
+    unfinished = record("relu")
+    del unfinished["evaluation"]
+    for one in (record(), unfinished, record(dataset="large")):
+        save_record(tmp_path / one["dataset"] / one["model"] / str(one["seed"]), one)
+    command.run(argparse.Namespace(runs=tmp_path, dataset=None))
+    output = capsys.readouterr().out
+    assert output.index("**large**") < output.index("**small**")
+    assert output.count("| softmax |") == 2 and "relu" not in output
+    command.run(argparse.Namespace(runs=tmp_path, dataset="small"))
+    assert "large" not in capsys.readouterr().out
+    with pytest.raises(UserError, match="no evaluated run"):
+        command.run(argparse.Namespace(runs=tmp_path, dataset="other"))

@@ -1,0 +1,62 @@
+import pytest
+
+from relumt.errors import UserError
+from relumt.runs.training_log import read_training_log
+
+STARTED = """\
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,234,567 (num. trained: 1,234,567)
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. expert model params: 0 (num. trained: 0)
+2026-01-01 10:00:01 | INFO | fairseq_cli.train | training on 1 devices (GPUs/TPUs)
+"""
+INTERVALS = """\
+2026-01-01 10:00:05 | INFO | train_inner | {"epoch": 1, "update": 0.4, "wps": "900", "wall": "4", "num_updates": "2"}
+2026-01-01 10:00:06 | INFO | train_inner | {"epoch": 1, "update": 0.8, "wps": "1000.5", "train_wall": "1", "wall": "5"}
+2026-01-01 10:00:09 | INFO | train_inner | {"epoch": 1, "update": 1.0, "wps": "20", "wall": "8", "num_updates": "6"}
+UserWarning: a line without a stamp
+"""
+EPOCH = """\
+2026-01-01 10:00:11 | INFO | valid | {"epoch": 1, "valid_loss": "8.5", "valid_num_updates": "6"}
+2026-01-01 10:00:11 | INFO | train | {"epoch": 1, "train_wps": "640.2", "train_wall": "10", "train_num_updates": "6"}
+"""
+RESUMED = """\
+2026-01-01 12:00:00 | INFO | fairseq_cli.train | {'_name': None}
+2026-01-01 12:00:04 | INFO | fairseq_cli.train | training on 1 devices (GPUs/TPUs)
+2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.7", "valid_best_loss": "8.5"}
+2026-01-01 12:00:24 | INFO | train | {"epoch": 2, "train_wps": "650", "train_wall": "20", "train_num_updates": "12"}
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    return path
+
+
+def test_one_training(tmp_path):
+    log = read_training_log(write(tmp_path, STARTED + INTERVALS + EPOCH))
+    assert log.parameters == 1234567
+    assert log.tokens_per_second == 900  # the median: one slow interval does not count
+    assert (log.updates, log.epochs, log.best_valid_loss) == (6, 1, 8.5)
+    assert log.wall_seconds == 10
+
+
+def test_resumption_adds_its_time_but_not_the_pause(tmp_path):
+    log = read_training_log(write(tmp_path, STARTED + INTERVALS + EPOCH + RESUMED))
+    assert (log.updates, log.epochs, log.best_valid_loss) == (12, 2, 8.5)
+    assert log.wall_seconds == 10 + 20
+
+
+def test_lost_work_of_a_killed_start_counts(tmp_path):
+    log = read_training_log(write(tmp_path, STARTED + INTERVALS + RESUMED))
+    assert log.wall_seconds == 8 + 20
+
+
+def test_training_shorter_than_an_interval(tmp_path):
+    assert read_training_log(write(tmp_path, STARTED + EPOCH)).tokens_per_second == 640.2
+
+
+def test_log_without_an_epoch_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no epoch ended"):
+        read_training_log(write(tmp_path, STARTED + INTERVALS))
+    with pytest.raises(UserError, match="no such log"):
+        read_training_log(tmp_path / "other.log")

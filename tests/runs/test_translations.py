@@ -1,0 +1,100 @@
+import dataclasses
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.runs.data_bin import open_data_bin
+from relumt.runs.translations import Generated, align, read_generated, read_speed
+from tests.runs.cases import write_data_bin
+
+OUTPUT = """\
+S-1\tein Hund .
+T-1\ta <<unk>> .
+H-1\t-0.5\ta dog .
+D-1\t-0.5\ta dog .
+P-1\t-0.5 -0.5
+D-1\t-0.9\tthe second best .
+S-0\tja
+T-0\tyes
+D-0\t-0.1\t
+Generate test with beam=5: BLEU4 = 0.00
+"""
+
+
+def test_output_is_read_by_number_and_the_best_hypothesis_counts(tmp_path):
+    path = tmp_path / "generate-test.txt"
+    path.write_text(OUTPUT)
+    generated = read_generated(path)
+    assert generated.hypotheses == {0: "", 1: "a dog ."}
+    assert generated.references == {0: "yes", 1: "a <<unk>> ."}
+    path.write_text("\n".join(OUTPUT.splitlines()[:-1]))
+    with pytest.raises(UserError, match="breaks off"):
+        read_generated(path)
+
+
+def test_odd_line_ends_inside_a_sentence_do_not_split_it(tmp_path):
+    path = tmp_path / "generate-test.txt"
+    path.write_text("T-0\ta\u2028b\rc\nD-0\t-1\td\x0be\x85f\nGenerate test\n", newline="\n")
+    assert read_generated(path) == Generated({0: "d\x0be\x85f"}, {0: "a\u2028b\rc"})
+
+
+def test_speed_is_found_in_either_file(tmp_path):
+    log, output = tmp_path / "log", tmp_path / "output"
+    log.write_text("nothing\n")
+    output.write_text(
+        "INFO | Translated 1,016 sentences (9,216 tokens) in 8.0s (127.00 sentences/s, 1152.13 tokens/s)\n"
+    )
+    assert read_speed(log, output) == 1152.13
+    assert read_speed(log) is None
+
+
+@pytest.fixture
+def data_bin(tmp_path):
+    folder = write_data_bin(tmp_path / "bin")
+    (folder / "text").mkdir()
+    (folder / "text" / "test.en").write_text("It &apos;s ( a ) dog .\nyes\n")
+    (folder / "text" / "test.raw.en").write_text("It's (a)  dog.\nYes\n")
+    return open_data_bin(folder)
+
+
+GENERATED = Generated({1: "yes", 0: "It &apos;s a dog ."}, {1: "yes", 0: "It <<unk>> dog ."})
+
+
+def test_plain_data_bin_has_the_references_of_its_dictionary(data_bin):
+    translations = align(GENERATED, data_bin, "test")
+    assert translations.tokenised_references == ["It <<unk>> dog .", "yes"]
+    assert translations.hypotheses == ["It's a dog.", "yes"]
+
+
+def test_prepared_data_bin_has_its_texts(data_bin):
+    prepared = dataclasses.replace(data_bin, prepared=True, plain_reference=True)
+    translations = align(GENERATED, prepared, "test")
+    assert translations.tokenised_references == ["It &apos;s ( a ) dog .", "yes"]
+    assert translations.references == ["It's (a)  dog.", "Yes"]
+    assert translations.tokenised_hypotheses == ["It &apos;s a dog .", "yes"]
+
+
+def test_references_given_tokenised_are_detokenised(data_bin):
+    translations = align(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
+    assert translations.references == ["It's (a) dog.", "yes"]
+
+
+def test_text_that_was_not_tokenised_is_tokenised(data_bin):
+    data_bin = dataclasses.replace(data_bin, tokenized=False)
+    translations = align(Generated({0: "It's me."}, {0: "It's you."}), data_bin, "test")
+    assert (translations.hypotheses, translations.references) == (["It's me."], ["It's you."])
+    assert translations.tokenised_hypotheses == ["It &apos;s me ."]
+    assert translations.tokenised_references == ["It &apos;s you ."]
+
+
+@pytest.mark.parametrize("hypotheses", [{0: "a"}, {1: "a"}, {0: "a", 1: "b", 2: "c"}, {}])
+def test_every_sentence_must_be_translated(data_bin, hypotheses):
+    prepared = dataclasses.replace(data_bin, prepared=True)
+    with pytest.raises(UserError, match="lack a translation or a reference"):
+        align(Generated(hypotheses, {}), prepared, "test")
+
+
+def test_test_sets_are_told_apart(data_bin):
+    plain = align(GENERATED, data_bin, "test")
+    prepared = align(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
+    assert plain.references_sha256() != prepared.references_sha256()

@@ -1,0 +1,105 @@
+"""The README's commands: named rightly (always), and run as they stand (slow)."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from relumt.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Every command of the README, line continuations joined."""
+    return [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines() if line]
+
+
+def test_every_link_leads_to_a_file():
+    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)\)", prose):
+        assert target.startswith("https://") or (ROOT / target).is_file(), target
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_exists(command):
+    program, *arguments = shlex.split(command.replace("PIP_CONSTRAINT=constraints.txt ", ""))
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    elif "/" in program and program.startswith("."):
+        assert program == ".venv/bin/relumt"
+        assert arguments[0] in COMMANDS
+    elif "/" in program:
+        assert os.access(ROOT / program, os.X_OK)
+    else:
+        assert program in ("pip", "fairseq-train", "relumt")
+
+
+def test_every_flag_of_the_table_is_known():
+    from tests.models.build import arguments
+
+    assert arguments("--arch", "mechanism_transformer", "--attention-encoder", "relu", "--attention-cross", "softmax")
+    parser = arguments("--arch", "reluformer", "--relu-gamma", "2", "--relu-scale", "none")
+    for flag in re.findall(r"`(--(?:attention|relu)[a-z-]*)", README):
+        name = flag.removeprefix("--").replace("-", "_")
+        assert hasattr(parser, name) or name.startswith("attention_"), flag
+
+
+def test_the_python_example_runs():
+    for block in blocks("python"):
+        scope = {}
+        exec(block, scope)
+        assert scope["mixed"].shape == (2, 4, 10, 64)
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A fresh clone, a virtual environment that has the dependencies but not relumt, and a small corpus."""
+    clone = tmp_path / "relumt"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    venv = clone / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    (venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "dependencies.pth").write_text(
+        sysconfig.get_path("purelib") + "\n"
+    )
+    for script in Path(sysconfig.get_path("scripts")).glob("fairseq-*"):
+        text = script.read_text().partition("\n")[2]
+        (venv / "bin" / script.name).write_text(f"#!{venv}/bin/python\n{text}")
+        (venv / "bin" / script.name).chmod(0o755)
+    (venv / ".installed").touch()
+    shorter = tmp_path / "configs"
+    shutil.copytree(clone / "configs", shorter)
+    with (shorter / "datasets" / "default" / "train.args").open("a") as flags:
+        flags.write("\n--max-update 3\n")
+    environment = os.environ | {"PATH": f"{venv}/bin:{os.environ['PATH']}", "CONFIGS": str(shorter)}
+    relumt = [str(venv / "bin" / "python"), "-m", "relumt.cli"]
+    synth = [*relumt, "synth", "--seed", "1", "--documents", "30", "--test-documents", "3", "--out", "corpus"]
+    subprocess.run(synth, cwd=clone, env=environment, check=True)
+    return clone, environment
+
+
+@pytest.mark.slow
+def test_the_commands_run_as_they_stand(fresh):
+    clone, environment = fresh
+    for command in commands():
+        if command in ("make test", "make demo"):
+            command = f"make -n {command.removeprefix('make ')}"
+        if command.startswith("fairseq-train"):
+            command += " --cpu --max-update 1 --no-save"
+        if command.startswith(".venv/bin/relumt"):
+            subprocess.run([str(clone / ".venv/bin/pip"), "install", "-q", "."], cwd=clone, env=environment, check=True)
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=clone, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
