@@ -4,7 +4,7 @@
 #   SEED          random seed, part of the run's folder (1)
 #   DATA_BIN      data-bin of the dataset (data-bin/DATASET)
 #   CONFIGS       folder of datasets/ and models/ (the checkout's configs)
-#   PRECISION     fp32, bf16 or fp16 for training (the best the device computes in; fp32 on a CPU)
+#   PRECISION     fp32, fp16 or bf16 for training (fp16 on a GPU, fp32 on a CPU)
 #   ACCEPT_MIXED  1: go on with a run that was begun in another environment, and have it recorded
 #   PYTHON        the Python that has relumt's requirements (the checkout's .venv, else python3)
 
@@ -34,4 +34,14 @@ run_record() {
     [[ -z ${PRECISION:-} ]] || settings+=(--precision "$PRECISION")
     [[ ${ACCEPT_MIXED:-} != 1 ]] || settings+=(--accept-mixed)
     relumt run-record "$step" "${settings[@]}" "$@"
+}
+
+# hold_run FOLDER: until this script and what it started have ended, no other may work on the run.
+hold_run() {
+    mkdir -p "$1"
+    exec {run_lock}>"$1/.lock"
+    if ! flock --nonblock "$run_lock"; then
+        echo "relumt: error: $1: another process works on this run; wait for it, or stop it" >&2
+        exit 2
+    fi
 }

@@ -5,6 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 require_names "$@"
+folder=$(run_record folder "$1" "$2")
+hold_run "$folder"
 plan=$(run_record evaluate "$@")
 [[ -n $plan ]] || exit 0 # evaluated already
 mapfile -t plan <<<"$plan"

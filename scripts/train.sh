@@ -5,6 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 require_names "$@"
+folder=$(run_record folder "$1" "$2")
+hold_run "$folder"
 plan=$(run_record start "$@")
 [[ -n $plan ]] || exit 0 # trained already
 mapfile -t plan <<<"$plan"

@@ -4,6 +4,7 @@ import hashlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
@@ -94,12 +95,19 @@ SIZES = {
 """The sizes that [RF] uses are fairseq's: IWSLT14 6+6 layers, 512, 1024, 4 heads; WMT14 the base model."""
 
 
+def keep_gpu_under_bf16(args: Namespace) -> None:
+    """fairseq takes --bf16 to ask for a TPU, for which it then leaves the GPU; where there is one, take that back."""
+    if getattr(args, "bf16", False) and torch.cuda.is_available():
+        args.tpu = False
+
+
 def register_architectures(prefix: str, attention: str) -> None:
     """Register PREFIX and PREFIX_SIZE: fairseq's sizes with `attention` at every site that the user leaves open."""
     for suffix, size in SIZES.items():
 
         def architecture(args: Namespace, size: Callable[[Namespace], None] = size) -> None:
             args.attention = getattr(args, "attention", attention)
+            keep_gpu_under_bf16(args)
             size(args)
 
         register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)

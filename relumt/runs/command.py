@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         step_parser.add_argument("--configs", type=Path, default=Path("configs"), help="has datasets/ and models/")
         step_parser.add_argument("--seed", default="1", help="random seed, part of the run's folder (default: 1)")
         step_parser.add_argument("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
-        step_parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: the best the device computes in)")
+        step_parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp16 on a GPU, fp32 on a CPU)")
         step_parser.add_argument("--accept-mixed", action="store_true", help="go on in another environment; recorded")
         step_parser.add_argument("dataset", help="a name in configs/datasets, or the path of a data-bin")
         step_parser.add_argument("model", help="a name in configs/models")
@@ -51,6 +51,11 @@ def run(arguments: argparse.Namespace) -> None:
         data_bin=arguments.data_bin,
     )
     STEPS[arguments.step](plan, arguments)
+
+
+def folder(plan: Plan, _: argparse.Namespace) -> None:
+    """Print the run's folder, once everything that it is named by is known to be there."""
+    print(plan.folder)
 
 
 def start(plan: Plan, arguments: argparse.Namespace) -> None:
@@ -101,4 +106,4 @@ def say(message: str) -> None:
     print(f"relumt: {message}", file=sys.stderr)
 
 
-STEPS = {"start": start, "trained": trained, "evaluate": evaluate, "score": score}
+STEPS = {"folder": folder, "start": start, "trained": trained, "evaluate": evaluate, "score": score}

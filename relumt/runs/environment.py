@@ -40,7 +40,10 @@ class Device:
 
 
 def find_device(precision: Precision | None) -> Device:
-    """The GPUs that torch sees, in bf16 where they compute in it, else fp16; without any, the CPU in fp32.
+    """The GPUs that torch sees, in fp16; without any, the CPU in fp32.
+
+    fp16 and not bf16, because every architecture is to train in the same precision, and fairseq's own take --bf16
+    for a TPU (relumt.models.mechanism_transformer.keep_gpu_under_bf16).
 
     precision: asked for by the user, or None.
 
@@ -53,8 +56,7 @@ def find_device(precision: Precision | None) -> Device:
         if precision not in (None, "fp32"):
             raise UserError(f"PRECISION={precision} needs a GPU and torch sees none; leave it out to train in fp32")
         return Device("cpu", platform.machine(), 1, "fp32")
-    natural = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
-    return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or natural)
+    return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or "fp16")
 
 
 def versions() -> dict[str, str]:
@@ -74,15 +76,18 @@ def fairseq_version() -> str:
 
 
 def revision() -> dict[str, str]:
-    """The commit of relumt's checkout and, where its code was changed since, a hash of the change.
+    """The commit of relumt's checkout, the code of the package in it, and a hash of what was changed since.
 
-    Both are empty for a relumt that is not run from a checkout: its version says all there is.
+    Two commits with the same `code` differ in other files alone. All are empty for a relumt that is not run from
+    a checkout: its version says all there is.
     """
     package = Path(relumt.__file__).resolve().parent
     if not git(package, "ls-files", "--", "__init__.py"):
-        return {"commit": "", "dirty": ""}
-    commit = (git(package, "rev-parse", "HEAD") or b"").decode().strip()
-    return {"commit": commit, "dirty": change_since_commit(package)}
+        return {"commit": "", "code": "", "dirty": ""}
+    commit, code = (
+        (git(package, "rev-parse", "--verify", "-q", name) or b"").decode().strip() for name in ("HEAD", "HEAD:./")
+    )
+    return {"commit": commit, "code": code, "dirty": change_since_commit(package)}
 
 
 def change_since_commit(package: Path) -> str:

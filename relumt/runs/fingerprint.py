@@ -9,6 +9,9 @@ from relumt.runs.flags import Flags, readable
 
 Fingerprint = dict[str, Any]
 
+RECORDED_ONLY = {("revision", "commit")}
+"""Two commits may differ in documents alone; what counts is the package's code."""
+
 VERSIONS_THAT_COUNT = ("torch", "fairseq", "relumt")
 
 
@@ -47,7 +50,7 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
         found += [
             f"{part.removesuffix('s')} {name} {then[part].get(name) or 'none'} (now {value or 'none'})"
             for name, value in now[part].items()
-            if then[part].get(name) != value
+            if then[part].get(name) != value and (part, name) not in RECORDED_ONLY
         ]
     return found
 

@@ -97,3 +97,9 @@ def test_activation_checkpointing_keeps_the_function():
     batch = sample([(5, 4), (2, 3)])
     plain, checkpointed = build("reluformer"), build("reluformer", "--checkpoint-activations")
     torch.testing.assert_close(plain(**batch["net_input"])[0], checkpointed(**batch["net_input"])[0])
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_bf16_keeps_the_gpu_where_there_is_one(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert arguments("--arch", "reluformer", "--bf16").tpu is not gpu

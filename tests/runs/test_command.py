@@ -93,7 +93,7 @@ def test_other_flags_of_training_are_refused_or_recorded(plan, step, refused):
 
 def test_evaluation_in_another_environment_is_refused_or_recorded(plan, step, refused, monkeypatch):
     train(plan, step)
-    changed = {"commit": "f" * 40, "dirty": ""}
+    changed = {"commit": "", "code": "f" * 40, "dirty": ""}
     monkeypatch.setattr("relumt.runs.fingerprint.revision", lambda: changed)
     assert f"(now {'f' * 40})" in refused("evaluate")
     assert step("evaluate", settings=["--accept-mixed"]).out

@@ -42,6 +42,10 @@ def test_every_part_is_compared_and_named(fingerprint, part, name, value, phrase
     assert phrase in found
 
 
+def test_another_commit_of_the_same_code_is_the_same(fingerprint):
+    assert differences(fingerprint, change(fingerprint, "revision", "commit", "f" * 40)) == []
+
+
 def test_a_flag_that_is_gone_is_named(fingerprint):
     now = copy.deepcopy(fingerprint)
     del now["flags"]["--lr"]

@@ -40,6 +40,18 @@ def test_one_line_and_status_2_for_what_cannot_be(script, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_run_that_another_process_works_on_is_refused(tmp_path):
+    hold = f'source "{ROOT / "scripts" / "common.sh"}"; hold_run "{tmp_path / "run"}"'
+    inside = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
+    assert inside.returncode == 2
+    assert (
+        inside.stderr
+        == f"relumt: error: {tmp_path / 'run'}: another process works on this run; wait for it, or stop it\n"
+    )
+    after = subprocess.run(["bash", "-c", hold], capture_output=True, text=True)
+    assert after.returncode == 0
+
+
 @pytest.fixture
 def data_bin(tmp_path):
     """Sentences whose translation is themselves in capitals, made by fairseq-preprocess alone."""
