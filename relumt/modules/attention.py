@@ -71,7 +71,7 @@ class MechanismAttention(MultiheadAttention):
             tap(self, attended, visible)
 
         merged = self.mechanism.merged(attended.mixed.permute(2, 0, 1, 3).flatten(2))
-        output = self.out_proj(saturated(merged, query.dtype))
+        output = self.out_proj(saturated(merged, q.dtype))
         if attended.weights is None or not need_weights:
             return output, None
         weights = attended.weights.transpose(0, 1)

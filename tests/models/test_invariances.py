@@ -5,6 +5,7 @@ import torch
 
 from relumt.attention import MECHANISMS
 from relumt.options import SITES
+from relumt.tap import tapped
 from tests.models.build import build, sample
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
@@ -78,5 +79,23 @@ def test_saving_and_loading_gives_the_same_model(name, site):
 def test_half_models_train_without_nan(name, site, dtype):
     model = model_with(name, site).to(dtype).train()
     model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or not parameter.grad.isnan().any()
+
+
+@every_mechanism
+@every_placement
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_trains_without_nan_and_computes_attention_in_float32(name, site, dtype):
+    model = build("mechanism_transformer", f"--attention-{site}", name).train()
+    computed_in = set()
+
+    def listen(name, attention, attended, visible):
+        if attention.site == site and attended.statistics is not None:
+            computed_in.add(attended.statistics.total.dtype)
+
+    with torch.autocast("cpu", dtype=dtype), tapped(model, listen):
+        model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
+    assert computed_in <= {torch.float32}
     for parameter in model.parameters():
         assert parameter.grad is None or not parameter.grad.isnan().any()
