@@ -17,6 +17,13 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+SMALLER = {
+    "train": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32 --decoder-embed-dim 32 --max-update 3",
+    "generate": "--max-len-a 0 --max-len-b 10",
+}
+"""Added to the flags of the dataset `default`, where the later ones win, so that a run takes seconds."""
+
+
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
@@ -80,8 +87,9 @@ def fresh(tmp_path):
     (venv / ".installed").touch()
     shorter = tmp_path / "configs"
     shutil.copytree(clone / "configs", shorter)
-    with (shorter / "datasets" / "default" / "train.args").open("a") as flags:
-        flags.write("\n--max-update 3\n")
+    for kind, smaller in SMALLER.items():
+        with (shorter / "datasets" / "default" / f"{kind}.args").open("a") as flags:
+            flags.write(f"\n{smaller}\n")
     environment = os.environ | {"PATH": f"{venv}/bin:{os.environ['PATH']}", "CONFIGS": str(shorter)}
     relumt = [str(venv / "bin" / "python"), "-m", "relumt.cli"]
     synth = [*relumt, "synth", "--seed", "1", "--documents", "30", "--test-documents", "3", "--out", "corpus"]

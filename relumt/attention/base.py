@@ -127,6 +127,9 @@ class Mechanism(nn.Module):
                 statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
         return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)
 
+    def initialise(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
+        """Adjust the freshly initialised projections of queries and keys, E or less → E; nothing by default."""
+
     def merged(self, x: Tensor) -> Tensor:
         """Applied to the concatenated heads, [T, B, E] → [T, B, E], before the output projection."""
         return x

@@ -4,29 +4,43 @@
 
 With unit-variance q, k and v, ReLU keeps half of the variance of each of n_i independent terms, so the
 mixed value Σ_j s_ij v_j would have variance n_i/2 without the factor and has 1/γ² with it.
+
+How the projections of q and k start is not printed. With fairseq's start, scores are as often negative as positive,
+and ReLU gives the negative half neither weight nor gradient. `initialise` starts instead from a positive score for
+every pair, plus a smaller random part: docs/results.md has what that was measured to change.
 """
 
 import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from relumt.attention.base import Mechanism, Visible
 
 
 @dataclass(frozen=True)
 class ReLUOptions:
-    """Options of `relu`: command-line flags --relu-gamma, --relu-scale."""
+    """Options of `relu`: command-line flags --relu-gamma, --relu-scale …"""
 
     gamma: float = field(default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights"})
     scale: Literal["visible", "none"] = field(
         default="visible", metadata={"help": "divide by √(n/2), n the visible keys, or (ablation) do not"}
     )
 
+    initial_score: float = field(
+        default=0.5, metadata={"help": "score of every pair at the start, given by the biases; 0 leaves fairseq's"}
+    )
+    initial_gain: float = field(
+        default=0.5, metadata={"help": "factor of the initial weights that make q and k; 1 leaves fairseq's"}
+    )
+
     def __post_init__(self) -> None:
         if not self.gamma > 0:
             raise ValueError(f"--relu-gamma must be positive, not {self.gamma}")
+        if self.initial_score < 0:
+            raise ValueError(f"--relu-initial-score must not be negative, not {self.initial_score}")
 
 
 class ReLUAttention(Mechanism):
@@ -35,6 +49,15 @@ class ReLUAttention(Mechanism):
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUOptions | None = None) -> None:
         super().__init__(num_heads, head_dim, dropout)
         self.options = options or ReLUOptions()
+
+    @torch.no_grad()
+    def initialise(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
+        """Give every pair the score `initial_score`, and scale the random part of q and k by `initial_gain`."""
+        component = math.sqrt(self.options.initial_score / math.sqrt(self.head_dim))
+        for projection in (q_proj, k_proj):
+            projection.weight.mul_(self.options.initial_gain)
+            if component and projection.bias is not None:
+                projection.bias.fill_(component)
 
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """Scores divided by γ√(n/2): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""

@@ -32,6 +32,7 @@ class MechanismAttention(MultiheadAttention):
         super().__init__(embed_dim, num_heads, **stock)
         self.mechanism = mechanism
         self.site = site
+        mechanism.initialise(self.q_proj, self.k_proj)
         self.taps: list[tuple[Want, Tap]] = []
         self.weights_for_alignment = False
 

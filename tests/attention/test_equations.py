@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from relumt.attention import MECHANISMS, Visible, Want
 from tests.attention import oracle
@@ -49,3 +50,30 @@ def test_without_the_scale_factor_the_variance_grows_as_half_n(n):
 def test_gamma_must_be_positive():
     with pytest.raises(ValueError, match="--relu-gamma must be positive, not 0"):
         MECHANISMS["relu"](2, 4, gamma=0.0)
+
+
+def projections(initial_score, initial_gain):
+    torch.manual_seed(1)
+    q_proj, k_proj = nn.Linear(64, 64), nn.Linear(64, 64)
+    before = q_proj.weight.clone(), q_proj.bias.clone()
+    mechanism = MECHANISMS["relu"](4, 16, initial_score=initial_score, initial_gain=initial_gain)
+    mechanism.initialise(q_proj, k_proj)
+    return q_proj, k_proj, *before
+
+
+def test_initial_score_is_that_of_every_pair_before_the_random_part():
+    q_proj, k_proj, _, _ = projections(0.5, 0.0)
+    x = torch.randn(3, 64)
+    q, k = (projection(x).unflatten(-1, (4, 16)).transpose(0, 1) for projection in (q_proj, k_proj))
+    torch.testing.assert_close(q @ k.transpose(1, 2) / 4, torch.full((4, 3, 3), 0.5))
+
+
+def test_initial_gain_scales_the_weights_and_a_score_of_0_leaves_the_biases():
+    q_proj, _, weight, bias = projections(0.0, 0.25)
+    assert torch.equal(q_proj.weight, weight / 4)
+    assert torch.equal(q_proj.bias, bias)
+
+
+def test_initial_score_must_not_be_negative():
+    with pytest.raises(ValueError, match="--relu-initial-score must not be negative"):
+        MECHANISMS["relu"](2, 4, initial_score=-1.0)
