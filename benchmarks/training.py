@@ -22,7 +22,7 @@ from fairseq.trainer import Trainer
 
 import relumt
 from relumt.errors import UserError, one_line_errors
-from relumt.runs.flags import read_flags
+from relumt.runs.flags import command_line, read_flags
 
 PLAIN = "label_smoothed_cross_entropy"
 SYSTEMS = {
@@ -98,7 +98,7 @@ def main() -> None:
         raise UserError(f"--systems must name the baseline, {args.baseline}")
     torch.set_num_threads(args.threads)
     relumt.register()
-    common = read_flags(args.config)
+    common = command_line(read_flags(args.config))
     trainers = {name: build(args.data_bin, [*common, *shlex.split(SYSTEMS[name])]) for name in args.systems}
     times: dict[str, list[float]] = {name: [] for name in trainers}
     for step, batch in enumerate(batches(trainers[args.baseline], args.warm_up + args.steps)):

@@ -14,12 +14,13 @@ SITES = ("encoder", "decoder", "cross")
 def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --attention, --attention-SITE and every mechanism's own flags, without defaults.
 
-    Without, because an architecture fills in what the command line leaves open, as in fairseq.
+    Without, because an architecture fills in what the command line leaves open, as in fairseq. Names are checked in
+    `build_mechanism`, whose one line argparse would bury under fairseq's four screens of usage.
     """
-    names = sorted(MECHANISMS)
-    parser.add_argument("--attention", choices=names, help="attention mechanism at all three sites")
+    known = ", ".join(sorted(MECHANISMS))
+    parser.add_argument("--attention", metavar="NAME", help=f"attention at all three sites: {known}")
     for site in SITES:
-        parser.add_argument(f"--attention-{site}", choices=names, help=f"mechanism at the site '{site}'")
+        parser.add_argument(f"--attention-{site}", metavar="NAME", help=f"attention at the site '{site}'")
     for attribute, (option, mechanisms) in mechanism_options().items():
         add_option(parser, attribute, option, f"of {', '.join(mechanisms)}")
 
@@ -58,7 +59,7 @@ def build_mechanism(args: Any, site: str, num_heads: int, head_dim: int, dropout
     """
     name = mechanism_at(args, site)
     if name not in MECHANISMS:
-        raise UserError(f"--attention-{site}: no mechanism '{name}'; known: {', '.join(sorted(MECHANISMS))}")
+        raise UserError(f"no attention '{name}' for the site '{site}'; known: {', '.join(sorted(MECHANISMS))}")
     row = MECHANISMS[name]
     given = {option.name: getattr(args, attribute, MISSING) for attribute, option in row.flags()}
     try:

@@ -56,6 +56,8 @@ def refused(capsys, *flags, arch="mechanism_transformer"):
 
 def test_an_unknown_mechanism_lists_the_known_ones(capsys):
     message = refused(capsys, "--attention", "sotfmax")
+    assert message.startswith("relumt: error: no attention 'sotfmax' for the site 'encoder'; known: ")
+    assert message.count("\n") == 1
     assert all(name in message for name in MECHANISMS)
 
 
