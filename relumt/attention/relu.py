@@ -30,10 +30,10 @@ class ReLUOptions:
     )
 
     initial_score: float = field(
-        default=0.2, metadata={"help": "score of every pair at the start, given by the biases; 0 leaves fairseq's"}
+        default=0.1, metadata={"help": "score of every pair at the start, given by the biases; 0 leaves fairseq's"}
     )
     initial_gain: float = field(
-        default=0.4, metadata={"help": "factor of the initial weights that make q and k; 1 leaves fairseq's"}
+        default=0.3, metadata={"help": "factor of the initial weights that make q and k; 1 leaves fairseq's"}
     )
 
     def __post_init__(self) -> None:
