@@ -27,7 +27,7 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field, owner: str) -> None:
     """Add one option of a dataclass as `--attribute-with-dashes`."""
-    flag = "--" + attribute.replace("_", "-")
+    flag = flag_of(attribute)
     help_line = f"{option.metadata['help']} ({owner}; default: {option.default})"
     if option.type is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=help_line)
@@ -35,6 +35,11 @@ def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field, o
         parser.add_argument(flag, choices=get_args(option.type), help=help_line)
     else:
         parser.add_argument(flag, type=option.type, help=help_line)
+
+
+def flag_of(attribute: str) -> str:
+    """The command line's spelling of an attribute: relu_gamma → --relu-gamma."""
+    return "--" + attribute.replace("_", "-")
 
 
 def mechanism_options() -> dict[str, tuple[Field, list[str]]]:
@@ -73,8 +78,7 @@ def refuse_unused_options(args: Any) -> None:
     chosen = {mechanism_at(args, site) for site in SITES}
     for attribute, (_, mechanisms) in mechanism_options().items():
         if hasattr(args, attribute) and not chosen & set(mechanisms):
-            flag = "--" + attribute.replace("_", "-")
             raise UserError(
-                f"{flag} is an option of {', '.join(mechanisms)}, but the attention is {', '.join(sorted(chosen))}; "
-                f"drop the flag or choose another --attention"
+                f"{flag_of(attribute)} is an option of {', '.join(mechanisms)}, but the attention is "
+                f"{', '.join(sorted(chosen))}; drop the flag or choose another --attention"
             )

@@ -36,6 +36,20 @@ run_record() {
     relumt run-record "$step" "${settings[@]}" "$@"
 }
 
+# plan_step STEP DATASET MODEL [fairseq flags…]: hold the run, and set `log` and `arguments` to what fairseq is to be
+# run with. Where the step is done already, the script ends here.
+plan_step() {
+    require_names "${@:2}"
+    local folder plan
+    folder=$(run_record folder "$2" "$3")
+    hold_run "$folder"
+    plan=$(run_record "$@")
+    [[ -n $plan ]] || exit 0
+    mapfile -t arguments <<<"$plan"
+    log=${arguments[0]}
+    arguments=("${arguments[@]:1}")
+}
+
 # hold_run FOLDER: until this script and what it started have ended, no other may work on the run.
 hold_run() {
     mkdir -p "$1"

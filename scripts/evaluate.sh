@@ -4,12 +4,6 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-require_names "$@"
-folder=$(run_record folder "$1" "$2")
-hold_run "$folder"
-plan=$(run_record evaluate "$@")
-[[ -n $plan ]] || exit 0 # evaluated already
-mapfile -t plan <<<"$plan"
-log=${plan[0]}
-"$python" -P -m fairseq_cli.generate "${plan[@]:1}" 2>&1 | tee "$log"
+plan_step evaluate "$@"
+"$python" -P -m fairseq_cli.generate "${arguments[@]}" 2>&1 | tee "$log"
 run_record score "$1" "$2"

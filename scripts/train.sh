@@ -4,12 +4,6 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-require_names "$@"
-folder=$(run_record folder "$1" "$2")
-hold_run "$folder"
-plan=$(run_record start "$@")
-[[ -n $plan ]] || exit 0 # trained already
-mapfile -t plan <<<"$plan"
-log=${plan[0]}
-"$python" -P -m fairseq_cli.train "${plan[@]:1}" 2>&1 | tee -a "$log"
+plan_step start "$@"
+"$python" -P -m fairseq_cli.train "${arguments[@]}" 2>&1 | tee -a "$log"
 run_record trained "$1" "$2"

@@ -61,7 +61,8 @@ class MechanismAttention(MultiheadAttention):
         else:
             k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             if incremental_state is not None:
-                k, v, key_padding_mask = self._cached(incremental_state, k, v, key_padding_mask, static_kv)
+                k, v, key_padding_mask = self._appended(cache, k, v, key_padding_mask, static_kv)
+                self._set_input_buffer(incremental_state, cache)
 
         visible = self._visible(key_padding_mask, attn_mask)
         want = Want.WEIGHTS if need_weights and self.weights_for_alignment else Want.NOTHING
@@ -89,16 +90,15 @@ class MechanismAttention(MultiheadAttention):
         """[T, B, E] → [B, H, T, D]."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
-    def _cached(
+    def _appended(
         self,
-        incremental_state: dict[str, dict[str, Tensor | None]],
+        cache: dict[str, Tensor | None],
         k: Tensor,
         v: Tensor,
         key_padding_mask: Tensor | None,
         static_kv: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Append k and v [B, H, S, D] to the cache and return all of it."""
-        cache = self._get_input_buffer(incremental_state)
+        """Append k and v [B, H, S, D] to what `cache` holds, in place, and return all of it."""
         if "prev_key" in cache:
             k = torch.cat([cache["prev_key"], k], dim=2)
             v = torch.cat([cache["prev_value"], v], dim=2)
@@ -110,7 +110,6 @@ class MechanismAttention(MultiheadAttention):
             static_kv=static_kv,
         )
         cache |= {"prev_key": k, "prev_value": v, "prev_key_padding_mask": key_padding_mask}
-        self._set_input_buffer(incremental_state, cache)
         return k, v, key_padding_mask
 
     def _visible(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Visible:

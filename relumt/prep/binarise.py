@@ -1,6 +1,5 @@
 """Binarising with fairseq's own preprocess, in a process of its own so that its output can be kept."""
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from relumt.errors import UserError
+from relumt.files import sha256
 
 SPECIAL_TYPES = 4  # <s> <pad> </s> <unk>, which fairseq keeps in every dictionary but does not write
 
@@ -40,8 +40,7 @@ def binarise(
 
 def describe_dictionary(path: Path) -> dict[str, int | str]:
     """Return the number of types of a dictionary, fairseq's special ones included, and its SHA-256."""
-    content = path.read_bytes()
-    return {"types": content.count(b"\n") + SPECIAL_TYPES, "sha256": hashlib.sha256(content).hexdigest()}
+    return {"types": path.read_bytes().count(b"\n") + SPECIAL_TYPES, "sha256": sha256(path)}
 
 
 def _run(command: list[str], log: IO[str]) -> int:

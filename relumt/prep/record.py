@@ -1,6 +1,5 @@
 """prepare.json: from what, how and with what a data-bin was made, and whether it is up to date."""
 
-import hashlib
 import json
 import platform
 from dataclasses import asdict
@@ -8,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from relumt.errors import UserError
+from relumt.files import sha256
 from relumt.prep.options import Options
 
 RECORD = "prepare.json"
@@ -16,12 +16,7 @@ PACKAGES = ("relumt", "fairseq-fixed", "torch", "sacremoses", "subword-nmt", "se
 
 def describe_inputs(inputs: dict[str, Path]) -> dict[str, dict[str, str]]:
     """Return path and SHA-256 of each input by its name (`train.de`, `train.docs` ...)."""
-    described = {}
-    for name, path in inputs.items():
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        described[name] = {"path": str(path), "sha256": digest}
-    return described
+    return {name: {"path": str(path), "sha256": sha256(path)} for name, path in inputs.items()}
 
 
 def differences(out: Path, options: Options, inputs: dict[str, dict[str, str]]) -> list[str]:

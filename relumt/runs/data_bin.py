@@ -5,7 +5,6 @@ fairseq-preprocess alone, whose files then have to say the same: languages by th
 the dictionary.
 """
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from relumt.errors import UserError
+from relumt.files import sha256
 
 Subwords = Literal["subword-nmt", "sentencepiece", "none"]
 
@@ -124,9 +124,3 @@ def subwords_of(dictionary: Path) -> Subwords:
     if sum(symbol.endswith("@@") for symbol in symbols) > enough:
         return "subword-nmt"
     return "none"
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

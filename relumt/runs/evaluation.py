@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.runs.data_bin import sha256
+from relumt.files import sha256
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
