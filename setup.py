@@ -16,6 +16,7 @@ setup(
     install_requires=[
         "torch>=2.10",
         "fairseq-fixed==0.12.3.1",
+        "entmax>=1.3",
         "subword-nmt",
         "sentencepiece",
         "sacremoses",

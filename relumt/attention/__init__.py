@@ -8,8 +8,6 @@ mixed = attention(q, k, v, Visible(causal=True)).mixed        # q, k, v: [batch,
 
 from relumt.attention.base import Attended, Mechanism, Visible, Want, at_least_float32, saturated
 from relumt.attention.registry import MECHANISMS
-from relumt.attention.relu import ReLUAttention, ReLUOptions
-from relumt.attention.softmax import SoftmaxAttention
 from relumt.attention.statistics import NULL_TOTAL, RowStatistics
 
 __all__ = [
@@ -17,10 +15,7 @@ __all__ = [
     "NULL_TOTAL",
     "Attended",
     "Mechanism",
-    "ReLUAttention",
-    "ReLUOptions",
     "RowStatistics",
-    "SoftmaxAttention",
     "Visible",
     "Want",
     "at_least_float32",

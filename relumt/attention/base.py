@@ -10,6 +10,7 @@ caller needs beyond the mixed values is said by `Want`; nothing else is built.
 import math
 from dataclasses import dataclass
 from enum import Flag, auto
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +59,20 @@ class Visible:
             dense = real if dense is None else dense & real
         return dense
 
+    def rows(self, start: int, stop: int, T: int, S: int) -> tuple["Visible", int]:
+        """What queries start…stop − 1 of T see, and how many keys, from the first, hold all of it."""
+        keys = max(0, min(S, S - T + stop)) if self.causal else S
+        return Visible(
+            None if self.keys is None else self.keys[:, :keys],
+            self.causal,
+            None if self.pairs is None else self.pairs[start:stop, :keys],
+        ), keys
+
+    def hide_(self, x: Tensor, value: float) -> Tensor:
+        """Overwrite x [B, H, T, S] with `value` where a key is not visible."""
+        seen = self.dense(*x.shape[-2:], device=x.device)
+        return x if seen is None else x.masked_fill_(~seen, value)
+
     def count(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Number of keys each query sees, [B or 1, 1, T or 1, 1] int64: the n of length-dependent formulas."""
         if self.pairs is not None:
@@ -73,16 +88,15 @@ class Visible:
         return (seen * (last_key >= 0))[:, None, :, None]
 
 
-@dataclass(frozen=True)
-class Attended:
-    """What a mechanism gives back.
+class Attended(NamedTuple):
+    """What a mechanism gives back; a tuple, so that fairseq's search for the first NaN looks inside.
 
     Attributes:
         mixed: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs:
             `saturated` brings it back.
         weights: [B, H, T, S] before dropout, exactly 0 where a key is not visible; None unless wanted, or
             where the mechanism has none.
-        statistics: of the weights before dropout; None unless wanted, or where the mechanism has none.
+        statistics: of the weights before dropout; None unless wanted, or where weights are none or may be negative.
     """
 
     mixed: Tensor
@@ -95,11 +109,16 @@ class Mechanism(nn.Module):
 
     A variant overrides `weights`; one without such a product (the Inhibitor) overrides `forward`.
 
+    Attributes:
+        signed: whether weights may be negative; a row of them has no entropy, and no statistics.
+
     Args:
         num_heads: H.
         head_dim: D.
         dropout: probability of dropping a weight while training.
     """
+
+    signed = False
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -122,7 +141,7 @@ class Mechanism(nn.Module):
             weights = self.weights(self.scores(q, k, visible), visible)
             mixed = F.dropout(weights, self.dropout, self.training) @ v
             statistics = None
-            if Want.STATISTICS in want:
+            if Want.STATISTICS in want and not self.signed:
                 T, S = weights.shape[-2:]
                 statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
         return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)

@@ -8,8 +8,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, fields
 
 from relumt.attention.base import Mechanism
-from relumt.attention.relu import ReLUAttention, ReLUOptions
+from relumt.attention.inhibitor import InhibitorAttention, InhibitorOptions, SignedInhibitorAttention
+from relumt.attention.rela import (
+    ReLAg,
+    ReLAgWithGELU,
+    ReLAgWithLayerNorm,
+    ReLAgWithLeakyReLU,
+    ReLAi,
+    ReLAWithRMSNorm,
+    UnnormalisedReLA,
+)
+from relumt.attention.relu import ReLUAttention, ReLULayerNormAttention, ReLUOptions, ReLUStart
+from relumt.attention.relu_n import ReLUOverLengthAttention
+from relumt.attention.sigmoid import SigmoidAttention
 from relumt.attention.softmax import SoftmaxAttention
+from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
 
 
 @dataclass(frozen=True)
@@ -40,5 +53,19 @@ class Row:
 
 MECHANISMS: dict[str, Row] = {
     "softmax": Row(SoftmaxAttention),
+    "sparsemax": Row(SparsemaxAttention),
+    "entmax15": Row(Entmax15Attention),
+    "sigmoid": Row(SigmoidAttention),
+    "relu_n": Row(ReLUOverLengthAttention),
     "relu": Row(ReLUAttention, ReLUOptions, prefix="relu"),
+    "relu_layernorm": Row(ReLULayerNormAttention, ReLUStart, prefix="relu"),
+    "rela_unnormalised": Row(UnnormalisedReLA),
+    "rela_rmsnorm": Row(ReLAWithRMSNorm),
+    "rela_i": Row(ReLAi),
+    "rela_g": Row(ReLAg),
+    "rela_g_layernorm": Row(ReLAgWithLayerNorm),
+    "rela_g_gelu": Row(ReLAgWithGELU),
+    "rela_g_leaky_relu": Row(ReLAgWithLeakyReLU),
+    "inhibitor": Row(InhibitorAttention, InhibitorOptions, prefix="inhibitor"),
+    "inhibitor_signed": Row(SignedInhibitorAttention, InhibitorOptions, prefix="inhibitor"),
 }

@@ -18,16 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention.base import Mechanism, Visible
+from relumt.attention.norms import LayerNorm
 
 
 @dataclass(frozen=True)
-class ReLUOptions:
-    """Options of `relu`: command-line flags --relu-gamma, --relu-scale …"""
-
-    gamma: float = field(default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights"})
-    scale: Literal["visible", "none"] = field(
-        default="visible", metadata={"help": "divide by √(n/2), n the visible keys, or (ablation) do not"}
-    )
+class ReLUStart:
+    """How the projections of q and k start: command-line flags --relu-initial-score, --relu-initial-gain."""
 
     initial_score: float = field(
         default=0.1, metadata={"help": "score of every pair at the start, given by the biases; 0 leaves fairseq's"}
@@ -37,18 +33,38 @@ class ReLUOptions:
     )
 
     def __post_init__(self) -> None:
-        if not self.gamma > 0:
-            raise ValueError(f"--relu-gamma must be positive, not {self.gamma}")
         if self.initial_score < 0:
             raise ValueError(f"--relu-initial-score must not be negative, not {self.initial_score}")
 
 
-class ReLUAttention(Mechanism):
-    """[RF] Eq. 6, with `gamma` and `scale` from `ReLUOptions`."""
+@dataclass(frozen=True)
+class ReLUOptions(ReLUStart):
+    """Options of `relu`: command-line flags --relu-gamma, --relu-scale …"""
 
-    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUOptions | None = None) -> None:
+    gamma: float = field(default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights"})
+    scale: Literal["visible", "none"] = field(
+        default="visible", metadata={"help": "divide by √(n/2), n the visible keys, or (ablation) do not"}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.gamma > 0:
+            raise ValueError(f"--relu-gamma must be positive, not {self.gamma}")
+
+
+class RectifiedAttention(Mechanism):
+    """ReLU(q·k/√D) and nothing more, with the start that `options` gives.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        dropout: probability of dropping a weight while training.
+        options: of the start.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUStart | None = None) -> None:
         super().__init__(num_heads, head_dim, dropout)
-        self.options = options or ReLUOptions()
+        self.options = options or ReLUStart()
 
     @torch.no_grad()
     def initialise(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
@@ -59,6 +75,17 @@ class ReLUAttention(Mechanism):
             if component and projection.bias is not None:
                 projection.bias.fill_(component)
 
+    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+        """ReLU of scores [B, H, T, S] at visible keys."""
+        return visible.hide_(scores, 0.0).relu_()
+
+
+class ReLUAttention(RectifiedAttention):
+    """[RF] Eq. 6, with `gamma` and `scale` from `ReLUOptions`."""
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUOptions | None = None) -> None:
+        super().__init__(num_heads, head_dim, dropout, options or ReLUOptions())
+
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """Scores divided by γ√(n/2): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""
         factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
@@ -67,9 +94,14 @@ class ReLUAttention(Mechanism):
             factor = factor * (n.to(q.dtype) / 2).rsqrt()
         return (q * factor) @ k.transpose(-2, -1)
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
-        """ReLU of scores [B, H, T, S] at visible keys."""
-        seen = visible.dense(*scores.shape[-2:], device=scores.device)
-        if seen is not None:
-            scores = scores.masked_fill_(~seen, 0.0)
-        return scores.relu_()
+
+class ReLULayerNormAttention(RectifiedAttention):
+    """LayerNorm over the concatenated heads in place of the factor: the attempt that [RF] §4 reports as worse."""
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUStart | None = None) -> None:
+        super().__init__(num_heads, head_dim, dropout, options)
+        self.norm = LayerNorm(num_heads * head_dim)
+
+    def merged(self, x: Tensor) -> Tensor:
+        """LayerNorm of the concatenated heads, [T, B, E]."""
+        return self.norm(x)

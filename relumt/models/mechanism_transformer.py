@@ -115,3 +115,5 @@ def register_architectures(prefix: str, attention: str) -> None:
 
 register_architectures("mechanism_transformer", "softmax")
 register_architectures("reluformer", "relu")
+register_architectures("rela", "rela_g")
+register_architectures("inhibitor", "inhibitor")

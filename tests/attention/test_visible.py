@@ -41,3 +41,15 @@ def test_dense_is_the_rule(case):
 def test_count_counts_the_rule(case):
     visible, B, T, S = case
     assert torch.equal(visible.count(T, S).expand(B, 1, T, 1), written_out(visible, B, T, S).sum(-1, keepdim=True))
+
+
+@given(visibles(), st.data())
+def test_rows_are_a_part_of_the_rule_with_every_key_that_they_see(case, data):
+    visible, B, T, S = case
+    start = data.draw(st.integers(0, T - 1))
+    stop = data.draw(st.integers(start + 1, T))
+    part, keys = visible.rows(start, stop, T, S)
+    expected = written_out(visible, B, T, S)[:, :, start:stop]
+    assert not expected[..., keys:].any()
+    if keys:
+        assert torch.equal(written_out(part, B, stop - start, keys), expected[..., :keys])

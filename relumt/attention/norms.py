@@ -1,0 +1,65 @@
+"""Norms over the concatenated heads, [RL] Eq. 4–5. Shapes: T queries, B batch, E = H·D.
+
+    RMSNorm(z) = g ⊙ z/RMS(z),    RMS(z) = √(mean z²)         torch.nn.RMSNorm
+    gated(z)   = σ(w ⊙ z) ⊙ norm(z)
+
+Both compute in at least float32: what enters has no bound, and RMSNorm undoes any scale.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relumt.attention.base import at_least_float32
+
+EPSILON = 1e-6
+"""Added to mean z², so that a token whose heads are all null gives 0 with a finite gradient."""
+
+
+class RMSNorm(nn.RMSNorm):
+    """z/RMS(z) ⊙ g over the last dimension; g starts at 1."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, eps=EPSILON)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """[T, B, E] → [T, B, E], at least float32."""
+        z = at_least_float32(z)
+        return F.rms_norm(z, self.normalized_shape, self.weight.to(z.dtype), self.eps)
+
+
+class LayerNorm(nn.LayerNorm):
+    """(z − mean)/deviation ⊙ g + b over the last dimension; g starts at 1 and b at 0."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, eps=EPSILON)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """[T, B, E] → [T, B, E], at least float32."""
+        z = at_least_float32(z)
+        return F.layer_norm(z, self.normalized_shape, self.weight.to(z.dtype), self.bias.to(z.dtype), self.eps)
+
+
+class Gated(nn.Module):
+    """σ(w ⊙ z) ⊙ norm(z).
+
+    The paper does not say how w starts; its authors' code leaves that to TensorFlow, whose Glorot start for a vector
+    of length E is U(−√(3/E), √(3/E)).
+
+    Args:
+        size: E.
+        norm: the norm of z, over E.
+    """
+
+    def __init__(self, size: int, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+        bound = math.sqrt(3 / size)
+        self.gate = nn.Parameter(torch.empty(size).uniform_(-bound, bound))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """[T, B, E] → [T, B, E], at least float32."""
+        z = at_least_float32(z)
+        return torch.sigmoid(z * self.gate.to(z.dtype)) * self.norm(z)

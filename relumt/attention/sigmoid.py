@@ -1,0 +1,22 @@
+"""Sigmoid attention (Ramapuram et al. 2024): each pair for itself. Shapes: B H T S D.
+
+    s_ij = σ(q_i·k_j/√D − log n_i),    n_i = number of keys visible to query i
+
+The bias −log n lets a row start with a sum near 1. The paper takes n to be the sequence length; visible keys are what
+makes the result independent of padding and of decoding step by step.
+"""
+
+import math
+
+from torch import Tensor
+
+from relumt.attention.base import Mechanism, Visible
+
+
+class SigmoidAttention(Mechanism):
+    """A sigmoid with the bias −log n in softmax's place; rows do not sum to 1."""
+
+    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+        """Sigmoid of scores [B, H, T, S] at visible keys."""
+        n = visible.count(*scores.shape[-2:], device=scores.device).clamp(min=1)
+        return visible.hide_(scores - n.to(scores.dtype).log(), -math.inf).sigmoid()

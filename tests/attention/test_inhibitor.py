@@ -1,0 +1,158 @@
+"""The Inhibitor's three implementations against [IN] Eq. 3–5, each other, and the trap of dead attention."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from relumt.attention import MECHANISMS, Visible
+from relumt.attention.inhibitor import IMPLEMENTATIONS
+from tests.attention import oracle
+from tests.attention.cases import cases
+
+NAMES = {"inhibitor": False, "inhibitor_signed": True}
+every_implementation = pytest.mark.parametrize("implementation", sorted(IMPLEMENTATIONS))
+every_name = pytest.mark.parametrize("name", sorted(NAMES))
+
+
+@every_implementation
+@every_name
+@given(case=cases(longest=4))
+def test_mixed_is_the_equation(name, implementation, case):
+    mechanism = MECHANISMS[name](case.H, case.D, implementation=implementation)
+    mixed = oracle.inhibitor(case.q, case.k, case.v, case.seen, signed=NAMES[name])
+    torch.testing.assert_close(mechanism(case.q, case.k, case.v, case.visible).mixed, mixed, rtol=1e-9, atol=1e-9)
+
+
+def gradients(implementation, case, name, dropped_seed=None, **options):
+    """Mixed values and the gradients of q, k, v, γ and α, in training mode with dropout if a seed is given."""
+    dropout = 0.0 if dropped_seed is None else 0.4
+    mechanism = MECHANISMS[name](case.H, case.D, dropout, implementation=implementation, learn=True, **options)
+    mechanism = mechanism.to(case.q.dtype).train()
+    q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
+    torch.manual_seed(dropped_seed or 0)
+    mixed = mechanism(q, k, v, case.visible).mixed
+    weight = torch.linspace(-1, 1, mixed.numel(), dtype=mixed.dtype).view_as(mixed)
+    (mixed * weight).sum().backward()
+    return {
+        "mixed": mixed.detach(), "q": q.grad, "k": k.grad, "v": v.grad,
+        "gamma": mechanism.log_factor.grad, "shift": mechanism.shift.grad,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("implementation", sorted(set(IMPLEMENTATIONS) - {"naive"}))
+@every_name
+@given(case=cases(), seed=st.one_of(st.none(), st.integers(0, 99)), scale=st.sampled_from(["none", "visible"]))
+def test_implementations_agree_with_the_naive_one_in_value_and_gradient(name, implementation, case, seed, scale):
+    naive = gradients("naive", case, name, seed, scale=scale)
+    for what, value in gradients(implementation, case, name, seed, scale=scale).items():
+        torch.testing.assert_close(value, naive[what], rtol=1e-9, atol=1e-9, msg=lambda m, what=what: f"{what}: {m}")
+
+
+@st.composite
+def integral_cases(draw):
+    """Small whole numbers, so that q = k, V = Z and Z = α all happen often."""
+    case = draw(cases())
+    return type(case)(case.q.round(), case.k.round(), (case.v * 2).round() / 2, case.visible)
+
+
+@pytest.mark.parametrize("implementation", sorted(set(IMPLEMENTATIONS) - {"naive"}))
+@every_name
+@given(case=integral_cases())
+def test_implementations_agree_at_ties(name, implementation, case):
+    exact = {"gamma": case.D**-0.5, "shift": 1.0}
+    naive = gradients("naive", case, name, **exact)
+    for what, value in gradients(implementation, case, name, **exact).items():
+        torch.testing.assert_close(value, naive[what], rtol=1e-9, atol=1e-9, msg=lambda m, what=what: f"{what}: {m}")
+
+
+@pytest.mark.parametrize("implementation", ["cdist", "fused"])
+@every_name
+@pytest.mark.parametrize("visible", [Visible(), Visible(causal=True)], ids=["everything", "causal"])
+def test_float32_is_near_float64_at_2048_keys(name, implementation, visible):
+    """The naive oracle would take 64 rows of queries at a time; the error grows with keys, so few queries do."""
+    seeded = torch.Generator().manual_seed(1)
+    T, S = 16, 2048
+    q, k, v = (torch.randn(1, 2, n, 64, generator=seeded) for n in (T, S, S))
+    q, k = q / 10, k / 10
+    exact = gradients("naive", _Case(q.double(), k.double(), v.double(), visible), name)
+    for what, value in gradients(implementation, _Case(q, k, v, visible), name).items():
+        error = (value.double() - exact[what]).norm() / exact[what].norm()
+        assert error <= 1e-3, f"{what}: {error}"
+
+
+class _Case:
+    """As `cases.Case`, of given tensors."""
+
+    def __init__(self, q, k, v, visible):
+        self.q, self.k, self.v, self.visible = q, k, v, visible
+        self.H, self.D = q.shape[1], q.shape[3]
+
+
+@every_name
+def test_fused_takes_several_blocks_of_queries_and_skips_what_causality_hides(name):
+    seeded = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, 2, n, 4, generator=seeded, dtype=torch.float64) for n in (37, 30, 30))
+    case = _Case(q, k, v, Visible(torch.rand(2, 30, generator=seeded) > 0.2, causal=True))
+    naive = gradients("naive", case, name)
+    for what, value in gradients("fused", case, name).items():
+        torch.testing.assert_close(value, naive[what], rtol=1e-9, atol=1e-9)
+
+
+def alive(initial_distance, n, inputs=512, heads=8):
+    """Shares of non-zero outputs, and of non-zero gradients of the queries' projection's outputs, at the start."""
+    torch.manual_seed(n)
+    D = inputs // heads
+    mechanism = MECHANISMS["inhibitor"](heads, D, initial_distance=initial_distance)
+    projections = [nn.Linear(inputs, inputs) for _ in range(3)]
+    for projection in projections:
+        nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
+    mechanism.initialise(*projections[:2])
+    x = torch.randn(1, n, inputs)
+    q, k, v = (p(x).unflatten(-1, (heads, D)).transpose(1, 2).detach().requires_grad_() for p in projections)
+    mixed = mechanism(q, k, v, Visible()).mixed
+    mixed.sum().backward()
+    return mixed.ne(0).double().mean().item(), q.grad.ne(0).double().mean().item()
+
+
+@pytest.mark.parametrize("n", [16, 64, 512])
+def test_default_start_is_alive(n):
+    default = MECHANISMS["inhibitor"].options().initial_distance
+    outputs, q_gradients = alive(default, n)
+    assert outputs >= 0.2
+    assert q_gradients >= 0.2
+
+
+@pytest.mark.parametrize("n", [16, 512])
+def test_fairseq_start_is_dead(n):
+    outputs, q_gradients = alive(0.0, n)
+    assert outputs == 0
+    assert q_gradients == 0
+
+
+def test_the_start_has_the_distance_that_was_asked_for():
+    torch.manual_seed(1)
+    q_proj, k_proj = nn.Linear(512, 512), nn.Linear(512, 512)
+    MECHANISMS["inhibitor"](8, 64, initial_distance=1.5, gamma=2.0).initialise(q_proj, k_proj)
+    q, k = (p(torch.randn(256, 512)).unflatten(-1, (8, 64)).transpose(0, 1) for p in (q_proj, k_proj))
+    assert 1.4 <= (torch.cdist(q, k, p=1) / (2.0 * 8)).mean().item() <= 1.6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 0.0}, "--inhibitor-gamma must be positive"),
+        ({"initial_distance": -1.0}, "--inhibitor-initial-distance must not be negative"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        MECHANISMS["inhibitor"](2, 4, **options)
+
+
+def test_fused_without_a_compiler_is_refused_at_the_start(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ValueError, match="no-such-compiler; install it, name another in CXX, or give --inhibitor-impl"):
+        MECHANISMS["inhibitor"](2, 4)
+    MECHANISMS["inhibitor"](2, 4, implementation="cdist")
