@@ -1,6 +1,7 @@
 # make demo    train softmax and ReLUFormer on the generated corpus and compare them
 # make test    the tests, without the slow ones and those that need a GPU
 # make lint    style and format
+# make docs    write docs/mechanisms.md from the code and docs/results.md
 #
 # Each installs into .venv what it needs, the first time.
 
@@ -9,7 +10,7 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: demo test test-slow test-gpu lint format install clean
+.PHONY: demo test test-slow test-gpu lint format docs install clean
 
 demo: $(INSTALLED)
 	@scripts/demo.sh
@@ -30,6 +31,9 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: $(INSTALLED)
+	PYTHONPATH=. $(VENV)/bin/python docs/mechanisms.py
 
 install: $(INSTALLED)
 

@@ -12,6 +12,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["relumt", "relumt.*"]),
+    package_data={"relumt": ["papers.json"]},
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.10",

@@ -8,17 +8,16 @@ Runs on a GPU where there is one.
 """
 
 import argparse
-import random
 import shlex
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
+from measure import interval, seconds
 
 import relumt
 from relumt.errors import UserError, one_line_errors
@@ -52,28 +51,6 @@ def batches(trainer: Trainer, count: int) -> list[dict]:
     return [next(epoch) for _ in range(count)]
 
 
-def seconds(trainer: Trainer, batch: dict) -> float:
-    """Wall time of one whole training step."""
-    synchronise()
-    start = time.perf_counter()
-    trainer.train_step([batch])
-    synchronise()
-    return time.perf_counter() - start
-
-
-def synchronise() -> None:
-    """Wait for the GPU, where there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def interval(ratios: list[float], samples: int = 10_000) -> tuple[float, float]:
-    """95 % bootstrap interval of the median."""
-    seeded = random.Random(1)
-    medians = sorted(statistics.median(seeded.choices(ratios, k=len(ratios))) for _ in range(samples))
-    return medians[int(0.025 * samples)], medians[int(0.975 * samples)]
-
-
 def report(baseline: str, times: dict[str, list[float]]) -> str:
     """A Markdown table of throughput relative to `baseline`."""
     lines = [f"| system | steps | throughput / {baseline}'s, median | 95 % interval |", "|---|---|---|---|"]
@@ -104,7 +81,7 @@ def main() -> None:
     for step, batch in enumerate(batches(trainers[args.baseline], args.warm_up + args.steps)):
         order = list(trainers) if step % 2 else list(reversed(trainers))
         for name in order:
-            taken = seconds(trainers[name], batch)
+            taken = seconds(lambda trainer=trainers[name], batch=batch: trainer.train_step([batch]))
             if step >= args.warm_up:
                 times[name].append(taken)
         print(f"step {step + 1} of {args.warm_up + args.steps}", file=sys.stderr, flush=True)

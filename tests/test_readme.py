@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from relumt.attention import MECHANISMS
 from relumt.cli import COMMANDS
 from relumt.options import add_attention_arguments
 
@@ -59,9 +60,15 @@ def test_every_flag_of_the_table_is_known():
     parser = ArgumentParser()
     add_attention_arguments(parser)
     known = {flag for action in parser._actions for flag in action.option_strings}
-    mentioned = set(re.findall(r"`(--(?:attention|relu)[a-z-]*)", README))
+    mentioned = set(re.findall(r"`(--(?:attention|relu|inhibitor)[a-z-]*)", README))
     assert "--relu-gamma" in mentioned
     assert mentioned <= known
+
+
+def test_the_table_has_every_mechanism():
+    (table,) = re.findall(r"## What is implemented\n(.*?)\n## ", README, flags=re.DOTALL)
+    missing = [name for name in MECHANISMS if not re.search(rf"`(--attention )?{name}`", table)]
+    assert not missing
 
 
 def test_the_python_example_runs():

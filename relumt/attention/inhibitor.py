@@ -90,30 +90,28 @@ class InhibitorAttention(Mechanism):
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             T, S = q.shape[-2], k.shape[-2]
-            mixed = self.inhibit(self.divided(q), self.divided(k), v, visible)
+            if self.options.learn:
+                nearness = (-self.log_factor.to(q.dtype)).exp()
+                q, k = q * nearness, k * nearness
+            mixed = self.inhibit(q, k, v, visible)
             if self.options.scale == "visible":
                 mixed = mixed / visible.count(T, S, q.device).clamp(min=1).to(q.dtype)
         return Attended(mixed)
 
-    def divided(self, x: Tensor) -> Tensor:
-        """q or k [B, H, any, D] divided by each head's γ, which takes its distances through the sum."""
-        x = x / self.gamma
-        return x * (-self.log_factor.to(x.dtype)).exp() if self.options.learn else x
-
     def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
-        """Eq. 4, [B, H, T, any], of q and k divided by γ."""
+        """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
         if not (self.training and self.dropout):
-            return self._inhibit(q, k, v, shift, visible, None)
+            return self._inhibit(q, k, v, self.gamma, shift, visible, None)
         dropped = torch.rand(*q.shape[:-1], k.shape[-2], device=q.device) < self.dropout
-        return self._inhibit(q, k, v, shift, visible, dropped) / (1 - self.dropout)
+        return self._inhibit(q, k, v, self.gamma, shift, visible, dropped) / (1 - self.dropout)
 
 
 class SignedInhibitorAttention(InhibitorAttention):
     """[IN] Eq. 5: values below zero come nearer to it too, instead of giving nothing."""
 
     def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
-        """Eq. 5, [B, H, T, D], of q and k divided by γ."""
+        """Eq. 5, [B, H, T, D], of q and k divided by each head's learnt factor."""
         both = torch.cat([inhibitor_naive.positive(v), inhibitor_naive.positive(-v)], dim=-1)
         above, below = super().inhibit(q, k, both, visible).chunk(2, dim=-1)
         return above - below

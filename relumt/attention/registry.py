@@ -30,6 +30,8 @@ class Row:
     """One mechanism.
 
     Attributes:
+        use: when one would choose it, in one sentence.
+        printed: where the papers print a result of it: paper, table and row of `papers.json`.
         factory: takes num_heads, head_dim, dropout and, if there is an options class, an instance of it.
         options: dataclass of the mechanism's own options, or None.
         prefix: of the options' flags; mechanisms that share it share the flags.
@@ -38,6 +40,8 @@ class Row:
     factory: Callable[..., Mechanism]
     options: type | None = None
     prefix: str = ""
+    use: str = ""
+    printed: tuple[tuple[str, str, str], ...] = ()
 
     def __call__(self, num_heads: int, head_dim: int, dropout: float = 0.0, **options: object) -> Mechanism:
         """Build the mechanism; raises TypeError or ValueError for an option that it does not have or allow."""
@@ -52,20 +56,88 @@ class Row:
 
 
 MECHANISMS: dict[str, Row] = {
-    "softmax": Row(SoftmaxAttention),
-    "sparsemax": Row(SparsemaxAttention),
-    "entmax15": Row(Entmax15Attention),
-    "sigmoid": Row(SigmoidAttention),
-    "relu_n": Row(ReLUOverLengthAttention),
-    "relu": Row(ReLUAttention, ReLUOptions, prefix="relu"),
-    "relu_layernorm": Row(ReLULayerNormAttention, ReLUStart, prefix="relu"),
-    "rela_unnormalised": Row(UnnormalisedReLA),
-    "rela_rmsnorm": Row(ReLAWithRMSNorm),
-    "rela_i": Row(ReLAi),
-    "rela_g": Row(ReLAg),
-    "rela_g_layernorm": Row(ReLAgWithLayerNorm),
-    "rela_g_gelu": Row(ReLAgWithGELU),
-    "rela_g_leaky_relu": Row(ReLAgWithLeakyReLU),
-    "inhibitor": Row(InhibitorAttention, InhibitorOptions, prefix="inhibitor"),
-    "inhibitor_signed": Row(SignedInhibitorAttention, InhibitorOptions, prefix="inhibitor"),
+    "softmax": Row(
+        SoftmaxAttention,
+        use="The baseline of every comparison.",
+        printed=(("RF", "table4", "transformer"), ("RL", "table1", "softmax")),
+    ),
+    "sparsemax": Row(
+        SparsemaxAttention,
+        use="For exact zeros in rows that still sum to 1, where speed does not matter.",
+        printed=(("RF", "table4", "sparsemax"), ("RL", "table1", "sparsemax")),
+    ),
+    "entmax15": Row(
+        Entmax15Attention,
+        use="As sparsemax, with fewer zeros.",
+        printed=(("RF", "table4", "entmax15"), ("RL", "table1", "entmax15")),
+    ),
+    "sigmoid": Row(
+        SigmoidAttention,
+        use="Today's softmax-free peer with dense weights, to compare with.",
+    ),
+    "relu_n": Row(
+        ReLUOverLengthAttention,
+        use="Today's softmax-free peer with sparse weights, to compare with.",
+    ),
+    "relu": Row(
+        ReLUAttention,
+        ReLUOptions,
+        prefix="relu",
+        use="For sparse weights at softmax's speed, with the regulariser's criterion, and for long inputs.",
+        printed=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularisation loss")),
+    ),
+    "relu_layernorm": Row(
+        ReLULayerNormAttention,
+        ReLUStart,
+        prefix="relu",
+        use="To repeat what [RF] §4 tried first and found worse; it prints no figure.",
+    ),
+    "rela_unnormalised": Row(
+        UnnormalisedReLA,
+        use="To see what the norm is for.",
+        printed=(("RL", "table1", "relu alone"),),
+    ),
+    "rela_rmsnorm": Row(
+        ReLAWithRMSNorm,
+        use="To see what gate and start add to the norm.",
+        printed=(("RL", "table1", "relu + RMSNorm"),),
+    ),
+    "rela_i": Row(
+        ReLAi,
+        use="ReLA without the gate's parameters.",
+        printed=(("RL", "table1", "rela_i"),),
+    ),
+    "rela_g": Row(
+        ReLAg,
+        use="For sparse weights, null attention and alignments, without a regulariser.",
+        printed=(("RL", "table1", "rela_g"), ("RF", "table4", "rela")),
+    ),
+    "rela_g_layernorm": Row(
+        ReLAgWithLayerNorm,
+        use="An ablation.",
+        printed=(("RL", "table1", "rela_g with LayerNorm"),),
+    ),
+    "rela_g_gelu": Row(
+        ReLAgWithGELU,
+        use="An ablation.",
+        printed=(("RL", "table1", "rela_g with GELU"),),
+    ),
+    "rela_g_leaky_relu": Row(
+        ReLAgWithLeakyReLU,
+        use="An ablation.",
+        printed=(("RL", "table1", "rela_g with LeakyReLU"),),
+    ),
+    "inhibitor": Row(
+        InhibitorAttention,
+        InhibitorOptions,
+        prefix="inhibitor",
+        use="For attention without products of two variables, as encrypted or integer arithmetic wants it.",
+        printed=(("IN", "table1", "inhibitor"),),
+    ),
+    "inhibitor_signed": Row(
+        SignedInhibitorAttention,
+        InhibitorOptions,
+        prefix="inhibitor",
+        use="As inhibitor, where values below zero are to be let through too; the paper prints no figure.",
+    ),
 }

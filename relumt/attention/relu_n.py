@@ -1,6 +1,8 @@
 """ReLU divided by the length (Wortsman et al. 2023). Shapes: B H T S D.
 
-s_ij = ReLU(q_i·k_j/√D) / n_i,    n_i = number of keys visible to query i
+    s_ij = ReLU(q_i·k_j/√D) / n_i,    n_i = number of keys visible to query i
+
+The paper takes n to be the sequence length; visible keys are what makes the result independent of padding.
 """
 
 import math

@@ -1,6 +1,8 @@
 """Softmax attention (Vaswani et al. 2017): the baseline of every paper. Shapes: B H T S D.
 
-s_ij = exp(q_i·k_j/√D) / Σ_l exp(q_i·k_l/√D),    l over the keys visible to query i
+    s_ij = exp(q_i·k_j/√D) / Σ_l exp(q_i·k_l/√D)
+
+over the keys j and l visible to query i; a query that sees nothing gives 0.
 """
 
 import torch

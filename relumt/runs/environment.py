@@ -50,13 +50,22 @@ def find_device(precision: Precision | None) -> Device:
     Raises:
         UserError: half precision is asked for on a CPU.
     """
-    import torch
-
-    if not torch.cuda.is_available():
+    if not sees_gpu():
         if precision not in (None, "fp32"):
             raise UserError(f"PRECISION={precision} needs a GPU and torch sees none; leave it out to train in fp32")
         return Device("cpu", platform.machine(), 1, "fp32")
+    import torch
+
     return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or "fp16")
+
+
+def sees_gpu() -> bool:
+    """Whether torch sees a GPU; a build without CUDA says so in its version, which spares the seconds of importing."""
+    if version("torch").endswith("+cpu"):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def versions() -> dict[str, str]:

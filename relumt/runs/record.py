@@ -88,13 +88,14 @@ def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, acce
     if record is None:
         raise UserError(f"{plan.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
     refuse_other_vocabulary(record["fingerprint"], plan.data_bin)
-    vet_last_checkpoint(plan)
     changed = differences(record["fingerprint"], fingerprint)
     if changed:
         accept_or_refuse(plan, record, changed, accept_mixed)
         record |= {"fingerprint": fingerprint, "device": str(device), "versions": versions()}
         for outdated in ("training", "evaluating", "evaluation"):
             record.pop(outdated, None)
+    if "training" not in record:
+        vet_last_checkpoint(plan)
     return record
 
 

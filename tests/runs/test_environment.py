@@ -60,7 +60,9 @@ def test_without_git_there_is_no_revision(checkout, monkeypatch):
     assert set(revision().values()) == {""}
 
 
-def test_cpu_trains_in_single_precision(monkeypatch):
+@pytest.mark.parametrize("build", ["2.13.0+cpu", "2.13.0"])
+def test_cpu_trains_in_single_precision(monkeypatch, build):
+    monkeypatch.setattr(environment, "version", lambda _: build)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     device = find_device(None)
     assert (device.kind, device.precision, device.train_flags()) == ("cpu", "fp32", ["--cpu"])
@@ -70,6 +72,7 @@ def test_cpu_trains_in_single_precision(monkeypatch):
 
 @pytest.mark.parametrize(("asked", "flags"), [(None, ["--fp16"]), ("bf16", ["--bf16"]), ("fp32", [])])
 def test_gpu_trains_in_fp16_unless_asked_otherwise(monkeypatch, asked, flags):
+    monkeypatch.setattr(environment, "version", lambda _: "2.13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -12,9 +12,11 @@ from relumt.attention.base import Visible
 from relumt.attention.kernels.inhibitor_naive import hidden_pairs, positive
 
 
-def inhibit(q: Tensor, k: Tensor, v: Tensor, shift: Tensor, visible: Visible, dropped: Tensor | None) -> Tensor:
+def inhibit(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
+) -> Tensor:
     """As `inhibitor_naive.inhibit`."""
-    z = positive(torch.cdist(q, k, p=1) - shift)
+    z = positive(torch.cdist(q, k, p=1) / gamma - shift)
     hidden = hidden_pairs(visible, dropped, *z.shape[-2:], z.device)
     if hidden is not None:
         # Above every value, so that the three terms cancel; not at it, where the gradient of a tie would be half.

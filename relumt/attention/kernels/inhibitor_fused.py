@@ -1,6 +1,6 @@
 """The Inhibitor, compiled: no tensor of T·S·D in either direction. Shapes: N = B·H, T queries, S keys, D head size.
 
-Queries go in blocks, so that what is kept of a block's pairs, r_ij = |q_i − k_j|₁ − α, is no larger than half of q;
+Queries go in blocks, so that what is kept of a block's pairs, r_ij = |q_i − k_j|₁/γ − α, is no larger than half of q;
 the backward pass computes it anew. Each loop over pairs is a function of its own, which `torch.compile` makes into one
 kernel for any shape. A hidden pair has r = ∞: it gives 0 and gets no gradient.
 """
@@ -30,12 +30,14 @@ def require_compiler() -> None:
         )
 
 
-def inhibit(q: Tensor, k: Tensor, v: Tensor, shift: Tensor, visible: Visible, dropped: Tensor | None) -> Tensor:
+def inhibit(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
+) -> Tensor:
     """As `inhibitor_naive.inhibit`."""
     B, H = q.shape[:2]
     flat = (x.flatten(0, 1).contiguous() for x in (q, k, v))
     shifts = shift.view(1, -1).expand(B, H).flatten()
-    return _Inhibit.apply(*flat, shifts, _Hidden(visible, dropped, H)).unflatten(0, (B, H))
+    return _Inhibit.apply(*flat, gamma, shifts, _Hidden(visible, dropped, H)).unflatten(0, (B, H))
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,17 @@ class _Hidden:
 
 
 class _Inhibit(torch.autograd.Function):
-    """q [N, T, D], k [N, S, D], v [N, S, any], shift [N], hidden → [N, T, any]."""
+    """q [N, T, D], k [N, S, D], v [N, S, any], γ, shift [N], hidden → [N, T, any]."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, hidden: _Hidden) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, hidden: _Hidden) -> Tensor:
         ctx.save_for_backward(q, k, v, shift)
-        ctx.hidden = hidden
+        ctx.gamma, ctx.hidden = gamma, hidden
+        rate = q.new_tensor(1 / gamma)
         T, S = q.shape[1], k.shape[1]
         mixed = v.new_zeros(q.shape[0], T, v.shape[2])
         for rows, keys in hidden.blocks(q, k):
-            r = hidden.mask_(_compiled(_distance)(q[:, rows], k[:, keys], shift), rows, T, S)
+            r = hidden.mask_(_compiled(_distance)(q[:, rows], k[:, keys], rate, shift), rows, T, S)
             mixed[:, rows] = _compiled(_inhibited)(v[:, keys], r)
         return mixed
 
@@ -85,20 +88,21 @@ class _Inhibit(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
         hidden, T, S = ctx.hidden, q.shape[1], k.shape[1]
+        rate = q.new_tensor(1 / ctx.gamma)
         grad = grad.contiguous()
         grad_q, grad_k, grad_v, grad_shift = (torch.zeros_like(x) for x in (q, k, v, shift))
         for rows, keys in hidden.blocks(q, k):
-            r = hidden.mask_(_compiled(_distance)(q[:, rows], k[:, keys], shift), rows, T, S)
+            r = hidden.mask_(_compiled(_distance)(q[:, rows], k[:, keys], rate, shift), rows, T, S)
             grad_v[:, keys] += _compiled(_gradient_of_values)(v[:, keys], r, grad[:, rows])
             grad_r = _compiled(_gradient_of_pairs)(v[:, keys], r, grad[:, rows])
             grad_q[:, rows] = _compiled(_gradient_of_queries)(q[:, rows], k[:, keys], grad_r)
             grad_k[:, keys] -= _compiled(_gradient_of_keys)(q[:, rows], k[:, keys], grad_r)
             grad_shift -= grad_r.sum((1, 2))
-        return grad_q, grad_k, grad_v, grad_shift, None
+        return grad_q.mul_(rate), grad_k.mul_(rate), grad_v, None, grad_shift, None
 
 
-def _distance(q: Tensor, k: Tensor, shift: Tensor) -> Tensor:
-    return (q[:, :, None] - k[:, None]).abs().sum(-1) - shift[:, None, None]
+def _distance(q: Tensor, k: Tensor, rate: Tensor, shift: Tensor) -> Tensor:
+    return (q[:, :, None] - k[:, None]).abs().sum(-1) * rate - shift[:, None, None]
 
 
 def _inhibited(v: Tensor, r: Tensor) -> Tensor:

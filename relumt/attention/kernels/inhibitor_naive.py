@@ -22,18 +22,21 @@ def hidden_pairs(visible: Visible, dropped: Tensor | None, T: int, S: int, devic
     return dropped | ~seen
 
 
-def inhibit(q: Tensor, k: Tensor, v: Tensor, shift: Tensor, visible: Visible, dropped: Tensor | None) -> Tensor:
-    """Σ_j (v_j − (|q_i − k_j|₁ − shift)⁺)⁺ over the keys that query i sees, [B, H, T, D].
+def inhibit(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
+) -> Tensor:
+    """Σ_j (v_j − (|q_i − k_j|₁/γ − shift)⁺)⁺ over the keys that query i sees, [B, H, T, any].
 
     Args:
-        q: [B, H, T, D], divided by γ, as k is.
+        q: [B, H, T, D].
         k: [B, H, S, D].
         v: [B, H, S, any].
+        gamma: γ.
         shift: α of each head, [H, 1, 1].
         visible: what each query may see.
         dropped: pairs that dropout leaves out, [B, H, T, S] bool; None for none.
     """
-    z = positive((q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1) - shift)
+    z = positive((q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1) / gamma - shift)
     inhibited = positive(v[..., None, :, :] - z[..., None])
     hidden = hidden_pairs(visible, dropped, *z.shape[-2:], z.device)
     return (inhibited if hidden is None else inhibited.masked_fill(hidden[..., None], 0.0)).sum(-2)

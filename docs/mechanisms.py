@@ -1,0 +1,112 @@
+"""Writes docs/mechanisms.md from the registry, the docstrings, the papers' values and docs/results.md: `make docs`."""
+
+import inspect
+import re
+from dataclasses import Field
+from itertools import groupby
+from pathlib import Path
+
+from relumt.attention import MECHANISMS
+from relumt.attention.registry import Row
+from relumt.options import flag_of
+from relumt.papers import papers, printed
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "mechanisms.md"
+RESULTS = ROOT / "docs" / "results.md"
+OURS = "Every attention on real text"
+"""Section of docs/results.md whose table has a row for each mechanism."""
+
+TRIED = {"inhibitor": "The Inhibitor's start"}
+"""Module → section of docs/results.md on what was tried for it."""
+
+INTRODUCTION = """\
+# The mechanisms
+
+`make docs` writes this page from the docstrings, the registry, the papers' values and docs/results.md; a test holds it
+to them. Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D.
+
+Each is chosen for all three sites by `--attention NAME`, or for one by `--attention-encoder`, `--attention-decoder` and
+`--attention-cross`, in any fairseq architecture of relumt. Without fairseq:
+
+```python
+import torch
+from relumt.attention import MECHANISMS, Visible
+
+q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))     # B H T D
+padding = torch.tensor([[True] * 10, [True] * 7 + [False] * 3])
+attention = MECHANISMS["rela_g"](num_heads=8, head_dim=64)
+mixed = attention(q, k, v, Visible(keys=padding, causal=True)).mixed
+output = attention.merged(mixed.permute(2, 0, 1, 3).flatten(2))      # T B E, ready for an output projection
+```
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def page(results: str) -> str:
+    """The page, given the text of docs/results.md."""
+    measured = table(section(results, OURS))
+    parts = [INTRODUCTION, sources()]
+    for module, rows in groupby(MECHANISMS.items(), key=lambda item: inspect.getmodule(item[1].factory)):
+        file = module.__name__.rpartition(".")[2]
+        title, _, body = module.__doc__.partition("\n")
+        parts.append(
+            f"## {title.partition('. Shapes')[0].rstrip('.')}\n\n`relumt/attention/{file}.py`\n\n{prose(body)}"
+        )
+        parts += [mechanism(name, row, measured.get(name, {})) for name, row in rows]
+        if file in TRIED and section(results, TRIED[file]):
+            parts.append(f"### {TRIED[file]}\n\n{section(results, TRIED[file])}")
+    return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def sources() -> str:
+    """What [RF], [RL] and [IN] stand for."""
+    return "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
+
+
+def prose(docstring: str) -> str:
+    """A module's docstring without what the page's introduction says, as Markdown."""
+    return re.sub(r" *Shapes:[^.\n]*\.", "", inspect.cleandoc(docstring)).rstrip() + "\n"
+
+
+def mechanism(name: str, row: Row, ours: dict[str, str]) -> str:
+    """The part on one mechanism."""
+    summary = inspect.getdoc(row.factory).partition("\n\nA")[0].replace("\n", " ")
+    lines = [f"### `{name}`\n", f"{summary} {row.use}\n"]
+    lines += [f"- `{flag_of(attribute)}`: {described(option)}" for attribute, option in row.flags()]
+    for paper, where, which in row.printed:
+        values = ", ".join(
+            f"{column} {value}" for column, value in printed(paper, where, which).items() if value is not None
+        )
+        lines.append(f"- [{paper}] {where.replace('table', 'Table ')}, {which}: {values or 'did not converge'}")
+    if ours:
+        lines.append("- Ours, multi30k_de_en_small: " + ", ".join(f"{k} {v}" for k, v in ours.items() if v))
+    return "\n".join(lines)
+
+
+def described(option: Field) -> str:
+    """An option's help and default."""
+    return f"{option.metadata['help']} (default: {option.default})"
+
+
+def section(markdown: str, title: str) -> str:
+    """What stands under the heading `title`, without the heading; empty if there is none."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", markdown, flags=re.DOTALL | re.MULTILINE)
+    return found.group(1).strip() if found else ""
+
+
+def table(markdown: str) -> dict[str, dict[str, str]]:
+    """The first table of `markdown`: first cell of a row → the others by their column."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines() if line[:1] == "|"]
+    if not rows:
+        return {}
+    header, _, *body = rows
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in body}
+
+
+if __name__ == "__main__":
+    main()

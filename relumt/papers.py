@@ -1,0 +1,22 @@
+"""What the papers print: `papers.json`, values as printed. [RF], [RL] and [IN] are named in its "about"."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def papers() -> dict[str, Any]:
+    """The whole of it: paper → table → caption, columns and rows."""
+    return json.loads(files("relumt").joinpath("papers.json").read_text(encoding="utf-8"))
+
+
+def printed(paper: str, table: str, row: str) -> dict[str, float | None]:
+    """Column → the value that the paper prints in a row, None where it prints "-" or nothing.
+
+    Raises:
+        KeyError: no such paper, table or row.
+    """
+    found = papers()[paper][table]
+    return dict(zip(found["columns"], found["rows"][row], strict=True))
