@@ -1,0 +1,58 @@
+"""How much of each attention is alive at step 0: shares of exact zeros in its outputs and its projections' gradients.
+
+    python benchmarks/liveness.py DATA-BIN --config configs/datasets/demo/train.args --arch inhibitor
+
+One training batch, forward and backward, in a fresh model. Flags that this script does not know go to fairseq-train.
+Padded positions are left out. A dead attention has zeros everywhere: it gives nothing and nothing reaches it.
+"""
+
+import argparse
+from pathlib import Path
+
+from torch import Tensor
+from training import batches, build
+
+import relumt
+from relumt.attention import Attended, Visible, Want
+from relumt.modules import MechanismAttention
+from relumt.runs.flags import command_line, read_flags
+from relumt.tap import attentions, tapped
+
+
+def zeros(x: Tensor) -> str:
+    """Share of exact zeros, in per cent."""
+    return f"{100 * x.eq(0).double().mean():.1f}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("data_bin")
+    parser.add_argument("--config", type=Path, required=True, help="flags of the dataset: sizes, optimiser, batch")
+    args, flags = parser.parse_known_args()
+    relumt.register()
+    criterion = ["--criterion", "label_smoothed_cross_entropy"]
+    trainer = build(args.data_bin, [*command_line(read_flags(args.config)), *criterion, *flags])
+    (batch,) = batches(trainer, 1)
+    net_input = batch["net_input"]
+    real = {"encoder": net_input["src_tokens"].ne(1), "decoder": net_input["prev_output_tokens"].ne(1)}
+    real["cross"] = real["decoder"]
+    outputs = {}
+
+    def collect(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
+        outputs[name] = attended.mixed.detach().transpose(1, 2)[real[attention.site]]
+
+    model = trainer.model.train()
+    with tapped(model, collect, Want.NOTHING):
+        loss, *_ = trainer.criterion(model, batch)
+    loss.backward()
+    print("| attention | zero outputs, % | zero gradients of q_proj, % | of k_proj, % | of v_proj, % |")
+    print("|---|---|---|---|---|")
+    for name, attention in attentions(model).items():
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        shares = [zeros(projection.weight.grad) for projection in projections]
+        print(f"| {name} | {zeros(outputs[name])} | " + " | ".join(shares) + " |")
+
+
+if __name__ == "__main__":
+    main()
