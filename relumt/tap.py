@@ -1,12 +1,15 @@
-"""Looking at every attention's result while a block runs, without the model knowing."""
+"""Looking at every attention's and feed-forward layer's result while a block runs, without the model knowing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from relumt.attention import Attended, Visible, Want
 from relumt.modules.attention import MechanismAttention
+from relumt.modules.layers import FeedForwardBuilder
 
 Listener = Callable[[str, MechanismAttention, Attended, Visible], None]
 
@@ -33,6 +36,51 @@ def tapped(model: nn.Module, listener: Listener, want: Want = Want.STATISTICS) -
     finally:
         for attention in tapped_attentions.values():
             attention.taps.pop()
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a feed-forward layer did, [..., h slots] and [..., d].
+
+    Attributes:
+        scores: of the slots, after the activation (and its dropout, while training).
+        output: of the layer, before dropout.
+        residual: what the output is added to.
+    """
+
+    scores: Tensor
+    output: Tensor
+    residual: Tensor
+
+
+@contextmanager
+def tapped_feedforward(model: nn.Module, listener: Callable[[str, Remembered], None]) -> Iterator[None]:
+    """Inside the block, call `listener(name, remembered)` each time a layer's feed-forward part has computed."""
+    handles = []
+    for name, layer in model.named_modules():
+        if isinstance(layer, FeedForwardBuilder):
+            handles += _feedforward_hooks(name, layer, listener)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _feedforward_hooks(
+    name: str, layer: nn.Module, listener: Callable[[str, Remembered], None]
+) -> list[RemovableHandle]:
+    residuals: list[Tensor] = []
+    # Pre-norm: the residual is what the norm before fc1 is given; post-norm: what fc1 is given.
+    before = layer.final_layer_norm if layer.normalize_before else layer.fc1
+
+    def remember(module: nn.Module, inputs: tuple[Tensor]) -> None:
+        residuals.append(inputs[0])
+
+    def report(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        listener(name, Remembered(inputs[0], output, residuals.pop()))
+
+    return [before.register_forward_pre_hook(remember), layer.fc2.register_forward_hook(report)]
 
 
 def _named(name: str, listener: Listener) -> Callable[[MechanismAttention, Attended, Visible], None]:

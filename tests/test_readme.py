@@ -14,7 +14,7 @@ import pytest
 
 from relumt.attention import MECHANISMS
 from relumt.cli import COMMANDS
-from relumt.options import add_attention_arguments
+from relumt.options import CHOICES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,9 +58,10 @@ def test_every_command_exists(command):
 
 def test_every_flag_of_the_table_is_known():
     parser = ArgumentParser()
-    add_attention_arguments(parser)
+    for choice in CHOICES:
+        choice.add_arguments(parser)
     known = {flag for action in parser._actions for flag in action.option_strings}
-    mentioned = set(re.findall(r"`(--(?:attention|relu|inhibitor)[a-z-]*)", README))
+    mentioned = set(re.findall(r"`(--(?:attention|relu|inhibitor|feedforward|memory|gated)[a-z-]*)", README))
     assert "--relu-gamma" in mentioned
     assert mentioned <= known
 

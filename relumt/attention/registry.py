@@ -4,8 +4,8 @@ The options' fields become command-line flags, `--PREFIX-FIELD`, and keyword arg
 touches nothing else. The test-suite's invariances run over this table: a new row is tested by being there.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import Field, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from relumt.attention.base import Mechanism
 from relumt.attention.inhibitor import InhibitorAttention, InhibitorOptions, SignedInhibitorAttention
@@ -23,10 +23,11 @@ from relumt.attention.relu_n import ReLUOverLengthAttention
 from relumt.attention.sigmoid import SigmoidAttention
 from relumt.attention.softmax import SoftmaxAttention
 from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
+from relumt.rows import OptionRow
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(OptionRow):
     """One mechanism.
 
     Attributes:
@@ -48,11 +49,6 @@ class Row:
         if self.options is None:
             return self.factory(num_heads, head_dim, dropout, **options)
         return self.factory(num_heads, head_dim, dropout, self.options(**options))
-
-    def flags(self) -> Iterator[tuple[str, Field]]:
-        """The options as pairs of an attribute's name on the command line, `PREFIX_FIELD`, and the field."""
-        for option in fields(self.options) if self.options else ():
-            yield f"{self.prefix}_{option.name}", option
 
 
 MECHANISMS: dict[str, Row] = {

@@ -1,4 +1,4 @@
-"""`mechanism_transformer`: fairseq's Transformer with any mechanism at each attention site, and its architectures."""
+"""`mechanism_transformer`: fairseq's Transformer with any mechanism and any feed-forward, and its architectures."""
 
 import hashlib
 from argparse import ArgumentParser, Namespace
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.logging import metrics
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import (
@@ -20,29 +21,36 @@ from torch import nn
 from relumt.checkpoints import refuse_code_in_config
 from relumt.errors import UserError, one_line_errors
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder
-from relumt.options import add_attention_arguments, refuse_unused_options
+from relumt.options import CHOICES
 
 
 # Without a dataclass: with one, fairseq ignores the sizes that an architecture sets (--arch *_tiny gave 44 M).
 @register_model("mechanism_transformer")
 class MechanismTransformer(TransformerModel):
-    """A stock `transformer` in everything but its attention; with softmax the same function of the same weights."""
+    """A stock `transformer` but for its attention and feed-forward; with softmax the same function of its weights."""
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        """Add fairseq's Transformer flags and those of the mechanisms."""
+        """Add fairseq's Transformer flags and those of the mechanisms and feed-forward variants."""
         super().add_args(parser)
-        add_attention_arguments(parser)
+        for choice in CHOICES:
+            choice.add_arguments(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
         """Build the model; what the user got wrong ends in one line and exit status 2."""
         with one_line_errors():
             refuse_code_in_config(vars(args))
-            refuse_unused_options(args)
+            for choice in CHOICES:
+                choice.refuse_unused(args)
             refuse_xformers(args)
             remember_vocabulary(args, task)
             return super().build_model(args, task)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """fairseq's announcement before every training step; where there are trained activations, they are logged."""
+        super().set_num_updates(num_updates)
+        log_trained_activations(self)
 
     @classmethod
     def build_encoder(cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding):
@@ -53,6 +61,13 @@ class MechanismTransformer(TransformerModel):
     def build_decoder(cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding):
         """Decoder with the mechanisms of the sites "decoder" and "cross"."""
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
+
+
+def log_trained_activations(model: TransformerModel) -> None:
+    """Log every trained number of the feed-forward activations, by its name, e.g. "encoder.layers.0.beta"."""
+    for name, parameter in model.named_parameters():
+        if ".activation_fn." in name:
+            metrics.log_scalar(name.replace(".activation_fn", ""), parameter.item(), round=4)
 
 
 def refuse_xformers(args: Namespace) -> None:

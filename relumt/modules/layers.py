@@ -1,4 +1,4 @@
-"""fairseq's Transformer layers, encoder and decoder with a mechanism at each of the three attention sites.
+"""fairseq's Transformer layers with a mechanism at each of the three attention sites, and a feed-forward variant.
 
 Only the builders are overridden; every forward pass is fairseq's.
 """
@@ -10,7 +10,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import nn
 
 from relumt.modules.attention import MechanismAttention
-from relumt.options import build_mechanism
+from relumt.options import build_feedforward, build_mechanism
 
 
 def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **stock) -> MechanismAttention:
@@ -28,16 +28,41 @@ def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **stock) 
     )
 
 
-class MechanismEncoderLayer(TransformerEncoderLayerBase):
-    """Encoder layer with the mechanism of the site "encoder"."""
+class FeedForwardBuilder:
+    """Builds the feed-forward part of a layer of fairseq's that comes after it among the bases."""
+
+    side: str
+    """Of the model, "encoder" or "decoder": where `cfg` is asked."""
+
+    def __init__(self, cfg: TransformerConfig, *args, **kwargs) -> None:
+        self.feedforward = build_feedforward(cfg, self.side)  # before fairseq's __init__, which calls the builders
+        super().__init__(cfg, *args, **kwargs)
+        if self.feedforward.activation is not None:
+            self.activation_fn = self.feedforward.activation()
+
+    def build_fc1(self, input_dim: int, output_dim: int, *noise) -> nn.Module:
+        """The layer that makes the scores of the slots."""
+        return self.feedforward.adjusted(super().build_fc1(input_dim, self.feedforward.scores(output_dim), *noise))
+
+    def build_fc2(self, input_dim: int, output_dim: int, *noise) -> nn.Module:
+        """The layer that sums the values of the slots."""
+        return self.feedforward.output(super().build_fc2(self.feedforward.slots(input_dim), output_dim, *noise))
+
+
+class MechanismEncoderLayer(FeedForwardBuilder, TransformerEncoderLayerBase):
+    """Encoder layer with the mechanism of the site "encoder" and the feed-forward of the encoder."""
+
+    side = "encoder"
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MechanismAttention:
         """Self-attention over the source."""
         return build_attention(cfg, "encoder", embed_dim, self_attention=True)
 
 
-class MechanismDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer with the mechanisms of the sites "decoder" and "cross"."""
+class MechanismDecoderLayer(FeedForwardBuilder, TransformerDecoderLayerBase):
+    """Decoder layer with the mechanisms of the sites "decoder" and "cross" and the feed-forward of the decoder."""
+
+    side = "decoder"
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False

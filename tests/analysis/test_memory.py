@@ -1,0 +1,73 @@
+"""The measures of memories against cases computed by hand, and against the equation pair by pair."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.analysis.memory import anisotropy, top_share, variance_ratio
+
+
+def test_variance_ratio_by_hand():
+    residual = torch.tensor([[1.0, -1.0], [3.0, -3.0]])  # variances 1 and 9
+    output = torch.tensor([[5.0, 5.0], [1.0, 3.0]])  # 0 and 1
+    assert variance_ratio(output, residual).item() == pytest.approx(0.1)
+
+
+def test_variance_ratio_does_not_see_a_shift_of_all_features():
+    x, y = torch.randn(7, 16), torch.randn(7, 16)
+    torch.testing.assert_close(variance_ratio(x + 100, y), variance_ratio(x, y), rtol=1e-3, atol=0)
+
+
+def test_top_share_by_hand():
+    scores = torch.tensor([[4.0, 0.0, 1.0, 3.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]])
+    assert top_share(scores, 10).item() == pytest.approx(0.4)
+    assert top_share(scores, 20).item() == pytest.approx(0.7)
+    assert top_share(scores, 11).item() == pytest.approx(0.7)
+    assert top_share(scores, 0.1).item() == pytest.approx(0.4)
+    assert top_share(scores, 100).item() == pytest.approx(1.0)
+
+
+def test_top_share_counts_whole_slots_exactly():
+    assert top_share(torch.ones(1, 1000), 0.2).item() == pytest.approx(2 / 1000)
+
+
+def test_top_share_of_a_null_row_is_not_a_number():
+    assert top_share(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), 50).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("percent", [0, -1, 100.5])
+def test_top_share_refuses_an_impossible_percentage(percent):
+    with pytest.raises(ValueError, match="percent must be above 0"):
+        top_share(torch.ones(1, 2), percent)
+
+
+def test_top_share_refuses_negative_scores():
+    with pytest.raises(ValueError, match="not negative"):
+        top_share(torch.tensor([[1.0, -0.1]]), 50)
+
+
+def test_anisotropy_by_hand():
+    assert anisotropy(torch.eye(3)).item() == pytest.approx(0, abs=1e-7)
+    assert anisotropy(torch.tensor([[1.0, 0.0], [5.0, 0.0]])).item() == pytest.approx(1)
+    assert anisotropy(torch.tensor([[1.0, 0.0], [-2.0, 0.0]])).item() == pytest.approx(-1)
+    assert anisotropy(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).item() == pytest.approx(1 / math.sqrt(2))
+
+
+@given(seed=st.integers(0, 2**32), slots=st.integers(2, 12), size=st.integers(1, 6))
+def test_anisotropy_is_the_mean_over_pairs(seed, slots, size):
+    values = torch.randn(slots, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    cosines = [
+        float(values[i] @ values[j] / (values[i].norm() * values[j].norm()))
+        for i in range(slots)
+        for j in range(slots)
+        if i != j
+    ]
+    assert anisotropy(values).item() == pytest.approx(sum(cosines) / len(cosines), abs=1e-9)
+
+
+def test_anisotropy_needs_two_slots():
+    with pytest.raises(ValueError, match="only one"):
+        anisotropy(torch.ones(1, 4))

@@ -1,0 +1,213 @@
+"""Feed-forward variants: parametrised over the registry, and each against its equation."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from relumt.feedforward import FEEDFORWARDS, APTx1, ReLUGT
+from tests.models.build import arguments, build, sample, task
+
+every_variant = pytest.mark.parametrize("name", sorted(FEEDFORWARDS))
+every_activation = pytest.mark.parametrize("name", sorted(set(FEEDFORWARDS) - {"stock"}))
+UNEVEN = [(7, 5), (3, 8), (1, 2)]
+
+
+def softplus(x):
+    return max(x, 0) + math.log1p(math.exp(-abs(x)))
+
+
+def gelu(x):
+    return x * (1 + math.erf(x / math.sqrt(2))) / 2
+
+
+def silu(x):
+    return x / (1 + math.exp(-x))
+
+
+def halves(act):
+    return lambda xs: [act(a) * b for a, b in zip(xs[: len(xs) // 2], xs[len(xs) // 2 :], strict=True)]
+
+
+def each(act):
+    return lambda xs: [act(x) for x in xs]
+
+
+def softmax(xs):
+    return [math.exp(x) / sum(math.exp(y) for y in xs) for x in xs]
+
+
+ORACLE = {
+    "relu": each(lambda x: max(x, 0.0)),
+    "softmax": softmax,
+    "softmax_ln": softmax,
+    "gelu": each(gelu),
+    "swish": each(silu),
+    "mish": each(lambda x: x * math.tanh(softplus(x))),
+    "relu2": each(lambda x: max(x, 0.0) ** 2),
+    "swiglu": halves(silu),
+    "geglu": halves(gelu),
+    "reglu": halves(lambda x: max(x, 0.0)),
+    "aptx1": each(lambda x: ((1 + math.tanh(x)) * 0.5 * x) ** 2),
+    "relu_gt": each(lambda x: x**2 if x >= 0 else max(0.05 * x, -2.5)),
+}
+
+
+@every_activation
+@given(xs=st.lists(st.floats(-100, 100), min_size=2, max_size=8).filter(lambda xs: len(xs) % 2 == 0))
+def test_activation_is_the_equation(name, xs):
+    activation = FEEDFORWARDS[name]().activation().double()
+    expected = torch.tensor(ORACLE[name](xs), dtype=torch.float64)
+    torch.testing.assert_close(activation(torch.tensor(xs, dtype=torch.float64)), expected, rtol=1e-7, atol=1e-12)
+
+
+@every_activation
+def test_gradients_are_those_of_the_function(name):
+    seeded = torch.Generator().manual_seed(2)
+    x = torch.randn(3, 8, generator=seeded, dtype=torch.float64, requires_grad=True)
+    activation = FEEDFORWARDS[name]().activation().double()
+    assert torch.autograd.gradcheck(lambda x, *_: activation(x), (x, *activation.parameters()))
+
+
+@every_activation
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+def test_half_precision_is_the_float32_result_wherever_it_can_be_held(name, dtype, size):
+    seeded = torch.Generator().manual_seed(4)
+    x = ((torch.rand(5, 16, generator=seeded) * 2 - 1) * size).to(dtype).requires_grad_()
+    activation = FEEDFORWARDS[name]().activation()
+    exact = activation(x.detach().float())
+    half = activation.to(dtype)(x)
+    half.float().sum().backward()
+    assert half.dtype == dtype
+    assert half.isfinite().all()
+    assert not x.grad.isnan().any()
+    held = exact.abs() <= torch.finfo(dtype).max
+    eps = torch.finfo(dtype).eps
+    # A trained parameter is itself only held to eps: relu_gt's slope of 0.05.
+    torch.testing.assert_close(half.float()[held], exact[held], rtol=4 * eps, atol=4 * eps)
+
+
+def encoder_of(name, *flags):
+    return build("mechanism_transformer", "--feedforward", name, *flags).encoder.layers[0]
+
+
+def test_relu_is_bit_identical_to_fairseqs():
+    batch = sample(UNEVEN)
+    ours, stock = (build("mechanism_transformer", "--feedforward", name).train() for name in ("relu", "stock"))
+    for model in (ours, stock):
+        model(**batch["net_input"])[0].logsumexp(-1).sum().backward()
+    assert torch.equal(ours(**batch["net_input"])[0], stock(**batch["net_input"])[0])
+    for name, parameter in stock.named_parameters():
+        assert torch.equal(parameter.grad, ours.get_parameter(name).grad), name
+
+
+@every_variant
+def test_incremental_decoding_is_full_decoding(name):
+    model, batch = build("mechanism_transformer", "--feedforward", name).eval(), sample(UNEVEN)
+    net_input = batch["net_input"]
+    full = model(**net_input)[0]
+    encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+    prefix, state = net_input["prev_output_tokens"], {}
+    real = prefix.ne(1)
+    for i in range(prefix.shape[1]):
+        step = model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)[0][:, 0]
+        torch.testing.assert_close(step[real[:, i]], full[:, i][real[:, i]], rtol=1e-5, atol=1e-5)
+
+
+@every_variant
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_models_train_without_nan(name, dtype):
+    model = build("mechanism_transformer", "--feedforward", name).to(dtype).train()
+    model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or not parameter.grad.isnan().any()
+
+
+@every_variant
+def test_saving_and_loading_gives_the_same_model(name):
+    batch = sample(UNEVEN)
+    model = build("mechanism_transformer", "--feedforward", name).eval()
+    other = build("mechanism_transformer", "--feedforward", name, seed=2).eval()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(**batch["net_input"])[0], other(**batch["net_input"])[0])
+
+
+def test_a_side_of_its_own():
+    model = build("mechanism_transformer", "--feedforward", "gelu", "--feedforward-decoder", "aptx1")
+    assert isinstance(model.encoder.layers[0].activation_fn, nn.GELU)
+    assert isinstance(model.decoder.layers[0].activation_fn, APTx1)
+
+
+def test_a_memory_normalises_its_output():
+    layer = encoder_of("softmax_ln", "--memory-temperature", "2", "--no-memory-bias").double()
+    x = torch.randn(3, 16, dtype=torch.float64)
+    linear, norm = layer.fc2
+    assert layer.fc1.bias is linear.bias is None
+    memory = F.softmax(x @ layer.fc1.weight.T / 2, dim=-1) @ linear.weight.T
+    expected = F.layer_norm(memory, (16,), norm.weight, norm.bias)
+    torch.testing.assert_close(layer.fc2(layer.activation_fn(layer.fc1(x))), expected)
+
+
+@pytest.mark.parametrize("name", ["swiglu", "geglu", "reglu"])
+def test_gated_units_widen_fc1_or_keep_the_number_of_parameters(name):
+    wide, plain = encoder_of(name), encoder_of("relu")
+    assert (wide.fc1.out_features, wide.fc2.in_features) == (64, 32)
+    flags = ("--encoder-ffn-embed-dim", "33")
+    equal, plain = encoder_of(name, "--gated-equal-parameters", *flags), encoder_of("relu", *flags)
+    assert equal.fc1.weight.numel() + equal.fc2.weight.numel() == plain.fc1.weight.numel() + plain.fc2.weight.numel()
+
+
+@pytest.mark.parametrize("activation", [APTx1, ReLUGT])
+def test_trainable_parameters_get_gradients(activation):
+    activation = activation()
+    activation(torch.randn(50)).sum().backward()
+    for parameter in activation.parameters():
+        assert parameter.grad.abs() > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--feedforward", "rely"), "no feedforward 'rely' for the site 'encoder'; known: aptx1, "),
+        (
+            ("--memory-temperature", "2"),
+            "--memory-temperature is an option of softmax, softmax_ln, but the feedforward",
+        ),
+        (("--feedforward", "softmax", "--memory-temperature", "0"), "--memory-temperature must be positive, not 0.0"),
+    ],
+)
+def test_mistakes_end_in_one_line(capsys, flags, message):
+    with pytest.raises(SystemExit) as stopped:
+        build("mechanism_transformer", *flags)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("aptx1", ["beta", "gamma"]), ("relu_gt", ["negative_slope"])])
+def test_training_moves_and_logs_the_parameters(name, parameters, tmp_path):
+    config = convert_namespace_to_omegaconf(
+        arguments("--arch", "mechanism_transformer", "--feedforward", name, "--cpu", "--optimizer", "adam",
+                  "--save-dir", str(tmp_path), "--criterion", "label_smoothed_cross_entropy", "--lr", "0.1")
+    )  # fmt: skip
+    translation = task()
+    model = translation.build_model(config.model)
+    trainer = Trainer(config, translation, model, translation.build_criterion(config.criterion))
+    trainer.begin_epoch(1)
+    starts = {parameter: trainer.model.get_parameter(f"encoder.layers.1.activation_fn.{parameter}").item()
+              for parameter in parameters}  # fmt: skip
+    for _ in range(3):
+        with metrics.aggregate() as logged:
+            trainer.train_step([sample(UNEVEN)])
+    for parameter, start in starts.items():
+        assert model.get_parameter(f"encoder.layers.1.activation_fn.{parameter}").item() != start
+        assert logged.get_smoothed_values()[f"encoder.layers.1.{parameter}"] != round(start, 4)
