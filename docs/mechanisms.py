@@ -33,11 +33,11 @@ Each is chosen for all three sites by `--attention NAME`, or for one by `--atten
 import torch
 from relumt.attention import MECHANISMS, Visible
 
-q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))     # B H T D
+q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))  # B H T D
 padding = torch.tensor([[True] * 10, [True] * 7 + [False] * 3])
 attention = MECHANISMS["rela_g"](num_heads=8, head_dim=64)
 mixed = attention(q, k, v, Visible(keys=padding, causal=True)).mixed
-output = attention.merged(mixed.permute(2, 0, 1, 3).flatten(2))      # T B E, ready for an output projection
+output = attention.merged(mixed.permute(2, 0, 1, 3).flatten(2))  # T B E, ready for an output projection
 ```
 """
 
