@@ -14,6 +14,7 @@ from training import batches, build
 
 import relumt
 from relumt.attention import Attended, Visible, Want
+from relumt.errors import one_line_errors
 from relumt.modules import MechanismAttention
 from relumt.runs.flags import command_line, read_flags
 from relumt.tap import attentions, tapped
@@ -34,8 +35,9 @@ def main() -> None:
     criterion = ["--criterion", "label_smoothed_cross_entropy"]
     trainer = build(args.data_bin, [*command_line(read_flags(args.config)), *criterion, *flags])
     (batch,) = batches(trainer, 1)
-    net_input = batch["net_input"]
-    real = {"encoder": net_input["src_tokens"].ne(1), "decoder": net_input["prev_output_tokens"].ne(1)}
+    batch, _ = trainer._prepare_sample(batch)
+    net_input, padding = batch["net_input"], trainer.task.source_dictionary.pad()
+    real = {"encoder": net_input["src_tokens"].ne(padding), "decoder": net_input["prev_output_tokens"].ne(padding)}
     real["cross"] = real["decoder"]
     outputs = {}
 
@@ -55,4 +57,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors():
+        main()

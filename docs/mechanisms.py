@@ -5,11 +5,12 @@ import re
 from dataclasses import Field
 from itertools import groupby
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 from relumt.attention import MECHANISMS
 from relumt.attention.registry import Row
-from relumt.options import flag_of
 from relumt.papers import papers, printed
+from relumt.rows import flag_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
@@ -89,8 +90,9 @@ def mechanism(name: str, row: Row, ours: dict[str, str]) -> str:
 
 
 def described(option: Field) -> str:
-    """An option's help and default."""
-    return f"{option.metadata['help']} (default: {option.default})"
+    """An option's help, the values it may have if they are few, and its default."""
+    values = f"one of {', '.join(get_args(option.type))}; " if get_origin(option.type) is Literal else ""
+    return f"{option.metadata['help']} ({values}default: {option.default})"
 
 
 def section(markdown: str, title: str) -> str:

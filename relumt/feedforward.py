@@ -195,7 +195,7 @@ class Row(OptionRow):
 
     def __call__(self, **options: object) -> FeedForward:
         """Build the variant; raises TypeError or ValueError for an option that it does not have or allow."""
-        return self.factory(**options) if self.options is None else self.factory(self.options(**options))
+        return self.factory(**options) if self.options is None else self.factory(self.checked(options))
 
 
 FEEDFORWARDS: dict[str, Row] = {

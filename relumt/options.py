@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS, FeedForward
-from relumt.rows import OptionRow
+from relumt.rows import OptionRow, flag_of
 
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
@@ -71,6 +71,14 @@ class Choice:
         except ValueError as error:
             raise UserError(f"{self.name} '{name}' at site '{site}': {error}") from None
 
+    def record(self, args: Any) -> None:
+        """Write the defaults that are used into `args`, which a checkpoint keeps, lest a later default change it."""
+        for site in self.sites:
+            row = self.rows.get(self.at(args, site))
+            for attribute, option in row.flags() if row else ():
+                if not hasattr(args, attribute):
+                    setattr(args, attribute, option.default)
+
     def refuse_unused(self, args: Any) -> None:
         """Raise UserError if `args` carries an option that no chosen row has."""
         chosen = {self.at(args, site) for site in self.sites}
@@ -107,8 +115,3 @@ def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field, o
         parser.add_argument(flag, choices=get_args(option.type), help=help_line)
     else:
         parser.add_argument(flag, type=option.type, help=help_line)
-
-
-def flag_of(attribute: str) -> str:
-    """The command line's spelling of an attribute: relu_gamma → --relu-gamma."""
-    return "--" + attribute.replace("_", "-")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import Field, fields
+from typing import Any, Literal, get_args, get_origin
 
 
 class OptionRow:
@@ -19,3 +20,18 @@ class OptionRow:
         """The options as pairs of an attribute's name on the command line, `PREFIX_FIELD`, and the field."""
         for option in fields(self.options) if self.options else ():
             yield f"{self.prefix}_{option.name}", option
+
+    def checked(self, options: dict[str, object]) -> Any:
+        """An instance of the options class; raises TypeError or ValueError for an option it does not have or allow."""
+        checked = self.options(**options)
+        for attribute, option in self.flags():
+            value = getattr(checked, option.name)
+            if get_origin(option.type) is Literal and value not in get_args(option.type):
+                known = ", ".join(get_args(option.type))
+                raise ValueError(f"{flag_of(attribute)} must be one of {known}, not '{value}'")
+        return checked
+
+
+def flag_of(attribute: str) -> str:
+    """The command line's spelling of an attribute: relu_gamma → --relu-gamma."""
+    return "--" + attribute.replace("_", "-")

@@ -92,8 +92,8 @@ class Attended(NamedTuple):
     """What a mechanism gives back; a tuple, so that fairseq's search for the first NaN looks inside.
 
     Attributes:
-        mixed: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs:
-            `saturated` brings it back.
+        mixed: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs (all
+            but softmax's fused path do): `saturated` brings it back.
         weights: [B, H, T, S] before dropout, exactly 0 where a key is not visible; None unless wanted, or
             where the mechanism has none.
         statistics: of the weights before dropout; None unless wanted, or where weights are none or may be negative.
@@ -111,6 +111,7 @@ class Mechanism(nn.Module):
 
     Attributes:
         signed: whether weights may be negative; a row of them has no entropy, and no statistics.
+        retain_dropout: whether dropout goes on outside of training (fairseq's --retain-dropout).
 
     Args:
         num_heads: H.
@@ -119,6 +120,7 @@ class Mechanism(nn.Module):
     """
 
     signed = False
+    retain_dropout = False
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -139,12 +141,17 @@ class Mechanism(nn.Module):
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             weights = self.weights(self.scores(q, k, visible), visible)
-            mixed = F.dropout(weights, self.dropout, self.training) @ v
+            mixed = F.dropout(weights, self.drop_probability) @ v
             statistics = None
             if Want.STATISTICS in want and not self.signed:
                 T, S = weights.shape[-2:]
                 statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
         return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)
+
+    @property
+    def drop_probability(self) -> float:
+        """Of a weight, now."""
+        return self.dropout if self.training or self.retain_dropout else 0.0
 
     def initialise(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         """Adjust the freshly initialised projections of queries and keys, E or less → E; nothing by default."""

@@ -5,10 +5,11 @@
 
 over the keys j visible to query i; γ = √D and α = 0.5 as in the paper's experiments, or learnt for each head. There is
 no product of weights and values, so there are no weights and no statistics of them; dropout drops pairs (i, j) of the
-sum. Since (V⁻ + Z)⁻ = −((−V)⁺ − Z)⁺, Eq. 5 is Eq. 4 of V⁺ less Eq. 4 of (−V)⁺, and is computed so.
+sum, and takes a byte for each pair. Since (V⁻ + Z)⁻ = −((−V)⁺ − Z)⁺, Eq. 5 is Eq. 4 of V⁺ less Eq. 4 of (−V)⁺, and is
+computed so.
 
 With unit-variance q and k of 64 dimensions Z is near 9, above every value: the output and every gradient would be 0.
-`initialise` scales the projections so that Z starts at `initial_distance`: docs/mechanisms.md has what was tried.
+`initialise` scales the projections so that Z starts at `initial_distance`: docs/results.md has what was tried.
 """
 
 import math
@@ -34,7 +35,7 @@ class InhibitorOptions:
 
     gamma: float = field(default=1.0, metadata={"help": "γ of [IN] Eq. 3, which divides distances, in units of √D"})
     shift: float = field(default=0.5, metadata={"help": "α, subtracted from distances"})
-    learn: bool = field(default=False, metadata={"help": "learn γ and α, one of each a head, from these on"})
+    learn: bool = field(default=False, metadata={"help": "learn γ and α of each head, starting from the values above"})
     scale: Literal["none", "visible"] = field(
         default="none", metadata={"help": "divide the sum over keys by their number, or do not, as the paper"}
     )
@@ -101,10 +102,11 @@ class InhibitorAttention(Mechanism):
     def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
-        if not (self.training and self.dropout):
+        if not self.drop_probability:
             return self._inhibit(q, k, v, self.gamma, shift, visible, None)
-        dropped = torch.rand(*q.shape[:-1], k.shape[-2], device=q.device) < self.dropout
-        return self._inhibit(q, k, v, self.gamma, shift, visible, dropped) / (1 - self.dropout)
+        pairs = torch.empty(*q.shape[:-1], k.shape[-2], dtype=torch.bool, device=q.device)
+        mixed = self._inhibit(q, k, v, self.gamma, shift, visible, pairs.bernoulli_(self.drop_probability))
+        return mixed / max(1 - self.drop_probability, torch.finfo(mixed.dtype).tiny)
 
 
 class SignedInhibitorAttention(InhibitorAttention):

@@ -3,7 +3,7 @@
     RMSNorm(z) = g ⊙ z/RMS(z),    RMS(z) = √(mean z²)         torch.nn.RMSNorm
     gated(z)   = σ(w ⊙ z) ⊙ norm(z)
 
-Both compute in at least float32: what enters has no bound, and RMSNorm undoes any scale.
+Both compute in at least float32: what enters has no bound, and RMSNorm undoes any scale well above √ε = 1e-4.
 """
 
 import math
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from relumt.attention.base import at_least_float32
 
-EPSILON = 1e-6
-"""Added to mean z², so that a token whose heads are all null gives 0 with a finite gradient."""
+EPSILON = 1e-8
+"""Added to mean z², so that a token whose heads are all null gives 0 with a finite gradient; as the authors' code."""
 
 
 class RMSNorm(nn.RMSNorm):
@@ -34,7 +34,7 @@ class LayerNorm(nn.LayerNorm):
     """(z − mean)/deviation ⊙ g + b over the last dimension; g starts at 1 and b at 0."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, eps=EPSILON)
+        super().__init__(size)
 
     def forward(self, z: Tensor) -> Tensor:
         """[T, B, E] → [T, B, E], at least float32."""

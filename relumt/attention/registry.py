@@ -48,7 +48,7 @@ class Row(OptionRow):
         """Build the mechanism; raises TypeError or ValueError for an option that it does not have or allow."""
         if self.options is None:
             return self.factory(num_heads, head_dim, dropout, **options)
-        return self.factory(num_heads, head_dim, dropout, self.options(**options))
+        return self.factory(num_heads, head_dim, dropout, self.checked(options))
 
 
 MECHANISMS: dict[str, Row] = {

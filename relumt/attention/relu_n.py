@@ -13,7 +13,7 @@ from relumt.attention.base import Mechanism, Visible
 
 
 class ReLUOverLengthAttention(Mechanism):
-    """ReLU/n: as `relu`, but with a row's sum bounded instead of its variance."""
+    """ReLU/n: as `relu`, but it is a row's sum that does not grow with n, instead of its variance."""
 
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """Scores divided by n: ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""

@@ -35,7 +35,7 @@ class SoftmaxAttention(Mechanism):
             k,
             v,
             attn_mask=None if square else visible.dense(T, S, device=q.device),
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=self.drop_probability,
             is_causal=square,
         )
         return Attended(mixed)

@@ -43,6 +43,7 @@ class MechanismTransformer(TransformerModel):
             refuse_code_in_config(vars(args))
             for choice in CHOICES:
                 choice.refuse_unused(args)
+                choice.record(args)
             refuse_xformers(args)
             remember_vocabulary(args, task)
             return super().build_model(args, task)
@@ -67,7 +68,7 @@ def log_trained_activations(model: TransformerModel) -> None:
     """Log every trained number of the feed-forward activations, by its name, e.g. "encoder.layers.0.beta"."""
     for name, parameter in model.named_parameters():
         if ".activation_fn." in name:
-            metrics.log_scalar(name.replace(".activation_fn", ""), parameter.item(), round=4)
+            metrics.log_scalar(name.replace(".activation_fn", ""), parameter.detach().clone(), round=4)
 
 
 def refuse_xformers(args: Namespace) -> None:

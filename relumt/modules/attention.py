@@ -13,6 +13,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from relumt.attention import Attended, Mechanism, Visible, Want, saturated
+from relumt.errors import UserError, one_line_errors
 
 Tap = Callable[["MechanismAttention", Attended, Visible], None]
 
@@ -72,6 +73,9 @@ class MechanismAttention(MultiheadAttention):
         for _, tap in self.taps:
             tap(self, attended, visible)
 
+        if attended.weights is None and need_weights and self.weights_for_alignment:
+            with one_line_errors():
+                raise UserError(f"{type(self.mechanism).__name__} has no weights to align by; drop --print-alignment")
         merged = self.mechanism.merged(attended.mixed.permute(2, 0, 1, 3).flatten(2))
         output = self.out_proj(saturated(merged, q.dtype))
         if attended.weights is None or not need_weights:
@@ -79,9 +83,17 @@ class MechanismAttention(MultiheadAttention):
         weights = attended.weights.transpose(0, 1)
         return output, weights if need_head_weights else weights.mean(0)
 
-    def make_generation_fast_(self, need_attn: bool | str = False, **unused: object) -> None:
-        """fairseq's announcement before generation: `need_attn` is --print-alignment."""
+    def make_generation_fast_(
+        self,
+        need_attn: bool | str = False,
+        retain_dropout: bool = False,
+        retain_dropout_modules: list[str] | None = None,
+        **unused: object,
+    ) -> None:
+        """fairseq's announcement before generation: --print-alignment, --retain-dropout and for which modules."""
         self.weights_for_alignment = bool(need_attn)
+        chosen = retain_dropout_modules is None or "MultiheadAttention" in retain_dropout_modules
+        self.mechanism.retain_dropout = retain_dropout and chosen
 
     def set_beam_size(self, beam_size: int) -> None:
         """Every hypothesis keeps its own cross keys, whatever `beam_size`."""

@@ -100,6 +100,17 @@ def test_fused_takes_several_blocks_of_queries_and_skips_what_causality_hides(na
         torch.testing.assert_close(value, naive[what], rtol=1e-9, atol=1e-9)
 
 
+@every_implementation
+def test_a_neighbour_with_large_values_changes_nothing(implementation):
+    seeded = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(2, 2, 64, 16, generator=seeded) / 5 for _ in range(3))
+    mechanism = MECHANISMS["inhibitor"](2, 16, implementation=implementation)
+    visible = Visible(torch.arange(64)[None] < torch.tensor([[50], [64]]))
+    before = mechanism(q, k, v, visible).mixed[0]
+    v[1] *= 1e5
+    torch.testing.assert_close(mechanism(q, k, v, visible).mixed[0], before, rtol=1e-5, atol=1e-5)
+
+
 def alive(initial_distance, n, inputs=512, heads=8):
     """Shares of non-zero outputs, and of non-zero gradients of the queries' projection's outputs, at the start."""
     torch.manual_seed(n)
@@ -153,6 +164,8 @@ def test_bad_options_are_refused(options, message):
 
 def test_fused_without_a_compiler_is_refused_at_the_start(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ValueError, match="no-such-compiler; install it, name another in CXX, or give --inhibitor-impl"):
+    with pytest.raises(
+        ValueError, match="there is no no-such-compiler; install it, name another in CXX, or train with"
+    ):
         MECHANISMS["inhibitor"](2, 4)
     MECHANISMS["inhibitor"](2, 4, implementation="cdist")

@@ -107,8 +107,9 @@ def test_rows_that_see_nothing_or_one_key_are_finite(name, want, case):
 @given(seed=st.integers(0, 2**32))
 def test_half_precision_is_the_float32_result_wherever_it_can_be_held(name, dtype, size, seed):
     seeded = torch.Generator().manual_seed(seed)
-    q, k, v = ((torch.rand(2, 2, 5, 8, generator=seeded) * 2 - 1).mul(size).to(dtype) for _ in range(3))
-    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    near, other, v = (torch.rand(2, 2, 5, 8, generator=seeded) * 2 - 1 for _ in range(3))
+    # Near each other, or every pair of an Inhibitor's would be too far apart to give anything.
+    q, k, v = (x.mul(size).to(dtype).requires_grad_() for x in (near, near + other / 10, v))
     mechanism = MECHANISMS[name](2, 8)
     mixed = saturated(mechanism(q, k, v, Visible(causal=True)).mixed, dtype)
     mixed.float().sum().backward()
@@ -116,6 +117,7 @@ def test_half_precision_is_the_float32_result_wherever_it_can_be_held(name, dtyp
         assert not tensor.isnan().any()
 
     exact = mechanism(q.detach().float(), k.detach().float(), v.detach().float(), Visible(causal=True)).mixed
+    assert exact.ne(0).double().mean() > 0.1
     held = exact.abs() <= torch.finfo(dtype).max
     one_unit = 2 * torch.finfo(dtype).eps
     torch.testing.assert_close(
@@ -134,3 +136,38 @@ def test_weights_are_zero_where_nothing_may_be_seen_and_statistics_are_theirs(na
         assert MECHANISMS[name](1, 1).signed
     else:
         torch.testing.assert_close(attended.statistics.total, attended.weights.sum(-1))
+
+
+@every_mechanism
+@pytest.mark.parametrize("probability", [0.3, 1.0])
+def test_dropout_drops_while_training_and_where_it_is_retained(name, probability):
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 6, 4).expand(2000, -1, -1, -1) / 5 for _ in range(3))
+    mechanism = MECHANISMS[name](2, 4, probability)
+    whole = mechanism.eval()(q, k, v, Visible()).mixed[0]
+    expected = whole if probability < 1 else torch.zeros_like(whole)
+    for retained in (False, True):
+        mechanism.train(not retained).retain_dropout = retained
+        dropped = mechanism(q, k, v, Visible()).mixed
+        assert not torch.equal(dropped[0], whole)
+        torch.testing.assert_close(dropped.mean(0), expected, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("relu", {"scale": "Visible"}, "--relu-scale must be one of visible, none, not 'Visible'"),
+        ("inhibitor", {"implementation": "cuda"}, "--inhibitor-implementation must be one of fused, cdist, naive, not"),
+    ],
+)
+def test_a_value_that_an_option_does_not_have_is_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        MECHANISMS[name](2, 4, **options)
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu", "inhibitor"])
+def test_code_that_is_compiled_can_attend(name):
+    q, k, v = (torch.randn(1, 2, 6, 4) / 5 for _ in range(3))
+    mechanism = MECHANISMS[name](2, 4)
+    compiled = torch.compile(mechanism, backend="eager")
+    torch.testing.assert_close(compiled(q, k, v, Visible()).mixed, mechanism(q, k, v, Visible()).mixed)

@@ -28,7 +28,7 @@ def gated_rms_norm(z, mechanism):
 
 def layer_norm(z, norm):
     mean = sum(z) / len(z)
-    deviation = math.sqrt(sum((x - mean) ** 2 for x in z) / len(z) + EPSILON)
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in z) / len(z) + 1e-5)
     terms = zip(norm.weight.tolist(), norm.bias.tolist(), z, strict=True)
     return [g * (x - mean) / deviation + b for g, b, x in terms]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 from relumt.attention import MECHANISMS
 from relumt.models.mechanism_transformer import vocabulary_fingerprint
@@ -124,3 +125,33 @@ def base_parameters(attention):
 def test_rela_g_adds_a_gain_and_a_gate_to_each_attention_of_the_base_model():
     """18,432; [RL] Table 2's rounding, 72.31 M → 72.34 M, implies 20 to 40 thousand."""
     assert base_parameters("rela_g") - base_parameters("softmax") == 18 * 2 * 512
+
+
+def test_a_checkpoint_keeps_the_defaults_it_was_trained_with():
+    args = arguments("--arch", "reluformer", "--feedforward-decoder", "softmax")
+    task().build_model(args)
+    kept = {option: getattr(args, option) for option in ("relu_gamma", "relu_scale", "memory_temperature")}
+    assert kept == {"relu_gamma": 1.0, "relu_scale": "visible", "memory_temperature": 1.0}
+    assert not hasattr(args, "inhibitor_shift")
+
+
+def ready_to_generate(model, **flags):
+    generation = {"print_alignment": None, "retain_dropout_modules": None} | flags
+    model.prepare_for_inference_(OmegaConf.create({"generation": generation}))
+    return model
+
+
+def test_retained_dropout_is_that_of_attention_too():
+    batch = sample([(7, 5), (3, 8)])["net_input"]
+    model = build("mechanism_transformer", "--attention-dropout", "0.5").eval()
+    assert torch.equal(model(**batch)[0], model(**batch)[0])
+    ready_to_generate(model, retain_dropout=True)
+    assert not torch.equal(model(**batch)[0], model(**batch)[0])
+
+
+def test_an_alignment_of_attention_without_weights_is_refused(capsys):
+    model = ready_to_generate(build("inhibitor"), print_alignment="soft")
+    with pytest.raises(SystemExit) as stopped:
+        model(**sample([(3, 2)])["net_input"])
+    assert stopped.value.code == 2
+    assert "InhibitorAttention has no weights to align by; drop --print-alignment" in capsys.readouterr().err

@@ -2,7 +2,8 @@
 
     Σ_j (V_jd − Z_ij)⁺ = ½ Σ_j V_jd − ½ Σ_j Z_ij + ½ Σ_j |V_jd − Z_ij|
 
-No tensor of T·S·D, but three terms that nearly cancel: the error grows with S and with what fills hidden pairs.
+No tensor of T·S·D on a CPU (on a GPU torch's backward pass of `cdist` has one), but three terms that nearly cancel: the
+error grows with S and with what fills hidden pairs.
 """
 
 import torch
@@ -19,8 +20,9 @@ def inhibit(
     z = positive(torch.cdist(q, k, p=1) / gamma - shift)
     hidden = hidden_pairs(visible, dropped, *z.shape[-2:], z.device)
     if hidden is not None:
-        # Above every value, so that the three terms cancel; not at it, where the gradient of a tie would be half.
-        z = z.masked_fill(hidden, 1.001 * v.detach().abs().max() + torch.finfo(v.dtype).tiny)
+        # Above every value of the head, so that the three terms cancel; not at it, where a tie's gradient is half.
+        above = 1.001 * v.detach().abs().amax((-2, -1), keepdim=True) + torch.finfo(v.dtype).tiny
+        z = torch.where(hidden, above, z)
     distance = torch.cdist(z, v.transpose(-2, -1).contiguous(), p=1)
     mixed = (v.sum(-2, keepdim=True) - z.sum(-1, keepdim=True) + distance) / 2
     return mixed if hidden is None else mixed.masked_fill(hidden.all(-1, keepdim=True), 0.0)

@@ -26,10 +26,12 @@ def require_compiler() -> None:
     if shutil.which(compiler) is None:
         raise ValueError(
             f"the fused implementation needs a C++ compiler and there is no {compiler}; install it, name another in "
-            "CXX, or give --inhibitor-implementation cdist"
+            "CXX, or train with --inhibitor-implementation cdist and translate with --model-overrides "
+            "\"{'inhibitor_implementation': 'cdist'}\""
         )
 
 
+@torch.compiler.disable
 def inhibit(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
 ) -> Tensor:
