@@ -40,7 +40,7 @@ class InhibitorOptions:
         default="none", metadata={"help": "divide the sum over keys by their number, or do not, as the paper"}
     )
     initial_distance: float = field(
-        default=1.0, metadata={"help": "Z before the shift at the start, for inputs of variance 1; 0 leaves fairseq's"}
+        default=2.0, metadata={"help": "Z before the shift at the start, for inputs of variance 1; 0 leaves fairseq's"}
     )
     implementation: Literal["fused", "cdist", "naive"] = field(
         default="fused", metadata={"help": "compiled; the identity of [IN] Eq. 7–8; or pair by pair"}
