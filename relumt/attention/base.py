@@ -59,6 +59,10 @@ class Visible:
             dense = real if dense is None else dense & real
         return dense
 
+    def n(self, T: int, S: int, like: Tensor) -> Tensor:
+        """`count` as formulas want it: at least 1, of the type and on the device of `like`."""
+        return self.count(T, S, like.device).clamp(min=1).to(like.dtype)
+
     def rows(self, start: int, stop: int, T: int, S: int) -> tuple["Visible", int]:
         """What queries start…stop − 1 of T see, and how many keys, from the first, hold all of it."""
         keys = max(0, min(S, S - T + stop)) if self.causal else S

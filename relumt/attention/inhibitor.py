@@ -90,23 +90,22 @@ class InhibitorAttention(Mechanism):
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
-            T, S = q.shape[-2], k.shape[-2]
             if self.options.learn:
                 nearness = (-self.log_factor.to(q.dtype)).exp()
                 q, k = q * nearness, k * nearness
             mixed = self.inhibit(q, k, v, visible)
             if self.options.scale == "visible":
-                mixed = mixed / visible.count(T, S, q.device).clamp(min=1).to(q.dtype)
+                mixed = mixed / visible.n(q.shape[-2], k.shape[-2], q)
         return Attended(mixed)
 
     def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
-        if not self.drop_probability:
-            return self._inhibit(q, k, v, self.gamma, shift, visible, None)
-        pairs = torch.empty(*q.shape[:-1], k.shape[-2], dtype=torch.bool, device=q.device)
-        mixed = self._inhibit(q, k, v, self.gamma, shift, visible, pairs.bernoulli_(self.drop_probability))
-        return mixed / max(1 - self.drop_probability, torch.finfo(mixed.dtype).tiny)
+        p, dropped = self.drop_probability, None
+        if p:
+            dropped = torch.empty(*q.shape[:-1], k.shape[-2], dtype=torch.bool, device=q.device).bernoulli_(p)
+        mixed = self._inhibit(q, k, v, self.gamma, shift, visible, dropped)
+        return mixed / max(1 - p, torch.finfo(mixed.dtype).tiny) if p else mixed
 
 
 class SignedInhibitorAttention(InhibitorAttention):

@@ -90,8 +90,7 @@ class ReLUAttention(RectifiedAttention):
         """Scores divided by γ√(n/2): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""
         factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
         if self.options.scale == "visible":
-            n = visible.count(q.shape[-2], k.shape[-2], device=q.device).clamp(min=1)
-            factor = factor * (n.to(q.dtype) / 2).rsqrt()
+            factor = factor * (visible.n(q.shape[-2], k.shape[-2], q) / 2).rsqrt()
         return (q * factor) @ k.transpose(-2, -1)
 
 

@@ -17,8 +17,8 @@ class ReLUOverLengthAttention(Mechanism):
 
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """Scores divided by n: ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""
-        n = visible.count(q.shape[-2], k.shape[-2], device=q.device).clamp(min=1)
-        return (q / (math.sqrt(self.head_dim) * n.to(q.dtype))) @ k.transpose(-2, -1)
+        n = visible.n(q.shape[-2], k.shape[-2], q)
+        return (q / (math.sqrt(self.head_dim) * n)) @ k.transpose(-2, -1)
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """ReLU of scores [B, H, T, S] at visible keys."""

@@ -18,5 +18,5 @@ class SigmoidAttention(Mechanism):
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Sigmoid of scores [B, H, T, S] at visible keys."""
-        n = visible.count(*scores.shape[-2:], device=scores.device).clamp(min=1)
-        return visible.hide_(scores - n.to(scores.dtype).log(), -math.inf).sigmoid()
+        n = visible.n(*scores.shape[-2:], scores)
+        return visible.hide_(scores - n.log(), -math.inf).sigmoid()

@@ -24,15 +24,13 @@ class SparseAttention(Mechanism):
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Project scores [B, H, T, S]; a query that sees nothing gets a row of zeros, one with a NaN a row of NaNs."""
-        seen = visible.dense(*scores.shape[-2:], device=scores.device)
-        visible_scores = scores if seen is None else scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-        largest = visible_scores.detach().amax(-1, keepdim=True)
+        scores = visible.hide_(scores, torch.finfo(scores.dtype).min)
+        largest = scores.detach().amax(-1, keepdim=True)
         # Shifting and flooring the scores changes no weight and no gradient, and keeps the sums over sorted scores
         # exact: with -inf, or a large number, at hidden keys they would not be (entmax issue 30). A NaN would have it
         # index out of bounds.
-        floored = (visible_scores - largest).clamp_(min=OUT_OF_SUPPORT).nan_to_num_(OUT_OF_SUPPORT)
-        weights = self.projection(floored) + 0 * largest
-        return weights if seen is None else weights.masked_fill(~seen, 0.0)
+        floored = (scores - largest).clamp_(min=OUT_OF_SUPPORT).nan_to_num_(OUT_OF_SUPPORT)
+        return visible.hide_(self.projection(floored) + 0 * largest, 0.0)
 
 
 class SparsemaxAttention(SparseAttention):

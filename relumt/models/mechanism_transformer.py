@@ -3,6 +3,7 @@
 import hashlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from fairseq.data import Dictionary
@@ -51,7 +52,14 @@ class MechanismTransformer(TransformerModel):
     def set_num_updates(self, num_updates: int) -> None:
         """fairseq's announcement before every training step; where there are trained activations, they are logged."""
         super().set_num_updates(num_updates)
-        log_trained_activations(self)
+        for name in self.trained_activations:
+            value = self.get_parameter(name).detach().clone()
+            metrics.log_scalar(name.replace(".activation_fn", ""), value, round=4)
+
+    @cached_property
+    def trained_activations(self) -> list[str]:
+        """Names of the feed-forward activations' parameters; logged as, e.g., "encoder.layers.0.beta"."""
+        return [name for name, _ in self.named_parameters() if ".activation_fn." in name]
 
     @classmethod
     def build_encoder(cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding):
@@ -62,13 +70,6 @@ class MechanismTransformer(TransformerModel):
     def build_decoder(cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding):
         """Decoder with the mechanisms of the sites "decoder" and "cross"."""
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
-
-
-def log_trained_activations(model: TransformerModel) -> None:
-    """Log every trained number of the feed-forward activations, by its name, e.g. "encoder.layers.0.beta"."""
-    for name, parameter in model.named_parameters():
-        if ".activation_fn." in name:
-            metrics.log_scalar(name.replace(".activation_fn", ""), parameter.detach().clone(), round=4)
 
 
 def refuse_xformers(args: Namespace) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 from relumt.attention import MECHANISMS, Visible
 from relumt.attention.inhibitor import IMPLEMENTATIONS
 from tests.attention import oracle
-from tests.attention.cases import cases
+from tests.attention.cases import Case, cases
 
 NAMES = {"inhibitor": False, "inhibitor_signed": True}
 every_implementation = pytest.mark.parametrize("implementation", sorted(IMPLEMENTATIONS))
@@ -54,7 +54,7 @@ def test_implementations_agree_with_the_naive_one_in_value_and_gradient(name, im
 def integral_cases(draw):
     """Small whole numbers, so that q = k, V = Z and Z = α all happen often."""
     case = draw(cases())
-    return type(case)(case.q.round(), case.k.round(), (case.v * 2).round() / 2, case.visible)
+    return Case(case.q.round(), case.k.round(), (case.v * 2).round() / 2, case.visible)
 
 
 @pytest.mark.parametrize("implementation", sorted(set(IMPLEMENTATIONS) - {"naive"}))
@@ -71,30 +71,22 @@ def test_implementations_agree_at_ties(name, implementation, case):
 @every_name
 @pytest.mark.parametrize("visible", [Visible(), Visible(causal=True)], ids=["everything", "causal"])
 def test_float32_is_near_float64_at_2048_keys(name, implementation, visible):
-    """The naive oracle would take 64 rows of queries at a time; the error grows with keys, so few queries do."""
+    """Few queries, for the oracle's sake: the error grows with the keys."""
     seeded = torch.Generator().manual_seed(1)
     T, S = 16, 2048
     q, k, v = (torch.randn(1, 2, n, 64, generator=seeded) for n in (T, S, S))
     q, k = q / 10, k / 10
-    exact = gradients("naive", _Case(q.double(), k.double(), v.double(), visible), name)
-    for what, value in gradients(implementation, _Case(q, k, v, visible), name).items():
+    exact = gradients("naive", Case(q.double(), k.double(), v.double(), visible), name)
+    for what, value in gradients(implementation, Case(q, k, v, visible), name).items():
         error = (value.double() - exact[what]).norm() / exact[what].norm()
         assert error <= 1e-3, f"{what}: {error}"
-
-
-class _Case:
-    """As `cases.Case`, of given tensors."""
-
-    def __init__(self, q, k, v, visible):
-        self.q, self.k, self.v, self.visible = q, k, v, visible
-        self.H, self.D = q.shape[1], q.shape[3]
 
 
 @every_name
 def test_fused_takes_several_blocks_of_queries_and_skips_what_causality_hides(name):
     seeded = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 2, n, 4, generator=seeded, dtype=torch.float64) for n in (37, 30, 30))
-    case = _Case(q, k, v, Visible(torch.rand(2, 30, generator=seeded) > 0.2, causal=True))
+    case = Case(q, k, v, Visible(torch.rand(2, 30, generator=seeded) > 0.2, causal=True))
     naive = gradients("naive", case, name)
     for what, value in gradients("fused", case, name).items():
         torch.testing.assert_close(value, naive[what], rtol=1e-9, atol=1e-9)

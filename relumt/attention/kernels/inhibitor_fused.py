@@ -1,8 +1,9 @@
 """The Inhibitor, compiled: no tensor of T·S·D in either direction. Shapes: N = B·H, T queries, S keys, D head size.
 
-Queries go in blocks, so that what is kept of a block's pairs, r_ij = |q_i − k_j|₁/γ − α, is no larger than half of q;
-the backward pass computes it anew. Each loop over pairs is a function of its own, which `torch.compile` makes into one
-kernel for any shape. A hidden pair has r = ∞: it gives 0 and gets no gradient.
+Heads and queries go in blocks, so that what is kept of a block's pairs, r_ij = |q_i − k_j|₁/γ − α and z = r⁺, is no
+larger than half of q; the backward pass computes it anew. Each loop over pairs is a function of its own, which
+`torch.compile` makes into one kernel for any shape; it gets its tensors transposed (`_t`) where the sum would else walk
+through memory in strides. A hidden pair has r = ∞: it gives 0 and gets no gradient.
 """
 
 import functools
@@ -10,7 +11,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,35 +40,43 @@ def inhibit(
     B, H = q.shape[:2]
     flat = (x.flatten(0, 1).contiguous() for x in (q, k, v))
     shifts = shift.view(1, -1).expand(B, H).flatten()
-    return _Inhibit.apply(*flat, gamma, shifts, _Hidden(visible, dropped, H)).unflatten(0, (B, H))
+    keys = None if visible.keys is None else visible.keys.repeat_interleave(H, 0)
+    hidden = _Hidden(Visible(keys, visible.causal, visible.pairs), None if dropped is None else dropped.flatten(0, 1))
+    return _Inhibit.apply(*flat, gamma, shifts, hidden).unflatten(0, (B, H))
 
 
 @dataclass(frozen=True)
 class _Hidden:
-    """Which pairs count for nothing; `dropped` is [B, H, T, S] bool or None."""
+    """Which pairs count for nothing: `visible` has keys of [N, S], `dropped` is [N, T, S] bool or None."""
 
     visible: Visible
     dropped: Tensor | None
-    num_heads: int
 
-    def blocks(self, q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
-        """Blocks of queries, small enough for their pairs to take half of q's memory, and the keys that they see."""
-        (_, T, D), S = q.shape, k.shape[1]
-        rows = max(1, min(T, T * D // (2 * S)))
-        for start in range(0, T, rows):
-            stop = min(start + rows, T)
-            keys = self.visible.rows(start, stop, T, S)[1]
-            if keys:
-                yield slice(start, stop), slice(0, keys)
+    def blocks(self, q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice, slice]]:
+        """Heads, queries and the keys that they see, so few that their pairs take about half of q's memory.
 
-    def mask_(self, r: Tensor, rows: slice, T: int, S: int) -> Tensor:
-        """Overwrite r, the pairs of a block [N, rows, keys], with ∞ at hidden ones."""
-        visible, keys = self.visible.rows(rows.start, rows.stop, T, S)
-        dropped = None if self.dropped is None else self.dropped[:, :, rows, :keys]
-        hidden = hidden_pairs(visible, dropped, r.shape[1], keys, r.device)
-        if hidden is not None:
-            r.unflatten(0, (-1, self.num_heads)).masked_fill_(hidden, math.inf)
-        return r
+        Heads are what the compiled loops share among threads; the more queries of a head at a time, the better.
+        """
+        (N, T, D), S, threads = q.shape, k.shape[1], torch.get_num_threads()
+        pairs = N * T * D // 2
+        heads = min(N, max(1, pairs // (T * S * threads)) * threads)
+        rows = max(1, min(T, pairs // (heads * S)))
+        for first in range(0, N, heads):
+            for start in range(0, T, rows):
+                stop = min(start + rows, T)
+                keys = self.visible.rows(start, stop, T, S)[1]
+                if keys:
+                    yield slice(first, first + heads), slice(start, stop), slice(0, keys)
+
+    def pairs(self, q: Tensor, k: Tensor, rate: Tensor, shift: Tensor, heads: slice, rows: slice) -> Tensor:
+        """r of a block, [heads, rows, keys], ∞ at hidden pairs; `rate` is 1/γ."""
+        visible, keys = self.visible.rows(rows.start, rows.stop, q.shape[1], k.shape[1])
+        if visible.keys is not None:
+            visible = replace(visible, keys=visible.keys[heads])
+        r = _compiled(_distance)(q[heads, rows], k[heads, :keys], rate, shift[heads])
+        dropped = None if self.dropped is None else self.dropped[heads, None, rows, :keys]
+        hidden = hidden_pairs(visible, dropped, *r.shape[1:], r.device)
+        return r if hidden is None else r.masked_fill_(hidden[:, 0], math.inf)
 
 
 class _Inhibit(torch.autograd.Function):
@@ -78,28 +87,29 @@ class _Inhibit(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, shift)
         ctx.gamma, ctx.hidden = gamma, hidden
         rate = q.new_tensor(1 / gamma)
-        T, S = q.shape[1], k.shape[1]
-        mixed = v.new_zeros(q.shape[0], T, v.shape[2])
-        for rows, keys in hidden.blocks(q, k):
-            r = hidden.mask_(_compiled(_distance)(q[:, rows], k[:, keys], rate, shift), rows, T, S)
-            mixed[:, rows] = _compiled(_inhibited)(v[:, keys], r)
+        mixed = v.new_zeros(*q.shape[:2], v.shape[2])
+        for heads, rows, keys in hidden.blocks(q, k):
+            z = hidden.pairs(q, k, rate, shift, heads, rows).clamp_(min=0)
+            mixed[heads, rows] = _compiled(_inhibited)(v[heads, keys].transpose(1, 2), z)
         return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
-        hidden, T, S = ctx.hidden, q.shape[1], k.shape[1]
+        hidden = ctx.hidden
         rate = q.new_tensor(1 / ctx.gamma)
         grad = grad.contiguous()
         grad_q, grad_k, grad_v, grad_shift = (torch.zeros_like(x) for x in (q, k, v, shift))
-        for rows, keys in hidden.blocks(q, k):
-            r = hidden.mask_(_compiled(_distance)(q[:, rows], k[:, keys], rate, shift), rows, T, S)
-            grad_v[:, keys] += _compiled(_gradient_of_values)(v[:, keys], r, grad[:, rows])
-            grad_r = _compiled(_gradient_of_pairs)(v[:, keys], r, grad[:, rows])
-            grad_q[:, rows] = _compiled(_gradient_of_queries)(q[:, rows], k[:, keys], grad_r)
-            grad_k[:, keys] -= _compiled(_gradient_of_keys)(q[:, rows], k[:, keys], grad_r)
-            grad_shift -= grad_r.sum((1, 2))
+        for heads, rows, keys in hidden.blocks(q, k):
+            some_q, some_k, some_v, some_grad = q[heads, rows], k[heads, keys], v[heads, keys], grad[heads, rows]
+            r = hidden.pairs(q, k, rate, shift, heads, rows)
+            z = r.clamp(min=0)
+            grad_v[heads, keys] += _compiled(_gradient_of_values)(some_v, z.transpose(1, 2), some_grad)
+            grad_r = _compiled(_gradient_of_pairs)(some_v, r, z, some_grad)
+            grad_q[heads, rows] = _compiled(_gradient_of_queries)(some_q, some_k, grad_r)
+            grad_k[heads, keys] += _compiled(_gradient_of_keys)(some_q, some_k, grad_r.transpose(1, 2))
+            grad_shift[heads] -= grad_r.sum((1, 2))
         return grad_q.mul_(rate), grad_k.mul_(rate), grad_v, None, grad_shift, None
 
 
@@ -107,29 +117,29 @@ def _distance(q: Tensor, k: Tensor, rate: Tensor, shift: Tensor) -> Tensor:
     return (q[:, :, None] - k[:, None]).abs().sum(-1) * rate - shift[:, None, None]
 
 
-def _inhibited(v: Tensor, r: Tensor) -> Tensor:
-    return (v[:, None] - r.clamp(min=0)[..., None]).clamp(min=0).sum(2)
+def _inhibited(v_t: Tensor, z: Tensor) -> Tensor:
+    return (v_t[:, None] - z[:, :, None]).clamp(min=0).sum(-1)
 
 
-def _gradient_of_values(v: Tensor, r: Tensor, grad: Tensor) -> Tensor:
-    return (_step(v[:, None] - r.clamp(min=0)[..., None]) * grad[:, :, None]).sum(1)
+def _gradient_of_values(v: Tensor, z_t: Tensor, grad: Tensor) -> Tensor:
+    return _where_positive(v[:, :, None] - z_t[..., None], grad[:, None]).sum(2)
 
 
-def _gradient_of_pairs(v: Tensor, r: Tensor, grad: Tensor) -> Tensor:
-    return -_step(r) * (_step(v[:, None] - r.clamp(min=0)[..., None]) * grad[:, :, None]).sum(-1)
+def _gradient_of_pairs(v: Tensor, r: Tensor, z: Tensor, grad: Tensor) -> Tensor:
+    return -_where_positive(r, _where_positive(v[:, None] - z[..., None], grad[:, :, None]).sum(-1))
 
 
 def _gradient_of_queries(q: Tensor, k: Tensor, grad_r: Tensor) -> Tensor:
     return (grad_r[..., None] * (q[:, :, None] - k[:, None]).sign()).sum(2)
 
 
-def _gradient_of_keys(q: Tensor, k: Tensor, grad_r: Tensor) -> Tensor:
-    return (grad_r[..., None] * (q[:, :, None] - k[:, None]).sign()).sum(1)
+def _gradient_of_keys(q: Tensor, k: Tensor, grad_r_t: Tensor) -> Tensor:
+    return (grad_r_t[..., None] * (k[:, :, None] - q[:, None]).sign()).sum(2)
 
 
-def _step(x: Tensor) -> Tensor:
-    """Derivative of x⁺: 0, ½ or 1, as in `inhibitor_naive.positive`."""
-    return (1 + x.sign()) / 2
+def _where_positive(x: Tensor, y: Tensor) -> Tensor:
+    """y times the derivative of x⁺: 1, ½ where x = 0, or 0, as in `inhibitor_naive.positive`."""
+    return torch.where(x > 0, y, torch.where(x == 0, y / 2, 0))
 
 
 @functools.cache
