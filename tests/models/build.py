@@ -1,12 +1,14 @@
 """Tiny models on random sentences, built the way fairseq's command line builds them."""
 
 from argparse import Namespace
+from pathlib import Path
 
 import torch
 from fairseq import options
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.trainer import Trainer
 
 import relumt
 
@@ -37,6 +39,17 @@ def build(arch: str, *flags: str, words: int = 20, seed: int = 1):
     config = convert_namespace_to_omegaconf(arguments("--arch", arch, *flags))
     torch.manual_seed(seed)
     return task(words).build_model(config.model)
+
+
+def trainer(save_dir: Path, *flags: str) -> Trainer:
+    """fairseq's trainer of a new model with `flags`, on the CPU, at the beginning of its first epoch."""
+    common = ("--cpu", "--optimizer", "adam", "--save-dir", str(save_dir))
+    config = convert_namespace_to_omegaconf(arguments(*common, *flags))
+    translation = task()
+    model = translation.build_model(config.model)
+    made = Trainer(config, translation, model, translation.build_criterion(config.criterion))
+    made.begin_epoch(1)
+    return made
 
 
 def sample(lengths: list[tuple[int, int]], seed: int = 0) -> dict:

@@ -1,26 +1,27 @@
-"""What must hold for a model with any mechanism at any site: parametrised over the registry."""
+"""What must hold for a model with any mechanism at any site, or any feed-forward: parametrised over the registries."""
 
 import pytest
 import torch
 
 from relumt.attention import MECHANISMS
+from relumt.feedforward import FEEDFORWARDS
 from relumt.options import SITES
 from relumt.tap import tapped
 from tests.models.build import build, sample
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
-every_placement = pytest.mark.parametrize("site", SITES)
-every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
+VARIANTS = [(f"--attention-{site}", name) for site in SITES for name in sorted(MECHANISMS)]
+VARIANTS += [("--feedforward", name) for name in sorted(FEEDFORWARDS)]
+every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=" ".join)
 
 
-def model_with(name, site):
-    return build("mechanism_transformer", f"--attention-{site}", name).eval()
+def model_with(variant, seed=1):
+    return build("mechanism_transformer", *variant, seed=seed).eval()
 
 
-@every_mechanism
-@every_placement
-def test_incremental_decoding_is_full_decoding(name, site):
-    model, batch = model_with(name, site), sample(UNEVEN)
+@every_variant
+def test_incremental_decoding_is_full_decoding(variant):
+    model, batch = model_with(variant), sample(UNEVEN)
     net_input = batch["net_input"]
     full = model(**net_input)[0]
     encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
@@ -31,10 +32,9 @@ def test_incremental_decoding_is_full_decoding(name, site):
         torch.testing.assert_close(step[real[:, i]], full[:, i][real[:, i]], rtol=1e-5, atol=1e-5)
 
 
-@every_mechanism
-@every_placement
-def test_batch_neighbours_and_padding_change_nothing(name, site):
-    model = model_with(name, site)
+@every_variant
+def test_batch_neighbours_and_padding_change_nothing(variant):
+    model = model_with(variant)
     together = sample(UNEVEN)
     logits = model(**together["net_input"])[0]
     for row, (source, target) in enumerate(UNEVEN):
@@ -46,11 +46,10 @@ def test_batch_neighbours_and_padding_change_nothing(name, site):
         torch.testing.assert_close(model(**net_input)[0][0], logits[row, :target], rtol=1e-5, atol=1e-5)
 
 
-@every_mechanism
-@every_placement
+@every_variant
 @pytest.mark.parametrize("order", [[1, 0, 3, 3], [2, 3]], ids=["within-beams", "first-sentence-finished"])
-def test_reordering_hypotheses_reorders_the_result(name, site, order):
-    model, batch = model_with(name, site), sample([(4, 6), (3, 6)])
+def test_reordering_hypotheses_reorders_the_result(variant, order):
+    model, batch = model_with(variant), sample([(4, 6), (3, 6)])
     net_input, beams = batch["net_input"], torch.tensor([0, 0, 1, 1])
     source, lengths = net_input["src_tokens"][beams], net_input["src_lengths"][beams]
     prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
@@ -63,35 +62,32 @@ def test_reordering_hypotheses_reorders_the_result(name, site, order):
     torch.testing.assert_close(step, model(source, lengths, prefix)[0][order, 3], rtol=1e-5, atol=1e-5)
 
 
-@every_mechanism
-@every_placement
-def test_saving_and_loading_gives_the_same_model(name, site):
+@every_variant
+def test_saving_and_loading_gives_the_same_model(variant):
     batch = sample(UNEVEN)
-    model = model_with(name, site)
-    other = build("mechanism_transformer", f"--attention-{site}", name, seed=2).eval()
+    model = model_with(variant)
+    other = model_with(variant, seed=2)
     other.load_state_dict(model.state_dict())
     assert torch.equal(model(**batch["net_input"])[0], other(**batch["net_input"])[0])
 
 
-@every_mechanism
-@every_placement
+@every_variant
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_models_train_without_nan(name, site, dtype):
-    model = model_with(name, site).to(dtype).train()
+def test_half_models_train_without_nan(variant, dtype):
+    model = model_with(variant).to(dtype).train()
     model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
     for parameter in model.parameters():
         assert parameter.grad is None or not parameter.grad.isnan().any()
 
 
-@every_mechanism
-@every_placement
+@every_variant
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_trains_without_nan_and_computes_attention_in_float32(name, site, dtype):
-    model = build("mechanism_transformer", f"--attention-{site}", name).train()
+def test_autocast_trains_without_nan_and_computes_attention_in_float32(variant, dtype):
+    model = model_with(variant).train()
     computed_in = set()
 
     def listen(name, attention, attended, visible):
-        if attention.site == site and attended.statistics is not None:
+        if attended.statistics is not None:
             computed_in.add(attended.statistics.total.dtype)
 
     with torch.autocast("cpu", dtype=dtype), tapped(model, listen):

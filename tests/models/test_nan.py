@@ -3,25 +3,15 @@
 import logging
 
 import pytest
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.tasks.translation import TranslationTask
-from fairseq.trainer import Trainer
 
 from relumt.attention import MECHANISMS
-from tests.models.build import arguments, sample, task
+from tests.models.build import sample, trainer
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_a_nan_names_the_mechanism_that_it_came_from(name, caplog, tmp_path, monkeypatch):
-    config = convert_namespace_to_omegaconf(
-        arguments("--arch", "mechanism_transformer", "--attention", name, "--cpu", "--optimizer", "adam",
-                  "--save-dir", str(tmp_path), "--criterion", "label_smoothed_cross_entropy")
-    )  # fmt: skip
-    translation: TranslationTask = task()
-    model = translation.build_model(config.model)
-    trainer = Trainer(config, translation, model, translation.build_criterion(config.criterion))
-    trainer.lr_step_update()
-    mechanism = model.encoder.layers[1].self_attn.mechanism
+    trained = trainer(tmp_path, "--arch", "mechanism_transformer", "--attention", name)
+    mechanism = trained.model.encoder.layers[1].self_attn.mechanism
     honest = mechanism.forward
 
     def broken(*args):
@@ -31,6 +21,6 @@ def test_a_nan_names_the_mechanism_that_it_came_from(name, caplog, tmp_path, mon
     monkeypatch.setattr(mechanism, "forward", broken)
     # What it found is logged; then its own hooks stumble over the encoder's output, a dict of lists, stock or ours.
     with caplog.at_level(logging.WARNING), pytest.raises((FloatingPointError, StopIteration)):
-        trainer.train_step([sample([(5, 4), (3, 2)])])
+        trained.train_step([sample([(5, 4), (3, 2)])])
     found = [record.getMessage() for record in caplog.records if "detected in output of" in record.getMessage()]
     assert found[0].startswith("NaN detected in output of encoder.layers.1.self_attn.mechanism, ")

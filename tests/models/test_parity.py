@@ -3,13 +3,11 @@
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.trainer import Trainer
 
 from relumt.attention import MECHANISMS, Want
 from relumt.models.mechanism_transformer import MechanismTransformer
 from relumt.modules.layers import MechanismDecoderLayer
-from tests.models.build import arguments, build, sample, task
+from tests.models.build import build, sample, task, trainer
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
 EVEN = [(6, 4), (6, 4)]
@@ -75,13 +73,11 @@ def test_row_statistics_are_asked_for_only_by_a_tap(name, monkeypatch):
 
 
 def test_a_stock_checkpoint_loads(tmp_path):
-    stock, batch = build("transformer").eval(), sample(UNEVEN)
-    flags = ("--arch", "transformer", "--optimizer", "adam", "--lr", "1e-3", "--cpu")
-    config = convert_namespace_to_omegaconf(arguments(*flags))
-    path = tmp_path / "checkpoint_best.pt"
-    trainer = Trainer(config, task(), stock, task().build_criterion(config.criterion))
-    trainer.consolidate_optimizer()
-    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    path, batch = tmp_path / "checkpoint_best.pt", sample(UNEVEN)
+    trained = trainer(tmp_path, "--arch", "transformer")
+    trained.consolidate_optimizer()
+    trained.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    stock = trained.model.eval()
     as_ours = {"_name": "mechanism_transformer", "arch": "mechanism_transformer"}
     (ours,), _ = load_model_ensemble([str(path)], arg_overrides=as_ours, task=task())
     assert isinstance(ours, MechanismTransformer)
