@@ -1,13 +1,15 @@
-"""Training throughput relative to stock fairseq: whole training steps, alternating in one process.
+"""Training throughput of models relative to one of them: whole training steps, alternating in one process.
 
     python benchmarks/training.py DATA-BIN --config configs/datasets/multi30k_de_en/train.args
 
-Every system trains on the same batches, one step each in turn, so that what slows the machine slows all of them.
-Reported is the median of the paired ratios stock's time / ours, with a 95 % interval from 10,000 bootstrap samples.
-Runs on a GPU where there is one.
+A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --fp16". Every one
+trains on the same batches, one step each in turn, so that what slows the machine slows all of them. Reported is the
+median of the paired ratios the baseline's time / the model's, with a 95 % interval from 10,000 bootstrap samples. Runs
+on a GPU where there is one.
 """
 
 import argparse
+import json
 import shlex
 import statistics
 import sys
@@ -23,13 +25,13 @@ import relumt
 from relumt.errors import UserError, one_line_errors
 from relumt.runs.flags import command_line, read_flags
 
-PLAIN = "label_smoothed_cross_entropy"
-SYSTEMS = {
-    "stock": f"--arch transformer --criterion {PLAIN}",
-    "softmax": f"--arch mechanism_transformer --criterion {PLAIN}",
-    "relu": f"--arch reluformer --criterion {PLAIN}",
-    "relu, regularised": f"--arch reluformer --criterion {PLAIN}_with_attention_regularization",
-}
+MODELS = Path(__file__).resolve().parents[1] / "configs" / "models"
+
+
+def flags_of(model: str) -> list[str]:
+    """The flags of "NAME [flags…]"; raises UserError if there is no such model."""
+    name, *further = shlex.split(model)
+    return [*command_line(read_flags(MODELS / f"{name}.args")), *further]
 
 
 def build(data_bin: str, flags: list[str]) -> Trainer:
@@ -51,13 +53,21 @@ def batches(trainer: Trainer, count: int) -> list[dict]:
     return [next(epoch) for _ in range(count)]
 
 
-def report(baseline: str, times: dict[str, list[float]]) -> str:
-    """A Markdown table of throughput relative to `baseline`."""
-    lines = [f"| system | steps | throughput / {baseline}'s, median | 95 % interval |", "|---|---|---|---|"]
+def summarise(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """By model: the median of its throughput relative to the baseline's, and the interval's ends."""
+    summary = {}
     for name, measured in times.items():
         ratios = [b / a for a, b in zip(measured, times[baseline], strict=True)]
         low, high = interval(ratios)
-        lines.append(f"| {name} | {len(ratios)} | {statistics.median(ratios):.3f} | {low:.3f}–{high:.3f} |")
+        summary[name] = {"steps": len(ratios), "median": statistics.median(ratios), "low": low, "high": high}
+    return summary
+
+
+def report(baseline: str, summary: dict[str, dict[str, float]]) -> str:
+    """A Markdown table of throughput relative to `baseline`."""
+    lines = [f"| model | steps | throughput / {baseline}'s, median | 95 % interval |", "|---|---|---|---|"]
+    for name, of in summary.items():
+        lines.append(f"| {name} | {of['steps']} | {of['median']:.3f} | {of['low']:.3f}–{of['high']:.3f} |")
     return "\n".join(lines)
 
 
@@ -65,27 +75,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data_bin")
     parser.add_argument("--config", type=Path, required=True, help="flags of the dataset: sizes, optimiser, batch")
-    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
-    parser.add_argument("--baseline", default="stock", choices=SYSTEMS)
+    parser.add_argument(
+        "--models", nargs="+", default=["stock", "softmax", "relu_unregularised", "reluformer"], metavar="MODEL"
+    )
+    parser.add_argument("--baseline", metavar="MODEL", help="what the others are compared with (the first of --models)")
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each system (%(default)s)")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before timing (%(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
-    if args.baseline not in args.systems:
-        raise UserError(f"--systems must name the baseline, {args.baseline}")
+    baseline = args.baseline or args.models[0]
+    if baseline not in args.models:
+        raise UserError(f"--models must name the baseline, {baseline}")
     torch.set_num_threads(args.threads)
     relumt.register()
     common = command_line(read_flags(args.config))
-    trainers = {name: build(args.data_bin, [*common, *shlex.split(SYSTEMS[name])]) for name in args.systems}
+    trainers = {name: build(args.data_bin, [*common, *flags_of(name)]) for name in args.models}
     times: dict[str, list[float]] = {name: [] for name in trainers}
-    for step, batch in enumerate(batches(trainers[args.baseline], args.warm_up + args.steps)):
+    for step, batch in enumerate(batches(trainers[baseline], args.warm_up + args.steps)):
         order = list(trainers) if step % 2 else list(reversed(trainers))
         for name in order:
             taken = seconds(lambda trainer=trainers[name], batch=batch: trainer.train_step([batch]))
             if step >= args.warm_up:
                 times[name].append(taken)
         print(f"step {step + 1} of {args.warm_up + args.steps}", file=sys.stderr, flush=True)
-    print(report(args.baseline, times))
+    summary = summarise(baseline, times)
+    if args.json:
+        args.json.write_text(json.dumps({"baseline": baseline, "throughput": summary}, indent=2) + "\n")
+    print(report(baseline, summary))
 
 
 if __name__ == "__main__":

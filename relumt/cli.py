@@ -25,6 +25,7 @@ COMMANDS = {
     "synth": Command("relumt.synth.command", "write the generated German-English corpus"),
     "prepare": Command("relumt.prep.command", "turn a bitext into a fairseq data-bin"),
     "run-record": Command("relumt.runs.command", "write and check run.json (used by scripts/)"),
+    "analyze": Command("relumt.analysis.command", "measure what trained models do on a test set"),
     "table": Command("relumt.runs.table", "print the finished runs as a table"),
 }
 

@@ -58,6 +58,11 @@ def folder(plan: Plan, _: argparse.Namespace) -> None:
     print(plan.folder)
 
 
+def data_bin(plan: Plan, _: argparse.Namespace) -> None:
+    """Print the path of the run's data-bin."""
+    print(plan.data_bin.folder)
+
+
 def start(plan: Plan, arguments: argparse.Namespace) -> None:
     """Before training: record what the run is, or check that it is the one recorded."""
     device = find_device(arguments.precision)
@@ -106,4 +111,11 @@ def say(message: str) -> None:
     print(f"relumt: {message}", file=sys.stderr)
 
 
-STEPS = {"folder": folder, "start": start, "trained": trained, "evaluate": evaluate, "score": score}
+STEPS = {
+    "folder": folder,
+    "data-bin": data_bin,
+    "start": start,
+    "trained": trained,
+    "evaluate": evaluate,
+    "score": score,
+}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
+from relumt.files import write_whole
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import Fingerprint, differences, refuse_other_vocabulary
 from relumt.runs.plan import Plan
@@ -35,10 +36,7 @@ def load_record(folder: Path) -> Record | None:
 
 def save_record(folder: Path, record: Record) -> None:
     """Write the record as a whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f".{RECORD}.unfinished"
-    unfinished.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    unfinished.replace(folder / RECORD)
+    write_whole(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def unfinished_record(plan: Plan) -> Record:

@@ -1,4 +1,4 @@
-"""Print the finished runs as Markdown tables, one a dataset.
+"""Print the finished runs as Markdown tables, one a dataset; or, by its name, a table or figure of a paper.
 
 Only like is compared with like: runs whose scores were counted otherwise, on another test set or by another beam
 search are refused by name, and so are seeds of one model that were trained with different flags.
@@ -12,6 +12,7 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.runs.record import RECORD, Record, load_record
+from relumt.tables import TABLES, Table
 
 SUBSET = "test"
 SCORES = {"bleu_tokenised": "BLEU tok", "bleu_detokenised": "BLEU detok", "chrf": "chrF"}
@@ -21,19 +22,31 @@ HEAD = ("model", "seeds", "parameters", *SCORES.values(), "tokens/s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the runs are, and which dataset's."""
+    """Which table, where the runs are, and which dataset's."""
+    parser.add_argument("name", nargs="?", help=f"of a paper's: {', '.join(TABLES)}")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--dataset", help="this dataset alone (default: all, a table each)")
+    parser.add_argument("--out", type=Path, help="folder for a figure's plots (default: that of the runs)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the tables."""
+    if arguments.name:
+        print(of_paper(arguments.name).make(arguments.runs, arguments.out or arguments.runs))
+        return
     records = finished_runs(arguments.runs, arguments.dataset or "*")
     if not records:
         raise UserError(f"{arguments.runs / (arguments.dataset or '')}: no evaluated run; run scripts/run.sh first")
     datasets = sorted({record["dataset"] for record in records})
     tables = [table(name, [record for record in records if record["dataset"] == name]) for name in datasets]
     print("\n\n".join(tables))
+
+
+def of_paper(name: str) -> Table:
+    """The table or figure of that name; raises UserError if there is none."""
+    if name not in TABLES:
+        raise UserError(f"no table '{name}'; known: {', '.join(TABLES)}")
+    return TABLES[name]
 
 
 def finished_runs(runs: Path, dataset: str) -> list[Record]:
@@ -128,6 +141,6 @@ def average(values: list[float], form: str) -> str:
     return f"{mean(values):{form}}{spread}"
 
 
-def markdown_row(cells: Iterable[str]) -> str:
+def markdown_row(cells: Iterable[object]) -> str:
     """One line of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(str, cells))} |"

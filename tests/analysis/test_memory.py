@@ -23,30 +23,27 @@ def test_variance_ratio_does_not_see_a_shift_of_all_features():
 
 def test_top_share_by_hand():
     scores = torch.tensor([[4.0, 0.0, 1.0, 3.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]])
-    assert top_share(scores, 10).item() == pytest.approx(0.4)
-    assert top_share(scores, 20).item() == pytest.approx(0.7)
-    assert top_share(scores, 11).item() == pytest.approx(0.7)
-    assert top_share(scores, 0.1).item() == pytest.approx(0.4)
-    assert top_share(scores, 100).item() == pytest.approx(1.0)
+    shares = top_share(scores, [10, 20, 11, 0.1, 100])
+    assert shares.flatten().tolist() == pytest.approx([0.4, 0.7, 0.7, 0.4, 1.0])
 
 
 def test_top_share_counts_whole_slots_exactly():
-    assert top_share(torch.ones(1, 1000), 0.2).item() == pytest.approx(2 / 1000)
+    assert top_share(torch.ones(1, 1000), [0.2]).item() == pytest.approx(2 / 1000)
 
 
 def test_top_share_of_a_null_row_is_not_a_number():
-    assert top_share(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), 50).isnan().tolist() == [True, False]
+    assert top_share(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [50]).isnan().tolist() == [[True, False]]
 
 
 @pytest.mark.parametrize("percent", [0, -1, 100.5])
 def test_top_share_refuses_an_impossible_percentage(percent):
-    with pytest.raises(ValueError, match="percent must be above 0"):
-        top_share(torch.ones(1, 2), percent)
+    with pytest.raises(ValueError, match="percents must be above 0"):
+        top_share(torch.ones(1, 2), [50, percent])
 
 
 def test_top_share_refuses_negative_scores():
     with pytest.raises(ValueError, match="not negative"):
-        top_share(torch.tensor([[1.0, -0.1]]), 50)
+        top_share(torch.tensor([[1.0, -0.1]]), [50])
 
 
 def test_anisotropy_by_hand():

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from fairseq import options
 from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.trainer import Trainer
@@ -28,6 +29,31 @@ def dictionary(words: int = 20) -> Dictionary:
 def task(words: int = 20) -> TranslationTask:
     config = TranslationConfig(data="nowhere", source_lang="de", target_lang="en")
     return TranslationTask(config, dictionary(words), dictionary(words))
+
+
+def write_data_bin(folder: Path, lengths: list[tuple[int, int]], subset: str = "test") -> Path:
+    """A data-bin of random sentences with these (source, target) lengths, on the vocabulary of `task`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    batch, symbols = sample(lengths), dictionary()
+    order = batch["id"].tolist()
+    for language, tokens in (("de", batch["net_input"]["src_tokens"]), ("en", batch["target"])):
+        symbols.save(str(folder / f"dict.{language}.txt"))
+        path = str(folder / f"{subset}.de-en.{language}")
+        builder = make_builder(f"{path}.bin", "mmap", len(symbols))
+        for _, row in sorted(zip(order, tokens, strict=True), key=lambda pair: pair[0]):
+            builder.add_item(row[row.ne(symbols.pad())])
+        builder.finalize(f"{path}.idx")
+    return folder
+
+
+def write_checkpoint(folder: Path, *flags: str) -> Path:
+    """A checkpoint of a new model of `mechanism_transformer` with `flags`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trained = trainer(folder, "--arch", "mechanism_transformer", "--source-lang", "de", "--target-lang", "en", *flags)
+    trained.consolidate_optimizer()
+    path = folder / "checkpoint_best.pt"
+    trained.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    return path
 
 
 def arguments(*flags: str) -> Namespace:

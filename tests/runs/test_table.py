@@ -76,11 +76,11 @@ def test_one_table_a_dataset_of_the_finished_runs(tmp_path, capsys):
     del unfinished["evaluation"]
     for one in (record(), unfinished, record(dataset="large")):
         save_record(tmp_path / one["dataset"] / one["model"] / str(one["seed"]), one)
-    command.run(argparse.Namespace(runs=tmp_path, dataset=None))
+    command.run(argparse.Namespace(name=None, runs=tmp_path, dataset=None))
     output = capsys.readouterr().out
     assert output.index("**large**") < output.index("**small**")
     assert output.count("| softmax |") == 2 and "relu" not in output
-    command.run(argparse.Namespace(runs=tmp_path, dataset="small"))
+    command.run(argparse.Namespace(name=None, runs=tmp_path, dataset="small"))
     assert "large" not in capsys.readouterr().out
     with pytest.raises(UserError, match="no evaluated run"):
-        command.run(argparse.Namespace(runs=tmp_path, dataset="other"))
+        command.run(argparse.Namespace(name=None, runs=tmp_path, dataset="other"))

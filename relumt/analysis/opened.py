@@ -1,0 +1,105 @@
+"""Checkpoints opened to be looked at, and forced decoding: the model reads each reference as if it wrote it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.tasks import FairseqTask
+from fairseq.utils import move_to_cuda, resolve_max_positions
+from torch import nn
+
+import relumt
+from relumt.checkpoints import first_line, load_vetted
+from relumt.errors import UserError
+from relumt.runs.record import load_record
+
+BEST_OF_A_RUN = Path("checkpoints") / "checkpoint_best.pt"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint's model, in evaluation mode, and the task that has its dictionaries.
+
+    Attributes:
+        path: of the checkpoint.
+        model: on the GPU if `cuda`.
+        task: fairseq's translation task of the data to look at.
+        cuda: whether there is a GPU to work on.
+    """
+
+    path: Path
+    model: nn.Module
+    task: FairseqTask
+    cuda: bool
+
+    def load(self, subset: str) -> int:
+        """Load a subset of the data; returns its number of sentence pairs.
+
+        Raises:
+            UserError: the data has no such subset.
+        """
+        try:
+            self.task.load_dataset(subset)
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.task.cfg.data}: no subset '{subset}' for {self.task.cfg.source_lang}-"
+                f"{self.task.cfg.target_lang}; name another --subset, or make the data-bin with it"
+            ) from None
+        return len(self.task.dataset(subset))
+
+    def batches(self, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
+        """fairseq's batches of a loaded subset, on the model's device; pairs beyond its positions are left out."""
+        batches = self.task.get_batch_iterator(
+            self.task.dataset(subset),
+            max_tokens=max_tokens,
+            max_positions=resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
+            ignore_invalid_inputs=True,
+        ).next_epoch_itr(shuffle=False)
+        for sample in batches:
+            yield move_to_cuda(sample) if self.cuda else sample
+
+    @torch.no_grad()
+    def decode(self, sample: dict[str, Any]) -> None:
+        """Read a batch's sources and references."""
+        self.model(**sample["net_input"])
+
+
+def find_checkpoint(given: Path) -> Path:
+    """The checkpoint that `given` names: itself, or the best one of a run's folder; raises UserError if it is not."""
+    path = given / BEST_OF_A_RUN if given.is_dir() else given
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint; give a checkpoint_*.pt or a trained run's folder")
+    return path
+
+
+def data_of_run(given: Path) -> Path:
+    """The data-bin that the run in folder `given` was trained on; raises UserError if `given` is no run."""
+    record = load_record(given) if given.is_dir() else None
+    if record is None:
+        raise UserError(f"{given}: no run.json says what it was trained on; name a data-bin with --data")
+    return Path(record["data_bin"])
+
+
+def open_checkpoint(path: Path, data: Path, cuda: bool) -> Opened:
+    """Open a checkpoint on a data-bin.
+
+    Raises:
+        UserError: not a checkpoint, one that carries code, or one of another vocabulary than the data's.
+    """
+    relumt.register()
+    load_vetted(path)
+    if not data.is_dir():
+        raise UserError(f"{data}: no such data-bin; make it with data_prep/")
+    try:
+        (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
+    except FileNotFoundError as error:
+        raise UserError(f"{data}: not the data of {path} ({first_line(error)}); give its own with --data") from None
+    except RuntimeError as error:
+        raise UserError(
+            f"{path}: does not fit the data in {data}, or is of another version of relumt ({first_line(error)})"
+        ) from None
+    model = model.eval()
+    return Opened(path, model.cuda() if cuda else model, task, cuda)

@@ -1,0 +1,73 @@
+"""Plots of what was measured, each as PNG and SVG."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from relumt.errors import UserError
+from relumt.feedforward import FEEDFORWARDS
+
+try:
+    from matplotlib.figure import Figure
+except ModuleNotFoundError as error:
+    raise UserError(f"plots need {error.name}; pip install 'relumt[report]'") from None
+
+RANGE = (-4.0, 4.0)
+"""Of the scores for which an activation is drawn."""
+
+
+def save(figure: Figure, out: Path, name: str) -> None:
+    """Write a figure to OUT/NAME.png and OUT/NAME.svg."""
+    out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out / f"{name}.png", dpi=150)
+    figure.savefig(out / f"{name}.svg")
+
+
+def plot_activations(analyses: list[dict[str, Any]], out: Path) -> None:
+    """activations.png: the learnt curve of every layer; parameters.png: the learnt numbers by layer.
+
+    analyses: of `relumt analyze`, those without trained activations are left out; a row of panels each.
+    """
+    analyses = [analysis for analysis in analyses if analysis["activations"]]
+    curves = Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained")
+    numbers = Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained")
+    rows = curves.subplots(len(analyses), 2, sharex=True, sharey="row", squeeze=False)
+    of_numbers = numbers.subplots(len(analyses), 1, squeeze=False)[:, 0]
+    for analysis, panels, panel in zip(analyses, rows, of_numbers, strict=True):
+        for side, ax in zip(("encoder", "decoder"), panels, strict=True):
+            _draw_curves(ax, {k: v for k, v in analysis["activations"].items() if k.startswith(side)})
+            ax.set_title(f"{side}, {analysis['path']}", fontsize=8, wrap=True)
+        _draw_parameters(panel, analysis["activations"])
+        panel.set_title(analysis["path"], fontsize=8, wrap=True)
+    save(curves, out, "activations")
+    save(numbers, out, "parameters")
+
+
+def _draw_curves(ax: Any, layers: dict[str, dict[str, float]]) -> None:
+    x = torch.linspace(*RANGE, 401)
+    for number, (name, parameters) in enumerate(layers.items()):
+        activation = activation_with(parameters)
+        with torch.no_grad():
+            ax.plot(x, activation(x), label=name.split(".")[-1], color=f"C{number}")
+    ax.set(xlabel="score", ylabel="activation")
+    ax.legend(title="layer", fontsize=7)
+
+
+def _draw_parameters(ax: Any, layers: dict[str, dict[str, float]]) -> None:
+    for parameter in next(iter(layers.values())):
+        ax.plot(range(len(layers)), [values[parameter] for values in layers.values()], marker="o", label=parameter)
+    ax.set_xticks(range(len(layers)), [name.replace(".layers.", " ") for name in layers], rotation=30, fontsize=8)
+    ax.set_ylabel("learnt value")
+    ax.legend(fontsize=8)
+
+
+def activation_with(parameters: dict[str, float]) -> torch.nn.Module:
+    """The registered activation whose trained parameters have these names, with these values."""
+    for row in FEEDFORWARDS.values():
+        made = row().activation
+        activation = made() if made else torch.nn.Identity()
+        if parameters.keys() == dict(activation.named_parameters()).keys():
+            activation.load_state_dict({name: torch.tensor([value]) for name, value in parameters.items()})
+            return activation
+    raise UserError(f"no activation of this version has the parameters {', '.join(parameters)}")

@@ -1,0 +1,73 @@
+"""`relumt analyze`: what it writes, and what it says of what it cannot use."""
+
+import json
+
+import pytest
+
+from relumt.cli import main
+from tests.models.build import write_checkpoint, write_data_bin
+
+LENGTHS = [(7, 5), (3, 8), (1, 2)]
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data_bin(tmp_path / "data-bin", LENGTHS)
+
+
+def analyse(*arguments):
+    main(["analyze", *map(str, arguments)])
+
+
+def test_two_checkpoints_are_measured_and_trained_activations_drawn(tmp_path, data):
+    first = write_checkpoint(tmp_path / "first", "--feedforward", "softmax_ln")
+    second = write_checkpoint(tmp_path / "second", "--feedforward", "aptx1")
+    analyse(first, second, "--data", data, "--out", tmp_path / "out")
+    result = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    assert [analysis["path"] for analysis in result["checkpoints"]] == [str(first), str(second)]
+    assert [analysis["pairs"] for analysis in result["checkpoints"]] == [3, 3]
+    assert sorted(result["checkpoints"][0]["feedforward"]) == [
+        f"{x}coder.layers.{i}" for x in ("de", "en") for i in (0, 1)
+    ]
+    assert result["checkpoints"][1]["activations"]["encoder.layers.0"] == {"beta": 1.0, "gamma": 0.5}
+    for name in ("activations", "parameters"):
+        assert (tmp_path / "out" / f"{name}.png").stat().st_size > 5000
+        assert "</svg>" in (tmp_path / "out" / f"{name}.svg").read_text()
+
+
+def test_pairs_beyond_the_positions_are_left_out_and_counted(tmp_path, data):
+    checkpoint = write_checkpoint(tmp_path, "--max-source-positions", "6")
+    analyse(checkpoint, "--data", data, "--out", tmp_path)
+    (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
+    assert (analysis["pairs"], analysis["pairs_too_long"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such.pt", "--data", "DATA"], "no-such.pt: no such checkpoint"),
+        (["CHECKPOINT", "--data", "no-such-data"], "no-such-data: no such data-bin"),
+        (["CHECKPOINT", "--data", "DATA", "--subset", "dev"], "no subset 'dev' for de-en"),
+        (["CHECKPOINT"], "no run.json says what it was trained on"),
+        (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens must be positive"),
+        (["CHECKPOINT", "--data", "OTHER"], "the checkpoint's vocabulary ("),
+        (["NONSENSE", "--data", "DATA"], "refused, it is damaged or carries code"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_leave_nothing(tmp_path, data, capsys, arguments, message):
+    other = write_data_bin(tmp_path / "other", LENGTHS)
+    for language in ("de", "en"):
+        (other / f"dict.{language}.txt").write_text("one 1\ntwo 1\n")
+    (tmp_path / "nonsense.pt").write_bytes(b"nonsense")
+    names = {
+        "CHECKPOINT": write_checkpoint(tmp_path),
+        "DATA": data,
+        "OTHER": other,
+        "NONSENSE": tmp_path / "nonsense.pt",
+    }
+    with pytest.raises(SystemExit) as stopped:
+        analyse(*(names.get(argument, argument) for argument in arguments), "--out", tmp_path / "out")
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert stopped.value.code == 2
+    assert error.startswith("relumt: error: ") and message in error
+    assert not (tmp_path / "out").exists()
