@@ -11,10 +11,11 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Register relumt's models and criteria with fairseq and let its checkpoints load; harmless to repeat."""
+    """Register relumt's models, criteria and tasks with fairseq and let its checkpoints load; harmless to repeat."""
     import relumt.checkpoints
     import relumt.criterions.attention_regularization
     import relumt.models.mechanism_transformer
+    import relumt.tasks.documents
 
     relumt.checkpoints.allow_fairseq_checkpoints()
 

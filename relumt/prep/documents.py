@@ -1,7 +1,7 @@
 """The side file P.docs: how many consecutive sentences make up each document, one number a line."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 from relumt.errors import UserError
@@ -30,10 +30,16 @@ def read_documents(path: Path, sentences: int) -> list[int]:
 
 
 def after_cleaning(lengths: Iterable[int], kept: Sequence[bool]) -> list[int]:
-    """Return the lengths when only the sentences that `kept` marks remain; empty documents vanish."""
+    """Return the lengths when only the sentences that `kept` marks remain.
+
+    A document ends where a sentence of it was removed, lest its neighbours be taken for consecutive ones.
+    """
     marks = iter(kept)
-    remaining = (sum(islice(marks, length)) for length in lengths)
-    return [length for length in remaining if length]
+    remaining = []
+    for length in lengths:
+        runs = groupby(islice(marks, length))
+        remaining += [sum(1 for _ in run) for stays, run in runs if stays]
+    return remaining
 
 
 def write_documents(path: Path, lengths: Iterable[int]) -> None:

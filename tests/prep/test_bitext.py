@@ -39,6 +39,10 @@ def test_cleaning_drops_pairs_and_their_share_of_documents(tmp_path):
     assert after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
 
 
+def test_a_document_ends_where_a_sentence_was_removed():
+    assert after_cleaning([6, 3], [True, True, False, True, False, False, False, True, True]) == [2, 1, 2]
+
+
 def test_cleaning_must_leave_something(tmp_path):
     paths = write(tmp_path / "s", "a a a"), write(tmp_path / "t", "1")
     with pytest.raises(UserError, match=r"leaves nothing of train \(1 length ratio\)"):

@@ -1,0 +1,1 @@
+"""Documents made of a sentence-level data-bin on the fly."""

@@ -1,0 +1,104 @@
+"""fairseq's translation task with documents of up to L tokens, made on the fly of a sentence-level data-bin."""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairseq.data import LanguagePairDataset
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.utils import split_paths
+
+from relumt.data.chunks import chunk_starts, too_long
+from relumt.data.concatenated import ConcatenatedSentences
+from relumt.errors import UserError, one_line_errors
+from relumt.prep.documents import read_documents
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class DocumentsConfig(TranslationConfig):
+    """Flags --document-length, --document-separator."""
+
+    document_length: int = field(
+        default=0,
+        metadata={"help": "put a document's sentences together, up to this many tokens of either side; 0: do not"},
+    )
+    document_separator: str = field(
+        default="", metadata={"help": "word of the dictionaries to stand between the sentences of a chunk; empty: none"}
+    )
+
+
+@register_task("translation_documents", dataclass=DocumentsConfig)
+class DocumentsTask(TranslationTask):
+    """Translation of sentences or, with --document-length, of chunks of documents ([RF] Appendix B)."""
+
+    cfg: DocumentsConfig
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
+        """Load a split, as chunks where they are asked for.
+
+        A missing sidecar, or one that does not add up, ends in one line and exit status 2.
+        """
+        super().load_dataset(split, epoch, combine, **kwargs)
+        if self.cfg.document_length:
+            shards = split_paths(self.cfg.data)
+            shard = shards[(epoch - 1) % len(shards)] if split == self.cfg.train_subset else shards[0]
+            with one_line_errors():
+                self.datasets[split] = self.in_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
+
+    def in_chunks(self, sentences: LanguagePairDataset, sidecar: Path) -> LanguagePairDataset:
+        """The dataset of chunks of `sentences`; raises UserError without a sidecar that fits."""
+        if not sidecar.is_file():
+            raise UserError(
+                f"{sidecar}: no such file, so nothing tells where documents end; make the data-bin from a text P with "
+                "P.docs beside it, or leave out --document-length"
+            )
+        documents = read_documents(sidecar, len(sentences))
+        limit, separators = self.cfg.document_length, bool(self.cfg.document_separator)
+        starts = chunk_starts(documents, sentences.src_sizes, sentences.tgt_sizes, limit, separators)
+        source = ConcatenatedSentences(
+            sentences.src, sentences.src_sizes, starts, self.src_dict.eos(), self.separator(self.src_dict)
+        )
+        target = ConcatenatedSentences(
+            sentences.tgt, sentences.tgt_sizes, starts, self.tgt_dict.eos(), self.separator(self.tgt_dict)
+        )
+        logger.info(f"{sidecar}: {len(documents)} documents, {len(starts)} chunks of at most {limit} tokens")
+        if longer := too_long(sentences.src_sizes, sentences.tgt_sizes, limit):
+            logger.warning(f"{sidecar}: {longer} sentences are longer than {limit} tokens; each is a chunk of its own")
+        return LanguagePairDataset(
+            source,
+            source.sizes,
+            self.src_dict,
+            target,
+            target.sizes,
+            self.tgt_dict,
+            left_pad_source=sentences.left_pad_source,
+            left_pad_target=sentences.left_pad_target,
+            num_buckets=self.cfg.num_batch_buckets,
+            shuffle=sentences.shuffle,
+            pad_to_multiple=self.cfg.required_seq_len_multiple,
+        )
+
+    def separator(self, dictionary) -> int | None:
+        """Index of the separator, None without one; raises UserError if it is no word of the dictionary."""
+        word = self.cfg.document_separator
+        if not word:
+            return None
+        if word not in dictionary:
+            raise UserError(f"--document-separator {word!r} is no word of the dictionary; add it, or name another")
+        return dictionary.index(word)
+
+    def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the model; refused where documents could exceed its positions, which fairseq would leave out."""
+        allowed = min(self.cfg.max_source_positions, self.cfg.max_target_positions)
+        length = self.cfg.document_length
+        with one_line_errors():
+            if length > allowed:
+                raise UserError(
+                    f"--document-length {length} is beyond the model's {allowed} positions; "
+                    f"add --max-source-positions {length} --max-target-positions {length}"
+                )
+        return super().build_model(cfg, from_checkpoint)

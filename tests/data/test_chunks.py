@@ -1,0 +1,98 @@
+"""Chunks of documents: by hand, against the definition on random documents, and for millions of sentences."""
+
+import resource
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.data.chunks import chunk_sizes, chunk_starts, too_long
+from relumt.data.concatenated import ConcatenatedSentences
+
+EOS, SEPARATOR = 2, 9
+
+
+def starts_of(documents, source, target, limit, separators=False):
+    return chunk_starts(documents, np.array(source), np.array(target), limit, separators).tolist()
+
+
+def test_a_chunk_ends_before_the_sentence_that_would_exceed_the_limit():
+    sizes = [4, 4, 4, 4]  # three words and an end each: two together have 7 tokens, three 10
+    assert starts_of([4], sizes, sizes, 9) == [0, 2]
+    assert starts_of([4], sizes, sizes, 10) == [0, 3]
+    assert starts_of([4], sizes, sizes, 13) == [0]
+
+
+def test_the_longer_side_counts():
+    assert starts_of([3], [2, 2, 2], [5, 5, 2], 8) == [0, 1]
+    assert starts_of([3], [5, 5, 2], [2, 2, 2], 8) == [0, 1]
+
+
+def test_separators_count():
+    assert starts_of([2], [4, 4], [4, 4], 7) == [0]
+    assert starts_of([2], [4, 4], [4, 4], 7, separators=True) == [0, 1]
+    assert starts_of([2], [4, 4], [4, 4], 8, separators=True) == [0]
+
+
+def test_no_chunk_crosses_a_document_and_a_long_sentence_stands_alone():
+    sizes = [3, 30, 3, 3]
+    assert starts_of([3, 1], sizes, sizes, 20) == [0, 1, 2, 3]
+    assert too_long(np.array(sizes), np.array([2, 2, 40, 2]), 20) == 2
+
+
+@st.composite
+def corpora(draw):
+    documents = draw(st.lists(st.integers(1, 12), min_size=1, max_size=8))
+    sizes = st.lists(st.integers(1, 20), min_size=sum(documents), max_size=sum(documents))
+    return documents, draw(sizes), draw(sizes), draw(st.integers(1, 60)), draw(st.booleans())
+
+
+@given(corpora())
+def test_every_sentence_is_in_one_chunk_within_the_limit_and_its_document(corpus):
+    documents, source, target, limit, separators = corpus
+    starts = starts_of(documents, source, target, limit, separators)
+    ends = [*starts[1:], len(source)]
+    assert starts[0] == 0 and all(start < end for start, end in zip(starts, ends, strict=True))
+    borders = np.cumsum(documents).tolist()
+
+    def length(sizes, start, end):
+        return sum(size - 1 for size in sizes[start:end]) + (end - start - 1) * separators + 1
+
+    for start, end in zip(starts, ends, strict=True):
+        longest = max(length(source, start, end), length(target, start, end))
+        assert end - start == 1 or longest <= limit
+        assert not any(start < border < end for border in borders)
+        if end not in borders:
+            assert max(length(source, start, end + 1), length(target, start, end + 1)) > limit
+    for sizes in (source, target):
+        expected = [length(sizes, start, end) for start, end in zip(starts, ends, strict=True)]
+        assert chunk_sizes(np.array(starts), np.array(sizes), separators).tolist() == expected
+
+
+@given(corpora())
+def test_items_are_the_sentences_joined_and_have_the_sizes_that_are_announced(corpus):
+    documents, source, target, limit, separators = corpus
+    sentences = [torch.cat([torch.full((size - 1,), 10 + i), torch.tensor([EOS])]) for i, size in enumerate(source)]
+    starts = chunk_starts(documents, np.array(source), np.array(target), limit, separators)
+    chunks = ConcatenatedSentences(sentences, np.array(source), starts, EOS, SEPARATOR if separators else None)
+    assert [len(chunks[i]) for i in range(len(chunks))] == chunks.sizes.tolist()
+    tokens = [token for i in range(len(chunks)) for token in chunks[i].tolist()]
+    assert tokens.count(EOS) == len(chunks)
+    assert tokens.count(SEPARATOR) == (len(source) - len(chunks)) * separators
+    words = [token for token in tokens if token >= 10]
+    assert words == [token for sentence in sentences for token in sentence[:-1].tolist()]
+
+
+@pytest.mark.slow
+def test_two_million_sentences_take_less_than_10_s_and_200_mb():
+    seeded = np.random.default_rng(1)
+    source, target = (seeded.integers(2, 80, 2_000_000).astype(np.int32) for _ in range(2))
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    starts = chunk_starts([40] * 50_000, source, target, 512, separators=True)
+    chunk_sizes(starts, source, True)
+    assert time.perf_counter() - began < 10
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200
+    assert len(starts) > 100_000

@@ -1,0 +1,106 @@
+"""The task that makes documents of a sentence-level data-bin, as fairseq uses it."""
+
+import itertools
+
+import pytest
+import torch
+
+from relumt.tasks.documents import DocumentsConfig, DocumentsTask
+from tests.models.build import arguments, write_data_bin
+
+LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
+EOS = 2
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = write_data_bin(tmp_path / "data-bin", LENGTHS)
+    (folder / "test.docs").write_text("4\n2\n")
+    return folder
+
+
+def task_of(data, **settings):
+    of_other_groups = {"dataset_impl": "mmap", "train_subset": "train", "required_seq_len_multiple": 1}
+    config = DocumentsConfig(data=str(data), source_lang="de", target_lang="en", **of_other_groups, **settings)
+    return DocumentsTask.setup_task(config)
+
+
+def loaded(data, **settings):
+    task = task_of(data, **settings)
+    task.load_dataset("test")
+    return task, task.dataset("test")
+
+
+def test_without_a_length_it_is_the_translation_task(data):
+    _, sentences = loaded(data)
+    assert len(sentences) == 6
+
+
+@pytest.mark.parametrize("separator", ["", "w7"])
+@pytest.mark.parametrize("limit", [1, 12, 16, 100])
+def test_chunks_hold_the_sentences_of_their_document_in_order(data, limit, separator):
+    _, sentences = loaded(data)
+    task, chunks = loaded(data, document_length=limit, document_separator=separator)
+    between = [task.src_dict.index(separator)] if separator else []
+    for side in ("source", "target"):
+        joined, expected = [chunks[i][side].tolist() for i in range(len(chunks))], []
+        for first, last in ((0, 4), (4, 6)):
+            document = [sentences[i][side].tolist()[:-1] for i in range(first, last)]
+            expected += list(itertools.chain(*((*sentence, *between) for sentence in document)))
+        words = [token for chunk in joined for token in (*chunk[:-1], *between)]
+        assert all(chunk[-1] == EOS for chunk in joined)
+        assert words == expected
+    if limit == 100:
+        assert len(chunks) == 2
+
+
+def test_batches_are_fairseqs(data):
+    task, chunks = loaded(data, document_length=16)
+    iterator = task.get_batch_iterator(chunks, max_tokens=40, max_positions=(1024, 1024), seed=1)
+    seen = [number for batch in iterator.next_epoch_itr() for number in batch["id"].tolist()]
+    assert sorted(seen) == list(range(len(chunks)))
+    settings = {"max_sentences": 1, "num_shards": 2, "seed": 1, "disable_iterator_cache": True}
+    shards = [task.get_batch_iterator(chunks, shard_id=i, **settings) for i in (0, 1)]
+    seen = [n for shard in shards for batch in shard.next_epoch_itr() if batch for n in batch["id"].tolist()]
+    assert sorted(seen) == list(range(len(chunks)))
+
+
+def test_batches_are_padded_as_pairs_of_sentences_are(data):
+    _, chunks = loaded(data, document_length=16)
+    batch = chunks.collater([chunks[i] for i in range(len(chunks))])
+    lengths = batch["net_input"]["src_lengths"]
+    assert torch.equal(batch["net_input"]["src_tokens"].ne(1).sum(1), lengths)
+    assert lengths.max() > max(source for source, _ in LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("docs", "settings", "message"),
+    [
+        (None, {}, "test.docs: no such file"),
+        ("4\n1\n", {}, "its documents have 5 sentences but the text has 6 lines"),
+        ("4\n2\n", {"document_separator": "nowhere"}, "'nowhere' is no word of the dictionary"),
+    ],
+)
+def test_what_cannot_be_chunked_ends_in_one_line(data, capsys, docs, settings, message):
+    if docs is None:
+        (data / "test.docs").unlink()
+    else:
+        (data / "test.docs").write_text(docs)
+    with pytest.raises(SystemExit) as stopped:
+        loaded(data, document_length=16, **settings)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_length_beyond_the_models_positions_is_refused_before_it_is_built(data, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        task_of(data, document_length=2048).build_model(arguments("--arch", "reluformer"))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert "add --max-source-positions 2048 --max-target-positions 2048" in error and error.count("\n") == 1
+    allowed = {"max_source_positions": 2048, "max_target_positions": 2048}
+    model = task_of(data, document_length=2048, **allowed).build_model(
+        arguments("--arch", "reluformer", "--max-source-positions", "2048", "--max-target-positions", "2048")
+    )
+    assert model.max_positions() == (2048, 2048)
