@@ -5,9 +5,7 @@ A model is a checkpoint or the folder of a finished run, which stands for its be
 
 import argparse
 import json
-import logging
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure and write."""
+    from relumt.analysis.opened import quiet_fairseq
+
     if arguments.max_tokens < 1:
         raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
-    # fairseq reports every step of loading, and torch that memory is pinned for a GPU that is not there.
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*pin_memory")
+    quiet_fairseq()
     analyses = [analyse(path, arguments) for path in arguments.checkpoints]
     result = {"schema": SCHEMA, "subset": arguments.subset, "checkpoints": analyses}
     write_whole(arguments.out / ANALYSIS, json.dumps(result, indent=2) + "\n")

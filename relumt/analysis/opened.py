@@ -1,5 +1,7 @@
 """Checkpoints opened to be looked at, and forced decoding: the model reads each reference as if it wrote it."""
 
+import logging
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,13 @@ class Opened:
     def decode(self, sample: dict[str, Any]) -> None:
         """Read a batch's sources and references."""
         self.model(**sample["net_input"])
+
+
+def quiet_fairseq() -> None:
+    """Let fairseq report no step of loading, and torch no memory pinned for a GPU that is not there."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("relumt").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*pin_memory")
 
 
 def find_checkpoint(given: Path) -> Path:

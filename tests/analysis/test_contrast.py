@@ -1,0 +1,110 @@
+"""Contrastive accuracy: against the model asked directly, and by hand."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from relumt.analysis.contrast import Contrast, Example, majority_rate
+from relumt.analysis.opened import open_checkpoint
+from relumt.cli import main
+from tests.models.build import dictionary, write_checkpoint, write_data_bin
+
+LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
+DOCUMENTS = [4, 2]
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = write_data_bin(tmp_path / "data-bin", LENGTHS)
+    write_data_bin(folder, LENGTHS, "train")
+    (folder / "test.docs").write_text("".join(f"{n}\n" for n in DOCUMENTS))
+    return folder
+
+
+def references(data):
+    from fairseq.data.data_utils import load_indexed_dataset
+
+    sentences = load_indexed_dataset(str(data / "test.de-en.en"), dictionary(), "mmap")
+    return [sentences[i] for i in range(len(sentences))]
+
+
+def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
+    firsts, texts = [0, DOCUMENTS[0]], [dictionary().string(tokens) for tokens in references(data)]
+    with path.open("w") as file:
+        for document, sentence in sentences:
+            target = texts[firsts[document] + sentence]
+            wrong = [" ".join([word, *target.split()[1:]]) for word in ("w1", "w2")]
+            example = {"document": document, "sentence": sentence, "source": "", "target": target, "wrong": wrong}
+            file.write(json.dumps(example) + "\n")
+    return path
+
+
+def contrast_of(tmp_path, data, *flags):
+    checkpoint = write_checkpoint(tmp_path / "model", "--task", "translation_documents", *flags)
+    return Contrast(open_checkpoint(checkpoint, data, cuda=False), data, "test", write_examples(data, tmp_path / "x"))
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--document-length", "16"), ("--document-length", "24", "--document-separator", "w9")]
+)
+def test_scores_are_those_of_the_model_reading_the_chunk(tmp_path, data, flags):
+    contrast = contrast_of(tmp_path, data, *flags)
+    model, dataset = contrast.opened.model, contrast.opened.task.dataset("test")
+    texts, between = references(data), [dictionary().index("w9")] * ("w9" in flags)
+    expected = []
+    for example in contrast.examples:
+        chunk = np.searchsorted(contrast.bounds, example.sentence, side="right") - 1
+        source = dataset[chunk]["source"]
+        before = [
+            t for i in range(contrast.bounds[chunk], example.sentence) for t in [*texts[i].tolist()[:-1], *between]
+        ]
+        for variant in example.variants:
+            words = [dictionary().index(word) for word in variant.split()]
+            prefix = torch.tensor([[2, *before, *words]])
+            logits, _ = model(source[None], torch.tensor([len(source)]), prefix)
+            of_next = logits.log_softmax(-1)[0, torch.arange(prefix.shape[1] - 1), prefix[0, 1:]]
+            expected.append(of_next[len(before) :].sum().item())
+    assert list(contrast.scores(4)) == pytest.approx(expected, rel=1e-4)
+    assert list(contrast.scores(100)) == pytest.approx(expected, rel=1e-4)
+    if flags:
+        assert len(contrast.bounds) - 1 < len(LENGTHS)
+    first, others = np.array(expected).reshape(-1, 3)[:, 0], np.array(expected).reshape(-1, 3)[:, 1:]
+    assert contrast.accuracy() == pytest.approx((first > others.max(1)).mean())
+
+
+def test_majority_rate_by_hand():
+    er, sie = Example(0, ("er lacht", "sie lacht")), Example(0, ("sie lacht", "er lacht"))
+    ihn = Example(0, ("ich sehe ihn", "ich sehe sie"))
+    assert majority_rate([er, sie, sie]) == pytest.approx(2 / 3)
+    assert majority_rate([er, sie, sie, ihn]) == pytest.approx(3 / 4)
+
+
+def test_the_command_prints_what_it_found(tmp_path, data, capsys):
+    checkpoint = write_checkpoint(tmp_path, "--task", "translation_documents", "--document-length", "16")
+    examples = write_examples(data, tmp_path / "x")
+    main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples)])
+    result = json.loads(capsys.readouterr().out)
+    assert result["examples"] == 3 and result["document_length"] == 16
+    assert 0 <= result["accuracy"] <= 1 and result["majority_rate"] > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{}", "x:1: no example"),
+        ("[]", "x:1: no example"),
+        ('{"document": 2, "sentence": 0, "target": "", "wrong": []}', "x:1: the data has no sentence 0 of document 2"),
+        ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference in"),
+        (None, "x: no such file"),
+    ],
+)
+def test_mistakes_end_in_one_line(tmp_path, data, capsys, line, message):
+    if line is not None:
+        (tmp_path / "x").write_text(line + "\n")
+    checkpoint = write_checkpoint(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "x")])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
