@@ -6,8 +6,11 @@ sentences where one is asked for, and one end-of-sentence. [RF] counts one lengt
 
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
+
+from relumt.prep.documents import read_documents
 
 
 def chunk_starts(
@@ -44,6 +47,25 @@ def chunk_sizes(starts: np.ndarray, sizes: np.ndarray, separators: bool) -> np.n
     sentences = np.diff(starts, append=len(sizes))
     tokens = np.add.reduceat(sizes.astype(np.int64), starts)
     return tokens - (sentences - 1) * (1 - int(separators))
+
+
+def chunk_lengths(source: str, target: str, limit: int, separators: bool) -> list[int]:
+    """How many sentences each chunk of a binarised text has.
+
+    Args:
+        source: path of one side, as fairseq names it without ".idx"; "SUBSET.docs" lies beside it.
+        target: path of the other side.
+        limit: L.
+        separators: as of `chunk_starts`.
+    """
+    from fairseq.data.data_utils import load_indexed_dataset
+
+    sides = [load_indexed_dataset(path, None, "mmap") for path in (source, target)]  # kept: sizes lie in their files
+    sizes = [side.sizes for side in sides]
+    path = Path(source)
+    documents = read_documents(path.with_name(f"{path.name.split('.')[0]}.docs"), len(sizes[0]))
+    starts = chunk_starts(documents, *sizes, limit, separators)
+    return np.diff(starts, append=len(sizes[0])).tolist()
 
 
 def too_long(source_sizes: np.ndarray, target_sizes: np.ndarray, limit: int) -> int:

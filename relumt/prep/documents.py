@@ -13,14 +13,20 @@ def documents_path(prefix: str) -> Path:
     return Path(f"{prefix}.docs")
 
 
-def read_documents(path: Path, sentences: int) -> list[int]:
-    """Return the lengths of the documents; raises `UserError` unless they add up to `sentences`."""
+def read_lengths(path: Path) -> list[int]:
+    """Return the numbers in a file, one a line; raises `UserError` for any that is not positive."""
     lengths = []
     for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
         if not text.isdecimal() or int(text) == 0:
             raise UserError(f"{path}:{number}: {text[:40]!r} is no number of sentences; write one integer a line")
         lengths.append(int(text))
+    return lengths
+
+
+def read_documents(path: Path, sentences: int) -> list[int]:
+    """Return the lengths of the documents; raises `UserError` unless they add up to `sentences`."""
+    lengths = read_lengths(path)
     if sum(lengths) != sentences:
         raise UserError(
             f"{path}: its documents have {sum(lengths)} sentences but the text has {sentences} lines; "
@@ -42,6 +48,6 @@ def after_cleaning(lengths: Iterable[int], kept: Sequence[bool]) -> list[int]:
     return remaining
 
 
-def write_documents(path: Path, lengths: Iterable[int]) -> None:
+def write_lengths(path: Path, lengths: Iterable[int]) -> None:
     """Write one length a line."""
     path.write_text("".join(f"{length}\n" for length in lengths), encoding="utf-8")

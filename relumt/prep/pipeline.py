@@ -8,7 +8,7 @@ from relumt.errors import UserError
 from relumt.prep.binarise import binarise, describe_dictionary
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
 from relumt.prep.bpe import KINDS
-from relumt.prep.documents import after_cleaning, documents_path, read_documents, write_documents
+from relumt.prep.documents import after_cleaning, documents_path, read_documents, write_lengths
 from relumt.prep.lines import Rewrite, find_text, normalise_file, processes_for, rewrite_file
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import Steps
@@ -70,7 +70,7 @@ def build(
     if "train" in lengths:
         lengths["train"] = after_cleaning(lengths["train"], kept)
     for split in lengths:
-        write_documents(stage.result / f"{split}.docs", lengths[split])
+        write_lengths(stage.result / f"{split}.docs", lengths[split])
 
     if options.bpe != "none":
         kind = KINDS[options.bpe]

@@ -86,7 +86,7 @@ def trained(plan: Plan, _: argparse.Namespace) -> None:
 def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
     """Before translation: check the checkpoint, its vocabulary and the environment, and record what is begun."""
     record = trained_record(plan)
-    flags = plan.generate_flags(arguments.flags)
+    flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"])
     device = find_device(arguments.precision)
     begun = evaluation.describe_evaluation(plan, flags, device)
     if evaluation.is_evaluated(record, begun):

@@ -52,15 +52,24 @@ class DataBin:
         """Reference text of `subset` as it came."""
         return self.folder / "text" / f"{subset}.raw.{self.target}"
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The language codes, source first."""
+        return self.source, self.target
+
+    def prefix(self, subset: str) -> Path:
+        """What the names of fairseq's files of `subset` begin with; ".LANGUAGE.idx" and ".bin" follow."""
+        return self.folder / f"{subset}.{self.source}-{self.target}"
+
     def require(self, subset: str) -> None:
         """Raise UserError if the data-bin has no `subset` ("train", "valid", "test")."""
-        path = self.folder / f"{subset}.{self.source}-{self.target}.{self.target}.idx"
+        path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(f"{path}: no such file, so no '{subset}' to translate; make the data-bin with it")
 
     def dictionaries(self) -> dict[str, str]:
         """SHA-256 of each dictionary by its language."""
-        return {language: sha256(self.dictionary_path(language)) for language in (self.source, self.target)}
+        return {language: sha256(self.dictionary_path(language)) for language in self.languages}
 
     def dictionary_path(self, language: str) -> Path:
         """fairseq's dictionary of a language."""

@@ -5,11 +5,14 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.files import sha256
+from relumt.prep.documents import read_documents, write_lengths
+from relumt.runs.documents import chunks_per_document, joined, without_separators
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
 from relumt.runs.plan import Plan
 from relumt.runs.record import Record, accept_or_refuse
+from relumt.runs.translations import Translations, align, read_generated, read_speed
 
 Evaluation = dict[str, Any]
 
@@ -79,18 +82,23 @@ def finish(plan: Plan, record: Record) -> Record:
         UserError: nothing was begun, or fairseq-generate did not translate every sentence.
     """
     from relumt.runs.score import score_translations
-    from relumt.runs.translations import align, read_generated, read_speed
 
     if "evaluating" not in record:
         raise UserError(f"{plan.folder}: nothing is translated that is not scored; run scripts/evaluate.sh")
     evaluation = record["evaluating"]
     subset = evaluation["subset"]
     generated = read_generated(generate_output(plan, evaluation))
-    translations = align(generated, plan.data_bin, subset)
+    chunks = chunks_of(plan, evaluation)
+    translations = align(generated, plan.data_bin, subset, chunks)
     write_lines(plan.folder / f"{subset}.hyp.tok", translations.tokenised_hypotheses)
     write_lines(plan.folder / f"{subset}.hyp", translations.hypotheses)
+    counts = {"sentences": len(translations.hypotheses)}
+    if chunks is not None:
+        write_lengths(plan.folder / f"{subset}.chunks", chunks)
+        translations = whole_documents(translations, chunks, plan, evaluation)
+        counts = {"sentences": sum(chunks), "chunks": len(chunks), "documents": len(translations.hypotheses)}
     results = {
-        "sentences": len(translations.hypotheses),
+        **counts,
         "tokens_per_second": read_speed(generate_log(plan, evaluation), generate_output(plan, evaluation)),
         "references_sha256": translations.references_sha256(),
         "scores": score_translations(translations, plan.data_bin.lowercased),
@@ -98,6 +106,28 @@ def finish(plan: Plan, record: Record) -> Record:
     scored = record | {"evaluation": record.get("evaluation", {}) | {subset: evaluation | results}}
     del scored["evaluating"]
     return scored
+
+
+def chunks_of(plan: Plan, evaluation: Evaluation) -> list[int] | None:
+    """How many sentences each translation is of; None where each is of one."""
+    length = int(evaluation["flags"].get("--document-length", 0))
+    if not length:
+        return None
+    from relumt.data.chunks import chunk_lengths
+
+    separators = bool(evaluation["flags"].get("--document-separator"))
+    prefix = plan.data_bin.prefix(evaluation["subset"])
+    return chunk_lengths(*(f"{prefix}.{language}" for language in plan.data_bin.languages), length, separators)
+
+
+def whole_documents(translations: Translations, chunks: list[int], plan: Plan, evaluation: Evaluation) -> Translations:
+    """The translations of chunks, without separators and joined to a document each."""
+    documents = read_documents(plan.data_bin.folder / f"{evaluation['subset']}.docs", sum(chunks))
+    counts = chunks_per_document(chunks, documents)
+    separator = evaluation["flags"].get("--document-separator", "")
+    return Translations(
+        *(joined([without_separators(line, separator) for line in lines], counts) for lines in translations.texts())
+    )
 
 
 def write_lines(path: Path, lines: list[str]) -> None:

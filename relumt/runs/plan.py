@@ -1,5 +1,6 @@
 """What to run: DATASET and MODEL looked up in configs/, the data-bin, the flags, and the folder of the run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,15 @@ OF_THE_SCRIPTS = {
     "--memory-efficient-bf16": PRECISION_ADVICE,
 }
 """Flags that the scripts set themselves, each with what to do for whoever gives it."""
+
+OF_READING = (
+    "--task",
+    "--document-length",
+    "--document-separator",
+    "--max-source-positions",
+    "--max-target-positions",
+)
+"""Flags of training that say what a model reads, so that it has to read the same when it translates."""
 
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """What fairseq calls the undoing of each kind of subwords."""
@@ -61,12 +71,15 @@ class Plan:
         """The flags that make this run what it is: the dataset's, over them the model's, over them `extra`."""
         return self._flags("train.args", extra) | {"--seed": [str(self.seed)]}
 
-    def generate_flags(self, extra: list[str]) -> Flags:
-        """The flags of translation: undoing the subwords, over it the dataset's, over them `extra`.
+    def generate_flags(self, extra: list[str], trained: Mapping[str, str]) -> Flags:
+        """The flags of translation: how to read the data, over it the dataset's, over them `extra`.
 
-        fairseq leaves out a last batch whose size is not a multiple of 8, so that the multiple has to be 1.
+        fairseq leaves out a last batch whose size is not a multiple of 8, so that the multiple has to be 1, and takes
+        from a checkpoint neither the task nor how long its sentences may be, so that they come from `trained`, the
+        flags of training.
         """
-        flags = {"--required-batch-size-multiple": ["1"]}
+        flags = {name: [trained[name]] for name in OF_READING if name in trained}
+        flags |= {"--required-batch-size-multiple": ["1"]}
         if self.data_bin.subwords in POST_PROCESS:
             flags["--post-process"] = [POST_PROCESS[self.data_bin.subwords]]
         return flags | self._flags("generate.args", extra)

@@ -2,12 +2,14 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.prep.words import tokenise
 from relumt.runs.data_bin import DataBin
+from relumt.runs.documents import joined
 
 LINE = re.compile(r"([DT])-(\d+)\t(.*)")
 END = "Generate "
@@ -41,6 +43,10 @@ class Translations:
     hypotheses: list[str]
     references: list[str]
 
+    def texts(self) -> Iterator[list[str]]:
+        """Its four texts, in the order of its fields."""
+        yield from (getattr(self, field.name) for field in fields(self))
+
     def references_sha256(self) -> str:
         """What tells one test set from another, over both forms of the references."""
         return hashlib.sha256("\n".join(self.tokenised_references + self.references).encode()).hexdigest()
@@ -73,8 +79,10 @@ def read_speed(*paths: Path) -> float | None:
     return None
 
 
-def align(generated: Generated, data_bin: DataBin, subset: str) -> Translations:
+def align(generated: Generated, data_bin: DataBin, subset: str, chunks: Sequence[int] | None = None) -> Translations:
     """Put every translation beside its reference and give both in both forms.
+
+    chunks: where a translation is one of several sentences, how many each has; its reference is theirs, joined.
 
     The references are the data-bin's texts; one without them has only what its dictionary can spell. Text that
     was Moses-tokenised when it was binarised is detokenised, the hypotheses and, where no earlier form was kept,
@@ -83,22 +91,23 @@ def align(generated: Generated, data_bin: DataBin, subset: str) -> Translations:
     Raises:
         UserError: a sentence was left untranslated, or a reference text is missing.
     """
-    output, reference = in_order(generated, data_bin, subset)
+    output, reference = in_order(generated, data_bin, subset, chunks)
     if not data_bin.tokenized:
         return Translations(tokenise(output, data_bin.target), tokenise(reference, data_bin.target), output, reference)
-    plain = (
-        read_lines(data_bin.plain_reference_path(subset))
-        if data_bin.plain_reference
-        else detokenise(reference, data_bin.target)
-    )
+    if data_bin.plain_reference:
+        plain = read_references(data_bin.plain_reference_path(subset), chunks)
+    else:
+        plain = detokenise(reference, data_bin.target)
     return Translations(output, reference, detokenise(output, data_bin.target), plain)
 
 
-def in_order(generated: Generated, data_bin: DataBin, subset: str) -> tuple[list[str], list[str]]:
+def in_order(
+    generated: Generated, data_bin: DataBin, subset: str, chunks: Sequence[int] | None
+) -> tuple[list[str], list[str]]:
     """Hypotheses and references in the subset's order; raises UserError if any sentence lacks one."""
     hypotheses = generated.hypotheses
     if data_bin.prepared:
-        references = dict(enumerate(read_lines(data_bin.reference_path(subset))))
+        references = dict(enumerate(read_references(data_bin.reference_path(subset), chunks)))
     else:
         references = generated.references
     numbers = range(max(hypotheses.keys() | references.keys(), default=0) + 1)
@@ -109,6 +118,12 @@ def in_order(generated: Generated, data_bin: DataBin, subset: str) -> tuple[list
             "a reference; make the data-bin anew, and let fairseq-generate skip none"
         )
     return [hypotheses[number] for number in numbers], [references[number] for number in numbers]
+
+
+def read_references(path: Path, chunks: Sequence[int] | None) -> list[str]:
+    """The references in a file, a sentence a line, or a chunk of so many sentences each."""
+    lines = read_lines(path)
+    return lines if chunks is None else joined(lines, chunks)
 
 
 def detokenise(lines: list[str], language: str) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq.data import LanguagePairDataset
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -90,6 +91,12 @@ class DocumentsTask(TranslationTask):
         if word not in dictionary:
             raise UserError(f"--document-separator {word!r} is no word of the dictionary; add it, or name another")
         return dictionary.index(word)
+
+    def get_batch_iterator(self, *args, **kwargs) -> EpochBatchIterator:
+        """fairseq's batches, but that none of a few documents is dropped for not being a multiple of 8."""
+        if self.cfg.document_length:
+            kwargs["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(*args, **kwargs)
 
     def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model; refused where documents could exceed its positions, which fairseq would leave out."""

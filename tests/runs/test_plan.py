@@ -34,10 +34,17 @@ def test_train_command_on_cpu_and_gpu(plan):
 
 
 def test_translation_undoes_the_subwords_and_drops_no_batch(plan):
-    flags = plan.generate_flags(["--beam", "1"])
+    flags = plan.generate_flags(["--beam", "1"], {"--lr": "1"})
     assert flags == {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
     checkpoint = plan.checkpoints / "checkpoint_best.pt"
     assert "--bf16" not in plan.generate_command(flags, checkpoint, Device("cuda", "H", 1, "bf16"))
+
+
+def test_translation_reads_what_training_read(plan):
+    trained = {"--task": "translation_documents", "--document-length": "2048", "--max-source-positions": "2048"}
+    flags = plan.generate_flags([], trained | {"--lr": "1"})
+    assert {name: flags[name] for name in trained} == {name: [value] for name, value in trained.items()}
+    assert "--lr" not in flags
 
 
 @pytest.mark.parametrize("flag", OF_THE_SCRIPTS)

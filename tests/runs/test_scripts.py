@@ -99,3 +99,25 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     record = json.loads((tmp_path / "runs" / "tiny" / "stock" / "1" / "run.json").read_text())
     assert record["training"]["epochs"] == 3 and len(record["mixed"]) == 1
     assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2
+
+
+@pytest.mark.slow
+def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
+    configs = tmp_path / "configs"
+    (configs / "datasets" / "default").mkdir(parents=True)
+    of_documents = "--task translation_documents --document-length 40 --max-source-positions 40"
+    (configs / "datasets" / "default" / "train.args").write_text(f"{TINY} {of_documents} --max-target-positions 40\n")
+    (configs / "datasets" / "default" / "generate.args").write_text("--beam 2 --max-len-a 2 --max-len-b 10\n")
+    (configs / "models").mkdir()
+    (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
+    for subset, documents in (("train", [20] * 3), ("valid", [12]), ("test", [5, 8])):
+        (data_bin / f"{subset}.docs").write_text("".join(f"{sentences}\n" for sentences in documents))
+    runs = tmp_path / "runs"
+    result = run_script("run.sh", str(data_bin), "stock", CONFIGS=configs, RUNS=runs, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0, result.stdout + result.stderr
+    folder = runs / "tiny" / "stock" / "1"
+    evaluated = json.loads((folder / "run.json").read_text())["evaluation"]["test"]
+    chunks = [int(line) for line in (folder / "test.chunks").read_text().split()]
+    assert evaluated["sentences"] == sum(chunks) == 13
+    assert evaluated["chunks"] == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
+    assert evaluated["documents"] == 2 < evaluated["chunks"] < 13

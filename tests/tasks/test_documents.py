@@ -56,7 +56,8 @@ def test_chunks_hold_the_sentences_of_their_document_in_order(data, limit, separ
 
 def test_batches_are_fairseqs(data):
     task, chunks = loaded(data, document_length=16)
-    iterator = task.get_batch_iterator(chunks, max_tokens=40, max_positions=(1024, 1024), seed=1)
+    settings = {"max_positions": (1024, 1024), "required_batch_size_multiple": 8, "seed": 1}
+    iterator = task.get_batch_iterator(chunks, max_tokens=40, **settings)
     seen = [number for batch in iterator.next_epoch_itr() for number in batch["id"].tolist()]
     assert sorted(seen) == list(range(len(chunks)))
     settings = {"max_sentences": 1, "num_shards": 2, "seed": 1, "disable_iterator_cache": True}

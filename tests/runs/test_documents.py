@@ -1,0 +1,94 @@
+"""Documents joined, chunks counted and taken apart, by hand; and the command that scores them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.cli import main
+from relumt.errors import UserError
+from relumt.runs.documents import chunks_per_document, joined, sentences_of, without_separators
+
+
+def test_lines_are_joined_by_document():
+    assert joined(["a", "b", "", "c"], [2, 2]) == ["a b", "c"]
+    with pytest.raises(UserError, match="documents of 3 lines in all do not fit 4 lines"):
+        joined(["a", "b", "", "c"], [3])
+
+
+def test_chunks_are_counted_by_document():
+    assert chunks_per_document([2, 1, 3], [3, 3]) == [2, 1]
+    with pytest.raises(UserError, match="a chunk crosses the end of document 1"):
+        chunks_per_document([2, 2], [3, 1])
+    with pytest.raises(UserError, match="hold 4 sentences and the documents 5"):
+        chunks_per_document([2, 2], [5])
+
+
+@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_chunks_that_make_up_documents_are_counted_back(documents):
+    chunks = [sentences for document in documents for sentences in document]
+    assert chunks_per_document(chunks, list(map(sum, documents))) == list(map(len, documents))
+
+
+def test_a_chunk_comes_apart_at_its_separators():
+    taken = sentences_of(["a b | c", "d"], [2, 1], "|", None)
+    assert (taken.lines, taken.replaced) == (["a b", "c", "d"], 0)
+
+
+def test_a_chunk_with_other_separators_is_replaced_or_kept_in_one_line():
+    translated, one_by_one = ["a | b", "c d", "e"], ["A", "B", "C", "D", "E"]
+    taken = sentences_of(translated, [2, 2, 1], "|", one_by_one)
+    assert (taken.lines, taken.replaced) == (["a", "b", "C", "D", "e"], 1)
+    taken = sentences_of(translated, [2, 2, 1], "|", None)
+    assert (taken.lines, taken.replaced) == (["a", "b", "c d", "", "e"], 1)
+
+
+def test_separators_vanish_from_documents():
+    assert without_separators("| a | | b |", "|") == "a b"
+    assert without_separators("a | b", "") == "a | b"
+
+
+@pytest.fixture
+def files(tmp_path):
+    texts = {
+        "hyp": ["a b c d | e f g h i", "j k l m n o p q"], "chunks": ["2", "2"], "docs": ["2", "2"],
+        "ref": ["a b c d", "e f g h i", "j k l m", "n o p q"], "one": ["x", "x", "j k l m", "n o p q"],
+    }  # fmt: skip
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+def score(files, *arguments):
+    named = ("--hyp", files / "hyp", "--ref", files / "ref", "--docs", files / "docs", "--chunks", files / "chunks")
+    main(["score-documents", *map(str, (*named, *arguments))])
+
+
+def test_the_command_scores_documents_and_sentences(files, capsys):
+    score(files, "--separator", "|", "--sentences", files / "one")
+    result = json.loads(capsys.readouterr().out)
+    assert result["documents"] == 2 and result["d-BLEU"]["score"] == pytest.approx(100)
+    assert result["chunks with another number of separators"] == 1
+    assert result["s-BLEU"]["score"] == pytest.approx(100)
+    assert "tok:13a" in result["d-BLEU"]["signature"]
+    score(files, "--separator", "|")
+    assert json.loads(capsys.readouterr().out)["s-BLEU"]["score"] < 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sentences", "one"), "name it with --separator"),
+        (("--chunks", "none"), "none: no such file"),
+        (("--chunks", "ref"), "ref:1: 'a b c d' is no number of sentences"),
+        (("--hyp", "ref"), "has 4 lines, but there are 2 chunks"),
+        (("--docs", "hyp"), "hyp:1: 'a b c d | e f g h i' is no number of sentences"),
+    ],
+)
+def test_mistakes_end_in_one_line(files, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stopped:
+        score(files, *((files / a if not a.startswith("--") else a) for a in arguments))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in error and error.count("\n") == 1
