@@ -24,6 +24,7 @@ COMMANDS = {
     "user-dir": Command("relumt.user_dir", "print the folder to give to fairseq's --user-dir"),
     "synth": Command("relumt.synth.command", "write the generated German-English corpus"),
     "prepare": Command("relumt.prep.command", "turn a bitext into a fairseq data-bin"),
+    "corpus": Command("relumt.prep.corpora.command", "turn a corpus of the papers into a data-bin"),
     "run-record": Command("relumt.runs.command", "write and check run.json (used by scripts/)"),
     "analyze": Command("relumt.analysis.command", "measure what trained models do on a test set"),
     "score-documents": Command("relumt.runs.documents_command", "BLEU of translated documents, d-BLEU and s-BLEU"),

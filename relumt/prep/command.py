@@ -53,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop pairs of train with a side R times longer, in words, than the other (default: %(default)s); "
         "for a script without spaces give a large one",
     )
+    parser.add_argument(
+        "--documents",
+        metavar="KIND",
+        help="the texts tell documents apart by markup: d (a line <d> before each) or europarl (the release's own)",
+    )
     parser.add_argument("--separate-dictionaries", action="store_true", help="one dictionary a language")
     parser.add_argument("--overwrite", action="store_true", help="replace a data-bin made by this command")
 
@@ -73,6 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
         max_length=arguments.max_length,
         max_ratio=arguments.max_ratio,
         separate_dictionaries=arguments.separate_dictionaries,
+        documents=arguments.documents,
     )
     prefixes = {split: getattr(arguments, split) for split in SPLITS}
     try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from relumt.errors import UserError
 from relumt.prep.bpe import KINDS
+from relumt.prep.markup import MARKUPS
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = ("valid", "test")
@@ -17,7 +18,8 @@ class Options:
     source, target: language codes, also the suffixes of the files. tokenize: split words with sacremoses.
     tokenized_input: the text given is Moses-tokenised already. vocab_size: merges for subword-nmt, pieces for
     sentencepiece, None without BPE. max_length: words a sentence of train may have. max_ratio: how many
-    times longer than the other one side of a pair of train may be. Raises `UserError`.
+    times longer than the other one side of a pair of train may be. documents: the kind of markup that tells documents
+    apart, None where P.docs does or nothing. Raises `UserError`.
     """
 
     source: str
@@ -30,6 +32,7 @@ class Options:
     max_length: int
     max_ratio: float
     separate_dictionaries: bool
+    documents: str | None = None
 
     def __post_init__(self) -> None:
         if self.source == self.target:
@@ -42,6 +45,8 @@ class Options:
             raise UserError(f"--vocab-size is {self.vocab_size}; it must be at least 1")
         if self.tokenize and self.tokenized_input:
             raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
+        if self.documents not in (None, *MARKUPS):
+            raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
         if self.max_length < 1 or self.max_ratio < 1:
             raise UserError("--max-length and --max-ratio must be at least 1")
 

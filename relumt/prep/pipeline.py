@@ -10,6 +10,7 @@ from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_
 from relumt.prep.bpe import KINDS
 from relumt.prep.documents import after_cleaning, documents_path, read_documents, write_lengths
 from relumt.prep.lines import Rewrite, find_text, normalise_file, processes_for, rewrite_file
+from relumt.prep.markup import take_out
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import Steps
 from relumt.prep.record import describe_inputs, differences, write_record
@@ -50,7 +51,13 @@ def build(
 ) -> dict[str, object]:
     """Run every step that `options` asks for; return what each counted, for the record."""
     texts, lines = read(originals, stage.scratch / "read", steps)
-    lengths = {split: read_documents(path, lines[split]) for split, path in documents.items()}
+    if options.documents:
+        texts, lines, lengths = without_markup(texts, originals, options.documents, stage.scratch / "unmarked")
+    else:
+        lengths = {split: read_documents(path, lines[split]) for split, path in documents.items()}
+    for key in texts:
+        if key[0] in HELD_OUT:
+            check_no_empty_line(texts[key], originals[key])
     keep_held_out(texts, stage.result / "text", ".raw")
 
     if options.tokenize:
@@ -99,10 +106,21 @@ def read(originals: Texts, folder: Path, steps: Steps) -> tuple[Texts, Counts]:
             lines = [normalise_file(originals[key], texts[key], advance) for key in keys]
         check_line_counts(originals[keys[0]], lines[0], originals[keys[1]], lines[1])
         counts[split] = lines[0]
-        if split in HELD_OUT:
-            for key in keys:
-                check_no_empty_line(texts[key], originals[key])
     return texts, counts
+
+
+def without_markup(
+    texts: Texts, originals: Texts, kind: str, folder: Path
+) -> tuple[Texts, Counts, dict[str, list[int]]]:
+    """Write the texts without the markup of documents to `folder`; returns them, their lines and the documents."""
+    folder.mkdir()
+    unmarked = {key: folder / ".".join(key) for key in texts}
+    lines, lengths = {}, {}
+    for split in SPLITS:
+        keys = [key for key in texts if key[0] == split]
+        sides = [tuple(of[key] for key in keys) for of in (texts, unmarked, originals)]
+        lines[split], lengths[split] = take_out(kind, *sides)
+    return unmarked, lines, lengths
 
 
 def rewrite(texts: Texts, lines: Counts, by_language: dict[str, Rewrite], folder: Path, steps: Steps) -> Texts:

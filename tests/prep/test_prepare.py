@@ -124,3 +124,12 @@ def test_sentencepiece_separate_dictionaries_through_the_script(tmp_path, pairs,
     assert (bitext.out / "dict.de.txt").read_bytes() != (bitext.out / "dict.en.txt").read_bytes()
     record = json.loads((bitext.out / "prepare.json").read_text())
     assert (record["tokenized"], record["lowercased"], record["bpe"]) == (False, False, "sentencepiece")
+
+
+def test_documents_marked_in_the_text_become_sidecars(bitext, pairs):
+    for split in ("train", "valid", "test"):
+        lines = pairs[:6]
+        bitext.write(split, [("<d>", "<d>"), *lines[:4], ("<d>", "<d>"), *lines[4:]])
+    bitext.prepare("--bpe", "none", "--documents", "d")
+    assert (bitext.out / "test.docs").read_text() == "4\n2\n"
+    assert "<d>" not in (bitext.out / "text" / "test.de").read_text()
