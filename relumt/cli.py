@@ -26,6 +26,7 @@ COMMANDS = {
     "prepare": Command("relumt.prep.command", "turn a bitext into a fairseq data-bin"),
     "corpus": Command("relumt.prep.corpora.command", "turn a corpus of the papers into a data-bin"),
     "run-record": Command("relumt.runs.command", "write and check run.json (used by scripts/)"),
+    "average": Command("relumt.averaging", "average the parameters of checkpoints"),
     "analyze": Command("relumt.analysis.command", "measure what trained models do on a test set"),
     "score-documents": Command("relumt.runs.documents_command", "BLEU of translated documents, d-BLEU and s-BLEU"),
     "contrast": Command("relumt.analysis.contrast_command", "contrastive accuracy on pronouns of documents"),

@@ -1,0 +1,62 @@
+"""Average the parameters of several checkpoints of one training into one checkpoint, as [RL] §5 does with the last 5.
+
+Every parameter is averaged, a mechanism's and an activation's too. The new checkpoint translates like any other;
+training cannot go on from it.
+"""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from relumt.errors import UserError
+
+LEFT_OUT = ("last_optimizer_state",)
+"""What has no average; the rest of a checkpoint says what fairseq has to know to load it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of what, and where to."""
+    parser.add_argument(
+        "checkpoints", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoint_*.pt of one training"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the checkpoint to write")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write the average."""
+    import torch
+
+    from relumt.checkpoints import load_vetted
+
+    if arguments.out.resolve() in {path.resolve() for path in arguments.checkpoints}:
+        raise UserError(f"{arguments.out}: is one of the checkpoints to average; name another --out")
+    averaged = average((path, load_vetted(path)) for path in arguments.checkpoints)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = arguments.out.with_name(f".{arguments.out.name}.unfinished")
+    torch.save(averaged, unfinished)
+    unfinished.replace(arguments.out)
+
+
+def average(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
+    """The first checkpoint with the mean of all models in its place.
+
+    Sums are in double precision; whole numbers (counts of updates, say) are the first's.
+
+    Raises:
+        UserError: a checkpoint whose parameters are others than the first's.
+    """
+    checkpoints = iter(checkpoints)
+    first, result = next(checkpoints)
+    result = {name: value for name, value in result.items() if name not in LEFT_OUT}
+    sums = {name: tensor.double() for name, tensor in result["model"].items() if tensor.is_floating_point()}
+    count = 1
+    for path, checkpoint in checkpoints:
+        model = checkpoint["model"]
+        if {n: t.shape for n, t in model.items()} != {n: t.shape for n, t in result["model"].items()}:
+            raise UserError(f"{path}: has other parameters than {first}; average checkpoints of one training")
+        for name in sums:
+            sums[name] += model[name].double()
+        count += 1
+    means = {name: (total / count).to(result["model"][name].dtype) for name, total in sums.items()}
+    return result | {"model": result["model"] | means}

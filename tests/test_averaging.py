@@ -1,0 +1,51 @@
+"""The average of checkpoints is the mean of their parameters, and translates."""
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble
+
+from relumt.averaging import average
+from relumt.cli import main
+from relumt.errors import UserError
+from tests.models.build import sample, task, write_checkpoint
+
+
+def checkpoint(**tensors):
+    return {"model": {name: torch.tensor(value) for name, value in tensors.items()}, "last_optimizer_state": 1, "cfg": "kept"}
+
+
+def test_the_mean_by_hand():
+    averaged = average([("a", checkpoint(w=[1.0, 2.0], n=3)), ("b", checkpoint(w=[3.0, 6.0], n=5))])
+    assert averaged["model"]["w"].tolist() == [2.0, 4.0]
+    assert averaged["model"]["n"].item() == 3
+    assert averaged["cfg"] == "kept" and "last_optimizer_state" not in averaged
+
+
+def test_halves_are_averaged_in_double_precision():
+    halves = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
+    assert average(halves)["model"]["w"].item() == pytest.approx(59989, abs=32)
+
+
+def test_other_parameters_are_refused():
+    with pytest.raises(UserError, match="b: has other parameters than a"):
+        average([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
+
+
+def test_trained_activations_are_averaged_and_the_result_loads(tmp_path):
+    paths = [write_checkpoint(tmp_path / name, "--feedforward", "aptx1") for name in ("a", "b")]
+    changed = torch.load(paths[1], weights_only=True)
+    changed["model"]["encoder.layers.0.activation_fn.beta"] += 1
+    torch.save(changed, paths[1])
+    out = tmp_path / "average.pt"
+    main(["average", *map(str, paths), "--out", str(out)])
+    (model,), _ = load_model_ensemble([str(out)], task=task())
+    assert model.encoder.layers[0].activation_fn.beta.item() == pytest.approx(1.5)
+    assert model.encoder.layers[1].activation_fn.beta.item() == pytest.approx(1)
+    assert model.eval()(**sample([(3, 4)])["net_input"])[0].isfinite().all()
+
+
+def test_what_is_averaged_is_not_overwritten(tmp_path, capsys):
+    path = write_checkpoint(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["average", str(path), "--out", str(path)])
+    assert "is one of the checkpoints to average" in capsys.readouterr().err
