@@ -15,7 +15,7 @@ def register() -> None:
     import relumt.checkpoints
     import relumt.criterions.attention_regularization
     import relumt.models.mechanism_transformer
-    import relumt.tasks.documents
+    import relumt.tasks.corpora
 
     relumt.checkpoints.allow_fairseq_checkpoints()
 

@@ -11,7 +11,11 @@ from tests.models.build import sample, task, write_checkpoint
 
 
 def checkpoint(**tensors):
-    return {"model": {name: torch.tensor(value) for name, value in tensors.items()}, "last_optimizer_state": 1, "cfg": "kept"}
+    return {
+        "model": {name: torch.tensor(value) for name, value in tensors.items()},
+        "last_optimizer_state": 1,
+        "cfg": "kept",
+    }
 
 
 def test_the_mean_by_hand():

@@ -1,0 +1,71 @@
+"""The papers' corpora as tasks: what validation counts is what sacreBLEU counts on all of it at once."""
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from fairseq.tasks import TASK_REGISTRY
+from sacrebleu.metrics import BLEU
+from sacremoses import MosesDetokenizer
+
+from relumt.tasks.corpora import CorpusTask
+from tests.models.build import arguments, dictionary, sample, task, trainer
+
+LENGTHS = [(7, 9), (3, 8), (5, 6), (6, 6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [("translation_iwslt14", "de-en"), ("translation_wmt14", "en-de"), ("translation_europarl7", "en-de")],
+)
+def test_tasks_are_registered_with_their_languages(name, languages):
+    parsed = arguments("--task", name, "--arch", "reluformer")
+    assert issubclass(TASK_REGISTRY[name], CorpusTask)
+    assert f"{parsed.source_lang}-{parsed.target_lang}" == languages
+
+
+def test_validation_bleu_is_sacrebleus_both_ways(tmp_path, monkeypatch):
+    batches = [sample(LENGTHS), sample(LENGTHS[:2], seed=3)]
+    flags = (
+        "--task",
+        "translation_iwslt14",
+        "--eval-bleu",
+        "--eval-bleu-detok",
+        "moses",
+        "--eval-bleu-args",
+        '{"beam": 2}',
+    )
+    trained = trainer(tmp_path, "--arch", "mechanism_transformer", *flags)
+    of_task = TASK_REGISTRY["translation_iwslt14"](trained.cfg.task, dictionary(), dictionary())
+    model = of_task.build_model(trained.cfg.model)
+    references = []
+    for batch in batches:
+        references += [of_task.tgt_dict.string(row[row.ne(1)]) for row in batch["target"]]
+    hypotheses = [" ".join([*line.split()[:-2], "w1"]) for line in references]
+    rest = iter(hypotheses)
+    monkeypatch.setattr(
+        of_task, "inference_step",
+        lambda generator, models, batch: [
+            [{"tokens": of_task.tgt_dict.encode_line(next(rest), add_if_not_exist=False)}] for _ in batch["target"]
+        ],
+    )  # fmt: skip
+    criterion = task().build_criterion(trained.cfg.criterion)
+    with torch.no_grad():
+        logs = [of_task.valid_step(batch, model.eval(), criterion)[2] for batch in batches]
+    with metrics.aggregate() as logged:
+        of_task.reduce_metrics(logs, criterion)
+    values = logged.get_smoothed_values()
+    expected = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
+    assert 0 < expected < 100
+    assert values["bleu"] == pytest.approx(expected, abs=0.01)
+    plain = [[MosesDetokenizer(lang="en").detokenize(x.split()) for x in lines] for lines in (hypotheses, references)]
+    assert values["bleu_detokenised"] == pytest.approx(BLEU().corpus_score(plain[0], [plain[1]]).score, abs=0.01)
+    assert values["loss"] > 0
+
+
+def test_training_logs_no_bleu(tmp_path):
+    trained = trainer(tmp_path, "--arch", "mechanism_transformer")
+    of_task = TASK_REGISTRY["translation_wmt14"](trained.cfg.task, dictionary(), dictionary())
+    log = {"loss": torch.tensor(1.0), "nll_loss": torch.tensor(1.0), "ntokens": 1, "nsentences": 1, "sample_size": 1}
+    with metrics.aggregate() as logged:
+        of_task.reduce_metrics([log], task().build_criterion(trained.cfg.criterion))
+    assert "bleu" not in logged.get_smoothed_values()
