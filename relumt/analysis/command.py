@@ -36,6 +36,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.max_tokens < 1:
         raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
+    if arguments.out.exists() and not arguments.out.is_dir():
+        raise UserError(f"{arguments.out}: is no folder; name another --out")
     quiet_fairseq()
     analyses = [analyse(path, arguments) for path in arguments.checkpoints]
     result = {"schema": SCHEMA, "subset": arguments.subset, "checkpoints": analyses}

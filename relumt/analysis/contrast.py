@@ -22,6 +22,7 @@ from relumt.analysis.opened import Opened
 from relumt.errors import UserError
 from relumt.prep.bpe import KINDS
 from relumt.prep.documents import read_documents
+from relumt.prep.lines import read_lines
 from relumt.runs.data_bin import open_data_bin
 
 
@@ -46,15 +47,11 @@ def read_examples(path: Path, documents: list[int]) -> list[Example]:
     """
     firsts = np.cumsum([0, *documents]).tolist()
     examples = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; relumt synth writes one beside its test set") from None
-    for number, line in enumerate(lines, start=1):
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; relumt synth writes one beside its test set")
+    for number, line in enumerate(read_lines(path), start=1):
         try:
-            example = json.loads(line)
-            document, sentence = example["document"], example["sentence"]
-            variants = (example["target"], *example["wrong"])
+            document, sentence, variants = _parsed(line)
         except (ValueError, KeyError, TypeError):
             raise UserError(
                 f"{path}:{number}: no example; it needs document, sentence, target and wrong, as JSON"
@@ -62,7 +59,19 @@ def read_examples(path: Path, documents: list[int]) -> list[Example]:
         if not (0 <= document < len(documents) and 0 <= sentence < documents[document]):
             raise UserError(f"{path}:{number}: the data has no sentence {sentence} of document {document}")
         examples.append(Example(firsts[document] + sentence, variants))
+    if not examples:
+        raise UserError(f"{path}: no example in it; relumt synth writes some beside its test set")
     return examples
+
+
+def _parsed(line: str) -> tuple[int, int, tuple[str, ...]]:
+    """Document, sentence and variants; raises ValueError, KeyError or TypeError for anything else."""
+    example = json.loads(line)
+    document, sentence, wrong = example["document"], example["sentence"], example["wrong"]
+    variants = (example["target"], *wrong)
+    if not (isinstance(wrong, list) and wrong and all(isinstance(variant, str) for variant in variants)):
+        raise TypeError("variants")
+    return int(document), int(sentence), variants
 
 
 def majority_rate(examples: Iterable[Example]) -> float:
@@ -104,7 +113,12 @@ class Contrast:
         self.segment = (
             KINDS[kind].load(data) if (kind := open_data_bin(data).subwords) in KINDS else lambda lines: lines
         )
-        self.examples = read_examples(examples, read_documents(data / f"{subset}.docs", len(self.targets)))
+        documents = data / f"{subset}.docs"
+        if not documents.is_file():
+            raise UserError(
+                f"{documents}: no such file, so no document to find the examples in; make the data-bin with it"
+            )
+        self.examples = read_examples(examples, read_documents(documents, len(self.targets)))
         for example in self.examples:
             if not torch.equal(self.encode(example.variants[0]), self.targets[example.sentence][:-1]):
                 raise UserError(

@@ -8,6 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
+from relumt.errors import UserError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, on what."""
@@ -26,6 +28,8 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.analysis.contrast import Contrast, majority_rate
     from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint, quiet_fairseq
 
+    if arguments.batch_size < 1:
+        raise UserError(f"--batch-size must be positive, not {arguments.batch_size}")
     quiet_fairseq()
     path = find_checkpoint(arguments.checkpoint)
     data = arguments.data or data_of_run(arguments.checkpoint)

@@ -18,7 +18,8 @@ from relumt.checkpoints import first_line, load_vetted
 from relumt.errors import UserError
 from relumt.runs.record import load_record
 
-BEST_OF_A_RUN = Path("checkpoints") / "checkpoint_best.pt"
+OF_A_RUN = ("checkpoint_best.pt", "checkpoint_last.pt")
+"""What a run is judged by; the last where it was trained without validation."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class Opened:
 
     def batches(self, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
         """fairseq's batches of a loaded subset, on the model's device; pairs beyond its positions are left out."""
+        dataset = self.task.dataset(subset)
         batches = self.task.get_batch_iterator(
-            self.task.dataset(subset),
-            max_tokens=max_tokens,
+            dataset,
+            # fairseq refuses a sentence that is longer than a batch.
+            max_tokens=max(max_tokens, *(dataset.num_tokens(i) for i in range(len(dataset)))),
             max_positions=resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
             ignore_invalid_inputs=True,
         ).next_epoch_itr(shuffle=False)
@@ -78,10 +81,11 @@ def quiet_fairseq() -> None:
 
 def find_checkpoint(given: Path) -> Path:
     """The checkpoint that `given` names: itself, or the best one of a run's folder; raises UserError if it is not."""
-    path = given / BEST_OF_A_RUN if given.is_dir() else given
-    if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint; give a checkpoint_*.pt or a trained run's folder")
-    return path
+    candidates = [given / "checkpoints" / name for name in OF_A_RUN] if given.is_dir() else [given]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or a trained run's folder")
 
 
 def data_of_run(given: Path) -> Path:

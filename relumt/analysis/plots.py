@@ -1,5 +1,6 @@
 """Plots of what was measured, each as PNG and SVG."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,14 @@ def _draw_curves(ax: Any, layers: dict[str, dict[str, float]]) -> None:
         with torch.no_grad():
             ax.plot(x, activation(x), label=name.split(".")[-1], color=f"C{number}")
     ax.set(xlabel="score", ylabel="activation")
-    ax.legend(title="layer", fontsize=7)
+    if layers:
+        ax.legend(title="layer", fontsize=7)
 
 
 def _draw_parameters(ax: Any, layers: dict[str, dict[str, float]]) -> None:
-    for parameter in next(iter(layers.values())):
-        ax.plot(range(len(layers)), [values[parameter] for values in layers.values()], marker="o", label=parameter)
+    for parameter in sorted({parameter for values in layers.values() for parameter in values}):
+        learnt = [values.get(parameter, math.nan) for values in layers.values()]  # a side may have another activation
+        ax.plot(range(len(layers)), learnt, marker="o", label=parameter)
     ax.set_xticks(range(len(layers)), [name.replace(".layers.", " ") for name in layers], rotation=30, fontsize=8)
     ax.set_ylabel("learnt value")
     ax.legend(fontsize=8)

@@ -3,7 +3,7 @@
 Chunks are lines of output; each holds so many consecutive sentences, and no chunk crosses a document.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -81,7 +81,7 @@ def sentences_of(
     lines: list[str] = []
     replaced = 0
     for chunk, sentences in zip(translated, chunks, strict=True):
-        parts = list(_split(chunk.split(), separator))
+        parts = split_chunk(chunk, separator)
         if len(parts) != sentences:
             replaced += 1
             start = len(lines)
@@ -91,12 +91,14 @@ def sentences_of(
     return Sentences(lines, replaced)
 
 
-def _split(words: list[str], separator: str) -> Iterator[str]:
-    sentence: list[str] = []
-    for word in words:
+def split_chunk(chunk: str, separator: str) -> list[str]:
+    """The sentences between a chunk's separators; all of it where there is no separator to look for."""
+    if not separator:
+        return [chunk]
+    sentences: list[list[str]] = [[]]
+    for word in chunk.split():
         if word == separator:
-            yield " ".join(sentence)
-            sentence = []
+            sentences.append([])
         else:
-            sentence.append(word)
-    yield " ".join(sentence)
+            sentences[-1].append(word)
+    return [" ".join(sentence) for sentence in sentences]

@@ -36,6 +36,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.sentences and not arguments.separator:
         raise UserError("--sentences stands in for chunks that lost a separator; name it with --separator")
     hypotheses, references = texts(arguments.hyp), texts(arguments.ref)
+    if not hypotheses or not references:
+        raise UserError(f"{arguments.hyp if not hypotheses else arguments.ref}: empty file; give a text")
     documents = read_documents(existing(arguments.docs), len(references))
     chunks = read_lengths(existing(arguments.chunks)) if arguments.chunks else [1] * len(hypotheses)
     if len(chunks) != len(hypotheses):

@@ -6,13 +6,13 @@ from typing import Any
 from relumt.errors import UserError
 from relumt.files import sha256
 from relumt.prep.documents import read_documents, write_lengths
-from relumt.runs.documents import chunks_per_document, joined, without_separators
+from relumt.runs.document_translations import align_documents
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
 from relumt.runs.plan import Plan
 from relumt.runs.record import Record, accept_or_refuse
-from relumt.runs.translations import Translations, align, read_generated, read_speed
+from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
 
 Evaluation = dict[str, Any]
 
@@ -88,15 +88,13 @@ def finish(plan: Plan, record: Record) -> Record:
     evaluation = record["evaluating"]
     subset = evaluation["subset"]
     generated = read_generated(generate_output(plan, evaluation))
-    chunks = chunks_of(plan, evaluation)
-    translations = align(generated, plan.data_bin, subset, chunks)
-    write_lines(plan.folder / f"{subset}.hyp.tok", translations.tokenised_hypotheses)
-    write_lines(plan.folder / f"{subset}.hyp", translations.hypotheses)
-    counts = {"sentences": len(translations.hypotheses)}
-    if chunks is not None:
-        write_lengths(plan.folder / f"{subset}.chunks", chunks)
-        translations = whole_documents(translations, chunks, plan, evaluation)
-        counts = {"sentences": sum(chunks), "chunks": len(chunks), "documents": len(translations.hypotheses)}
+    length = int(evaluation["flags"].get("--document-length", 0))
+    if length:
+        counts, translations = finish_documents(plan, evaluation, generated, length)
+    else:
+        translations = align(generated, plan.data_bin, subset)
+        write_hypotheses(plan, subset, translations.tokenised_hypotheses, translations.hypotheses)
+        counts = {"sentences": len(translations.hypotheses)}
     results = {
         **counts,
         "tokens_per_second": read_speed(generate_log(plan, evaluation), generate_output(plan, evaluation)),
@@ -108,26 +106,27 @@ def finish(plan: Plan, record: Record) -> Record:
     return scored
 
 
-def chunks_of(plan: Plan, evaluation: Evaluation) -> list[int] | None:
-    """How many sentences each translation is of; None where each is of one."""
-    length = int(evaluation["flags"].get("--document-length", 0))
-    if not length:
-        return None
+def finish_documents(
+    plan: Plan, evaluation: Evaluation, generated: Generated, length: int
+) -> tuple[dict[str, int], Translations]:
+    """Write the translated chunks and how many sentences each has; return what was counted, and whole documents."""
     from relumt.data.chunks import chunk_lengths
 
-    separators = bool(evaluation["flags"].get("--document-separator"))
-    prefix = plan.data_bin.prefix(evaluation["subset"])
-    return chunk_lengths(*(f"{prefix}.{language}" for language in plan.data_bin.languages), length, separators)
-
-
-def whole_documents(translations: Translations, chunks: list[int], plan: Plan, evaluation: Evaluation) -> Translations:
-    """The translations of chunks, without separators and joined to a document each."""
-    documents = read_documents(plan.data_bin.folder / f"{evaluation['subset']}.docs", sum(chunks))
-    counts = chunks_per_document(chunks, documents)
+    subset, data_bin = evaluation["subset"], plan.data_bin
     separator = evaluation["flags"].get("--document-separator", "")
-    return Translations(
-        *(joined([without_separators(line, separator) for line in lines], counts) for lines in translations.texts())
-    )
+    sides = (f"{data_bin.prefix(subset)}.{language}" for language in data_bin.languages)
+    chunks = chunk_lengths(*sides, length, bool(separator))
+    documents = read_documents(data_bin.folder / f"{subset}.docs", sum(chunks))
+    translated = align_documents(generated, data_bin, subset, chunks, documents, separator)
+    write_hypotheses(plan, subset, translated.tokenised_chunks, translated.chunks)
+    write_lengths(plan.folder / f"{subset}.chunks", chunks)
+    return {"sentences": sum(chunks), "chunks": len(chunks), "documents": len(documents)}, translated.documents
+
+
+def write_hypotheses(plan: Plan, subset: str, tokenised: list[str], plain: list[str]) -> None:
+    """Write SUBSET.hyp.tok and SUBSET.hyp."""
+    write_lines(plan.folder / f"{subset}.hyp.tok", tokenised)
+    write_lines(plan.folder / f"{subset}.hyp", plain)
 
 
 def write_lines(path: Path, lines: list[str]) -> None:

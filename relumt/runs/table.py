@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the tables."""
     if arguments.name:
-        print(of_paper(arguments.name).make(arguments.runs, arguments.out or arguments.runs))
+        print(of_paper(arguments.name).make(arguments.runs, arguments.out or arguments.runs, arguments.dataset))
         return
     records = finished_runs(arguments.runs, arguments.dataset or "*")
     if not records:

@@ -2,14 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.prep.words import tokenise
 from relumt.runs.data_bin import DataBin
-from relumt.runs.documents import joined
 
 LINE = re.compile(r"([DT])-(\d+)\t(.*)")
 END = "Generate "
@@ -43,10 +41,6 @@ class Translations:
     hypotheses: list[str]
     references: list[str]
 
-    def texts(self) -> Iterator[list[str]]:
-        """Its four texts, in the order of its fields."""
-        yield from (getattr(self, field.name) for field in fields(self))
-
     def references_sha256(self) -> str:
         """What tells one test set from another, over both forms of the references."""
         return hashlib.sha256("\n".join(self.tokenised_references + self.references).encode()).hexdigest()
@@ -79,51 +73,46 @@ def read_speed(*paths: Path) -> float | None:
     return None
 
 
-def align(generated: Generated, data_bin: DataBin, subset: str, chunks: Sequence[int] | None = None) -> Translations:
+def align(generated: Generated, data_bin: DataBin, subset: str) -> Translations:
     """Put every translation beside its reference and give both in both forms.
 
-    chunks: where a translation is one of several sentences, how many each has; its reference is theirs, joined.
-
-    The references are the data-bin's texts; one without them has only what its dictionary can spell. Text that
-    was Moses-tokenised when it was binarised is detokenised, the hypotheses and, where no earlier form was kept,
-    the references too; text that was not is tokenised.
+    The references are the data-bin's texts; one without them has only what its dictionary can spell.
 
     Raises:
         UserError: a sentence was left untranslated, or a reference text is missing.
     """
-    output, reference = in_order(generated, data_bin, subset, chunks)
-    if not data_bin.tokenized:
-        return Translations(tokenise(output, data_bin.target), tokenise(reference, data_bin.target), output, reference)
-    if data_bin.plain_reference:
-        plain = read_references(data_bin.plain_reference_path(subset), chunks)
-    else:
-        plain = detokenise(reference, data_bin.target)
-    return Translations(output, reference, detokenise(output, data_bin.target), plain)
+    tokenised, plain = references_of(generated, data_bin, subset)
+    hypotheses = in_order(generated.hypotheses, len(tokenised), subset)
+    tokenised_hypotheses, plain_hypotheses = both_forms(hypotheses, data_bin)
+    return Translations(tokenised_hypotheses, tokenised, plain_hypotheses, plain)
 
 
-def in_order(
-    generated: Generated, data_bin: DataBin, subset: str, chunks: Sequence[int] | None
-) -> tuple[list[str], list[str]]:
-    """Hypotheses and references in the subset's order; raises UserError if any sentence lacks one."""
-    hypotheses = generated.hypotheses
-    if data_bin.prepared:
-        references = dict(enumerate(read_references(data_bin.reference_path(subset), chunks)))
-    else:
-        references = generated.references
-    numbers = range(max(hypotheses.keys() | references.keys(), default=0) + 1)
-    missing = [number for number in numbers if number not in hypotheses or number not in references]
+def both_forms(lines: list[str], data_bin: DataBin) -> tuple[list[str], list[str]]:
+    """Lines as the data-bin has them, tokenised and plain: Moses' tokens are put together, plain text is split."""
+    if data_bin.tokenized:
+        return lines, detokenise(lines, data_bin.target)
+    return tokenise(lines, data_bin.target), lines
+
+
+def references_of(generated: Generated, data_bin: DataBin, subset: str) -> tuple[list[str], list[str]]:
+    """The references, tokenised and as they came; raises UserError if one is missing."""
+    if not data_bin.prepared:
+        count = max(generated.hypotheses.keys() | generated.references.keys(), default=0) + 1
+        return both_forms(in_order(generated.references, count, subset), data_bin)
+    lines = read_lines(data_bin.reference_path(subset))
+    tokenised, plain = both_forms(lines, data_bin)
+    return tokenised, read_lines(data_bin.plain_reference_path(subset)) if data_bin.plain_reference else plain
+
+
+def in_order(found: dict[int, str], count: int, subset: str) -> list[str]:
+    """The lines by number; raises UserError unless there are as many as `count`."""
+    missing = sorted(found.keys() ^ set(range(count)))
     if missing:
         raise UserError(
-            f"{subset}: sentence {missing[0] + 1} and {len(missing) - 1} more of {len(numbers)} lack a translation or "
+            f"{subset}: sentence {missing[0] + 1} and {len(missing) - 1} more of {count} lack a translation or "
             "a reference; make the data-bin anew, and let fairseq-generate skip none"
         )
-    return [hypotheses[number] for number in numbers], [references[number] for number in numbers]
-
-
-def read_references(path: Path, chunks: Sequence[int] | None) -> list[str]:
-    """The references in a file, a sentence a line, or a chunk of so many sentences each."""
-    lines = read_lines(path)
-    return lines if chunks is None else joined(lines, chunks)
+    return [found[number] for number in range(count)]
 
 
 def detokenise(lines: list[str], language: str) -> list[str]:

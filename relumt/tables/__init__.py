@@ -12,7 +12,7 @@ class Table:
 
     Attributes:
         module: where it is made.
-        function: takes the folder of the runs and the folder for plots; returns Markdown.
+        function: takes the folder of the runs, the folder for plots and the dataset; returns Markdown.
         script: what makes its runs.
     """
 
@@ -20,10 +20,14 @@ class Table:
     function: str
     script: str
 
-    def make(self, runs: Path, out: Path) -> str:
-        """The Markdown; plots go to `out`. Raises UserError where runs are missing or do not compare."""
-        make: Callable[[Path, Path], str] = getattr(import_module(self.module), self.function)
-        return make(runs, out)
+    def make(self, runs: Path, out: Path, dataset: str | None = None) -> str:
+        """The Markdown of the runs of `dataset`, or of all; plots go to `out`.
+
+        Raises:
+            UserError: runs are missing, or do not compare.
+        """
+        make: Callable[[Path, Path, str | None], str] = getattr(import_module(self.module), self.function)
+        return make(runs, out, dataset)
 
 
 def _memory(function: str) -> Table:

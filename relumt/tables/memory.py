@@ -7,11 +7,12 @@ run.json. The number of slots is the one that it was trained with.
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from relumt.analysis.command import ANALYSIS
+from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.errors import UserError
 from relumt.papers import papers, printed
 from relumt.runs.record import RECORD, load_record
@@ -23,8 +24,8 @@ NAMES = {"ffn_relu": "relu", "ffn_softmax": "softmax", "ffn_softmax_ln": "softma
 
 VARIED = ("--seed", "--feedforward", "--gated-equal-parameters", "--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim")
 
-SPEED = "speed.json"
-"""What `benchmarks/training.py --json` left in the folder of the runs."""
+SPEED = "speed-{}.json"
+"""What `benchmarks/training.py --json` left in the folder of the runs, by dataset."""
 
 BLEU = "bleu_tokenised"
 COLOURS = {"ffn_relu": "C0", "ffn_softmax": "C1", "ffn_softmax_ln": "C2"}
@@ -42,6 +43,10 @@ class Run:
         """Its name in configs/models."""
         return self.record["model"]
 
+    def key(self) -> tuple[str, int, int]:
+        """What tells it from others: model, slots, seed."""
+        return self.model, self.slots, self.record["seed"]
+
     @property
     def slots(self) -> int:
         """Of each memory, as asked for."""
@@ -57,8 +62,8 @@ class Run:
         return None if None in values else mean(values)
 
 
-def analysed_runs(runs: Path) -> list[Run]:
-    """The runs to show, by model and number of slots.
+def analysed_runs(runs: Path, dataset: str | None) -> list[Run]:
+    """The runs of a dataset, or of all, by model and number of slots.
 
     Raises:
         UserError: there is none, an analysis is of another checkpoint, or two do not compare.
@@ -67,7 +72,8 @@ def analysed_runs(runs: Path) -> list[Run]:
     for path in sorted(runs.rglob(RECORD)):
         record = load_record(path.parent)
         analysis = path.with_name(ANALYSIS)
-        if record["model"].startswith(PREFIX) and SUBSET in record.get("evaluation", {}) and analysis.is_file():
+        wanted = record["model"].startswith(PREFIX) and dataset in (None, record["dataset"])
+        if wanted and SUBSET in record.get("evaluation", {}) and analysis.is_file():
             found.append(Run(record, layers_of(analysis, record)))
     if not found:
         raise UserError(f"{runs}: no analysed run of {PREFIX}*; make them with scripts/tables/reluformer_table1.sh")
@@ -76,7 +82,11 @@ def analysed_runs(runs: Path) -> list[Run]:
     require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
     require_equal(records, "the signature of BLEU", lambda record: signature(record, BLEU))
     require_equal(records, "the flags of training", common_flags)
-    return sorted(found, key=lambda run: (run.model, run.slots, run.record["seed"]))
+    require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
+    for run, again in pairwise(sorted(found, key=Run.key)):
+        if run.key() == again.key():
+            raise UserError(f"{runs}: {run.model} with {run.slots} slots and seed {run.record['seed']} is there twice")
+    return sorted(found, key=Run.key)
 
 
 def common_flags(record: dict[str, Any]) -> dict[str, str]:
@@ -85,8 +95,11 @@ def common_flags(record: dict[str, Any]) -> dict[str, str]:
 
 
 def layers_of(path: Path, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The feed-forward layers in an analysis.json; raises UserError if it is not of the checkpoint that was scored."""
-    (analysis,) = json.loads(path.read_text(encoding="utf-8"))["checkpoints"]
+    """The feed-forward layers in an analysis.json; raises UserError if it is not of what was scored."""
+    of_file = json.loads(path.read_text(encoding="utf-8"))
+    analysis, *others = of_file["checkpoints"]
+    if others or of_file["schema"] != SCHEMA or of_file["subset"] != SUBSET:
+        raise UserError(f"{path}: not of this run's test set alone; delete it and run relumt analyze again")
     if analysis["sha256"] != evaluated(record)["checkpoint_sha256"]:
         raise UserError(f"{path}: of another checkpoint than the scores; delete it and run relumt analyze again")
     return analysis["feedforward"]
@@ -97,9 +110,9 @@ def anisotropy(layer: dict[str, Any]) -> float:
     return layer["anisotropy"]
 
 
-def table1(runs: Path, _: Path) -> str:
+def table1(runs: Path, _: Path, dataset: str | None) -> str:
     """BLEU and variance ratio by model and slots, [RF]'s figures above; below, the speed of every variant."""
-    found = analysed_runs(runs)
+    found = analysed_runs(runs, dataset)
     head = ("model", "slots", "seeds", SCORES[BLEU], "variance ratio", "encoder", "decoder")
     lines = [markdown_row(head), markdown_row(["---"] + ["---:"] * (len(head) - 1))]
     settings = papers()["RF"]["settings"]["iwslt14_de_en"]
@@ -110,12 +123,11 @@ def table1(runs: Path, _: Path) -> str:
         sides = [average([run.variance_ratio(side) for run in group], ".3f") for side in ("", "encoder", "decoder")]
         bleu = average([score(run.record, BLEU) for run in group], ".2f")
         lines.append(markdown_row([model, slots, seeds(group), bleu, *sides]))
-    return "\n".join([*lines, "", *notes(found), "", *speeds(runs)])
+    return "\n".join([*lines, "", *notes(found), "", *speeds(runs / SPEED.format(found[0].record["dataset"]))])
 
 
-def speeds(runs: Path) -> list[str]:
+def speeds(path: Path) -> list[str]:
     """A table of training throughput, or where to get one."""
-    path = runs / SPEED
     if not path.is_file():
         return [f"No speeds: there is no {path}; scripts/tables/reluformer_table1.sh measures them."]
     measured = json.loads(path.read_text(encoding="utf-8"))
@@ -125,21 +137,22 @@ def speeds(runs: Path) -> list[str]:
     return lines
 
 
-def figure1(runs: Path, out: Path) -> str:
+def figure1(runs: Path, out: Path, dataset: str | None) -> str:
     """BLEU by the number of slots."""
-    return by_slots(runs, out, "reluformer_figure1", "BLEU (tokenised)", lambda run: score(run.record, BLEU), ".2f")
+    found = analysed_runs(runs, dataset)
+    return by_slots(found, out, "reluformer_figure1", "BLEU (tokenised)", lambda run: score(run.record, BLEU), ".2f")
 
 
-def figure3(runs: Path, out: Path) -> str:
+def figure3(runs: Path, out: Path, dataset: str | None) -> str:
     """Anisotropy of the value slots by their number, mean over layers."""
-    return by_slots(runs, out, "reluformer_figure3", "anisotropy", lambda run: run.mean(anisotropy), ".4f")
+    found = analysed_runs(runs, dataset)
+    return by_slots(found, out, "reluformer_figure3", "anisotropy", lambda run: run.mean(anisotropy), ".4f")
 
 
-def by_slots(runs: Path, out: Path, name: str, what: str, of: Callable[[Run], float], form: str) -> str:
+def by_slots(found: list[Run], out: Path, name: str, what: str, of: Callable[[Run], float], form: str) -> str:
     """A table of a measure by model and slots, and its plot."""
     from relumt.analysis.plots import Figure, save
 
-    found = analysed_runs(runs)
     widths = sorted({run.slots for run in found})
     figure = Figure(figsize=(6, 4), layout="constrained")
     ax = figure.subplots()
@@ -157,11 +170,11 @@ def by_slots(runs: Path, out: Path, name: str, what: str, of: Callable[[Run], fl
     return "\n".join([*lines, "", *notes(found), f"- plot: {out / name}.png, .svg"])
 
 
-def figure2(runs: Path, out: Path) -> str:
+def figure2(runs: Path, out: Path, dataset: str | None) -> str:
     """Share of the score that the top p % of slots hold, mean over layers; a panel a model, a line a memory size."""
     from relumt.analysis.plots import Figure, save
 
-    found = [run for run in analysed_runs(runs) if run.mean(lambda layer: layer["null_rate"]) is not None]
+    found = [run for run in analysed_runs(runs, dataset) if all(layer["top_share"] for layer in run.layers.values())]
     if not found:
         raise UserError(f"{runs}: no run whose scores are never negative, so no shares of a sum to show")
     percents = list(next(iter(found[0].layers.values()))["top_share"])

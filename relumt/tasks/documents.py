@@ -41,14 +41,17 @@ class DocumentsTask(TranslationTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Load a split, as chunks where they are asked for.
 
-        A missing sidecar, or one that does not add up, ends in one line and exit status 2.
+        A missing sidecar, one that does not add up, or a sentence that is longer than the model's positions ends in one
+        line and exit status 2.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.cfg.document_length:
             shards = split_paths(self.cfg.data)
             shard = shards[(epoch - 1) % len(shards)] if split == self.cfg.train_subset else shards[0]
             with one_line_errors():
-                self.datasets[split] = self.in_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
+                chunks = self.in_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
+                self.check_positions(chunks, split)
+                self.datasets[split] = chunks
 
     def in_chunks(self, sentences: LanguagePairDataset, sidecar: Path) -> LanguagePairDataset:
         """The dataset of chunks of `sentences`; raises UserError without a sidecar that fits."""
@@ -83,12 +86,28 @@ class DocumentsTask(TranslationTask):
             pad_to_multiple=self.cfg.required_seq_len_multiple,
         )
 
+    def check_positions(self, chunks: LanguagePairDataset, split: str) -> None:
+        """Long sentences stand alone, and may be longer than the positions: fairseq would leave them out of training.
+
+        Raises:
+            UserError: a chunk of another subset than the training set is longer than the positions.
+        """
+        beyond = (chunks.src_sizes > self.cfg.max_source_positions) | (chunks.tgt_sizes > self.cfg.max_target_positions)
+        if not beyond.any():
+            return
+        what = f"{split}: {beyond.sum()} sentences are longer than the model's positions"
+        if split == self.cfg.train_subset:
+            logger.warning(f"{what}, and are left out")
+        else:
+            source, target = chunks.src_sizes.max(), chunks.tgt_sizes.max()
+            raise UserError(f"{what}; add --max-source-positions {source} --max-target-positions {target}")
+
     def separator(self, dictionary) -> int | None:
         """Index of the separator, None without one; raises UserError if it is no word of the dictionary."""
         word = self.cfg.document_separator
         if not word:
             return None
-        if word not in dictionary:
+        if word not in dictionary or dictionary.index(word) < dictionary.nspecial:
             raise UserError(f"--document-separator {word!r} is no word of the dictionary; add it, or name another")
         return dictionary.index(word)
 
@@ -99,7 +118,7 @@ class DocumentsTask(TranslationTask):
         return super().get_batch_iterator(*args, **kwargs)
 
     def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model; refused where documents could exceed its positions, which fairseq would leave out."""
+        """Build the model; a --document-length beyond its positions ends in one line and exit status 2."""
         allowed = min(self.cfg.max_source_positions, self.cfg.max_target_positions)
         length = self.cfg.document_length
         with one_line_errors():

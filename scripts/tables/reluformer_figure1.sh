@@ -5,4 +5,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/memories.sh"
 
 make_memories "$@"
-relumt table reluformer_figure1 --runs "$RUNS"
+relumt table reluformer_figure1 --runs "$RUNS" --dataset "$dataset"

@@ -5,11 +5,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/memories.sh"
 
 make_memories "$@"
-if [[ ! -e $RUNS/speed.json ]]; then
+if [[ ! -e $RUNS/speed-$dataset.json ]]; then
     data_bin=$(run_record data-bin "$dataset" ffn_relu)
     variants=("$root"/configs/models/ffn_*.args)
     variants=("${variants[@]##*/}")
     "$python" "$root/benchmarks/training.py" "$data_bin" --config "$root/configs/datasets/$dataset/train.args" \
-        --models "${variants[@]%.args}" --baseline ffn_relu --json "$RUNS/speed.json" >&2
+        --models "${variants[@]%.args}" --baseline ffn_relu --json "$RUNS/speed-$dataset.json" >&2
 fi
-relumt table reluformer_table1 --runs "$RUNS"
+relumt table reluformer_table1 --runs "$RUNS" --dataset "$dataset"

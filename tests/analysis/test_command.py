@@ -35,6 +35,18 @@ def test_two_checkpoints_are_measured_and_trained_activations_drawn(tmp_path, da
         assert "</svg>" in (tmp_path / "out" / f"{name}.svg").read_text()
 
 
+def test_each_side_may_have_an_activation_of_its_own(tmp_path, data):
+    checkpoint = write_checkpoint(tmp_path, "--feedforward-encoder", "aptx1", "--feedforward-decoder", "relu_gt")
+    analyse(checkpoint, "--data", data, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "parameters.png").is_file()
+
+
+def test_a_sentence_longer_than_a_batch_is_measured(tmp_path, data):
+    analyse(write_checkpoint(tmp_path), "--data", data, "--out", tmp_path, "--max-tokens", "2")
+    (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
+    assert analysis["pairs"] == len(LENGTHS)
+
+
 def test_pairs_beyond_the_positions_are_left_out_and_counted(tmp_path, data):
     checkpoint = write_checkpoint(tmp_path, "--max-source-positions", "6")
     analyse(checkpoint, "--data", data, "--out", tmp_path)

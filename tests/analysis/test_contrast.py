@@ -9,6 +9,7 @@ import torch
 from relumt.analysis.contrast import Contrast, Example, majority_rate
 from relumt.analysis.opened import open_checkpoint
 from relumt.cli import main
+from relumt.errors import UserError
 from tests.models.build import dictionary, write_checkpoint, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
@@ -95,16 +96,28 @@ def test_the_command_prints_what_it_found(tmp_path, data, capsys):
     [
         ("{}", "x:1: no example"),
         ("[]", "x:1: no example"),
-        ('{"document": 2, "sentence": 0, "target": "", "wrong": []}', "x:1: the data has no sentence 0 of document 2"),
+        (
+            '{"document": 2, "sentence": 0, "target": "", "wrong": ["w1"]}',
+            "x:1: the data has no sentence 0 of document 2",
+        ),
         ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference in"),
         (None, "x: no such file"),
+        ("", "x: no example in it"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: no example"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: no example"),
     ],
 )
 def test_mistakes_end_in_one_line(tmp_path, data, capsys, line, message):
     if line is not None:
-        (tmp_path / "x").write_text(line + "\n")
+        (tmp_path / "x").write_text(line and line + "\n")
     checkpoint = write_checkpoint(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "x")])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_data_bin_without_documents_is_refused(tmp_path, data):
+    (data / "test.docs").unlink()
+    with pytest.raises(UserError, match=r"test\.docs: no such file"):
+        contrast_of(tmp_path, data)

@@ -1,7 +1,7 @@
 """Chunks of documents: by hand, against the definition on random documents, and for millions of sentences."""
 
-import resource
-import time
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -86,13 +86,25 @@ def test_items_are_the_sentences_joined_and_have_the_sizes_that_are_announced(co
     assert words == [token for sentence in sentences for token in sentence[:-1].tolist()]
 
 
+MEASURED = """
+import resource, time
+import numpy as np
+from relumt.data.chunks import chunk_sizes, chunk_starts
+seeded = np.random.default_rng(1)
+source, target = (seeded.integers(2, 80, 2_000_000).astype(np.int32) for _ in range(2))
+before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+starts = chunk_starts([40] * 50_000, source, target, 512, separators=True)
+chunk_sizes(starts, source, True)
+taken = time.perf_counter() - began
+print(taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, len(starts))
+"""
+
+
 @pytest.mark.slow
 def test_two_million_sentences_take_less_than_10_s_and_200_mb():
-    seeded = np.random.default_rng(1)
-    source, target = (seeded.integers(2, 80, 2_000_000).astype(np.int32) for _ in range(2))
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    starts = chunk_starts([40] * 50_000, source, target, 512, separators=True)
-    chunk_sizes(starts, source, True)
-    assert time.perf_counter() - began < 10
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200
-    assert len(starts) > 100_000
+    # In a process of its own: the peak of this one may lie behind it.
+    measured = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
+    seconds, megabytes, chunks = map(float, measured.stdout.split())
+    assert seconds < 10
+    assert megabytes < 200
+    assert chunks > 100_000

@@ -12,14 +12,27 @@ from relumt.tables import TABLES
 SHARES = {"0.2": 0.3, "50": 0.9}
 
 
-def leave_run(runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, shares=SHARES, sha="a", **changed):
+def leave_run(
+    runs,
+    model="ffn_relu",
+    slots=32,
+    seed=1,
+    bleu=30.0,
+    ratio=0.2,
+    shares=SHARES,
+    sha="a",
+    beam="5",
+    subset="test",
+    dataset="small",
+    **changed,
+):
     flags = {"--encoder-ffn-embed-dim": str(slots), "--seed": str(seed), "--lr": "1", "--feedforward": model[4:]}
-    evaluated = {"references_sha256": "r", "checkpoint_sha256": "a"}
+    evaluated = {"references_sha256": "r", "checkpoint_sha256": "a", "flags": {"--beam": beam}}
     evaluated["scores"] = {"bleu_tokenised": {"score": bleu, "signature": "tok:none"}}
-    folder = runs / f"slots-{slots}" / "small" / model / str(seed)
+    folder = runs / f"slots-{slots}" / dataset / model / str(seed)
     save_record(
         folder,
-        {"dataset": "small", "model": model, "seed": seed, "fingerprint": {"flags": flags | changed},
+        {"dataset": dataset, "model": model, "seed": seed, "fingerprint": {"flags": flags | changed},
          "evaluation": {"test": evaluated}},
     )  # fmt: skip
     layers = {
@@ -33,7 +46,7 @@ def leave_run(runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, sh
     }
     if shares is None:
         layers["encoder.layers.0"]["null_rate"] = layers["decoder.layers.0"]["null_rate"] = None
-    analysis = {"schema": 1, "checkpoints": [{"sha256": sha, "feedforward": layers}]}
+    analysis = {"schema": 1, "subset": subset, "checkpoints": [{"sha256": sha, "feedforward": layers}]}
     (folder / "analysis.json").write_text(json.dumps(analysis))
 
 
@@ -45,7 +58,7 @@ def test_table1_has_the_papers_rows_seeds_together_and_speeds(tmp_path):
         "ffn_relu": {"median": 1.0, "low": 1.0, "high": 1.0},
         "ffn_mish": {"median": 0.9, "low": 0.8, "high": 0.95},
     }
-    (tmp_path / "speed.json").write_text(json.dumps({"baseline": "ffn_relu", "throughput": speed}))
+    (tmp_path / "speed-small.json").write_text(json.dumps({"baseline": "ffn_relu", "throughput": speed}))
     lines = TABLES["reluformer_table1"].make(tmp_path, tmp_path).splitlines()
     assert "| [RF], IWSLT14: softmax | 1024 |  | 33.08 | 0.01 |  |  |" in lines
     assert "| ffn_relu | 32 | 1, 2 | 31.00 ± 1.41 | 0.600 ± 0.283 | 0.300 ± 0.141 | 0.900 ± 0.424 |" in lines
@@ -78,6 +91,9 @@ def test_a_figure_without_anything_to_show_is_refused(tmp_path):
     [
         ({"sha": "b"}, "of another checkpoint than the scores"),
         ({"--lr": "2"}, "differ in the flags of training"),
+        ({"beam": "1"}, "differ in the flags of translation"),
+        ({"subset": "valid"}, "not of this run's test set alone"),
+        ({"dataset": "other"}, "differ in the dataset"),
     ],
 )
 def test_what_does_not_compare_is_refused(tmp_path, changes, message):
@@ -85,6 +101,15 @@ def test_what_does_not_compare_is_refused(tmp_path, changes, message):
     leave_run(tmp_path, **changes)
     with pytest.raises(UserError, match=message):
         TABLES["reluformer_table1"].make(tmp_path, tmp_path)
+
+
+def test_a_run_that_is_there_twice_is_refused_and_another_dataset_left_out(tmp_path):
+    leave_run(tmp_path / "a")
+    leave_run(tmp_path / "b", dataset="other")
+    assert "| ffn_relu | 32 | 1 |" in TABLES["reluformer_table1"].make(tmp_path, tmp_path, "small")
+    leave_run(tmp_path / "c")
+    with pytest.raises(UserError, match="ffn_relu with 32 slots and seed 1 is there twice"):
+        TABLES["reluformer_table1"].make(tmp_path, tmp_path, "small")
 
 
 def test_no_runs_and_an_unknown_name_end_in_one_line(tmp_path, capsys):

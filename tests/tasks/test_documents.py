@@ -80,6 +80,8 @@ def test_batches_are_padded_as_pairs_of_sentences_are(data):
         (None, {}, "test.docs: no such file"),
         ("4\n1\n", {}, "its documents have 5 sentences but the text has 6 lines"),
         ("4\n2\n", {"document_separator": "nowhere"}, "'nowhere' is no word of the dictionary"),
+        ("4\n2\n", {"document_separator": "</s>"}, "'</s>' is no word of the dictionary"),
+        ("4\n2\n", {"max_source_positions": 8, "document_length": 8}, "test: 1 sentences are longer than the model's"),
     ],
 )
 def test_what_cannot_be_chunked_ends_in_one_line(data, capsys, docs, settings, message):
@@ -87,11 +89,18 @@ def test_what_cannot_be_chunked_ends_in_one_line(data, capsys, docs, settings, m
         (data / "test.docs").unlink()
     else:
         (data / "test.docs").write_text(docs)
+    settings = {"document_length": 16} | settings
     with pytest.raises(SystemExit) as stopped:
-        loaded(data, document_length=16, **settings)
+        loaded(data, **settings)
     error = capsys.readouterr().err
     assert stopped.value.code == 2
     assert message in error and error.count("\n") == 1
+
+
+def test_a_sentence_longer_than_the_limit_stands_alone_within_the_positions(data, caplog):
+    _, chunks = loaded(data, document_length=8, max_source_positions=9)
+    assert [len(chunks[i]["source"]) for i in range(len(chunks))] == [7, 3, 6, 4, 9]
+    assert "1 sentences are longer than 8 tokens; each is a chunk of its own" in caplog.text
 
 
 def test_a_length_beyond_the_models_positions_is_refused_before_it_is_built(data, capsys):

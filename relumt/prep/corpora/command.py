@@ -4,17 +4,23 @@ RAW holds the files that the corpus's makers publish, packed as they are or unpa
 """
 
 import argparse
+import json
 import tarfile
+from dataclasses import asdict
 from pathlib import Path
 
 from relumt.errors import UserError
+from relumt.files import sha256
 from relumt.prep.corpora import iwslt14
-from relumt.prep.options import Options
+from relumt.prep.options import SPLITS, Options
 from relumt.prep.pipeline import prepare
 from relumt.prep.progress import Steps
 from relumt.prep.staging import staged
 
 CORPORA = ("iwslt14_de_en",)
+RECORD = "corpus.json"
+"""Beside the texts: what they were made of."""
+
 IWSLT14_ARCHIVE = "de-en.tgz"
 IWSLT14_SOURCE = "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 
@@ -31,16 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Make the texts beside the data-bin, and the data-bin of them."""
+    """Make the texts, OUT.text, and the data-bin of them, OUT."""
     if arguments.corpus not in CORPORA:
         raise UserError(f"no corpus '{arguments.corpus}'; known: {', '.join(CORPORA)}")
-    which = iwslt14.TestSet(tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
-    steps = Steps()
-    texts = arguments.out.with_name(f"{arguments.out.name}.text")
-    with staged(texts) as stage:
-        raw = unpacked(arguments.raw, stage.scratch, steps)
-        iwslt14.write_test(raw, stage.result, which)
-        iwslt14.write_train_and_valid(raw, stage.result, stage.scratch, steps)
     options = Options(
         source="de",
         target="en",
@@ -53,20 +52,52 @@ def run(arguments: argparse.Namespace) -> None:
         max_ratio=iwslt14.MAX_RATIO,
         separate_dictionaries=False,
     )
-    prefixes = {split: str(texts / split) for split in ("train", "valid", "test")}
-    prepare(prefixes, arguments.out, options, arguments.overwrite, steps)
+    which = iwslt14.TestSet(tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
+    steps, out = Steps(), arguments.out.resolve()
+    texts = out.with_name(f"{out.name}.text")
+    try:
+        make_texts(arguments.raw, texts, which, arguments.overwrite, out, steps)
+        prepare({split: str(texts / split) for split in SPLITS}, out, options, arguments.overwrite, steps)
+    except OSError as error:
+        raise UserError(f"{error}; check the path and the space on the disk") from error
+
+
+def make_texts(raw: Path, texts: Path, which: iwslt14.TestSet, overwrite: bool, out: Path, steps: Steps) -> None:
+    """Write the tokenised texts, unless they are there already.
+
+    Raises:
+        UserError: something is missing or broken in `raw`, or `texts` or the data-bin `out` is in the way.
+    """
+    published = iwslt14_files(raw)
+    described = {"test_set": asdict(which), "raw": {path.name: sha256(path) for path in published}}
+    record = texts / RECORD
+    if record.is_file() and json.loads(record.read_text(encoding="utf-8")) == described:
+        steps.say(f"{texts} is up to date")
+        return
+    for path in (texts, out):
+        if path.exists() and not overwrite:
+            raise UserError(f"{path}: exists, and was made otherwise; give --overwrite or another --out")
+    with staged(texts) as stage:
+        files = unpacked(raw, stage.scratch, steps)
+        iwslt14.write_test(files, stage.result, which)
+        iwslt14.write_train_and_valid(files, stage.result, stage.scratch, steps)
+        (stage.result / RECORD).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def iwslt14_files(raw: Path) -> list[Path]:
+    """The archive in `raw`, or the files that it would hold; raises UserError if neither is there."""
+    archive = raw / IWSLT14_ARCHIVE
+    if archive.is_file():
+        return [archive]
+    if not raw.is_dir():
+        raise UserError(f"{archive}: no such file; get {IWSLT14_SOURCE} and put it there")
+    return iwslt14.published(raw)
 
 
 def unpacked(raw: Path, scratch: Path, steps: Steps) -> Path:
-    """A folder with the files themselves: `raw`, or where its archive was unpacked to.
-
-    Raises:
-        UserError: neither is there, or the archive is broken.
-    """
+    """A folder with the files themselves: `raw`, or where its archive was unpacked to; UserError if that is broken."""
     archive = raw / IWSLT14_ARCHIVE
     if not archive.is_file():
-        if not raw.is_dir():
-            raise UserError(f"{archive}: no such file; get {IWSLT14_SOURCE} and put it there")
         return raw
     try:
         with steps.step(f"unpack {archive}"), tarfile.open(archive) as packed:

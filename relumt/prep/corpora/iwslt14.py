@@ -51,6 +51,13 @@ def find(raw: Path, pattern: str) -> Path:
     return found[0]
 
 
+def published(raw: Path) -> list[Path]:
+    """Every file that the corpus is made of; raises UserError if one is missing."""
+    patterns = [f"train.tags.de-en.{language}" for language in LANGUAGES]
+    patterns += [f"*{name}.de-en.{language}.xml" for name in TEST_SETS for language in LANGUAGES]
+    return [find(raw, pattern) for pattern in patterns]
+
+
 def write_test(raw: Path, folder: Path, which: TestSet) -> None:
     """Write test.de, test.en, tokenised and in lower case, and test.docs, a talk a document."""
     for language in LANGUAGES:

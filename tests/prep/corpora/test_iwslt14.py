@@ -93,6 +93,31 @@ def test_the_command_makes_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
     assert (out / "train.de-en.de.bin").is_file() and (out / "test.docs").is_file()
 
 
+def test_repeating_does_nothing_and_another_test_set_is_refused(raw, tmp_path, capsys):
+    out = tmp_path / "bin"
+    command = ["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(out), "--vocab-size", "60"]
+    main(command)
+    capsys.readouterr()
+    main(command)
+    assert [line.split(" is ")[1] for line in capsys.readouterr().err.splitlines()] == ["up to date"] * 2
+    before = (tmp_path / "bin.text" / "test.en").read_text()
+    with pytest.raises(SystemExit):
+        main([*command, "--without-tedx"])
+    assert "bin.text: exists, and was made otherwise; give --overwrite" in capsys.readouterr().err
+    assert (tmp_path / "bin.text" / "test.en").read_text() == before
+    main([*command, "--without-tedx", "--overwrite"])
+    assert (out / "test.docs").read_text() == "3\n" * 4
+
+
+def test_what_is_not_ours_is_not_replaced(raw, tmp_path, capsys):
+    (tmp_path / "bin.text").mkdir()
+    (tmp_path / "bin.text" / "notes").write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "bin")])
+    assert "bin.text: exists" in capsys.readouterr().err
+    assert (tmp_path / "bin.text" / "notes").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
