@@ -15,6 +15,7 @@ from relumt.data.chunks import chunk_starts, too_long
 from relumt.data.concatenated import ConcatenatedSentences
 from relumt.errors import UserError, one_line_errors
 from relumt.prep.documents import read_documents
+from relumt.tasks.validation import BleuValidation
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class DocumentsConfig(TranslationConfig):
 
 
 @register_task("translation_documents", dataclass=DocumentsConfig)
-class DocumentsTask(TranslationTask):
+class DocumentsTask(BleuValidation, TranslationTask):
     """Translation of sentences or, with --document-length, of chunks of documents ([RF] Appendix B)."""
 
     cfg: DocumentsConfig

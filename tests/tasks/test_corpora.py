@@ -7,7 +7,7 @@ from fairseq.tasks import TASK_REGISTRY
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesDetokenizer
 
-from relumt.tasks.corpora import CorpusTask
+from relumt.tasks.documents import DocumentsTask
 from tests.models.build import arguments, dictionary, sample, task, trainer
 
 LENGTHS = [(7, 9), (3, 8), (5, 6), (6, 6)]
@@ -19,7 +19,7 @@ LENGTHS = [(7, 9), (3, 8), (5, 6), (6, 6)]
 )
 def test_tasks_are_registered_with_their_languages(name, languages):
     parsed = arguments("--task", name, "--arch", "reluformer")
-    assert issubclass(TASK_REGISTRY[name], CorpusTask)
+    assert issubclass(TASK_REGISTRY[name], DocumentsTask)
     assert f"{parsed.source_lang}-{parsed.target_lang}" == languages
 
 
@@ -54,6 +54,8 @@ def test_validation_bleu_is_sacrebleus_both_ways(tmp_path, monkeypatch):
     with metrics.aggregate() as logged:
         of_task.reduce_metrics(logs, criterion)
     values = logged.get_smoothed_values()
+    torch.save(logged.state_dict(), tmp_path / "meters.pt")  # as a checkpoint keeps them
+    assert torch.load(tmp_path / "meters.pt", weights_only=True)
     expected = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
     assert 0 < expected < 100
     assert values["bleu"] == pytest.approx(expected, abs=0.01)
