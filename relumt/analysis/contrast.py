@@ -10,12 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import LanguagePairDataset
-from fairseq.utils import move_to_cuda
 from torch import Tensor
 
 from relumt.analysis.opened import Opened
@@ -47,8 +45,6 @@ def read_examples(path: Path, documents: list[int]) -> list[Example]:
     """
     firsts = np.cumsum([0, *documents]).tolist()
     examples = []
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; relumt synth writes one beside its test set")
     for number, line in enumerate(read_lines(path), start=1):
         try:
             document, sentence, variants = _parsed(line)
@@ -113,12 +109,7 @@ class Contrast:
         self.segment = (
             KINDS[kind].load(data) if (kind := open_data_bin(data).subwords) in KINDS else lambda lines: lines
         )
-        documents = data / f"{subset}.docs"
-        if not documents.is_file():
-            raise UserError(
-                f"{documents}: no such file, so no document to find the examples in; make the data-bin with it"
-            )
-        self.examples = read_examples(examples, read_documents(documents, len(self.targets)))
+        self.examples = read_examples(examples, read_documents(data / f"{subset}.docs", len(self.targets)))
         for example in self.examples:
             if not torch.equal(self.encode(example.variants[0]), self.targets[example.sentence][:-1]):
                 raise UserError(
@@ -161,9 +152,7 @@ class Contrast:
             sources, [len(x) for x in sources], task.source_dictionary, targets, [len(x) for x in targets],
             task.target_dictionary, shuffle=False,
         )  # fmt: skip
-        batch: dict[str, Any] = dataset.collater([dataset[i] for i in range(len(dataset))])
-        if self.opened.cuda:
-            batch = move_to_cuda(batch)
+        batch = self.opened.on_device(dataset.collater([dataset[i] for i in range(len(dataset))]))
         target = batch["target"]
         log_probabilities = model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
         of_words = log_probabilities.gather(-1, target[..., None]).squeeze(-1)

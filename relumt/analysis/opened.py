@@ -64,7 +64,11 @@ class Opened:
             ignore_invalid_inputs=True,
         ).next_epoch_itr(shuffle=False)
         for sample in batches:
-            yield move_to_cuda(sample) if self.cuda else sample
+            yield self.on_device(sample)
+
+    def on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """A batch where the model is."""
+        return move_to_cuda(sample) if self.cuda else sample
 
     @torch.no_grad()
     def decode(self, sample: dict[str, Any]) -> None:

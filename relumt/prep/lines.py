@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -47,7 +47,8 @@ def find_text(prefix: str, language: str) -> Path:
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, gzipped or not, split at "\\n" only and not yet normalised.
 
-    Raises `UserError` with the file and the line where the text is not UTF-8 or the gzip file is broken.
+    Raises `UserError` if there is no such file, and with the line where the text is not UTF-8 or the gzip file is
+    broken.
     """
     number = 0
     try:
@@ -55,6 +56,8 @@ def read_lines(path: Path) -> Iterator[str]:
             for line in file:
                 number += 1
                 yield line.decode("utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check the path") from None
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
@@ -74,6 +77,12 @@ def read_clean(path: Path) -> Iterator[str]:
 def open_text(path: Path, mode: str) -> IO[str]:
     """Open a text file of ours: UTF-8, lines end at "\\n" only."""
     return path.open(mode, encoding="utf-8", newline="\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write one line a sentence."""
+    with open_text(path, "w") as file:
+        file.writelines(line + "\n" for line in lines)
 
 
 def normalise_file(source: Path, destination: Path, advance: Advance) -> int:

@@ -38,8 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
     hypotheses, references = texts(arguments.hyp), texts(arguments.ref)
     if not hypotheses or not references:
         raise UserError(f"{arguments.hyp if not hypotheses else arguments.ref}: empty file; give a text")
-    documents = read_documents(existing(arguments.docs), len(references))
-    chunks = read_lengths(existing(arguments.chunks)) if arguments.chunks else [1] * len(hypotheses)
+    documents = read_documents(arguments.docs, len(references))
+    chunks = read_lengths(arguments.chunks) if arguments.chunks else [1] * len(hypotheses)
     if len(chunks) != len(hypotheses):
         raise UserError(
             f"{arguments.hyp} has {len(hypotheses)} lines, but there are {len(chunks)} chunks; give its own"
@@ -66,11 +66,4 @@ def run(arguments: argparse.Namespace) -> None:
 
 def texts(path: Path) -> list[str]:
     """The lines of a text; raises UserError if it is missing or not UTF-8."""
-    return [line.removesuffix("\n") for line in read_lines(existing(path))]
-
-
-def existing(path: Path) -> Path:
-    """`path`; raises UserError if there is no such file."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    return path
+    return [line.removesuffix("\n") for line in read_lines(path)]

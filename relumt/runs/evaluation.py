@@ -6,6 +6,7 @@ from typing import Any
 from relumt.errors import UserError
 from relumt.files import sha256
 from relumt.prep.documents import read_documents, write_lengths
+from relumt.prep.lines import write_lines
 from relumt.runs.document_translations import align_documents
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
@@ -127,8 +128,3 @@ def write_hypotheses(plan: Plan, subset: str, tokenised: list[str], plain: list[
     """Write SUBSET.hyp.tok and SUBSET.hyp."""
     write_lines(plan.folder / f"{subset}.hyp.tok", tokenised)
     write_lines(plan.folder / f"{subset}.hyp", plain)
-
-
-def write_lines(path: Path, lines: list[str]) -> None:
-    """Write one line a sentence."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

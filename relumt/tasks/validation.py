@@ -7,7 +7,8 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from fairseq.utils import strip_pad
 from sacrebleu.metrics import BLEU
-from sacremoses import MosesDetokenizer
+
+from relumt.runs.translations import detokenise
 
 TOKENIZERS = {"bleu": "none", "bleu_detokenised": "13a"}
 """Name in the log → sacreBLEU's tokeniser; "bleu" is on tokens, as the papers count it."""
@@ -69,8 +70,7 @@ class BleuValidation:
         if self.cfg.eval_bleu:
             hypotheses, references = self.translate(sample, model)
             log |= sums("bleu", hypotheses, references)
-            detokenizer = MosesDetokenizer(lang=self.cfg.target_lang)
-            plain = ([detokenizer.detokenize(line.split()) for line in lines] for lines in (hypotheses, references))
+            plain = (detokenise(lines, self.cfg.target_lang) for lines in (hypotheses, references))
             log |= sums("bleu_detokenised", *plain)
         return loss, sample_size, log
 

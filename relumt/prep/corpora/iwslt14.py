@@ -15,7 +15,7 @@ from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts, clean_pairs
 from relumt.prep.corpora.ted import Segment, read_evaluation, read_training
 from relumt.prep.documents import after_cleaning, write_lengths
-from relumt.prep.lines import normalise, open_text, processes_for, read_clean, rewrite_file
+from relumt.prep.lines import normalise, open_text, processes_for, read_clean, rewrite_file, write_lines
 from relumt.prep.progress import Steps
 from relumt.prep.words import lowercase, tokenise
 
@@ -64,7 +64,7 @@ def write_test(raw: Path, folder: Path, which: TestSet) -> None:
         segments = [segment for name in TEST_SETS for segment in chosen(raw, name, language, which)]
         # fairseq's recipe makes the typographic apostrophe a plain one here, and not in the training text.
         lines = [normalise(segment.text.replace("’", "'")) for segment in segments]
-        write(folder / f"test.{language}", lowercase(tokenise(lines, language)))
+        write_lines(folder / f"test.{language}", lowercase(tokenise(lines, language)))
     write_lengths(folder / "test.docs", talks(segments))
 
 
@@ -93,16 +93,17 @@ def talks(segments: Sequence[Segment]) -> list[int]:
 
 def write_train_and_valid(raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
     """Write train and valid, tokenised, cleaned and in lower case, and train.docs; `scratch` is for files between."""
+    paths = [find(raw, f"train.tags.de-en.{language}") for language in LANGUAGES]
     firsts: list[bool] = []
-    for language in LANGUAGES:
-        path = find(raw, f"train.tags.de-en.{language}")
+    counts = []
+    for language, path in zip(LANGUAGES, paths, strict=True):
         with steps.step(f"read {path.name}"), open_text(scratch / f"read.{language}", "w") as output:
             firsts = []
             for first, line in read_training(path):
                 firsts.append(first)
                 output.write(normalise(line) + "\n")
-    counts = [sum(1 for _ in read_clean(scratch / f"read.{language}")) for language in LANGUAGES]
-    check_line_counts(find(raw, "train.tags.de-en.de"), counts[0], find(raw, "train.tags.de-en.en"), counts[1])
+        counts.append(len(firsts))
+    check_line_counts(paths[0], counts[0], paths[1], counts[1])
     for language in LANGUAGES:
         with steps.step(f"tokenise train.{language}", counts[0]) as advance:
             rewrite = partial(tokenised_in_lower_case, language=language)
@@ -141,9 +142,3 @@ def lengths_of(firsts: Sequence[bool]) -> list[int]:
     """Lengths of the documents whose first lines are marked."""
     starts = [number for number, first in enumerate(firsts) if first] + [len(firsts)]
     return [stop - start for start, stop in pairwise(starts)]
-
-
-def write(path: Path, lines: list[str]) -> None:
-    """Write one line a sentence."""
-    with open_text(path, "w") as file:
-        file.writelines(line + "\n" for line in lines)
