@@ -22,6 +22,8 @@ setup(
         "sentencepiece",
         "sacremoses",
         "sacrebleu>=2.4",
+        "pooch",
+        "requests",
         "rich",
         "tensorboard",
     ],

@@ -5,11 +5,14 @@ training cannot go on from it.
 """
 
 import argparse
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
+
+NUMBERED = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
 
 LEFT_OUT = ("last_optimizer_state",)
 """What has no average; the rest of a checkpoint says what fairseq has to know to load it."""
@@ -25,17 +28,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the average."""
+    if arguments.out.resolve() in {path.resolve() for path in arguments.checkpoints}:
+        raise UserError(f"{arguments.out}: is one of the checkpoints to average; name another --out")
+    write_average(arguments.checkpoints, arguments.out)
+
+
+def write_average(paths: Iterable[Path], out: Path) -> None:
+    """Write the average of checkpoints as a whole or not at all; raises UserError as `average`."""
     import torch
 
     from relumt.checkpoints import load_vetted
 
-    if arguments.out.resolve() in {path.resolve() for path in arguments.checkpoints}:
-        raise UserError(f"{arguments.out}: is one of the checkpoints to average; name another --out")
-    averaged = average((path, load_vetted(path)) for path in arguments.checkpoints)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = arguments.out.with_name(f".{arguments.out.name}.unfinished")
+    averaged = average((path, load_vetted(path)) for path in paths)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = out.with_name(f".{out.name}.unfinished")
     torch.save(averaged, unfinished)
-    unfinished.replace(arguments.out)
+    unfinished.replace(out)
+
+
+def last_checkpoints(folder: Path, count: int) -> list[Path]:
+    """The last checkpoints that a training kept, in their order.
+
+    fairseq names them checkpoint_EPOCH_UPDATES.pt (--save-interval-updates) and checkpointEPOCH.pt.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    named = {path: NUMBERED.fullmatch(path.name) for path in folder.glob("checkpoint*.pt")}
+    numbered = {path: tuple(int(group or 0) for group in match.groups()) for path, match in named.items() if match}
+    by_updates = [path for path, (_, updates) in numbered.items() if updates]
+    last = sorted(by_updates or numbered, key=numbered.__getitem__)[-count:]
+    if len(last) < count:
+        raise UserError(
+            f"{folder}: {len(last)} numbered checkpoints, not the {count} to average; train longer, or keep more with "
+            "--keep-interval-updates or --keep-last-epochs"
+        )
+    return last
 
 
 def average(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:

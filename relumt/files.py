@@ -4,10 +4,15 @@ import hashlib
 from pathlib import Path
 
 
+def digest(path: Path, kind: str) -> str:
+    """A file's checksum of a kind that hashlib has ("sha256", "md5"), in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest(path, "sha256")
 
 
 def write_whole(path: Path, text: str) -> None:

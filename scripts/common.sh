@@ -40,11 +40,19 @@ run_record() {
 # run with. Where the step is done already, the script ends here.
 plan_step() {
     require_names "${@:2}"
-    local folder plan
+    local folder
     folder=$(run_record folder "$2" "$3")
     hold_run "$folder"
+    read_plan "$@"
+    ((${#arguments[@]} > 0)) || exit 0
+}
+
+# read_plan STEP DATASET MODEL [fairseq flags…]: set `log` and `arguments`, to nothing where the step has nothing to run.
+read_plan() {
+    local plan
     plan=$(run_record "$@")
-    [[ -n $plan ]] || exit 0
+    arguments=()
+    [[ -n $plan ]] || return 0
     mapfile -t arguments <<<"$plan"
     log=${arguments[0]}
     arguments=("${arguments[@]:1}")

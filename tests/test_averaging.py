@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from relumt.averaging import average
+from relumt.averaging import average, last_checkpoints
 from relumt.cli import main
 from relumt.errors import UserError
 from tests.models.build import sample, task, write_checkpoint
@@ -53,3 +53,19 @@ def test_what_is_averaged_is_not_overwritten(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["average", str(path), "--out", str(path)])
     assert "is one of the checkpoints to average" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "last"),
+    [
+        (["checkpoint_1_500", "checkpoint_2_1500", "checkpoint_2_1000"], ["checkpoint_2_1000", "checkpoint_2_1500"]),
+        (["checkpoint9", "checkpoint10", "checkpoint8"], ["checkpoint9", "checkpoint10"]),
+        (["checkpoint1", "checkpoint_1_500", "checkpoint_1_900"], ["checkpoint_1_500", "checkpoint_1_900"]),
+    ],
+)
+def test_the_last_checkpoints_are_the_last_by_updates_or_epochs(tmp_path, names, last):
+    for name in (*names, "checkpoint_best", "checkpoint_last", "checkpoint_average_2", "checkpoint.best_bleu_3"):
+        (tmp_path / f"{name}.pt").touch()
+    assert [path.stem for path in last_checkpoints(tmp_path, 2)] == last
+    with pytest.raises(UserError, match="numbered checkpoints, not the 4 to average"):
+        last_checkpoints(tmp_path, 4)

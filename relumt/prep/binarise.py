@@ -38,6 +38,18 @@ def binarise(
         raise UserError(f"fairseq-preprocess failed with status {status}: {last_line}; its output: {kept.name}")
 
 
+def add_word(word: str, dictionary: Path) -> None:
+    """Add a word to fairseq's dictionary, at its end, so that the words there keep their numbers.
+
+    Raises:
+        UserError: the word is there already, hence in the text.
+    """
+    text = dictionary.read_text(encoding="utf-8")
+    if any(line.rpartition(" ")[0] == word for line in text.split("\n")):
+        raise UserError(f"the text itself has the word {word}; name another --document-separator")
+    dictionary.write_text(f"{text}{word} 1\n", encoding="utf-8")
+
+
 def describe_dictionary(path: Path) -> dict[str, int | str]:
     """Return the number of types of a dictionary, fairseq's special ones included, and its SHA-256."""
     return {"types": path.read_bytes().count(b"\n") + SPECIAL_TYPES, "sha256": sha256(path)}

@@ -1,8 +1,10 @@
 """Checks and cleaning of a bitext: equal line counts, no empty lines, lengths and ratio of train's pairs."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from relumt.errors import UserError
 from relumt.prep.lines import open_text, read_clean
@@ -11,16 +13,43 @@ from relumt.prep.lines import open_text, read_clean
 RESERVED_WORDS = frozenset({"<s>", "</s>", "<pad>"})
 
 
-def check_line_counts(source: Path, source_lines: int, target: Path, target_lines: int) -> None:
-    """Raise `UserError` if a file of the pair is empty or the two have not as many lines."""
-    for path, lines in ((source, source_lines), (target, target_lines)):
-        if lines == 0:
-            raise UserError(f"{path}: empty file; give a text with one sentence a line")
-    if source_lines != target_lines:
+def check_line_counts(names: tuple[Path, Path], counts: Sequence[int], lines: Callable[[int], Iterable[str]]) -> None:
+    """Raise `UserError` if a side of a bitext is empty or the two have not as many lines.
+
+    Args:
+        names: of the two sides, for the message.
+        counts: their numbers of lines.
+        lines: gives the lines of a side, 0 or 1, once more, to find where they part.
+    """
+    for name, count in zip(names, counts, strict=True):
+        if count == 0:
+            raise UserError(f"{name}: empty file; give a text with one sentence a line")
+    if counts[0] != counts[1]:
+        lengths = [np.fromiter(map(len, lines(side)), dtype=np.int32) for side in (0, 1)]
         raise UserError(
-            f"{source} has {source_lines} lines but {target} has {target_lines}; "
-            "line i of one must translate line i of the other"
+            f"{names[0]} has {counts[0]} lines but {names[1]} has {counts[1]}; line i of one must translate line i of "
+            f"the other, and by the lengths of their lines they part at about line {line_in_doubt(*lengths) + 1}"
         )
+
+
+def line_in_doubt(one: np.ndarray, other: np.ndarray) -> int:
+    """Where the longer of two texts most likely has its surplus lines, if it has them all in one place.
+
+    Before that line lengths match as they stand, after it with the surplus left out; the line is the one that makes the
+    logarithms of their ratios least in sum.
+
+    Args:
+        one: characters in each line of a text.
+        other: the same of the other.
+
+    Returns:
+        Number of the line, from 0.
+    """
+    longer, shorter = (np.log1p(lengths) for lengths in sorted((one, other), key=len, reverse=True))
+    surplus = len(longer) - len(shorter)
+    before = np.abs(longer[: len(shorter)] - shorter)
+    after = np.abs(longer[surplus:] - shorter)
+    return int(np.argmin(np.concatenate([[0.0], np.cumsum(before)]) - np.concatenate([[0.0], np.cumsum(after)])))
 
 
 def check_no_empty_line(text: Path, original: Path) -> None:

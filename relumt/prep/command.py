@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="the texts tell documents apart by markup: d (a line <d> before each) or europarl (the release's own)",
     )
+    parser.add_argument(
+        "--document-separator",
+        metavar="WORD",
+        help="a word for the dictionaries that can stand between the sentences of a document, <sep> for example",
+    )
     parser.add_argument("--separate-dictionaries", action="store_true", help="one dictionary a language")
     parser.add_argument("--overwrite", action="store_true", help="replace a data-bin made by this command")
 
@@ -79,6 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
         max_ratio=arguments.max_ratio,
         separate_dictionaries=arguments.separate_dictionaries,
         documents=arguments.documents,
+        separator=arguments.document_separator,
     )
     prefixes = {split: getattr(arguments, split) for split in SPLITS}
     try:

@@ -50,21 +50,27 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises `UserError` if there is no such file, and with the line where the text is not UTF-8 or the gzip file is
     broken.
     """
-    number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for line in file:
-                number += 1
-                yield line.decode("utf-8")
+            yield from decoded(file, str(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
+
+
+def decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
+    """Yield the lines of an open file of UTF-8 text; raises `UserError` as `read_lines`."""
+    number = 0
+    try:
+        for line in file:
+            number += 1
+            yield line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
+            f"{name}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
             f"{error.start + 1} of the line); convert the file to UTF-8, with iconv for example"
         ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: broken gzip file after line {number} ({error}); copy it again") from None
+        raise UserError(f"{name}: broken gzip file after line {number} ({error}); copy it again") from None
 
 
 def read_clean(path: Path) -> Iterator[str]:

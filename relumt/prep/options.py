@@ -19,7 +19,8 @@ class Options:
     tokenized_input: the text given is Moses-tokenised already. vocab_size: merges for subword-nmt, pieces for
     sentencepiece, None without BPE. max_length: words a sentence of train may have. max_ratio: how many
     times longer than the other one side of a pair of train may be. documents: the kind of markup that tells documents
-    apart, None where P.docs does or nothing. Raises `UserError`.
+    apart, None where P.docs does or nothing. separator: a word that the dictionaries get besides those of the text, to
+    stand between the sentences of a document. Raises `UserError`.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Options:
     max_ratio: float
     separate_dictionaries: bool
     documents: str | None = None
+    separator: str | None = None
 
     def __post_init__(self) -> None:
         if self.source == self.target:
@@ -47,6 +49,8 @@ class Options:
             raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
         if self.documents not in (None, *MARKUPS):
             raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
+        if self.separator is not None and len(self.separator.split()) != 1:
+            raise UserError(f"--document-separator {self.separator!r} is not one word; <sep> for example")
         if self.max_length < 1 or self.max_ratio < 1:
             raise UserError("--max-length and --max-ratio must be at least 1")
 

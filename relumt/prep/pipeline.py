@@ -5,19 +5,20 @@ from functools import partial
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.binarise import binarise, describe_dictionary
+from relumt.prep.binarise import add_word, binarise, describe_dictionary
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
 from relumt.prep.bpe import KINDS
 from relumt.prep.documents import after_cleaning, documents_path, read_documents, write_lengths
-from relumt.prep.lines import Rewrite, find_text, normalise_file, processes_for, rewrite_file
+from relumt.prep.lines import Rewrite, find_text, normalise_file, processes_for, read_clean, rewrite_file
 from relumt.prep.markup import take_out
 from relumt.prep.options import HELD_OUT, SPLITS, Options
+from relumt.prep.parts import parts_path, read_parts
 from relumt.prep.progress import Steps
 from relumt.prep.record import describe_inputs, differences, write_record
 from relumt.prep.staging import Stage, staged
 from relumt.prep.words import lowercase, tokenise
 
-Texts = dict[tuple[str, str], Path]  # (split, language) -> the file
+Texts = dict[tuple[str, ...], Path]  # (split, language) -> the file
 Counts = dict[str, int]  # split -> lines of either side
 
 
@@ -28,8 +29,12 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     """
     originals = {(s, lang): find_text(prefixes[s], lang) for s in SPLITS for lang in options.languages}
     documents = {s: path for s in SPLITS if (path := documents_path(prefixes[s])).is_file()}
-    named = {f"{s}.{lang}": path for (s, lang), path in originals.items()}
-    inputs = describe_inputs(named | {f"{s}.docs": path for s, path in documents.items()})
+    plain = plain_texts(prefixes, options)
+    parts = {s: path for s in HELD_OUT if (path := parts_path(prefixes[s])).is_file()}
+    named = {".".join(key): path for key, path in (originals | plain).items()}
+    side_files = {f"{s}.docs": path for s, path in documents.items()}
+    side_files |= {f"{s}.parts.json": path for s, path in parts.items()}
+    inputs = describe_inputs(named | side_files)
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         changes = differences(out, options, inputs)
         if not changes and not overwrite:
@@ -39,11 +44,32 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
             raise UserError(f"{out}: exists, but {', '.join(changes)}; give --overwrite or another --out")
     with staged(out) as stage:
         counts = build(originals, documents, options, stage, steps)
+        keep_side_files(plain, parts, counts["binarised"], stage.result / "text")
         names = [f"dict.{lang}.txt" for lang in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
-        write_record(stage.result, options, inputs, counts, dictionaries)
+        plain_references = bool(plain) or not options.tokenized_input
+        write_record(stage.result, options, inputs, counts, dictionaries, plain_references)
     types = ", ".join(f"{name} {described['types']} types" for name, described in dictionaries.items())
     steps.say(f"wrote {out} ({types})")
+
+
+def plain_texts(prefixes: dict[str, str], options: Options) -> Texts:
+    """Of texts that come tokenised, P.raw.LANG, what they were before, if it is there for both held-out sets."""
+    if not options.tokenized_input:
+        return {}
+    found = {(s, "raw", lang): Path(f"{prefixes[s]}.raw.{lang}") for s in HELD_OUT for lang in options.languages}
+    return found if all(path.is_file() for path in found.values()) else {}
+
+
+def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder: Path) -> None:
+    """Copy what scoring needs besides the texts; raises UserError for what does not fit them."""
+    for (split, _, lang), path in plain.items():
+        kept = folder / f"{split}.raw.{lang}"
+        if (count := normalise_file(path, kept, lambda _: None)) != lines[split]:
+            raise UserError(f"{path} has {count} lines, but the tokenised text {lines[split]}; correct or remove it")
+    for split, path in parts.items():
+        read_parts(path, lines[split])
+        shutil.copyfile(path, parts_path(str(folder / split)))
 
 
 def build(
@@ -58,7 +84,8 @@ def build(
     for key in texts:
         if key[0] in HELD_OUT:
             check_no_empty_line(texts[key], originals[key])
-    keep_held_out(texts, stage.result / "text", ".raw")
+    if not options.tokenized_input:
+        keep_held_out(texts, stage.result / "text", ".raw")
 
     if options.tokenize:
         by_language = {lang: partial(tokenise, language=lang) for lang in options.languages}
@@ -92,6 +119,9 @@ def build(
         log = stage.scratch / "fairseq-preprocess.log"
         joined, workers = not options.separate_dictionaries, processes_for(lines["train"])
         binarise(prefixes, options.languages, stage.result, log, joined, workers)
+    if options.separator:
+        for lang in options.languages:
+            add_word(options.separator, stage.result / f"dict.{lang}.txt")
     return counts | {"binarised": lines}
 
 
@@ -104,7 +134,8 @@ def read(originals: Texts, folder: Path, steps: Steps) -> tuple[Texts, Counts]:
         keys = [key for key in originals if key[0] == split]
         with steps.step(f"read {split}") as advance:
             lines = [normalise_file(originals[key], texts[key], advance) for key in keys]
-        check_line_counts(originals[keys[0]], lines[0], originals[keys[1]], lines[1])
+        source, target = (originals[key] for key in keys)
+        check_line_counts((source, target), lines, lambda side, keys=keys: read_clean(texts[keys[side]]))
         counts[split] = lines[0]
     return texts, counts
 

@@ -1,4 +1,4 @@
-"""One line a step on stderr; on a terminal also a bar while the step runs."""
+"""One line a step on stderr; on a terminal also a bar with the time left while the step runs."""
 
 import sys
 import time
@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from relumt.prep.lines import Advance
 
@@ -24,10 +33,24 @@ class Steps:
     @contextmanager
     def step(self, title: str, total: int | None = None) -> Iterator[Advance]:
         """Show a bar of `total` items while the block runs and a line with its time when it is done."""
+        with self._bar(title, total, MofNCompleteColumn()) as advance:
+            yield advance
+
+    @contextmanager
+    def transfer(self, title: str, size: int | None = None) -> Iterator[Advance]:
+        """As `step`, of so many bytes."""
+        with self._bar(title, size, DownloadColumn()) as advance:
+            yield advance
+
+    @contextmanager
+    def _bar(self, title: str, total: int | None, amount: ProgressColumn) -> Iterator[Advance]:
         started = time.monotonic()
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
         with Progress(
-            *columns,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            amount,
+            *times,
             console=self.console,
             transient=True,
             redirect_stdout=False,

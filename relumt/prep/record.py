@@ -47,11 +47,13 @@ def write_record(
     inputs: dict[str, dict[str, str]],
     steps: dict[str, object],
     dictionaries: dict[str, dict[str, int | str]],
+    plain_references: bool,
 ) -> None:
     """Write `folder`/prepare.json.
 
     The fields at the top say what to undo before scoring: `tokenized` is true for Moses-tokenised text,
-    also where it was given so (`options.tokenized_input`).
+    also where it was given so (`options.tokenized_input`). plain_references: text/ has the held-out texts as they were
+    before tokenisation.
     """
     record = {
         "source": options.source,
@@ -59,6 +61,7 @@ def write_record(
         "tokenized": options.tokenized,
         "lowercased": options.lowercase,
         "bpe": options.bpe,
+        "plain_references": plain_references,
         "options": asdict(options),
         "inputs": inputs,
         "steps": steps,

@@ -5,6 +5,7 @@ line; it prints nothing where the work is done already.
 """
 
 import argparse
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -93,8 +94,23 @@ def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
         say(f"{plan.folder}: {begun['subset']} evaluated already")
         return
     save_record(plan.folder, evaluation.begin(plan, record, begun, arguments.accept_mixed))
-    command = plan.generate_command(flags, plan.checkpoints / begun["checkpoint"], device)
+    shutil.rmtree(evaluation.of_sentences(plan), ignore_errors=True)
+    command = plan.generate_command(flags, plan.checkpoints / begun["checkpoint"], plan.folder, device)
     print(evaluation.generate_log(plan, begun), *command, sep="\n")
+
+
+def one_by_one(plan: Plan, arguments: argparse.Namespace) -> None:
+    """After translating documents: where one lost a separator, translate sentences one by one."""
+    record = trained_record(plan)
+    lost = evaluation.lost_separators(plan, record)
+    if not lost:
+        return
+    say(f"{plan.folder}: {lost} chunks came back with another number of separators; translating sentences one by one")
+    begun = evaluation.begun(plan, record)
+    flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"]) | {"--document-length": ["1"]}
+    checkpoint, folder = plan.checkpoints / begun["checkpoint"], evaluation.of_sentences(plan)
+    print(evaluation.generate_log(plan, begun))
+    print(*plan.generate_command(flags, checkpoint, folder, find_device(arguments.precision)), sep="\n")
 
 
 def score(plan: Plan, _: argparse.Namespace) -> None:
@@ -117,5 +133,6 @@ STEPS = {
     "start": start,
     "trained": trained,
     "evaluate": evaluate,
+    "one-by-one": one_by_one,
     "score": score,
 }

@@ -13,6 +13,7 @@ from typing import Literal
 
 from relumt.errors import UserError
 from relumt.files import sha256
+from relumt.prep.parts import Parts, parts_path, read_parts
 
 Subwords = Literal["subword-nmt", "sentencepiece", "none"]
 
@@ -51,6 +52,10 @@ class DataBin:
     def plain_reference_path(self, subset: str) -> Path:
         """Reference text of `subset` as it came."""
         return self.folder / "text" / f"{subset}.raw.{self.target}"
+
+    def parts(self, subset: str, lines: int) -> Parts:
+        """Smaller sets within `subset`; raises UserError if they are not of a text of so many lines."""
+        return read_parts(parts_path(str(self.folder / "text" / subset)), lines)
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -101,7 +106,7 @@ def prepared_data_bin(folder: Path) -> DataBin:
             record["bpe"],
             tokenized=record["tokenized"],
             prepared=True,
-            plain_reference=not record["options"]["tokenized_input"],
+            plain_reference=record["plain_references"],
             lowercased=record["lowercased"],
         )
     except (ValueError, KeyError, TypeError) as error:

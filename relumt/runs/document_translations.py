@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 
 from relumt.runs.data_bin import DataBin
-from relumt.runs.documents import chunks_per_document, joined, split_chunk, without_separators
+from relumt.runs.documents import chunks_per_document, joined, sentences_of, split_chunk, without_separators
 from relumt.runs.translations import Generated, Translations, both_forms, in_order, references_of
 
 
@@ -45,10 +45,7 @@ def align_documents(
         UserError: as `translations.align`, or chunks that do not make up the documents.
     """
     counts = chunks_per_document(chunks, documents)
-    hypotheses = in_order(generated.hypotheses, len(chunks), subset)
-    if separator and data_bin.subwords == "sentencepiece":
-        # Its undoing glues whatever is no piece of a word to the word before.
-        hypotheses = [line.replace(separator, f" {separator} ") for line in hypotheses]
+    hypotheses = [apart(line, separator) for line in in_order(generated.hypotheses, len(chunks), subset)]
     tokenised, plain = forms_of_chunks(hypotheses, separator, data_bin)
     in_documents = (joined([without_separators(x, separator) for x in lines], counts) for lines in (tokenised, plain))
     references = references_of(generated, data_bin, subset)
@@ -62,6 +59,51 @@ def align_documents(
         plain,
         Translations(tokenised_hypotheses, tokenised_references, plain_hypotheses, plain_references),
     )
+
+
+def apart(chunk: str, separator: str) -> str:
+    """A chunk with its separators as words; undoing sentencepiece glues them to the word before."""
+    return chunk.replace(separator, f" {separator} ") if separator else chunk
+
+
+def came_apart_otherwise(generated: Generated, chunks: Sequence[int], separator: str) -> list[int]:
+    """Numbers of the chunks whose translation has another number of separators than the chunk has sentences to part."""
+    lines = {number: apart(line, separator) for number, line in generated.hypotheses.items()}
+    return [n for n, count in enumerate(chunks) if n in lines and len(split_chunk(lines[n], separator)) != count]
+
+
+def one_by_one(
+    generated: Generated, sentences: Generated, chunks: Sequence[int], others: Sequence[int], separator: str
+) -> Generated:
+    """The translated chunks, with those numbered in `others` put together from translations of single sentences.
+
+    Raises:
+        UserError: a sentence of them was not translated.
+    """
+    starts = list(accumulate(chunks, initial=0))
+    lines = in_order(sentences.hypotheses, starts[-1], "sentences")
+    # A model of documents can go on after a single sentence, too.
+    lines = [without_separators(apart(line, separator), separator) for line in lines]
+    together = {n: f" {separator} ".join(lines[starts[n] : starts[n + 1]]) for n in others}
+    return Generated(generated.hypotheses | together, generated.references)
+
+
+def sentences_of_chunks(
+    translated: DocumentTranslations,
+    generated: Generated,
+    data_bin: DataBin,
+    subset: str,
+    chunks: Sequence[int],
+    separator: str,
+) -> Translations:
+    """The translated sentences beside their references; a chunk that lost separators is one line and empty ones."""
+    tokenised, plain = (
+        sentences_of(lines, chunks, separator, None).lines for lines in (translated.tokenised_chunks, translated.chunks)
+    )
+    references = references_of(generated, data_bin, subset)
+    if not data_bin.prepared:
+        references = tuple(sentences_of(lines, chunks, separator, None).lines for lines in references)
+    return Translations(tokenised, references[0], plain, references[1])
 
 
 def forms_of_chunks(chunks: list[str], separator: str, data_bin: DataBin) -> tuple[list[str], ...]:

@@ -3,11 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+from relumt.averaging import last_checkpoints, write_average
 from relumt.errors import UserError
 from relumt.files import sha256
 from relumt.prep.documents import read_documents, write_lengths
 from relumt.prep.lines import write_lines
-from relumt.runs.document_translations import align_documents
+from relumt.runs.document_translations import (
+    align_documents,
+    came_apart_otherwise,
+    one_by_one,
+    sentences_of_chunks,
+)
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
@@ -19,14 +25,14 @@ Evaluation = dict[str, Any]
 
 
 def describe_evaluation(plan: Plan, flags: Flags, device: Device) -> Evaluation:
-    """All that decides the translation of a subset with the run's best checkpoint.
+    """All that decides the translation of a subset with the run's best checkpoint, or the average of its last ones.
 
     Raises:
         UserError: the data-bin has no such subset, or the run no checkpoint.
     """
     subset = flags.get("--gen-subset", ["test"])[0]
     plan.data_bin.require(subset)
-    checkpoint = best_checkpoint(plan)
+    checkpoint = averaged_checkpoint(plan, plan.averaged) if plan.averaged else best_checkpoint(plan)
     return {
         "subset": subset,
         "flags": readable(flags),
@@ -43,6 +49,15 @@ def best_checkpoint(plan: Plan) -> Path:
         if (plan.checkpoints / name).is_file():
             return plan.checkpoints / name
     raise UserError(f"{plan.checkpoints}: no checkpoint; delete {plan.folder} and train again")
+
+
+def averaged_checkpoint(plan: Plan, count: int) -> Path:
+    """The average of the last checkpoints, made anew where one is newer; raises UserError if there are fewer."""
+    last = last_checkpoints(plan.checkpoints, count)
+    averaged = plan.checkpoints / f"checkpoint_average_{count}.pt"
+    if not averaged.is_file() or averaged.stat().st_mtime < max(path.stat().st_mtime for path in last):
+        write_average(last, averaged)
+    return averaged
 
 
 def is_evaluated(record: Record, evaluation: Evaluation) -> bool:
@@ -71,9 +86,35 @@ def generate_log(plan: Plan, evaluation: Evaluation) -> Path:
     return plan.folder / f"generate-{evaluation['subset']}.log"
 
 
-def generate_output(plan: Plan, evaluation: Evaluation) -> Path:
-    """Where fairseq-generate, given the run's folder as --results-path, writes the translations."""
-    return plan.folder / f"generate-{evaluation['subset']}.txt"
+def generate_output(folder: Path, evaluation: Evaluation) -> Path:
+    """Where fairseq-generate, given the folder as --results-path, writes the translations."""
+    return folder / f"generate-{evaluation['subset']}.txt"
+
+
+def of_sentences(plan: Plan) -> Path:
+    """Folder of the translations of single sentences by a model of documents."""
+    return plan.folder / "sentences"
+
+
+def lost_separators(plan: Plan, record: Record) -> int:
+    """How many translated chunks came back with another number of separators than was translated.
+
+    Raises:
+        UserError: nothing was translated, or not in documents with a separator.
+    """
+    evaluation = begun(plan, record)
+    if not evaluation["flags"].get("--document-separator"):
+        raise UserError(f"{plan.folder}: ONE_BY_ONE is of documents trained with --document-separator; leave it out")
+    chunks, _ = chunks_and_documents(plan, evaluation)
+    generated = read_generated(generate_output(plan.folder, evaluation))
+    return len(came_apart_otherwise(generated, chunks, evaluation["flags"]["--document-separator"]))
+
+
+def begun(plan: Plan, record: Record) -> Evaluation:
+    """The evaluation that waits for its scores; raises UserError if there is none."""
+    if "evaluating" not in record:
+        raise UserError(f"{plan.folder}: nothing is translated that is not scored; run scripts/evaluate.sh")
+    return record["evaluating"]
 
 
 def finish(plan: Plan, record: Record) -> Record:
@@ -84,44 +125,74 @@ def finish(plan: Plan, record: Record) -> Record:
     """
     from relumt.runs.score import score_translations
 
-    if "evaluating" not in record:
-        raise UserError(f"{plan.folder}: nothing is translated that is not scored; run scripts/evaluate.sh")
-    evaluation = record["evaluating"]
-    subset = evaluation["subset"]
-    generated = read_generated(generate_output(plan, evaluation))
-    length = int(evaluation["flags"].get("--document-length", 0))
-    if length:
-        counts, translations = finish_documents(plan, evaluation, generated, length)
+    evaluation = begun(plan, record)
+    subset, data_bin = evaluation["subset"], plan.data_bin
+    output = generate_output(plan.folder, evaluation)
+    generated = read_generated(output)
+    if int(evaluation["flags"].get("--document-length", 0)):
+        more, translations = finish_documents(plan, evaluation, generated)
     else:
-        translations = align(generated, plan.data_bin, subset)
+        translations = align(generated, data_bin, subset)
         write_hypotheses(plan, subset, translations.tokenised_hypotheses, translations.hypotheses)
-        counts = {"sentences": len(translations.hypotheses)}
+        more = {"sentences": len(translations.hypotheses), "parts": score_parts(plan, subset, translations)}
     results = {
-        **counts,
-        "tokens_per_second": read_speed(generate_log(plan, evaluation), generate_output(plan, evaluation)),
+        **more,
+        "tokens_per_second": read_speed(generate_log(plan, evaluation), output),
         "references_sha256": translations.references_sha256(),
-        "scores": score_translations(translations, plan.data_bin.lowercased),
+        "scores": score_translations(translations, data_bin.lowercased),
     }
     scored = record | {"evaluation": record.get("evaluation", {}) | {subset: evaluation | results}}
     del scored["evaluating"]
     return scored
 
 
-def finish_documents(
-    plan: Plan, evaluation: Evaluation, generated: Generated, length: int
-) -> tuple[dict[str, int], Translations]:
-    """Write the translated chunks and how many sentences each has; return what was counted, and whole documents."""
+def score_parts(plan: Plan, subset: str, translations: Translations) -> dict[str, dict[str, Any]]:
+    """The scores of the smaller sets within the subset, by name."""
+    from relumt.runs.score import score_translations
+
+    parts = {}
+    for name, left_out in plan.data_bin.parts(subset, len(translations.hypotheses)).items():
+        part = translations.without(set(left_out))
+        scores = score_translations(part, plan.data_bin.lowercased)
+        parts[name] = {"sentences": len(part.hypotheses), "scores": scores}
+    return parts
+
+
+def chunks_and_documents(plan: Plan, evaluation: Evaluation) -> tuple[list[int], list[int]]:
+    """Sentences in each chunk that was translated and in each document; raises UserError if these do not add up."""
     from relumt.data.chunks import chunk_lengths
+
+    subset, flags = evaluation["subset"], evaluation["flags"]
+    sides = (f"{plan.data_bin.prefix(subset)}.{language}" for language in plan.data_bin.languages)
+    chunks = chunk_lengths(*sides, int(flags["--document-length"]), bool(flags.get("--document-separator")))
+    return chunks, read_documents(plan.data_bin.folder / f"{subset}.docs", sum(chunks))
+
+
+def finish_documents(plan: Plan, evaluation: Evaluation, generated: Generated) -> tuple[dict[str, Any], Translations]:
+    """Write the translated chunks and how many sentences each has; return what was counted, and whole documents.
+
+    With separators the sentences are scored too.
+    """
+    from relumt.runs.score import score_translations
 
     subset, data_bin = evaluation["subset"], plan.data_bin
     separator = evaluation["flags"].get("--document-separator", "")
-    sides = (f"{data_bin.prefix(subset)}.{language}" for language in data_bin.languages)
-    chunks = chunk_lengths(*sides, length, bool(separator))
-    documents = read_documents(data_bin.folder / f"{subset}.docs", sum(chunks))
+    chunks, documents = chunks_and_documents(plan, evaluation)
+    results: dict[str, Any] = {"sentences": sum(chunks), "chunks": len(chunks), "documents": len(documents)}
+    if separator:
+        others = came_apart_otherwise(generated, chunks, separator)
+        results |= {"chunks_with_other_separators": len(others), "translated_one_by_one": False}
+        sentences = generate_output(of_sentences(plan), evaluation)
+        if others and sentences.is_file():
+            generated = one_by_one(generated, read_generated(sentences), chunks, others, separator)
+            results["translated_one_by_one"] = True
     translated = align_documents(generated, data_bin, subset, chunks, documents, separator)
     write_hypotheses(plan, subset, translated.tokenised_chunks, translated.chunks)
     write_lengths(plan.folder / f"{subset}.chunks", chunks)
-    return {"sentences": sum(chunks), "chunks": len(chunks), "documents": len(documents)}, translated.documents
+    if separator:
+        by_sentence = sentences_of_chunks(translated, generated, data_bin, subset, chunks, separator)
+        results["sentence_scores"] = score_translations(by_sentence, data_bin.lowercased)
+    return results, translated.documents
 
 
 def write_hypotheses(plan: Plan, subset: str, tokenised: list[str], plain: list[str]) -> None:

@@ -19,6 +19,8 @@ NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 def read_flags(path: Path) -> Flags:
     """The flags in an args file: one or several a line, quoted as in a shell, `#` opens a comment.
 
+    A line `@FILE` stands for the flags in FILE, a path from this file's folder.
+
     Raises:
         UserError: the file is missing, a quote is left open, or a line begins with a value.
     """
@@ -29,6 +31,9 @@ def read_flags(path: Path) -> Flags:
     flags: Flags = {}
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
+        if line.startswith("@"):
+            flags |= read_flags(path.parent / line[1:].strip())
+            continue
         try:
             tokens = shlex.split(line, comments=True)
         except ValueError as error:

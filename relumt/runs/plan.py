@@ -15,7 +15,7 @@ OF_THE_SCRIPTS = {
     "--seed": "set SEED instead",
     "--save-dir": "set RUNS instead",
     "--tensorboard-logdir": "set RUNS instead",
-    "--path": "it is the run's best checkpoint",
+    "--path": "it is the run's best checkpoint, or the average that the dataset's file `average` asks for",
     "--results-path": "set RUNS instead",
     "--user-dir": "it is relumt's",
     "--log-format": "run.json is read from the json log",
@@ -67,6 +67,19 @@ class Plan:
         """Folder of the checkpoints."""
         return self.folder / "checkpoints"
 
+    @property
+    def averaged(self) -> int:
+        """How many last checkpoints are averaged for translation, which the dataset's file `average` says; else 0.
+
+        Raises:
+            UserError: it holds no number.
+        """
+        path = self.dataset_folder / "average"
+        text = path.read_text(encoding="utf-8").strip() if path.is_file() else "0"
+        if not text.isdecimal():
+            raise UserError(f"{path}: {text!r} is no number of checkpoints; write one integer")
+        return int(text)
+
     def train_flags(self, extra: list[str]) -> Flags:
         """The flags that make this run what it is: the dataset's, over them the model's, over them `extra`."""
         return self._flags("train.args", extra) | {"--seed": [str(self.seed)]}
@@ -89,9 +102,9 @@ class Plan:
         ours = {"--save-dir": [str(self.checkpoints)], "--tensorboard-logdir": [str(self.folder / "tensorboard")]}
         return self._command(flags | ours | {"--log-format": ["json"]}) + device.train_flags()
 
-    def generate_command(self, flags: Flags, checkpoint: Path, device: Device) -> list[str]:
-        """Arguments of fairseq-generate; it translates in single precision everywhere."""
-        ours = {"--path": [str(checkpoint)], "--results-path": [str(self.folder)], "--log-format": ["json"]}
+    def generate_command(self, flags: Flags, checkpoint: Path, folder: Path, device: Device) -> list[str]:
+        """Arguments of fairseq-generate, which writes to `folder`; it translates in single precision everywhere."""
+        ours = {"--path": [str(checkpoint)], "--results-path": [str(folder)], "--log-format": ["json"]}
         return self._command(flags | ours) + device.generate_flags()
 
     def _flags(self, file: str, extra: list[str]) -> Flags:

@@ -65,10 +65,11 @@ def table(dataset: str, records: list[Record]) -> str:
     for name, column in SCORES.items():
         require_equal(records, f"the signature of {column}", lambda record, name=name: signature(record, name))
     require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
+    require_equal(records, "the parts of the test set", lambda record: sorted(evaluated(record).get("parts", {})))
     require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
     rows = [row(group) for group in by_model(records)]
     lines = [f"**{dataset}**", "", markdown_row(HEAD), markdown_row(["---"] + ["---:"] * (len(HEAD) - 1))]
-    return "\n".join([*lines, *map(markdown_row, rows), "", *notes(records)])
+    return "\n".join([*lines, *map(markdown_row, rows), "", *parts(records), *notes(records)])
 
 
 def row(records: list[Record]) -> list[str]:
@@ -79,6 +80,21 @@ def row(records: list[Record]) -> list[str]:
     speed = average([record["training"]["tokens_per_second"] for record in records], ",.0f")
     seeds = ", ".join(str(record["seed"]) for record in records)
     return [name, seeds, f"{records[0]['training']['parameters']:,}", *scores, speed]
+
+
+def parts(records: list[Record]) -> list[str]:
+    """A table of the scores on smaller sets within the test set, where there are any."""
+    names = list(dict.fromkeys(name for record in records for name in evaluated(record).get("parts", {})))
+    if not names:
+        return []
+    head = ("of the test set", "model", "sentences", *SCORES.values())
+    lines = [markdown_row(head), markdown_row(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    for name in names:
+        for group in by_model(records):
+            of_group = [evaluated(record)["parts"][name] for record in group]
+            scores = [average([part["scores"][column]["score"] for part in of_group], ".2f") for column in SCORES]
+            lines.append(markdown_row([name, group[0]["model"], f"{of_group[0]['sentences']:,}", *scores]))
+    return [*lines, ""]
 
 
 def notes(records: list[Record]) -> list[str]:

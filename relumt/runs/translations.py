@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from relumt.errors import UserError
@@ -40,6 +42,12 @@ class Translations:
     tokenised_references: list[str]
     hypotheses: list[str]
     references: list[str]
+
+    def without(self, left_out: Collection[int]) -> "Translations":
+        """The same but for the lines of these numbers, from 0."""
+        stays = [line not in left_out for line in range(len(self.hypotheses))]
+        columns = (self.tokenised_hypotheses, self.tokenised_references, self.hypotheses, self.references)
+        return Translations(*(list(compress(lines, stays)) for lines in columns))
 
     def references_sha256(self) -> str:
         """What tells one test set from another, over both forms of the references."""

@@ -1,7 +1,10 @@
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relumt.errors import UserError
-from relumt.prep.bitext import check_no_reserved_word, clean_pairs, objection
+from relumt.prep.bitext import check_line_counts, check_no_reserved_word, clean_pairs, line_in_doubt, objection
 from relumt.prep.documents import after_cleaning, read_documents
 
 
@@ -59,3 +62,17 @@ def test_reserved_word_is_named_with_its_line(tmp_path):
 def test_document_lengths_are_positive_integers(tmp_path, line):
     with pytest.raises(UserError, match=r"test\.docs:2: "):
         read_documents(write(tmp_path / "test.docs", "1", line), sentences=2)
+
+
+@given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_surplus_lines_in_one_place_are_found(surplus, place, seed):
+    rng = np.random.default_rng(seed)
+    target = rng.integers(5, 200, 40)
+    source = np.insert((target * rng.uniform(0.95, 1.05, 40)).astype(int), place, [1000] * surplus)
+    assert line_in_doubt(source, target) == line_in_doubt(target, source) == place
+
+
+def test_unequal_sides_name_the_line_in_doubt(tmp_path):
+    sides = [["a b c", "d", "e f g h i j k", "l"], ["A B C", "E F G H I J K", "L"]]
+    with pytest.raises(UserError, match=r"s has 4 lines but .*t has 3; .* they part at about line 2$"):
+        check_line_counts((tmp_path / "s", tmp_path / "t"), (4, 3), lambda side: sides[side])

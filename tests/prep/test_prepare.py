@@ -133,3 +133,14 @@ def test_documents_marked_in_the_text_become_sidecars(bitext, pairs):
     bitext.prepare("--bpe", "none", "--documents", "d")
     assert (bitext.out / "test.docs").read_text() == "4\n2\n"
     assert "<d>" not in (bitext.out / "text" / "test.de").read_text()
+
+
+def test_a_separator_is_added_to_the_dictionaries_alone(bitext, capsys):
+    bitext.prepare("--vocab-size", "60", "--document-separator", "<sep>")
+    for language in ("de", "en"):
+        words = (bitext.out / f"dict.{language}.txt").read_text().splitlines()
+        assert words[-1] == "<sep> 1" and words.count("<sep> 1") == 1
+    for word, message in (("two words", "is not one word"), ("Der", "the text itself has the word Der")):
+        with pytest.raises(SystemExit):
+            bitext.prepare("--bpe", "none", "--document-separator", word, "--overwrite")
+        assert message in capsys.readouterr().err

@@ -131,3 +131,26 @@ def test_steps_out_of_order(plan, step, refused):
 )
 def test_settings_that_cannot_be(refused, settings, message):
     assert message in refused("start", settings=settings)
+
+
+def test_the_average_of_the_last_checkpoints_is_translated_with(plan, step, refused):
+    train(plan, step)
+    (plan.dataset_folder / "average").write_text("2\n")
+    assert "0 numbered checkpoints, not the 2 to average" in refused("evaluate")
+    for name in ("checkpoint_1_5.pt", "checkpoint_2_10.pt"):
+        leave_checkpoint(plan, name)
+    averaged = plan.checkpoints / "checkpoint_average_2.pt"
+    assert str(averaged) in step("evaluate").out.splitlines()
+    translate(plan, step)
+    assert "evaluated already" in step("evaluate").err
+    before = averaged.stat().st_mtime_ns
+    leave_checkpoint(plan, "checkpoint_3_15.pt")
+    step("evaluate")
+    assert averaged.stat().st_mtime_ns > before
+
+
+def test_one_by_one_is_of_documents_with_separators(plan, step, refused):
+    train(plan, step)
+    assert "nothing is translated" in refused("one-by-one")
+    step("evaluate")
+    assert "is of documents trained with --document-separator" in refused("one-by-one")

@@ -10,7 +10,7 @@ RECORD = {
     "bpe": "none",
     "tokenized": True,
     "lowercased": True,
-    "options": {"tokenized_input": False},
+    "plain_references": True,
 }
 
 
@@ -30,13 +30,13 @@ def test_plain_data_bin_tells_its_subwords_by_the_dictionary(tmp_path, symbols, 
     assert (data_bin.subwords, data_bin.tokenized) == (subwords, tokenized)
 
 
-@pytest.mark.parametrize("tokenized_input", [True, False])
-def test_prepared_data_bin_says_it_itself(tmp_path, tokenized_input):
-    record = RECORD | {"options": {"tokenized_input": tokenized_input}}
+@pytest.mark.parametrize("plain", [True, False])
+def test_prepared_data_bin_says_it_itself(tmp_path, plain):
+    record = RECORD | {"plain_references": plain}
     data_bin = open_data_bin(write_data_bin(tmp_path / "bin", record=record))
     assert data_bin.subwords == "none"
     assert data_bin.prepared and data_bin.tokenized and data_bin.lowercased
-    assert data_bin.plain_reference is not tokenized_input
+    assert data_bin.plain_reference is plain
 
 
 def test_what_is_missing_is_named(tmp_path):

@@ -6,7 +6,12 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.document_translations import align_documents
+from relumt.runs.document_translations import (
+    align_documents,
+    came_apart_otherwise,
+    one_by_one,
+    sentences_of_chunks,
+)
 from relumt.runs.translations import Generated
 from tests.runs.cases import write_data_bin
 
@@ -62,3 +67,25 @@ def test_plain_text_is_tokenised_between_separators(data_bin):
 def test_a_chunk_that_was_not_translated_is_named(data_bin):
     with pytest.raises(UserError, match="sentence 3 and 0 more of 3 lack a translation"):
         aligned(data_bin, [2, 1, 1], ["a", "b"])
+
+
+def test_chunks_that_lost_separators_are_taken_sentence_by_sentence(data_bin):
+    generated = Generated({0: "a", 1: "c <sep> d", 2: "e"}, {})
+    chunks = [2, 1, 1]
+    others = came_apart_otherwise(generated, chunks, "<sep>")
+    assert others == [0, 1]
+    sentences = Generated(dict(enumerate(["A <sep>", "B", "C", "D"])), {})
+    replaced = one_by_one(generated, sentences, chunks, others, "<sep>")
+    assert replaced.hypotheses == {0: "A <sep> B", 1: "C", 2: "e"}
+    assert came_apart_otherwise(replaced, chunks, "<sep>") == []
+    with pytest.raises(UserError, match="sentence 4 and 0 more of 4 lack a translation"):
+        one_by_one(generated, Generated(dict(enumerate("ABC")), {}), chunks, others, "<sep>")
+
+
+def test_sentences_stand_beside_their_references(data_bin):
+    generated = Generated({0: "a <sep> b", 1: "c <sep> d", 2: "e"}, {})
+    translated = align_documents(generated, data_bin, "test", [2, 1, 1], DOCUMENTS, "<sep>")
+    found = sentences_of_chunks(translated, generated, data_bin, "test", [2, 1, 1], "<sep>")
+    assert found.tokenised_hypotheses == ["a", "b", "c d", "e"]
+    assert found.tokenised_references == [" ".join(line.split()) for line in REFERENCES]
+    assert len(found.hypotheses) == len(found.references) == 4

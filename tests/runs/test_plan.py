@@ -37,7 +37,7 @@ def test_translation_undoes_the_subwords_and_drops_no_batch(plan):
     flags = plan.generate_flags(["--beam", "1"], {"--lr": "1"})
     assert flags == {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
     checkpoint = plan.checkpoints / "checkpoint_best.pt"
-    assert "--bf16" not in plan.generate_command(flags, checkpoint, Device("cuda", "H", 1, "bf16"))
+    assert "--bf16" not in plan.generate_command(flags, checkpoint, plan.folder, Device("cuda", "H", 1, "bf16"))
 
 
 def test_translation_reads_what_training_read(plan):
@@ -96,3 +96,30 @@ def test_paper_settings():
     expected = "--encoder-layers 6 --encoder-attention-heads 8 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048"
     flags = read_flags(CONFIGS / "datasets" / "wmt14_en_de" / "train.args")
     assert parse_flags(expected.split(), "").items() <= flags.items()
+
+
+def test_the_settings_of_rela_are_those_of_the_paper():
+    datasets = [path.parent for path in (CONFIGS / "datasets").glob("*/average")]
+    assert len(datasets) == 5
+    for folder in datasets:
+        train, generate = read_flags(folder / "train.args"), read_flags(folder / "generate.args")
+        assert train["--max-tokens"] == ["25000"] and train["--warmup-updates"] == ["4000"]
+        assert int(train["--keep-interval-updates"][0]) >= int((folder / "average").read_text()) == 5
+        assert (generate["--beam"], generate["--lenpen"]) == (["4"], ["0.6"])
+
+
+@pytest.mark.parametrize("length", [128, 256, 512, 1024, 2048])
+def test_documents_fit_into_positions_and_batches(length):
+    flags = read_flags(CONFIGS / "datasets" / f"europarl7_en_de_{length}" / "train.args")
+    assert int(flags["--document-length"][0]) == length
+    reach = (int(flags[f"--max-{name}"][0]) for name in ("source-positions", "target-positions", "tokens"))
+    assert all(limit >= length for limit in reach)
+
+
+def test_a_dataset_says_how_many_checkpoints_are_averaged(plan):
+    assert plan.averaged == 0
+    (plan.dataset_folder / "average").write_text("3\n")
+    assert plan.averaged == 3
+    (plan.dataset_folder / "average").write_text("all\n")
+    with pytest.raises(UserError, match="'all' is no number of checkpoints"):
+        plan.averaged  # noqa: B018

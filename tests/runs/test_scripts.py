@@ -106,6 +106,10 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     configs = tmp_path / "configs"
     (configs / "datasets" / "default").mkdir(parents=True)
     of_documents = "--task translation_documents --document-length 40 --max-source-positions 40"
+    of_documents += " --document-separator '<sep>'"
+    for language in ("xx", "en"):
+        with (data_bin / f"dict.{language}.txt").open("a") as dictionary:
+            dictionary.write("<sep> 1\n")
     (configs / "datasets" / "default" / "train.args").write_text(f"{TINY} {of_documents} --max-target-positions 40\n")
     (configs / "datasets" / "default" / "generate.args").write_text("--beam 2 --max-len-a 2 --max-len-b 10\n")
     (configs / "models").mkdir()
@@ -113,7 +117,8 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     for subset, documents in (("train", [20] * 3), ("valid", [12]), ("test", [5, 8])):
         (data_bin / f"{subset}.docs").write_text("".join(f"{sentences}\n" for sentences in documents))
     runs = tmp_path / "runs"
-    result = run_script("run.sh", str(data_bin), "stock", CONFIGS=configs, RUNS=runs, CUDA_VISIBLE_DEVICES="")
+    settings = {"CONFIGS": configs, "RUNS": runs, "CUDA_VISIBLE_DEVICES": "", "ONE_BY_ONE": "1"}
+    result = run_script("run.sh", str(data_bin), "stock", **settings)
     assert result.returncode == 0, result.stdout + result.stderr
     folder = runs / "tiny" / "stock" / "1"
     evaluated = json.loads((folder / "run.json").read_text())["evaluation"]["test"]
@@ -121,3 +126,8 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     assert evaluated["sentences"] == sum(chunks) == 13
     assert evaluated["chunks"] == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
     assert evaluated["documents"] == 2 < evaluated["chunks"] < 13
+    # so short a training places no separators: those chunks are put together from single sentences
+    assert evaluated["chunks_with_other_separators"] > 0 and evaluated["translated_one_by_one"]
+    translated = (folder / "test.hyp.tok").read_text().splitlines()
+    assert [line.split().count("<sep>") + 1 for line in translated] == chunks
+    assert evaluated["sentence_scores"]["bleu_tokenised"]["signature"]

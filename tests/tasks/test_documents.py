@@ -1,12 +1,17 @@
 """The task that makes documents of a sentence-level data-bin, as fairseq uses it."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationTask
 
+from relumt.runs.flags import command_line, read_flags
 from relumt.tasks.documents import DocumentsConfig, DocumentsTask
-from tests.models.build import arguments, write_data_bin
+from tests.models.build import arguments, build, dictionary, sample, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
 EOS = 2
@@ -114,3 +119,20 @@ def test_a_length_beyond_the_models_positions_is_refused_before_it_is_built(data
         arguments("--arch", "reluformer", "--max-source-positions", "2048", "--max-target-positions", "2048")
     )
     assert model.max_positions() == (2048, 2048)
+
+
+def test_a_target_of_2048_tokens_is_not_cut():
+    """With the flags that configs/ gives to translation: every token is forced, and all of them come back."""
+    folder = Path(__file__).resolve().parents[2] / "configs" / "datasets" / "europarl7_en_de_2048"
+    of_training = read_flags(folder / "train.args")
+    positions = {name: of_training[name] for name in ("--max-source-positions", "--max-target-positions")}
+    flags = command_line(read_flags(folder / "generate.args") | positions)
+    config = convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(options.get_generation_parser(), ["nowhere", "--path", "none", *flags])
+    )
+    model = build("reluformer", *command_line(positions)).eval()
+    batch = sample([(2048, 2048)])
+    forced = batch["target"][:, :-1]
+    generator = TranslationTask(config.task, dictionary(), dictionary()).build_generator([model], config.generation)
+    best = generator.generate([model], batch, prefix_tokens=forced)[0][0]["tokens"]
+    assert best.tolist() == batch["target"][0].tolist()

@@ -5,27 +5,31 @@ pair is taken for validation. The test set is dev2010, TEDX.dev2012 and tst2010�
 without TEDX.dev2012: 5,585.
 """
 
+import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.bitext import check_line_counts, clean_pairs
-from relumt.prep.corpora.ted import Segment, read_evaluation, read_training
+from relumt.prep.corpora.corpus import Corpus, each, tokenise_and_clean
+from relumt.prep.corpora.download import Source, fetch
+from relumt.prep.corpora.packed import opened
+from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
 from relumt.prep.documents import after_cleaning, write_lengths
-from relumt.prep.lines import normalise, open_text, processes_for, read_clean, rewrite_file, write_lines
+from relumt.prep.lines import normalise, open_text, read_clean, write_lines
+from relumt.prep.parts import write_parts
 from relumt.prep.progress import Steps
 from relumt.prep.words import lowercase, tokenise
 
+ARCHIVE = Source("de-en.tgz", ("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",))
 LANGUAGES = ("de", "en")
 TEST_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 TEDX = "TEDX.dev2012"
 MISALIGNED = ("D06", range(71, 143))
 """In TEDX.dev2012: the talk and the segments whose sides are shifted against each other by one (fairseq issue 4146)."""
 
-MAX_LENGTH, MAX_RATIO = 175, 1.5
 VALID_EVERY = 23
 
 
@@ -58,14 +62,96 @@ def published(raw: Path) -> list[Path]:
     return [find(raw, pattern) for pattern in patterns]
 
 
+@dataclass(frozen=True)
+class Iwslt14(Corpus):
+    """The corpus with one of its test sets."""
+
+    test_set: TestSet = field(default_factory=TestSet)
+
+    languages = LANGUAGES
+    merges = 10_000
+    lowercased = True
+    max_length = 175
+
+    def files(self, raw: Path, steps: Steps) -> list[Path]:
+        """See Corpus."""
+        if not (raw / ARCHIVE.name).is_file() and any(raw.rglob("train.tags.*")):
+            return published(raw)
+        return [fetch(ARCHIVE, raw, steps)]
+
+    def switches(self) -> dict[str, object]:
+        """See Corpus."""
+        return asdict(self.test_set)
+
+    def write(self, raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
+        """See Corpus."""
+        files = raw
+        if (raw / ARCHIVE.name).is_file():
+            files = scratch / "files"
+            unpack(raw / ARCHIVE.name, files, steps)
+        write_test(files, folder, self.test_set)
+        self.write_train_and_valid(files, folder, scratch, steps)
+
+    def write_train_and_valid(self, files: Path, folder: Path, scratch: Path, steps: Steps) -> None:
+        """Write train and valid, tokenised, cleaned and in lower case, and train.docs."""
+        firsts: list[bool] = []
+        read = each(scratch, "read", LANGUAGES)
+        for path, output in zip(
+            (find(files, f"train.tags.de-en.{language}") for language in LANGUAGES), read, strict=True
+        ):
+            with steps.step(f"read {path.name}"), open_text(output, "w") as text:
+                firsts = []
+                for first, line in read_training(path):
+                    firsts.append(first)
+                    text.write(normalise(line) + "\n")
+        source, target = (partial(tokenised_in_lower_case, language=language) for language in LANGUAGES)
+        cleaned, kept = tokenise_and_clean(read, (source, target), self, scratch, steps)
+        to_valid = split(cleaned, folder)
+        trained = iter(to_valid)
+        is_valid = [keep and next(trained) for keep in kept]
+        for path, plain in zip(read, each(folder, "valid.raw", LANGUAGES), strict=True):
+            write_lines(plain, compress(read_clean(path), is_valid))
+        stays = [keep and not taken for keep, taken in zip(kept, is_valid, strict=True)]
+        write_lengths(folder / "train.docs", after_cleaning(lengths_of(firsts), stays))
+
+
+def unpack(archive: Path, folder: Path, steps: Steps) -> None:
+    """Unpack the published archive, a .tgz; raises UserError if it is broken."""
+    with steps.step(f"unpack {archive}"), opened(archive) as packed:
+        if not isinstance(packed, tarfile.TarFile):
+            raise UserError(f"{archive}: not a .tgz; delete it and get it again")
+        packed.extractall(folder, filter="data")
+
+
 def write_test(raw: Path, folder: Path, which: TestSet) -> None:
-    """Write test.de, test.en, tokenised and in lower case, and test.docs, a talk a document."""
+    """Write test.de, test.en, tokenised and in lower case, test.docs, a talk a document, and test.parts.json."""
     for language in LANGUAGES:
-        segments = [segment for name in TEST_SETS for segment in chosen(raw, name, language, which)]
+        of_set = {name: chosen(raw, name, language, which) for name in TEST_SETS}
+        segments = [segment for of_one in of_set.values() for segment in of_one]
         # fairseq's recipe makes the typographic apostrophe a plain one here, and not in the training text.
         lines = [normalise(segment.text.replace("’", "'")) for segment in segments]
+        write_lines(folder / f"test.raw.{language}", lines)
         write_lines(folder / f"test.{language}", lowercase(tokenise(lines, language)))
-    write_lengths(folder / "test.docs", talks(segments))
+    write_lengths(folder / "test.docs", lengths_by_talk(segments))
+    write_parts(folder / "test.parts.json", parts_of(of_set, which))
+
+
+def parts_of(of_set: dict[str, list[Segment]], which: TestSet) -> dict[str, list[int]]:
+    """The smaller test sets inside the one chosen: name → numbers of the lines, from 0, that it leaves out."""
+    if not which.tedx:
+        return {}
+    start = sum(len(segments) for segments in list(of_set.values())[: TEST_SETS.index(TEDX)])
+    tedx = dict(enumerate(of_set[TEDX], start))
+    parts = {"without TEDX.dev2012, as [RF]": list(tedx)}
+    if which.misaligned:
+        parts["without 72 misaligned pairs"] = [line for line, segment in tedx.items() if is_misaligned(segment)]
+    return parts
+
+
+def is_misaligned(segment: Segment) -> bool:
+    """Whether a segment of TEDX.dev2012 does not translate its other side."""
+    talk, numbers = MISALIGNED
+    return segment.talk == talk and segment.number in numbers
 
 
 def chosen(raw: Path, name: str, language: str, which: TestSet) -> list[Segment]:
@@ -74,48 +160,8 @@ def chosen(raw: Path, name: str, language: str, which: TestSet) -> list[Segment]
         return []
     segments = read_evaluation(find(raw, f"*{name}.de-en.{language}.xml"))
     if name == TEDX and not which.misaligned:
-        talk, numbers = MISALIGNED
-        segments = [segment for segment in segments if segment.talk != talk or segment.number not in numbers]
+        segments = [segment for segment in segments if not is_misaligned(segment)]
     return segments
-
-
-def talks(segments: Sequence[Segment]) -> list[int]:
-    """Lengths of the documents: a talk each, and where segments were left out of one, a part of it each."""
-    lengths: list[int] = []
-    before = None
-    for segment in segments:
-        if before is None or (segment.talk, segment.number) != (before.talk, before.number + 1):
-            lengths.append(0)
-        lengths[-1] += 1
-        before = segment
-    return lengths
-
-
-def write_train_and_valid(raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
-    """Write train and valid, tokenised, cleaned and in lower case, and train.docs; `scratch` is for files between."""
-    paths = [find(raw, f"train.tags.de-en.{language}") for language in LANGUAGES]
-    firsts: list[bool] = []
-    counts = []
-    for language, path in zip(LANGUAGES, paths, strict=True):
-        with steps.step(f"read {path.name}"), open_text(scratch / f"read.{language}", "w") as output:
-            firsts = []
-            for first, line in read_training(path):
-                firsts.append(first)
-                output.write(normalise(line) + "\n")
-        counts.append(len(firsts))
-    check_line_counts(paths[0], counts[0], paths[1], counts[1])
-    for language in LANGUAGES:
-        with steps.step(f"tokenise train.{language}", counts[0]) as advance:
-            rewrite = partial(tokenised_in_lower_case, language=language)
-            source, target = scratch / f"read.{language}", scratch / f"tokenised.{language}"
-            rewrite_file(source, target, rewrite, processes_for(counts[0]), advance)
-    of_both = [tuple(scratch / f"{name}.{language}" for language in LANGUAGES) for name in ("tokenised", "cleaned")]
-    kept, dropped = clean_pairs(*of_both, MAX_LENGTH, MAX_RATIO)
-    steps.say(f"dropped {dropped.total()} of {len(kept)} pairs of train")
-    to_valid = split(of_both[1], folder)
-    trained = iter(to_valid)
-    stays = [keep and not next(trained) for keep in kept]
-    write_lengths(folder / "train.docs", after_cleaning(lengths_of(firsts), stays))
 
 
 def tokenised_in_lower_case(lines: list[str], language: str) -> list[str]:

@@ -6,8 +6,9 @@ import pytest
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.prep.corpora.iwslt14 import MISALIGNED, TEST_SETS, Segment, TestSet, talks, write_test
-from relumt.prep.corpora.ted import read_evaluation, read_training
+from relumt.prep.corpora.iwslt14 import MISALIGNED, TEST_SETS, TestSet, write_test
+from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
+from relumt.prep.parts import read_parts
 
 TALK = """<url>http://example.org/{n}</url>
 <keywords>talks, {language}</keywords>
@@ -70,10 +71,27 @@ def test_the_test_set_is_the_one_asked_for(raw, tmp_path, which, lines, document
     assert len(german) == len(english) == lines
     assert english[0] == "the u.s. and “ you &apos;ll ” see 1 things ."
     assert [int(line) for line in (tmp_path / "test.docs").read_text().split()] == documents
+    raw_english = (tmp_path / "test.raw.en").read_text().splitlines()
+    assert len(raw_english) == lines and raw_english[0] == "The U.S. and “you'll” see 1 things."
+
+
+def test_the_test_set_says_which_smaller_ones_are_in_it(raw, tmp_path):
+    write_test(raw, tmp_path, TestSet())
+    parts = read_parts(tmp_path / "test.parts.json", 162)
+    assert parts["without TEDX.dev2012, as [RF]"] == list(range(3, 153))
+    assert parts["without 72 misaligned pairs"] == list(range(3 + 70, 3 + 142))
+    write_test(raw, tmp_path, TestSet(misaligned=False))
+    assert list(read_parts(tmp_path / "test.parts.json", 90)) == ["without TEDX.dev2012, as [RF]"]
+    write_test(raw, tmp_path, TestSet(tedx=False))
+    assert read_parts(tmp_path / "test.parts.json", 12) == {}
 
 
 def test_talks_end_where_segments_are_missing():
-    assert talks([Segment("a", 1, ""), Segment("a", 2, ""), Segment("a", 4, ""), Segment("b", 5, "")]) == [2, 1, 1]
+    assert lengths_by_talk([Segment("a", 1, ""), Segment("a", 2, ""), Segment("a", 4, ""), Segment("b", 5, "")]) == [
+        2,
+        1,
+        1,
+    ]
 
 
 def test_the_command_makes_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
@@ -88,9 +106,12 @@ def test_the_command_makes_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
     train, valid = ((texts / f"{split}.en").read_text().splitlines() for split in ("train", "valid"))
     assert len(valid) == pairs // 23 and len(train) == pairs - pairs // 23
     assert valid[0] == "sentence 20 of talk 0 , isn &apos;t it ?"
+    assert (texts / "valid.raw.en").read_text().splitlines()[0] == "Sentence 20 of talk 0, isn't it?"
     documents = [int(line) for line in (out / "train.docs").read_text().split()]
     assert sum(documents) == len(train) and len(documents) == 3 + pairs // 23
     assert (out / "train.de-en.de.bin").is_file() and (out / "test.docs").is_file()
+    assert (out / "text" / "test.raw.en").read_text().startswith("The U.S. and")
+    assert len(read_parts(out / "text" / "test.parts.json", 162)) == 2
 
 
 def test_repeating_does_nothing_and_another_test_set_is_refused(raw, tmp_path, capsys):
@@ -137,13 +158,6 @@ def test_mistakes_end_in_one_line_and_leave_nothing(raw, tmp_path, capsys, spoil
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
-
-
-def test_nothing_there_names_what_to_get_and_where_to_put_it(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["corpus", "iwslt14_de_en", "--raw", str(tmp_path / "no"), "--out", str(tmp_path / "out")])
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "no/de-en.tgz: no such file; get https://" in error
 
 
 def test_an_evaluation_set_without_segments_is_refused(tmp_path):
