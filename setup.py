@@ -12,7 +12,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["relumt", "relumt.*"]),
-    package_data={"relumt": ["papers.json"]},
+    package_data={"relumt": ["papers.json"], "relumt.analysis": ["templates/*.html"]},
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.10",
@@ -29,7 +29,7 @@ setup(
     ],
     extras_require={
         "report": ["matplotlib", "plotly", "jinja2"],
-        "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
+        "dev": ["pytest", "pytest-xdist", "hypothesis", "nltk", "ruff"],
     },
     entry_points={"console_scripts": ["relumt = relumt.cli:main"]},
 )

@@ -28,6 +28,7 @@ COMMANDS = {
     "run-record": Command("relumt.runs.command", "write and check run.json (used by scripts/)"),
     "average": Command("relumt.averaging", "average the parameters of checkpoints"),
     "analyze": Command("relumt.analysis.command", "measure what trained models do on a test set"),
+    "filter": Command("relumt.analysis.filter_command", "rank sentence pairs by null attention and keep the best"),
     "score-documents": Command("relumt.runs.documents_command", "BLEU of translated documents, d-BLEU and s-BLEU"),
     "contrast": Command("relumt.analysis.contrast_command", "contrastive accuracy on pronouns of documents"),
     "table": Command("relumt.runs.table", "print the finished runs as a table"),

@@ -1,19 +1,27 @@
-"""Measure what trained models do while they read a test set's references, and write it to DIR/analysis.json.
+"""Measure what trained models do while they read a test set's references, and write it to DIR.
 
-A model is a checkpoint or the folder of a finished run, which stands for its best checkpoint.
+A model is a checkpoint or the folder of a finished run, which stands for its best checkpoint. DIR gets analysis.json,
+plots, and report.html, which opens offline; maps-N.pt holds the maps of the N-th model's first sentences.
 """
 
 import argparse
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import track
 
 from relumt.errors import UserError
 from relumt.files import sha256, write_whole
+from relumt.quiet import quiet_fairseq
+
+if TYPE_CHECKING:
+    from relumt.analysis.alignment import Gold
+    from relumt.analysis.maps import Sentence
+    from relumt.analysis.opened import Opened
 
 ANALYSIS = "analysis.json"
 SCHEMA = 1
@@ -26,58 +34,140 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="data-bin of the models' vocabulary (default: the one of the runs)")
     parser.add_argument("--subset", default="test", help="which part of it (default: test)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for what is measured")
+    parser.add_argument("--alignments", type=Path, metavar="FILE", help="word alignments of the subset by hand")
+    parser.add_argument("--first-word", type=int, default=0, choices=[0, 1], help="its number there (default: 0)")
+    parser.add_argument("--sentences", type=int, default=50, help="whose maps the report shows (default: 50)")
+    parser.add_argument("--numbers-only", action="store_true", help="write analysis.json alone")
     parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch (default: 4096)")
     parser.add_argument("--cpu", action="store_true", help="leave a GPU alone")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure and write."""
-    from relumt.analysis.opened import quiet_fairseq
+    quiet_fairseq()
+    from relumt.analysis.alignment import read_alignments
 
-    if arguments.max_tokens < 1:
-        raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
+    for name in ("max_tokens", "sentences"):
+        if getattr(arguments, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be positive, not {getattr(arguments, name)}")
     if arguments.out.exists() and not arguments.out.is_dir():
         raise UserError(f"{arguments.out}: is no folder; name another --out")
-    quiet_fairseq()
-    analyses = [analyse(path, arguments) for path in arguments.checkpoints]
+    gold = read_alignments(arguments.alignments, arguments.first_word) if arguments.alignments else None
+    analyses, maps = [], []
+    for path in arguments.checkpoints:
+        analysis, sentences = analyse(path, gold, arguments)
+        analyses.append(analysis)
+        maps.append(sentences)
     result = {"schema": SCHEMA, "subset": arguments.subset, "checkpoints": analyses}
     write_whole(arguments.out / ANALYSIS, json.dumps(result, indent=2) + "\n")
-    print(f"relumt: {arguments.out / ANALYSIS}", file=sys.stderr)
-    if any(analysis["activations"] for analysis in analyses):
-        from relumt.analysis.plots import plot_activations
-
-        plot_activations(analyses, arguments.out)
+    say(str(arguments.out / ANALYSIS))
+    if not arguments.numbers_only:
+        draw(result, maps, arguments.out)
 
 
-def analyse(given: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything about one checkpoint; raises UserError if there is none, or nothing to look at it on."""
+def draw(result: dict[str, Any], maps: list["list[Sentence]"], out: Path) -> None:
+    """Write plots, the report and the maps; raises UserError where the packages for it are missing."""
+    from relumt.analysis.maps import save_maps
+    from relumt.analysis.plots import plot_activations, plot_attention
+    from relumt.analysis.report import write_report
+
+    if any(analysis["activations"] for analysis in result["checkpoints"]):
+        plot_activations(result["checkpoints"], out)
+    plot_attention(result["checkpoints"], out)
+    for number, sentences in enumerate(maps, start=1):
+        save_maps(sentences, out / f"maps-{number}.pt")
+    say(str(write_report(result, maps, out)))
+
+
+def analyse(
+    given: Path, gold: "list[Gold] | None", arguments: argparse.Namespace
+) -> tuple[dict[str, Any], "list[Sentence]"]:
+    """Everything about one checkpoint, and its maps.
+
+    Raises:
+        UserError: there is none, nothing to look at it on, or not as many alignments as sentence pairs.
+    """
     import torch
 
+    from relumt.analysis.aligned import AlignmentCollector
+    from relumt.analysis.attention import AttentionCollector, NullRates
     from relumt.analysis.feedforward import FeedForwardCollector, learnt_activations
+    from relumt.analysis.maps import MapCollector
     from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint
+    from relumt.runs.data_bin import open_data_bin
     from relumt.runs.environment import versions
 
     path = find_checkpoint(given)
     data = arguments.data or data_of_run(given)
     opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)
     pairs = opened.load(arguments.subset)
-    collector = FeedForwardCollector(opened.model, opened.task.target_dictionary.pad())
-    seen = 0
-    console = Console(file=sys.stderr)
-    batches = opened.batches(arguments.subset, arguments.max_tokens)
-    for sample in track(batches, str(path), console=console, disable=not console.is_terminal):
-        with collector.listening(sample):
-            opened.decode(sample)
-        seen += sample["nsentences"]
+    pad = opened.task.target_dictionary.pad()
+    feedforward, attention = FeedForwardCollector(opened.model, pad), AttentionCollector(opened.model, pad)
+    maps, nulls = MapCollector(opened.model, opened.task, arguments.sentences), NullRates(opened.model, pad)
+    collectors = [feedforward, attention, maps]
+    if gold is not None:
+        if len(gold) != pairs:
+            raise UserError(f"{arguments.alignments}: {len(gold)} alignments for {pairs} pairs of {arguments.subset}")
+        aligned = AlignmentCollector(opened.model, opened.task, gold, open_data_bin(data).subwords)
+        collectors.append(aligned)
+    seen = read(opened, arguments.subset, arguments.max_tokens, collectors, str(path))
     if not seen:
         raise UserError(f"{data}: no pair of '{arguments.subset}' fits {path}'s positions")
+    read(opened, opened.shuffle_targets(arguments.subset), arguments.max_tokens, [nulls], f"{path}, targets shuffled")
+    of_attention = attention.result()
+    for name, rates in nulls.result().items():
+        of_attention[name]["null_rate_shuffled"] = rates
+    say_what_is_missing(path, of_attention)
+    if gold is not None:
+        for pair, links in sorted(aligned.beyond.items()):
+            beyond = " ".join(f"{s + arguments.first_word}-{t + arguments.first_word}" for s, t in sorted(links))
+            say(f"{arguments.alignments}: pair {pair + 1}: {beyond} lie beyond the sentence; left out")
     return {
+        "name": name_of(given),
         "path": str(path),
         "data": str(data),
         "sha256": sha256(path),
         "versions": versions(),
         "pairs": seen,
         "pairs_too_long": pairs - seen,
-        "feedforward": collector.result(),
+        "attention": of_attention,
+        "alignment": None if gold is None else aligned.result(),
+        "feedforward": feedforward.result(),
         "activations": learnt_activations(opened.model),
-    }
+    }, maps.result()
+
+
+def read(opened: "Opened", subset: str, max_tokens: int, collectors: list[Any], title: str) -> int:
+    """Let the model read a subset, with the collectors listening; returns the number of pairs."""
+    seen = 0
+    console = Console(file=sys.stderr)
+    for sample in track(opened.batches(subset, max_tokens), title, console=console, disable=not console.is_terminal):
+        with ExitStack() as stack:
+            for collector in collectors:
+                stack.enter_context(collector.listening(sample))
+            opened.decode(sample)
+        seen += sample["nsentences"]
+    return seen
+
+
+def say_what_is_missing(path: Path, attention: dict[str, dict[str, Any] | None]) -> None:
+    """Say which measures do not apply to a checkpoint's attentions, and why."""
+    without = [name for name, measures in attention.items() if measures is None]
+    if without:
+        say(
+            f"{path}: no sparsity, null rate, entropy, diversity, maps or alignment of {', '.join(without)}: such an "
+            "attention has no weights; the rest is measured"
+        )
+    signed = [name for name, measures in attention.items() if measures and measures["entropy"] is None]
+    if signed:
+        say(f"{path}: no null rate, entropy, shares or diversity of {', '.join(signed)}: weights can be negative")
+
+
+def name_of(given: Path) -> str:
+    """What to call a checkpoint: MODEL/SEED of a run, else its path."""
+    return "/".join(given.resolve().parts[-2:]) if given.is_dir() else str(given)
+
+
+def say(message: str) -> None:
+    """Tell the user something on stderr."""
+    print(f"relumt: {message}", file=sys.stderr)

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from relumt.errors import UserError
+from relumt.quiet import quiet_fairseq
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the accuracy, and what one gets without looking beyond the sentence, as JSON."""
+    quiet_fairseq()
     import torch
 
     from relumt.analysis.contrast import Contrast, majority_rate
-    from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint, quiet_fairseq
+    from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint
 
     if arguments.batch_size < 1:
         raise UserError(f"--batch-size must be positive, not {arguments.batch_size}")
-    quiet_fairseq()
     path = find_checkpoint(arguments.checkpoint)
     data = arguments.data or data_of_run(arguments.checkpoint)
     opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)

@@ -1,14 +1,14 @@
 """Checkpoints opened to be looked at, and forced decoding: the model reads each reference as if it wrote it."""
 
-import logging
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data import FairseqDataset, LanguagePairDataset
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
 from torch import nn
@@ -20,6 +20,9 @@ from relumt.runs.record import load_record
 
 OF_A_RUN = ("checkpoint_best.pt", "checkpoint_last.pt")
 """What a run is judged by; the last where it was trained without validation."""
+
+SHUFFLED_BY = 1
+"""Seed of the order in which targets are shuffled."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,23 @@ class Opened:
             ) from None
         return len(self.task.dataset(subset))
 
+    def shuffle_targets(self, subset: str) -> str:
+        """Make a subset whose targets are those of other sentences, the same for every model; returns its name.
+
+        No target stays where it was: each goes to the next of a random order of all.
+        """
+        dataset = self.task.dataset(subset)
+        order = np.random.default_rng(SHUFFLED_BY).permutation(len(dataset))
+        of_next = np.empty_like(order)
+        of_next[order] = np.roll(order, 1)
+        name = f"{subset}, targets shuffled"
+        self.task.datasets[name] = LanguagePairDataset(
+            dataset.src, dataset.src_sizes, dataset.src_dict, Reordered(dataset.tgt, of_next),
+            dataset.tgt_sizes[of_next], dataset.tgt_dict, left_pad_source=dataset.left_pad_source,
+            left_pad_target=dataset.left_pad_target, shuffle=False,
+        )  # fmt: skip
+        return name
+
     def batches(self, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
         """fairseq's batches of a loaded subset, on the model's device; pairs beyond its positions are left out."""
         dataset = self.task.dataset(subset)
@@ -76,11 +96,18 @@ class Opened:
         self.model(**sample["net_input"])
 
 
-def quiet_fairseq() -> None:
-    """Let fairseq report no step of loading, and torch no memory pinned for a GPU that is not there."""
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    logging.getLogger("relumt").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*pin_memory")
+class Reordered(FairseqDataset):
+    """A dataset's items in another order."""
+
+    def __init__(self, items: FairseqDataset, order: np.ndarray) -> None:
+        self.items = items
+        self.order = order
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[self.order[index]]
+
+    def __len__(self) -> int:
+        return len(self.order)
 
 
 def find_checkpoint(given: Path) -> Path:

@@ -8,6 +8,7 @@ import torch
 
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS
+from relumt.options import SITES
 
 try:
     from matplotlib.figure import Figure
@@ -74,3 +75,48 @@ def activation_with(parameters: dict[str, float]) -> torch.nn.Module:
             activation.load_state_dict({name: torch.tensor([value]) for name, value in parameters.items()})
             return activation
     raise UserError(f"no activation of this version has the parameters {', '.join(parameters)}")
+
+
+MEASURES = {"sparsity": "sparsity", "null_rate": "null rate", "entropy": "entropy (nats)"}
+"""Measure of an attention → label of its axis."""
+
+
+def plot_attention(analyses: list[dict[str, Any]], out: Path) -> None:
+    """attention.png: sparsity, null rate and entropy by layer, a column a site, a line a checkpoint; shaded: heads.
+
+    The null rate with shuffled targets is dashed. Nothing is drawn where no checkpoint has weights.
+    """
+    found = [(site, analysis, layers_of(analysis, site)) for site in SITES for analysis in analyses]
+    if not any(layers for _, _, layers in found):
+        return
+    figure = Figure(figsize=(10, 8), layout="constrained")
+    panels = figure.subplots(len(MEASURES), len(SITES), sharex="col", sharey="row")
+    for row, (measure, label) in zip(panels, MEASURES.items(), strict=True):
+        row[0].set_ylabel(label)
+        for ax, site in zip(row, SITES, strict=True):
+            for number, (_, analysis, layers) in enumerate(one for one in found if one[0] == site):
+                _draw_heads(ax, layers, measure, f"C{number}", analysis["name"])
+    for ax, site in zip(panels[0], SITES, strict=True):
+        ax.set_title(site)
+    for ax in panels[-1]:
+        ax.set_xlabel("layer")
+    panels[0][-1].legend(fontsize=7)
+    save(figure, out, "attention")
+
+
+def layers_of(analysis: dict[str, Any], site: str) -> list[dict[str, Any]]:
+    """The measures of a site's attentions, layer by layer; none for those without weights."""
+    return [measures for measures in analysis["attention"].values() if measures and measures["site"] == site]
+
+
+def _draw_heads(ax: Any, layers: list[dict[str, Any]], measure: str, colour: str, label: str) -> None:
+    by_layer = [(number, layer[measure]) for number, layer in enumerate(layers) if layer[measure] is not None]
+    if not by_layer:
+        return
+    numbers, heads = zip(*by_layer, strict=True)
+    ax.plot(numbers, [sum(values) / len(values) for values in heads], marker="o", color=colour, label=label)
+    ax.fill_between(numbers, [min(x) for x in heads], [max(x) for x in heads], color=colour, alpha=0.15)
+    shuffled = [layer.get(f"{measure}_shuffled") for layer in layers]
+    if all(shuffled):
+        ax.plot(range(len(shuffled)), [sum(x) / len(x) for x in shuffled], linestyle="--", color=colour)
+    ax.set_xticks(range(len(layers)))

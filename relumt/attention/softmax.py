@@ -15,6 +15,8 @@ from relumt.attention.base import Attended, Mechanism, Visible, Want
 class SoftmaxAttention(Mechanism):
     """Softmax over the visible keys; PyTorch's fused attention serves it where only `mixed` is wanted."""
 
+    stochastic = True
+
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Softmax of scores [B, H, T, S]; a query that sees nothing gets a row of zeros."""
         seen = visible.dense(*scores.shape[-2:], device=scores.device)

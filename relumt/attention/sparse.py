@@ -18,6 +18,8 @@ OUT_OF_SUPPORT = -4.0
 class SparseAttention(Mechanism):
     """Attention whose rows are a sparse projection onto the simplex, with exact zeros."""
 
+    stochastic = True
+
     def projection(self, scores: Tensor) -> Tensor:
         """Rows of scores → rows of weights, [B, H, T, S]."""
         raise NotImplementedError

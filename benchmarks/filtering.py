@@ -1,0 +1,68 @@
+"""How well null attention tells translations from noise, beside the model's own cross-entropy ([RL] §5.2).
+
+    python benchmarks/filtering.py CHECKPOINT DATA-BIN [--subset test] [--noise 0.1]
+
+Every pair of the subset is scored twice: as it is, and with the target of another. AUC is the probability that a wrong
+pair gets the higher score. Then a share of the pairs is made wrong in place of the right ones, and the precision is given
+at which a threshold finds nine in ten of them, and all but the last.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import precision_recall_curve, roc_auc_score
+
+from relumt.errors import one_line_errors
+from relumt.quiet import quiet_fairseq
+
+MEASURES = ("null_rate", "cross_entropy")
+RECALLS = (0.5, 0.8, 0.9, 0.95)
+
+
+def main() -> None:
+    """Measure and print JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--subset", default="test")
+    parser.add_argument("--noise", type=float, default=0.1, help="share of the pairs made wrong (default: 0.1)")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    quiet_fairseq()
+    with one_line_errors():
+        print(json.dumps(measure(arguments), indent=2))
+
+
+def measure(arguments: argparse.Namespace) -> dict:
+    """AUC and precision of both measures."""
+    import torch
+
+    from relumt.analysis.filtering import scored
+    from relumt.analysis.opened import find_checkpoint, open_checkpoint
+
+    opened = open_checkpoint(find_checkpoint(arguments.checkpoint), arguments.data, cuda=torch.cuda.is_available())
+    opened.load(arguments.subset)
+    of_right, of_wrong = (
+        [(pair["source"], pair["target"]) for pair in map(opened.task.dataset(subset).__getitem__, range(size))]
+        for subset, size in (
+            (name, len(opened.task.dataset(name)))
+            for name in (arguments.subset, opened.shuffle_targets(arguments.subset))
+        )
+    )
+    right, wrong = (list(scored(opened, pairs, 4096)) for pairs in (of_right, of_wrong))
+    noisy = np.random.default_rng(arguments.seed).random(len(right)) < arguments.noise
+    result: dict = {"pairs": len(right), "noise": arguments.noise, "made wrong": int(noisy.sum())}
+    for name in MEASURES:
+        one, other = (np.array([getattr(score, name) for score in scores]) for scores in (right, wrong))
+        precision, recall, _ = precision_recall_curve(noisy, np.where(noisy, other, one))
+        result[name] = {
+            "AUC": roc_auc_score([0] * len(one) + [1] * len(other), np.concatenate([one, other])),
+            "precision at recall": {str(r): float(precision[recall >= r].max()) for r in RECALLS},
+        }
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What attentions do on a test set, by layer, site and head. Shapes: B H T S; R real query rows.
+
+Everything is added up while the model reads the references: memory grows with layers × heads and one batch's maps.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relumt.analysis import diversity, rows
+from relumt.attention import Attended, Visible, Want
+from relumt.modules.attention import MechanismAttention
+from relumt.tap import attentions, tapped
+
+PERCENTS = (1, 2, 5, 10, 20, 50)
+"""Of the visible keys, at which the share of the weight is taken."""
+
+DISTANT = 10
+"""Tokens beyond which a key of self-attention counts as distant."""
+
+
+@dataclass
+class _Sums:
+    """Of one attention over all rows so far: each measure's sum over the rows that have one, and their number."""
+
+    rows: int = 0
+    totals: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(self, name: str, values: Tensor) -> None:
+        """Add a measure's values, [..., R, H] or [R, 1]; NaN where a row has none."""
+        there = ~values.isnan()
+        total, count = values.double().nan_to_num(0.0).sum(-2).cpu(), there.sum(-2).cpu()
+        self.totals[name] = self.totals[name] + total if name in self.totals else total
+        self.counts[name] = self.counts[name] + count if name in self.counts else count
+
+    def mean(self, name: str) -> list[Any] | None:
+        """By head, None for a head whose rows had none; None if the measure does not apply."""
+        if name not in self.totals:
+            return None
+        means = self.totals[name] / self.counts[name]
+        return _without_nan(means.tolist())
+
+
+def _without_nan(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_without_nan(value) for value in values]
+    return None if values != values else values
+
+
+class AttentionCollector:
+    """Adds up, batch by batch, what each attention of `model` did at the queries that are no padding.
+
+    Args:
+        model: of relumt's architectures; a stock one has no attention to tap.
+        pad: the index of padding in its dictionaries.
+    """
+
+    def __init__(self, model: nn.Module, pad: int) -> None:
+        self.model = model
+        self.pad = pad
+        self.sums: dict[str, _Sums] = defaultdict(_Sums)
+
+    @contextmanager
+    def listening(self, sample: dict[str, Any]) -> Iterator[None]:
+        """Add what the model computes inside the block, on this sample."""
+        net_input = sample["net_input"]
+        source, target = net_input["src_tokens"].ne(self.pad), net_input["prev_output_tokens"].ne(self.pad)
+
+        def add(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
+            if attended.weights is not None:
+                real = source if attention.site == "encoder" else target
+                self._add(self.sums[name], attention, attended.weights, visible, real)
+
+        with tapped(self.model, add, Want.WEIGHTS):
+            yield
+
+    def _add(self, sums: _Sums, attention: MechanismAttention, weights: Tensor, visible: Visible, real: Tensor) -> None:
+        B, _, T, S = weights.shape
+        seen = visible.count(T, S, weights.device)[:, 0, :, 0].expand(B, T)[real]
+        of_rows = weights.transpose(1, 2)[real]  # [R, H, S]
+        sums.rows += len(of_rows)
+        sums.add("sparsity", rows.sparsity(of_rows, seen))
+        if attention.mechanism.signed:
+            return
+        sums.add("null_rate", rows.null(of_rows).float())
+        sums.add("entropy", rows.entropy(of_rows))
+        sums.add("top_share", rows.top_share(of_rows, seen, PERCENTS))
+        if attention.site != "cross":
+            positions = torch.arange(T, device=weights.device).expand(B, T)[real]
+            sums.add("distance", rows.distance(of_rows, positions))
+            sums.add("distant_share", rows.distant_share(of_rows, positions, DISTANT))
+        if attention.mechanism.stochastic:
+            sums.add("diversity", diversity.divergence(of_rows)[:, None])
+            return
+        dense = visible.dense(T, S, weights.device)
+        keys = (
+            of_rows.new_ones(len(of_rows), S, dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)[real]
+        )
+        for tau in diversity.TEMPERATURES:
+            p = diversity.renormalised(of_rows, keys, tau)
+            sums.add(f"diversity {tau}", diversity.divergence(p)[:, None])
+
+    def result(self) -> dict[str, dict[str, Any]]:
+        """By attention, e.g. "decoder.layers.0.encoder_attn": see `describe`; without weights None."""
+        found = attentions(self.model)
+        return {name: self.describe(found[name], self.sums[name]) if name in self.sums else None for name in found}
+
+    def describe(self, attention: MechanismAttention, sums: _Sums) -> dict[str, Any]:
+        """The measures of an attention, by head where not said otherwise; None where one does not apply.
+
+        Without entropy, shares and the like are mechanisms whose weights can be negative; distances are of
+        self-attention. diversity: of all heads, by τ; under "p" where the weights are distributions themselves.
+        """
+        shares = sums.mean("top_share")
+        null_rate = sums.mean("null_rate")
+        taus = {str(tau): sums.mean(f"diversity {tau}") for tau in diversity.TEMPERATURES}
+        of_heads = {"p": sums.mean("diversity")} | taus
+        return {
+            "site": attention.site,
+            "mechanism": type(attention.mechanism).__name__,
+            "queries": sums.rows,
+            "sparsity": sums.mean("sparsity"),
+            "null_rate": null_rate,
+            "null_variance": None if null_rate is None else torch.tensor(null_rate).var(correction=0).item(),
+            "entropy": sums.mean("entropy"),
+            "top_share": None if shares is None else dict(zip(map(str, PERCENTS), shares, strict=True)),
+            "distance": sums.mean("distance"),
+            "distant_share": sums.mean("distant_share"),
+            "diversity": {tau: value[0] for tau, value in of_heads.items() if value is not None},
+        }
+
+
+class NullRates:
+    """Adds up null rows alone, by attention and head, which needs no map of weights."""
+
+    def __init__(self, model: nn.Module, pad: int) -> None:
+        self.model = model
+        self.pad = pad
+        self.sums: dict[str, _Sums] = defaultdict(_Sums)
+
+    @contextmanager
+    def listening(self, sample: dict[str, Any]) -> Iterator[None]:
+        """Add what the model computes inside the block, on this sample."""
+        net_input = sample["net_input"]
+        source, target = net_input["src_tokens"].ne(self.pad), net_input["prev_output_tokens"].ne(self.pad)
+
+        def add(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
+            if attended.statistics is not None:
+                real = source if attention.site == "encoder" else target
+                self.sums[name].add("null_rate", attended.statistics.null.transpose(1, 2)[real].float())
+
+        with tapped(self.model, add):
+            yield
+
+    def result(self) -> dict[str, list[float]]:
+        """Share of null rows by attention, each by head; nothing for mechanisms without statistics."""
+        return {name: sums.mean("null_rate") for name, sums in self.sums.items()}

@@ -1,0 +1,139 @@
+"""Find sentence pairs that do not translate each other, by a model's null attention ([RL] §5.2), and leave them out.
+
+Source and target are texts of a sentence a line, tokenised as the model's training text was before BPE, gzipped or
+not. OUT.scores gets a line a pair: null rate of cross-attention, cross-entropy a token; with --threshold or --keep, the
+pairs kept are written to OUT.SRC and OUT.TGT. Only mechanisms with null rows (ReLA, ReLUFormer …) can rank by them.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import track
+
+from relumt.errors import UserError
+from relumt.prep.bitext import check_line_counts
+from relumt.prep.lines import normalise, open_text, read_lines
+from relumt.quiet import quiet_fairseq
+
+if TYPE_CHECKING:
+    from relumt.analysis.opened import Opened
+
+MEASURES = ("null_rate", "cross_entropy")
+AT_ONCE = 1000  # lines segmented together
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, on what, and what to keep."""
+    parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint_*.pt, or a trained run's folder")
+    parser.add_argument(
+        "--data", type=Path, help="data-bin with its dictionaries and BPE (default: the one of the run)"
+    )
+    parser.add_argument("--src", type=Path, required=True, metavar="F", help="source text")
+    parser.add_argument("--tgt", type=Path, required=True, metavar="F", help="target text")
+    parser.add_argument("--out", type=Path, required=True, help="prefix of what is written")
+    parser.add_argument("--by", default=MEASURES[0], choices=MEASURES, help="rank by (default: null_rate)")
+    parser.add_argument("--threshold", type=float, metavar="X", help="keep pairs of at most X")
+    parser.add_argument("--keep", type=float, metavar="Q", help="keep this share of the pairs, those of the least")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch (default: 4096)")
+    parser.add_argument("--cpu", action="store_true", help="leave a GPU alone")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Score, and write what is kept."""
+    check(arguments)
+    quiet_fairseq()
+    import torch
+
+    from relumt.analysis.filtering import scored
+    from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint
+
+    lines = count(arguments.src, arguments.tgt)
+    path = find_checkpoint(arguments.checkpoint)
+    data = arguments.data or data_of_run(arguments.checkpoint)
+    opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)
+    scores = scored(opened, encoded(opened, data, arguments.src, arguments.tgt), arguments.max_tokens)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(f"{arguments.out}.scores.unfinished")
+    ranked: list[float | None] = []
+    console = Console(file=sys.stderr)
+    try:
+        with open_text(unfinished, "w") as file:
+            for score in track(scores, str(path), lines, console=console, disable=not console.is_terminal):
+                if score.null_rate is None and score.cross_entropy is not None and arguments.by == "null_rate":
+                    raise UserError(f"{path}: its attention has no null rows to count; rank --by cross_entropy")
+                ranked.append(getattr(score, arguments.by))
+                file.write(f"{as_text(score.null_rate)}\t{as_text(score.cross_entropy)}\n")
+        unfinished.replace(f"{arguments.out}.scores")
+    finally:
+        unfinished.unlink(missing_ok=True)
+    too_long = ranked.count(None)
+    say(f"{arguments.out}.scores: {lines} pairs" + (f", {too_long} too long for the model" if too_long else ""))
+    if arguments.threshold is not None or arguments.keep is not None:
+        write_kept(ranked, arguments, opened)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raise UserError for options that cannot be."""
+    if arguments.threshold is not None and arguments.keep is not None:
+        raise UserError("--threshold and --keep both say what to keep; give one of them")
+    if arguments.keep is not None and not 0 < arguments.keep <= 1:
+        raise UserError(f"--keep must be above 0 and at most 1, not {arguments.keep:g}")
+    if arguments.max_tokens < 1:
+        raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
+
+
+def count(source: Path, target: Path) -> int:
+    """Number of pairs; raises UserError for texts that are no pair."""
+    texts = source, target
+    counts = [sum(1 for _ in read_lines(path)) for path in texts]
+    check_line_counts(texts, counts, lambda side: read_lines(texts[side]))
+    return counts[0]
+
+
+def encoded(opened: "Opened", data: Path, source: Path, target: Path) -> Iterator[tuple]:
+    """The pairs of two texts as tensors of tokens, segmented as the data-bin is."""
+    from relumt.prep.bpe import KINDS
+    from relumt.runs.data_bin import open_data_bin
+
+    kind = open_data_bin(data).subwords
+    segment = KINDS[kind].load(data) if kind in KINDS else list
+    dictionaries = opened.task.source_dictionary, opened.task.target_dictionary
+    sides = [map(normalise, read_lines(path)) for path in (source, target)]
+    while block := [list(islice(side, AT_ONCE)) for side in sides]:
+        if not block[0]:
+            return
+        tokens = [
+            [dictionary.encode_line(line, add_if_not_exist=False).long() for line in segment(lines)]
+            for lines, dictionary in zip(block, dictionaries, strict=True)
+        ]
+        yield from zip(*tokens, strict=True)
+
+
+def write_kept(ranked: list[float | None], arguments: argparse.Namespace, opened: "Opened") -> None:
+    """Write the pairs that --threshold or --keep leaves, in their order; those that are too long are left out."""
+    limit = arguments.threshold
+    if limit is None:
+        known = sorted(value for value in ranked if value is not None)
+        limit = known[max(0, round(arguments.keep * len(known)) - 1)] if known else 0.0
+    keeps = [value is not None and value <= limit for value in ranked]
+    languages = opened.task.cfg.source_lang, opened.task.cfg.target_lang
+    for path, language in zip((arguments.src, arguments.tgt), languages, strict=True):
+        with open_text(Path(f"{arguments.out}.{language}"), "w") as file:
+            file.writelines(normalise(line) + "\n" for line, kept in zip(read_lines(path), keeps, strict=True) if kept)
+    kept = f"{sum(keeps)} of {len(keeps)} pairs, {arguments.by} ≤ {limit:.4g}"
+    say(f"{arguments.out}.{languages[0]}, .{languages[1]}: {kept}")
+
+
+def as_text(value: float | None) -> str:
+    """A score, "nan" for none."""
+    return "nan" if value is None else f"{value:.6f}"
+
+
+def say(message: str) -> None:
+    """Tell the user something on stderr."""
+    print(f"relumt: {message}", file=sys.stderr)

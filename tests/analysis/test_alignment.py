@@ -1,0 +1,77 @@
+"""Alignment: subwords to words, links, files by hand, and the error rate against a worked example and NLTK's."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.translate import Alignment
+from nltk.translate.metrics import alignment_error_rate
+
+from relumt.analysis.alignment import Agreement, Gold, best_links, of_words, read_alignments, word_numbers
+from relumt.errors import UserError
+
+LINK = st.tuples(st.integers(0, 3), st.integers(0, 3))
+
+
+def test_error_rate_by_hand():
+    gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (2, 1)}))
+    found = Agreement.of(frozenset({(0, 0), (2, 1), (3, 3)}), gold)
+    assert found == Agreement(links=3, in_sure=1, in_possible=2, sure=2)
+    assert found.error_rate == pytest.approx(1 - 3 / 5)
+    both = found + Agreement.of(frozenset({(1, 1)}), gold)
+    assert both.error_rate == pytest.approx(1 - (2 + 3) / (4 + 4))
+    assert Agreement().error_rate == 0
+
+
+@given(st.frozensets(LINK, min_size=1), st.frozensets(LINK, min_size=1), st.frozensets(LINK))
+def test_error_rate_is_the_definition_and_nltks(found, sure, more):
+    gold = Gold(sure, sure | more)
+    rate = Agreement.of(found, gold).error_rate
+    assert rate == 1 - (len(found & sure) + len(found & gold.possible)) / (len(found) + len(sure))
+    assert rate == pytest.approx(alignment_error_rate(Alignment(sure), Alignment(found), Alignment(gold.possible)))
+
+
+@pytest.mark.parametrize(
+    ("symbols", "subwords", "words"),
+    [
+        (["a@@", "b", "c", "d@@", "e@@", "f"], "subword-nmt", [0, 0, 1, 2, 2, 2]),
+        (["▁a", "b", "▁c", "▁", "d"], "sentencepiece", [0, 0, 1, 2, 2]),
+        (["a@@", "▁b"], "none", [0, 1]),
+        ([], "subword-nmt", []),
+    ],
+)
+def test_subwords_know_their_word(symbols, subwords, words):
+    assert word_numbers(symbols, subwords) == words
+
+
+def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
+    weights = torch.tensor([[[0.1, 0.2, 0.7], [0.3, 0.5, 0.2], [1.0, 0.0, 0.0]]])
+    merged = of_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
+    torch.testing.assert_close(merged, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
+
+
+def test_a_word_with_no_weight_has_no_link():
+    weights = torch.tensor([[[0.0, 0.4], [0.0, 0.0]], [[0.3, 0.1], [0.2, 0.2]]])
+    assert best_links(weights) == [{(1, 0)}, {(0, 0), (0, 1)}]
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [("0-0 1p2\n\n2-1 0?1\n", 0), ("1-1 2p3\n\n3-2 1?2\n", 1), ("1 1 1\n1 2 3 P\n3 3 2 S\n3 1 2 P\n", 1)],
+)
+def test_every_form_is_read(tmp_path, text, start):
+    (tmp_path / "gold").write_text(text)
+    first, empty, third = read_alignments(tmp_path / "gold", start)
+    assert first == Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
+    assert empty == Gold(frozenset(), frozenset())
+    assert third == Gold(frozenset({(2, 1)}), frozenset({(2, 1), (0, 1)}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("0-0\n1-x\n", r"gold:2: '1-x' is no link"), ("1-1\n0-1\n", "pair 2 has a word 0, but"), ("\n", "no alignment")],
+)
+def test_mistakes_name_the_line(tmp_path, text, message):
+    (tmp_path / "gold").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_alignments(tmp_path / "gold", 1)

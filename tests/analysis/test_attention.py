@@ -1,0 +1,102 @@
+"""Attention measured over a test set: every mechanism, batches and padding without effect, and against one by one."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from relumt.analysis import rows
+from relumt.analysis.attention import AttentionCollector, NullRates
+from relumt.analysis.maps import MapCollector, bertviz_arguments, load_maps, save_maps
+from relumt.attention import MECHANISMS
+from tests.models.build import build, dictionary, sample, task
+
+PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
+PAD = dictionary().pad()
+
+
+def measured(model, batches, collector=AttentionCollector):
+    listening = collector(model, PAD)
+    for batch in batches:
+        with listening.listening(batch), torch.no_grad():
+            model(**batch["net_input"])
+    return listening.result()
+
+
+def one_by_one(pairs):
+    """The sentences of `sample(pairs)`, each a batch of its own."""
+    whole = sample(pairs)
+    batches = []
+    for row in whole["id"].argsort().tolist():
+        source, given = whole["net_input"]["src_tokens"][row], whole["net_input"]["prev_output_tokens"][row]
+        source, given = source[source.ne(PAD)][None], given[given.ne(PAD)][None]
+        lengths = torch.tensor([source.shape[1]])
+        batches.append({"net_input": {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": given}})
+    return batches
+
+
+def numbers(result):
+    """Every number in a result, in order; None as NaN."""
+    if isinstance(result, dict):
+        return [x for value in result.values() for x in numbers(value)]
+    if isinstance(result, list):
+        return [x for value in result for x in numbers(value)]
+    return [] if isinstance(result, str) else [math.nan if result is None else float(result)]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_batches_order_and_padding_change_nothing(name):
+    model = build("mechanism_transformer", "--attention", name).eval().double()
+    together = measured(model, [sample(PAIRS)])
+    apart = measured(model, reversed(one_by_one(PAIRS)))
+    assert together.keys() == apart.keys() and len(together) == 6
+    assert numbers(together) == pytest.approx(numbers(apart), abs=1e-6, nan_ok=True)
+    json.dumps(together, allow_nan=False)
+
+
+def test_softmax_has_no_zeros_no_null_rows_and_shares_that_grow():
+    model = build("mechanism_transformer").eval()
+    result = measured(model, [sample(PAIRS)])
+    for measures in result.values():
+        assert measures["sparsity"] == measures["null_rate"] == [0.0, 0.0]
+        shares = [measures["top_share"][str(p)][0] for p in (1, 10, 50)]
+        assert shares == sorted(shares) and 0 < shares[0] < 1
+        assert list(measures["diversity"]) == ["p"]
+    assert result["encoder.layers.0.self_attn"]["queries"] == sum(source for source, _ in PAIRS)
+    assert result["decoder.layers.1.encoder_attn"]["queries"] == sum(target for _, target in PAIRS)
+    assert result["decoder.layers.1.encoder_attn"]["distance"] is None
+
+
+def test_null_rates_alone_are_those_beside_everything_else():
+    model = build("mechanism_transformer", "--attention", "rela_i").eval()
+    result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], NullRates)
+    assert {name: measures["null_rate"] for name, measures in result.items()} == nulls
+    assert any(rate > 0 for rates in nulls.values() for rate in rates)
+    variance = torch.tensor(nulls["encoder.layers.0.self_attn"]).var(correction=0).item()
+    assert result["encoder.layers.0.self_attn"]["null_variance"] == pytest.approx(variance)
+
+
+def test_maps_are_the_sentences_own_and_bertviz_takes_them(tmp_path):
+    model = build("mechanism_transformer", "--attention", "relu", "--relu-initial-score", "0").eval()
+    batch = sample(PAIRS)
+    collector = MapCollector(model, task(), 3)
+    with collector.listening(batch), torch.no_grad():
+        model(**batch["net_input"])
+    save_maps(collector.result(), tmp_path / "maps.pt")
+    sentences = load_maps(tmp_path / "maps.pt")
+    assert [sentence.number for sentence in sentences] == [0, 1, 2]
+    for sentence, (source, target) in zip(sentences, PAIRS, strict=False):
+        assert (len(sentence.source), len(sentence.given), len(sentence.predicted)) == (source, target, target)
+        assert sentence.given[0] == sentence.predicted[-1] == "</s>" and sentence.given[1:] == sentence.predicted[:-1]
+        assert sentence.maps["decoder.layers.0.encoder_attn"].shape == (2, target, source)
+    viewed = bertviz_arguments(sentences[0])
+    assert [len(viewed[f"{site}_attention"]) for site in ("encoder", "decoder", "cross")] == [2, 2, 2]
+    assert viewed["cross_attention"][0].shape == (1, 2, 5, 7) and len(viewed["encoder_tokens"]) == 7
+    # the same weights as a model gives that reads the sentence alone
+    alone = AttentionCollector(model, PAD)
+    with alone.listening(one_by_one(PAIRS)[0]), torch.no_grad():
+        model(**one_by_one(PAIRS)[0]["net_input"])
+    own = viewed["encoder_attention"][0][0].transpose(0, 1)
+    expected = rows.sparsity(own, torch.full((7,), 7)).mean(0).tolist()
+    assert alone.result()["encoder.layers.0.self_attn"]["sparsity"] == pytest.approx(expected)

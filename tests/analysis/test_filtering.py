@@ -1,0 +1,96 @@
+"""`relumt filter`: the scores are those of the pairs one by one, in order, and what is kept is what was asked for."""
+
+import gzip
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from relumt.analysis import filtering
+from relumt.cli import main
+from tests.models.build import build, dictionary, task, write_checkpoint, write_data_bin
+
+TEXT = [
+    ("w1 w2 w3", "w4 w5"),
+    ("w6", "w7 w8 w9 w1"),
+    ("w2 w2 w2 w2 w2 w2 w2", "w3"),
+    ("w5 unheard", "w1 w2"),
+    ("w9", "w9"),
+]
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_data_bin(tmp_path / "data-bin", [(3, 3)], "train")
+    for side, name in enumerate(("f.de", "f.en")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in TEXT))
+    return tmp_path
+
+
+def run(folder, checkpoint, *options):
+    main(["filter", "--checkpoint", str(checkpoint), "--data", str(folder / "data-bin"), "--src", str(folder / "f.de"),
+          "--tgt", str(folder / "f.en"), "--out", str(folder / "out"), *map(str, options)])  # fmt: skip
+    return [tuple(map(float, line.split("\t"))) for line in (folder / "out.scores").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 12, 4096])
+def test_scores_are_those_of_each_pair_alone(max_tokens, monkeypatch):
+    monkeypatch.setattr(filtering, "SORTED_AT_ONCE", 3)
+    model, words = build("mechanism_transformer", "--attention", "rela_i").eval().double(), dictionary()
+    opened = filtering.Opened(None, model, task(), False)
+    encode = lambda line: words.encode_line(line, add_if_not_exist=False).long()  # noqa: E731
+    pairs = [(encode(source), encode(target)) for source, target in TEXT]
+    scores = list(filtering.scored(opened, pairs, max_tokens))
+    for (source, target), score in zip(pairs, scores, strict=True):
+        given = torch.cat([target[-1:], target[:-1]])[None]
+        logits, _ = model(source[None], torch.tensor([len(source)]), given)
+        assert score.cross_entropy == pytest.approx(F.cross_entropy(logits[0], target).item())
+    assert len({score.null_rate for score in scores}) > 1 and all(0 <= score.null_rate <= 1 for score in scores)
+
+
+def test_kept_pairs_are_those_of_the_least(files, capsys):
+    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
+    scores = run(files, checkpoint, "--by", "cross_entropy", "--keep", "0.4")
+    least = sorted(range(5), key=lambda number: scores[number][1])[:2]
+    assert (files / "out.de").read_text().splitlines() == [TEXT[number][0] for number in sorted(least)]
+    assert (files / "out.en").read_text().splitlines() == [TEXT[number][1] for number in sorted(least)]
+    assert "2 of 5 pairs, cross_entropy ≤" in capsys.readouterr().err
+    run(files, checkpoint, "--threshold", "1")
+    assert (files / "out.de").read_text() == (files / "f.de").read_text()
+
+
+def test_pairs_beyond_the_positions_have_no_score_and_are_left_out(files, capsys):
+    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i", "--max-source-positions", "5")
+    scores = run(files, checkpoint, "--keep", "1")
+    assert scores[2][0] != scores[2][0] and scores[0][0] == scores[0][0]
+    assert "5 pairs, 1 too long for the model" in capsys.readouterr().err
+    assert len((files / "out.en").read_text().splitlines()) == 4
+
+
+def test_gzipped_texts_are_read(files):
+    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
+    expected = run(files, checkpoint)
+    for name in ("f.de", "f.en"):
+        (files / f"{name}.gz").write_bytes(gzip.compress((files / name).read_bytes()))
+    assert run(files, checkpoint, "--src", files / "f.de.gz", "--tgt", files / "f.en.gz") == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keep", "2"], "--keep must be above 0 and at most 1"),
+        (["--keep", "0.5", "--threshold", "1"], "give one of them"),
+        (["--max-tokens", "0"], "--max-tokens must be positive"),
+        (["--src", "none.de"], "none.de: no such file"),
+        (["--src", "SHORT"], "short has 1 lines but"),
+        ([], "has no null rows to count; rank --by cross_entropy"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, message):
+    (files / "short").write_text("w1\n")
+    checkpoint = write_checkpoint(files / "model", "--attention", "inhibitor")
+    with pytest.raises(SystemExit) as stopped:
+        run(files, checkpoint, *(files / "short" if option == "SHORT" else option for option in options))
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not list(files.glob("out*"))

@@ -1,0 +1,95 @@
+"""The report: complete, and alive in a browser where there is one."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from relumt.cli import main
+from tests.models.build import write_checkpoint, write_data_bin
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+LENGTHS = [(7, 5), (3, 8), (4, 2)]
+
+TRY = """<script>
+const sum = (weights) => weights.flat().reduce((a, b) => a + b, 0);
+const shown = () => JSON.stringify(["left", "right"].map((side) => {
+  const {data, hidden} = document.getElementById(`map-${side}`);
+  if (hidden) return null;
+  const z = data[0].z;
+  return [z.length, z[0].length, sum(z.map((row, i) => row.map((w, j) => w * (i + 1) * j)))];
+}));
+const seen = [shown()];
+const changes = ["head 1", "layer 1", "site encoder", "sentence 1", "left 1", "right 2"];
+for (const [id, value] of changes.map((change) => change.split(" "))) {
+  const select = document.getElementById(id);
+  select.value = value;
+  select.dispatchEvent(new Event("change"));
+  seen.push(shown());
+}
+const drawn = [...document.querySelectorAll(".figure")].filter((div) => div.querySelector(".main-svg")).length;
+document.title = "tried " + JSON.stringify({seen: seen.map(JSON.parse), drawn});
+</script></body>"""
+
+
+def data_bin(folder):
+    write_data_bin(folder / "data-bin", LENGTHS, "train")
+    return write_data_bin(folder / "data-bin", LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The report on a softmax, a ReLU and an inhibitor model."""
+    folder = tmp_path_factory.mktemp("report")
+    data = data_bin(folder)
+    (folder / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
+    checkpoints = [write_checkpoint(folder / name, "--attention", name) for name in ("softmax", "relu", "inhibitor")]
+    main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(folder / "out"),
+          "--alignments", str(folder / "gold")])  # fmt: skip
+    return folder / "out" / "report.html"
+
+
+def test_it_stands_alone_and_is_small(report):
+    text = report.read_text().replace(get_plotlyjs(), "")
+    assert report.stat().st_size < 15e6
+    assert re.findall(r'(?:src|href)="(.*?)"', text) == ["data:,"]
+    for name in ("sparsity", "null_rate", "entropy", "distant", "diversity", "top_share", "alignment"):
+        assert f'id="figure-{name}"' in text
+    assert "[RL] rela_g 52.41" in text  # a paper's value, marked
+    assert (report.parent / "attention.png").stat().st_size > 5000
+
+
+def test_what_does_not_apply_is_said(tmp_path, capsys):
+    data = data_bin(tmp_path)
+    (tmp_path / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
+    checkpoints = [write_checkpoint(tmp_path / name, "--attention", name) for name in ("inhibitor", "rela_g_gelu")]
+    main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(tmp_path / "out"), "--numbers-only",
+          "--alignments", str(tmp_path / "gold")])  # fmt: skip
+    error = capsys.readouterr().err
+    assert "no sparsity, null rate, entropy, diversity, maps or alignment of encoder.layers.0.self_attn" in error
+    assert "weights can be negative" in error
+    assert "gold: pair 3: 90-0 lie beyond the sentence; left out" in error
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["analysis.json"]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+def test_the_selectors_change_the_maps_and_nothing_complains(report, tmp_path):
+    page = tmp_path / "tried.html"
+    page.write_text(report.read_text().replace("</body>", TRY))
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+               "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    complaints = [line for line in ended.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    tried = re.search(r"<title>tried (.*?)</title>", ended.stdout)
+    assert tried, ended.stdout[:300] + ended.stderr[-2000:]
+    seen = json.loads(tried[1])
+    assert seen["drawn"] == 7
+    first, head, layer, site, sentence, left, right = seen["seen"]
+    assert first[0][:2] == first[1][:2] == [5, 7]  # cross-attention of the first sentence: targets × sources
+    assert head[0][1] == 7 and head[0] != first[0] and layer[0] != head[0]
+    assert site[0][:2] == [7, 7] and sentence[0][:2] == [3, 3]
+    assert left[0] == left[1] == sentence[1] and right[1] is None  # the inhibitor has no map
