@@ -17,10 +17,11 @@ from fairseq.models.transformer.transformer_legacy import (
     transformer_wmt_en_de,
 )
 from fairseq.tasks import FairseqTask
-from torch import nn
+from torch import Tensor, nn
 
 from relumt.checkpoints import refuse_code_in_config
 from relumt.errors import UserError, one_line_errors
+from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder
 from relumt.options import CHOICES
 
@@ -36,6 +37,12 @@ class MechanismTransformer(TransformerModel):
         super().add_args(parser)
         for choice in CHOICES:
             choice.add_arguments(parser)
+        parser.add_argument(
+            "--log-attention-interval",
+            type=int,
+            metavar="N",
+            help="log sparsity, null rate and entropy of every site at each N-th update (default: never)",
+        )
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
@@ -47,11 +54,19 @@ class MechanismTransformer(TransformerModel):
                 choice.record(args)
             refuse_xformers(args)
             remember_vocabulary(args, task)
-            return super().build_model(args, task)
+            model = super().build_model(args, task)
+            model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
+            return model
+
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **more):
+        """As fairseq's; while training, attentions are looked at where that is due."""
+        with self.attention_log.watching(self, src_tokens, prev_output_tokens):
+            return super().forward(src_tokens, src_lengths, prev_output_tokens, **more)
 
     def set_num_updates(self, num_updates: int) -> None:
         """fairseq's announcement before every training step; where there are trained activations, they are logged."""
         super().set_num_updates(num_updates)
+        self.attention_log.set_num_updates(num_updates)
         for name in self.trained_activations:
             value = self.get_parameter(name).detach().clone()
             metrics.log_scalar(name.replace(".activation_fn", ""), value, round=4)

@@ -20,7 +20,7 @@ make_memories() {
                 echo "relumt: $folder" >&2
                 RUNS=$RUNS/slots-$slots SEED=$seed "$root/scripts/run.sh" "$dataset" "$model" "$@" \
                     --encoder-ffn-embed-dim "$slots" --decoder-ffn-embed-dim "$slots" >&2
-                [[ -e $folder/analysis.json ]] || relumt analyze "$folder" --out "$folder"
+                [[ -e $folder/analysis.json ]] || relumt analyze "$folder" --out "$folder" --numbers-only
             done
         done
     done

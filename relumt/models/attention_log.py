@@ -1,0 +1,70 @@
+"""Sparsity, null rate and entropy of attention in the log of training. Shapes: B H T S; R query rows, [R, H, S]."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from relumt.analysis.rows import entropy, null, sparsity
+from relumt.attention import Attended, Visible, Want
+from relumt.errors import UserError
+from relumt.modules.attention import MechanismAttention
+from relumt.tap import tapped
+
+
+class AttentionLog:
+    """Logs attention_sparsity_SITE, attention_null_rate_SITE and attention_entropy_SITE, means over rows and heads.
+
+    Of an update made of several batches the first is looked at, on every worker.
+
+    Args:
+        interval: number of updates from one look to the next; None for no look at all.
+        task: fairseq's, for the padding of its dictionaries.
+
+    Raises:
+        UserError: an interval below 1.
+    """
+
+    def __init__(self, interval: int | None, task: FairseqTask) -> None:
+        if interval is not None and interval < 1:
+            raise UserError(f"--log-attention-interval must be 1 or more, not {interval}; leave it out for never")
+        self.interval = interval
+        self.pads = task.source_dictionary.pad(), task.target_dictionary.pad()
+        self.due = False
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Told before every update."""
+        self.due = self.interval is not None and num_updates % self.interval == 0
+
+    @contextmanager
+    def watching(self, model: nn.Module, source: Tensor, given: Tensor) -> Iterator[None]:
+        """Look at what `model` computes inside the block, on tokens [B, S] and [B, T], if it is due."""
+        if not self.due or not model.training:
+            yield
+            return
+        self.due = False
+        real = {"encoder": source.ne(self.pads[0]), "decoder": given.ne(self.pads[1]), "cross": given.ne(self.pads[1])}
+        found: dict[str, list[Tensor]] = defaultdict(list)
+
+        @torch.no_grad()
+        def look(_: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
+            if attended.weights is None:
+                return
+            queries = real[attention.site]
+            B, _, T, S = attended.weights.shape
+            rows = attended.weights.detach().transpose(1, 2)[queries]
+            seen = visible.count(T, S, rows.device)[:, 0, :, 0].expand(B, T)[queries]
+            site = attention.site
+            found[f"attention_sparsity_{site}"].append(sparsity(rows, seen).mean())
+            if not attention.mechanism.signed:
+                found[f"attention_null_rate_{site}"].append(null(rows).float().mean())
+                found[f"attention_entropy_{site}"].append(entropy(rows).mean())
+
+        with tapped(model, look, Want.WEIGHTS):
+            yield
+        for name, values in found.items():
+            metrics.log_scalar(name, torch.stack(values).mean(), round=4)
