@@ -15,8 +15,12 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from relumt.attention.statistics import RowStatistics
+
+RECOMPUTED_FROM = 1 << 24
+"""Weights of one call, B·H·T·S, from which on they are not kept: 64 MiB, of which a model keeps dozens."""
 
 
 class Want(Flag):
@@ -113,6 +117,9 @@ class Mechanism(nn.Module):
 
     A variant overrides `weights`; one without such a product (the Inhibitor) overrides `forward`.
 
+    Large weights are not kept for the backward pass but computed again, attention by attention, dropout and all: what
+    is kept then grows with T and S, not with their product.
+
     Attributes:
         signed: whether weights may be negative; a row of them has no entropy, and no statistics.
         stochastic: whether the weights of a row sum to 1.
@@ -143,7 +150,18 @@ class Mechanism(nn.Module):
         raise NotImplementedError
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
-        """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
+        """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
+        large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
+        if large and torch.is_grad_enabled() and self.keeps_weights(q, want):
+            return checkpoint(self.attend, q, k, v, visible, want, use_reentrant=False)
+        return self.attend(q, k, v, visible, want)
+
+    def keeps_weights(self, q: Tensor, want: Want) -> bool:
+        """Whether autograd would keep the weights that `attend` makes of such q."""
+        return True
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+        """What `forward` gives; autograd keeps its weights [B, H, T, S] several times over."""
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             weights = self.weights(self.scores(q, k, visible), visible)

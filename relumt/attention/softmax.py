@@ -26,10 +26,14 @@ class SoftmaxAttention(Mechanism):
         lowest = torch.finfo(scores.dtype).min
         return scores.masked_fill(~seen, lowest).softmax(-1).masked_fill(~seen, 0.0)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
-        """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
+    def keeps_weights(self, q: Tensor, want: Want) -> bool:
+        """Not where PyTorch's fused attention serves: on a GPU always, on a CPU without dropout."""
+        return bool(want) or not (q.is_cuda or self.drop_probability == 0)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+        """See Mechanism."""
         if want:
-            return super().forward(q, k, v, visible, want)
+            return super().attend(q, k, v, visible, want)
         T, S = q.shape[-2], k.shape[-2]
         square = visible.causal and T == S and visible.keys is None and visible.pairs is None
         mixed = F.scaled_dot_product_attention(
