@@ -32,6 +32,7 @@ run_record() {
     local settings=(--runs "${RUNS:-runs}" --seed "${SEED:-1}" --configs "${CONFIGS:-$root/configs}")
     [[ -z ${DATA_BIN:-} ]] || settings+=(--data-bin "$DATA_BIN")
     [[ -z ${PRECISION:-} ]] || settings+=(--precision "$PRECISION")
+    [[ ${ONE_BY_ONE:-} != 1 ]] || settings+=(--one-by-one)
     [[ ${ACCEPT_MIXED:-} != 1 ]] || settings+=(--accept-mixed)
     relumt run-record "$step" "${settings[@]}" "$@"
 }

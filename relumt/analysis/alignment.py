@@ -125,6 +125,8 @@ def read_alignments(path: Path, start: int) -> list[Gold]:
     for number, line in enumerate(lines, start=1):
         if numbered and line:
             pair, source, target, kind = NUMBERED.fullmatch(line).groups()
+            if int(pair) < 1:
+                raise UserError(f"{path}:{number}: pair {pair}, but pairs are numbered from 1")
             pairs += [[] for _ in range(int(pair) - len(pairs))]
             pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
             continue

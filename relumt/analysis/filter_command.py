@@ -17,11 +17,12 @@ from rich.progress import track
 
 from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts
-from relumt.prep.lines import normalise, open_text, read_lines
+from relumt.prep.lines import normalise, open_text, read_lines, write_lines
 from relumt.quiet import quiet_fairseq
 
 if TYPE_CHECKING:
     from relumt.analysis.opened import Opened
+    from relumt.attention import Mechanism
 
 MEASURES = ("null_rate", "cross_entropy")
 AT_ONCE = 1000  # lines segmented together
@@ -56,17 +57,16 @@ def run(arguments: argparse.Namespace) -> None:
     path = find_checkpoint(arguments.checkpoint)
     data = arguments.data or data_of_run(arguments.checkpoint)
     opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)
+    refuse_unusable(opened, arguments)
     scores = scored(opened, encoded(opened, data, arguments.src, arguments.tgt), arguments.max_tokens)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(f"{arguments.out}.scores.unfinished")
-    ranked: list[float | None] = []
+    ranked: list[tuple[float, float] | None] = []
     console = Console(file=sys.stderr)
     try:
         with open_text(unfinished, "w") as file:
             for score in track(scores, str(path), lines, console=console, disable=not console.is_terminal):
-                if score.null_rate is None and score.cross_entropy is not None and arguments.by == "null_rate":
-                    raise UserError(f"{path}: its attention has no null rows to count; rank --by cross_entropy")
-                ranked.append(getattr(score, arguments.by))
+                ranked.append(score.rank(arguments.by))
                 file.write(f"{as_text(score.null_rate)}\t{as_text(score.cross_entropy)}\n")
         unfinished.replace(f"{arguments.out}.scores")
     finally:
@@ -85,6 +85,30 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError(f"--keep must be above 0 and at most 1, not {arguments.keep:g}")
     if arguments.max_tokens < 1:
         raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
+
+
+def refuse_unusable(opened: "Opened", arguments: argparse.Namespace) -> None:
+    """Raise UserError for a model that has no null rows to rank by, and for outputs in the inputs' place."""
+    from relumt.tap import attentions
+
+    cross = [attention.mechanism for attention in attentions(opened.model).values() if attention.site == "cross"]
+    if arguments.by == "null_rate" and not any(map(can_be_null, cross)):
+        raise UserError(f"{opened.path}: its cross-attention has no null rows to count; rank --by cross_entropy")
+    for path in outputs(opened, arguments):
+        if path.resolve() in {arguments.src.resolve(), arguments.tgt.resolve()}:
+            raise UserError(f"{path}: is the text to filter; name another --out")
+
+
+def can_be_null(mechanism: "Mechanism") -> bool:
+    """Whether a row of a mechanism's weights can be nothing, and be seen to be."""
+    return mechanism.has_weights and not mechanism.signed and not mechanism.stochastic
+
+
+def outputs(opened: "Opened", arguments: argparse.Namespace) -> tuple[Path, Path]:
+    """Where the pairs kept go."""
+    languages = opened.task.cfg.source_lang, opened.task.cfg.target_lang
+    source, target = (Path(f"{arguments.out}.{language}") for language in languages)
+    return source, target
 
 
 def count(source: Path, target: Path) -> int:
@@ -114,19 +138,22 @@ def encoded(opened: "Opened", data: Path, source: Path, target: Path) -> Iterato
         yield from zip(*tokens, strict=True)
 
 
-def write_kept(ranked: list[float | None], arguments: argparse.Namespace, opened: "Opened") -> None:
-    """Write the pairs that --threshold or --keep leaves, in their order; those that are too long are left out."""
-    limit = arguments.threshold
-    if limit is None:
-        known = sorted(value for value in ranked if value is not None)
-        limit = known[max(0, round(arguments.keep * len(known)) - 1)] if known else 0.0
-    keeps = [value is not None and value <= limit for value in ranked]
-    languages = opened.task.cfg.source_lang, opened.task.cfg.target_lang
-    for path, language in zip((arguments.src, arguments.tgt), languages, strict=True):
-        with open_text(Path(f"{arguments.out}.{language}"), "w") as file:
-            file.writelines(normalise(line) + "\n" for line, kept in zip(read_lines(path), keeps, strict=True) if kept)
-    kept = f"{sum(keeps)} of {len(keeps)} pairs, {arguments.by} ≤ {limit:.4g}"
-    say(f"{arguments.out}.{languages[0]}, .{languages[1]}: {kept}")
+def write_kept(ranked: list[tuple[float, float] | None], arguments: argparse.Namespace, opened: "Opened") -> None:
+    """Write the pairs that --threshold or --keep leaves, in their order; those that are too long are left out.
+
+    Among pairs of equal rank --keep takes those of the lower cross-entropy first.
+    """
+    order = sorted((number for number, rank in enumerate(ranked) if rank is not None), key=ranked.__getitem__)
+    if arguments.keep is not None:
+        chosen = set(order[: round(arguments.keep * len(order))])
+    else:
+        chosen = {number for number in order if ranked[number][0] <= arguments.threshold}
+    for path, output in zip((arguments.src, arguments.tgt), outputs(opened, arguments), strict=True):
+        unfinished = output.with_name(f".{output.name}.unfinished")
+        lines = map(normalise, read_lines(path))
+        write_lines(unfinished, (line for number, line in enumerate(lines) if number in chosen))
+        unfinished.replace(output)
+    say(f"{' and '.join(map(str, outputs(opened, arguments)))}: {len(chosen)} of {len(ranked)} pairs by {arguments.by}")
 
 
 def as_text(value: float | None) -> str:

@@ -33,6 +33,10 @@ class Score:
     null_rate: float | None
     cross_entropy: float | None
 
+    def rank(self, by: str) -> tuple[float, float] | None:
+        """What to order pairs by: the measure, and among equals the cross-entropy; None without them."""
+        return None if self.cross_entropy is None else (getattr(self, by), self.cross_entropy)
+
 
 def scored(opened: Opened, pairs: Iterable[tuple[Tensor, Tensor]], max_tokens: int) -> Iterator[Score]:
     """Score a stream of pairs of token sequences, each with its end, in order.

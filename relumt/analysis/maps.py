@@ -73,7 +73,7 @@ class MapCollector:
             keys, k_pad = (given, of_target) if attention.site == "decoder" else (source, of_source)
             for row, number in kept.items():
                 weights = attended.weights[row][:, queries[row].ne(q_pad)][:, :, keys[row].ne(k_pad)]
-                self.sentences[number].maps[name] = weights.half().cpu()
+                self.sentences[number].maps[name] = weights.float().cpu()
                 self.sentences[number].sites[name] = attention.site
 
         with tapped(self.model, keep, Want.WEIGHTS):
@@ -100,7 +100,7 @@ def bertviz_arguments(sentence: Sentence) -> dict[str, Any]:
     Attention is a list of [1, H, T, S], a layer each. Keys of the decoder are what it was given.
     """
     attention = {
-        name: [weights.float()[None] for key, weights in sentence.maps.items() if sentence.sites[key] == site]
+        name: [weights[None] for key, weights in sentence.maps.items() if sentence.sites[key] == site]
         for name, site in SITES_OF_BERTVIZ.items()
     }
     return attention | {"encoder_tokens": sentence.source, "decoder_tokens": sentence.given}

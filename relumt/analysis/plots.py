@@ -110,7 +110,7 @@ def layers_of(analysis: dict[str, Any], site: str) -> list[dict[str, Any]]:
 
 
 def _draw_heads(ax: Any, layers: list[dict[str, Any]], measure: str, colour: str, label: str) -> None:
-    by_layer = [(number, layer[measure]) for number, layer in enumerate(layers) if layer[measure] is not None]
+    by_layer = [(number, layer[measure]) for number, layer in enumerate(layers) if layer[measure]]
     if not by_layer:
         return
     numbers, heads = zip(*by_layer, strict=True)

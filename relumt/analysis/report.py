@@ -72,7 +72,7 @@ def summary(analysis: dict[str, Any]) -> dict[str, Any]:
     for site in SITES:
         layers = layers_of(analysis, site)
         for measure in ("sparsity", "null_rate", "entropy"):
-            values = [mean(layer[measure]) for layer in layers if layer[measure] is not None]
+            values = [value for layer in layers if (value := of_layer(layer[measure])) is not None]
             row[f"{site} {measure}"] = f"{mean(values):.3f}" if values else ""
     aligned = analysis["alignment"]
     for kind in ("normal", "shifted"):
@@ -144,9 +144,9 @@ def by_layer(analyses: list[dict[str, Any]], measure: str, dashed: str | None = 
         for column, site in enumerate(SITES, start=1):
             layers = layers_of(analysis, site)
             for name, dash in ((measure, "solid"), (dashed, "dash")):
-                values = [(i, of_layer(layer[name])) for i, layer in enumerate(layers) if name and layer.get(name)]
-                if values:
-                    x, y = zip(*values, strict=True)
+                values = [of_layer(layer.get(name)) for layer in layers]
+                if any(value is not None for value in values):
+                    x, y = list(range(len(values))), values
                     label = analysis["name"] + (", shuffled" if dash == "dash" else "")
                     figure.add_trace(
                         go.Scatter(
@@ -159,11 +159,12 @@ def by_layer(analyses: list[dict[str, Any]], measure: str, dashed: str | None = 
     return figure.update_layout(height=360, margin={"t": 40, "b": 40})
 
 
-def of_layer(value: Any) -> float:
-    """A measure's mean over heads; of diversities, which are of all heads, the one of the weights or of τ = 1."""
+def of_layer(value: Any) -> float | None:
+    """A measure's mean over the heads that have one; of diversities the one of the weights or of τ = 1; else None."""
     if isinstance(value, dict):
         return value.get("p", value.get("1.0"))
-    return mean(value)
+    known = [of_head for of_head in value or () if of_head is not None]
+    return mean(known) if known else None
 
 
 def with_lines(figure: go.Figure, lines: dict[str, list[float]]) -> go.Figure:
@@ -187,7 +188,7 @@ def top_shares(analyses: list[dict[str, Any]]) -> go.Figure:
             layers = [layer["top_share"] for layer in layers_of(analysis, site) if layer["top_share"]]
             if layers:
                 percents = list(layers[0])
-                shares = [mean(mean(v for v in layer[p] if v is not None) for layer in layers) for p in percents]
+                shares = [of_layer([of_layer(layer[p]) for layer in layers]) for p in percents]
                 figure.add_trace(
                     go.Scatter(
                         x=[float(p) for p in percents], y=shares, name=analysis["name"], legendgroup=analysis["name"],
@@ -242,7 +243,7 @@ def encoded(analysis: dict[str, Any], sentences: list[Sentence]) -> dict[str, An
                 "given": sentence.given,
                 "predicted": sentence.predicted,
                 "maps": {
-                    name: {"site": sentence.sites[name], **_bytes_of(weights.float().numpy())}
+                    name: {"site": sentence.sites[name], **_bytes_of(weights.numpy())}
                     for name, weights in sentence.maps.items()
                 },
             }

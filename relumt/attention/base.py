@@ -123,6 +123,7 @@ class Mechanism(nn.Module):
     Attributes:
         signed: whether weights may be negative; a row of them has no entropy, and no statistics.
         stochastic: whether the weights of a row sum to 1.
+        has_weights: whether there are weights at all, to be wanted.
         retain_dropout: whether dropout goes on outside of training (fairseq's --retain-dropout).
 
     Args:
@@ -133,6 +134,7 @@ class Mechanism(nn.Module):
 
     signed = False
     stochastic = False
+    has_weights = True
     retain_dropout = False
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:

@@ -61,6 +61,8 @@ class InhibitorAttention(Mechanism):
         shift: each head's α, [H, 1, 1]; only if learnt.
     """
 
+    has_weights = False
+
     def __init__(
         self, num_heads: int, head_dim: int, dropout: float = 0.0, options: InhibitorOptions | None = None
     ) -> None:

@@ -35,10 +35,13 @@ class AttentionLog:
         self.interval = interval
         self.pads = task.source_dictionary.pad(), task.target_dictionary.pad()
         self.due = False
+        self.looked_at: int | None = None
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Told before every update."""
-        self.due = self.interval is not None and num_updates % self.interval == 0
+        """Told before every batch of an update."""
+        due = self.interval is not None and num_updates % self.interval == 0
+        self.due = due and num_updates != self.looked_at
+        self.looked_at = num_updates if due else self.looked_at
 
     @contextmanager
     def watching(self, model: nn.Module, source: Tensor, given: Tensor) -> Iterator[None]:

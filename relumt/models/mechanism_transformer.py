@@ -53,6 +53,7 @@ class MechanismTransformer(TransformerModel):
                 choice.refuse_unused(args)
                 choice.record(args)
             refuse_xformers(args)
+            refuse_checkpointed_log(args)
             remember_vocabulary(args, task)
             model = super().build_model(args, task)
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
@@ -92,6 +93,14 @@ def refuse_xformers(args: Namespace) -> None:
     for side in ("encoder", "decoder"):
         if getattr(args, f"{side}_xformers_att_config", None):
             raise UserError(f"--{side}-xformers-att-config replaces the attention; drop it or use --arch transformer")
+
+
+def refuse_checkpointed_log(args: Namespace) -> None:
+    """Raise UserError where layers that are watched would be computed again, unwatched, with other dropout."""
+    if getattr(args, "log_attention_interval", None) and getattr(args, "checkpoint_activations", False):
+        raise UserError(
+            "--log-attention-interval cannot watch layers under --checkpoint-activations; drop one of the two"
+        )
 
 
 def remember_vocabulary(args: Namespace, task: FairseqTask) -> None:

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         step_parser.add_argument("--seed", default="1", help="random seed, part of the run's folder (default: 1)")
         step_parser.add_argument("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
         step_parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp16 on a GPU, fp32 on a CPU)")
+        step_parser.add_argument("--one-by-one", action="store_true", help="sentences, where separators were lost")
         step_parser.add_argument("--accept-mixed", action="store_true", help="go on in another environment; recorded")
         step_parser.add_argument("dataset", help="a name in configs/datasets, or the path of a data-bin")
         step_parser.add_argument("model", help="a name in configs/models")
@@ -89,7 +90,7 @@ def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
     record = trained_record(plan)
     flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"])
     device = find_device(arguments.precision)
-    begun = evaluation.describe_evaluation(plan, flags, device)
+    begun = evaluation.describe_evaluation(plan, flags, device) | {"one_by_one": arguments.one_by_one}
     if evaluation.is_evaluated(record, begun):
         say(f"{plan.folder}: {begun['subset']} evaluated already")
         return

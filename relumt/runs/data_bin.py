@@ -106,7 +106,7 @@ def prepared_data_bin(folder: Path) -> DataBin:
             record["bpe"],
             tokenized=record["tokenized"],
             prepared=True,
-            plain_reference=record["plain_references"],
+            plain_reference=record.get("plain_references", not record["options"]["tokenized_input"]),
             lowercased=record["lowercased"],
         )
     except (ValueError, KeyError, TypeError) as error:

@@ -54,7 +54,7 @@ def test_kept_pairs_are_those_of_the_least(files, capsys):
     least = sorted(range(5), key=lambda number: scores[number][1])[:2]
     assert (files / "out.de").read_text().splitlines() == [TEXT[number][0] for number in sorted(least)]
     assert (files / "out.en").read_text().splitlines() == [TEXT[number][1] for number in sorted(least)]
-    assert "2 of 5 pairs, cross_entropy ≤" in capsys.readouterr().err
+    assert "2 of 5 pairs by cross_entropy" in capsys.readouterr().err
     run(files, checkpoint, "--threshold", "1")
     assert (files / "out.de").read_text() == (files / "f.de").read_text()
 
@@ -84,13 +84,32 @@ def test_gzipped_texts_are_read(files):
         (["--src", "none.de"], "none.de: no such file"),
         (["--src", "SHORT"], "short has 1 lines but"),
         ([], "has no null rows to count; rank --by cross_entropy"),
+        (["--by", "cross_entropy", "--out", "F"], "f.de: is the text to filter; name another --out"),
     ],
 )
 def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, message):
     (files / "short").write_text("w1\n")
     checkpoint = write_checkpoint(files / "model", "--attention", "inhibitor")
     with pytest.raises(SystemExit) as stopped:
-        run(files, checkpoint, *(files / "short" if option == "SHORT" else option for option in options))
+        run(files, checkpoint, *(files / option.lower() if option.isupper() else option for option in options))
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list(files.glob("out*"))
+    assert (files / "f.de").read_text().splitlines() == [source for source, _ in TEXT]
+
+
+def test_a_model_without_null_rows_cannot_rank_by_them(files, capsys):
+    with pytest.raises(SystemExit):
+        run(files, write_checkpoint(files / "model", "--attention", "sparsemax"))
+    assert "its cross-attention has no null rows to count" in capsys.readouterr().err
+
+
+def test_equal_ranks_are_told_apart_by_cross_entropy(files, monkeypatch):
+    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
+    score_batch = filtering.score_batch
+    monkeypatch.setattr(
+        filtering, "score_batch", lambda *of: [filtering.Score(0.0, s.cross_entropy) for s in score_batch(*of)]
+    )
+    scores = run(files, checkpoint, "--keep", "0.6")
+    least = sorted(sorted(range(5), key=lambda number: scores[number][1])[:3])
+    assert (files / "out.de").read_text().splitlines() == [TEXT[number][0] for number in least]

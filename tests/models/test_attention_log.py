@@ -41,6 +41,9 @@ def test_only_the_first_batch_of_an_update_is_looked_at():
     with metrics.aggregate(new_root=True) as found:
         model(**batch["net_input"])
         assert (once, len(found.get_smoothed_values())) == (9, 0)
+        model.set_num_updates(1)  # fairseq says so before every batch
+        model(**batch["net_input"])
+        assert len(found.get_smoothed_values()) == 0
 
 
 def test_looking_changes_nothing():
@@ -52,6 +55,12 @@ def test_looking_changes_nothing():
         gradients.append(torch.autograd.grad(outputs[-1].square().sum(), next(model.parameters())))
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-6)
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+def test_layers_that_are_computed_again_cannot_be_watched(capsys):
+    with pytest.raises(SystemExit):
+        build("rela", "--log-attention-interval", "5", "--checkpoint-activations")
+    assert "cannot watch layers under --checkpoint-activations" in capsys.readouterr().err
 
 
 def test_an_interval_of_0_is_refused(capsys):

@@ -149,6 +149,13 @@ def test_the_average_of_the_last_checkpoints_is_translated_with(plan, step, refu
     assert averaged.stat().st_mtime_ns > before
 
 
+def test_sentences_one_by_one_are_another_evaluation(plan, step):
+    train(plan, step)
+    translate(plan, step)
+    assert step("evaluate", settings=["--one-by-one"]).out
+    assert "evaluated already" in step("evaluate").err
+
+
 def test_one_by_one_is_of_documents_with_separators(plan, step, refused):
     train(plan, step)
     assert "nothing is translated" in refused("one-by-one")

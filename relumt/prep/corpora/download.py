@@ -138,16 +138,17 @@ class Resuming:
         announced = response.headers.get("Content-Length")
         whole = have + int(announced) if announced else self.size
         self.advance(have)
+        broken = False
         with self.part.open("ab" if have else "wb") as file:
             try:
                 for piece in response.iter_content(PIECE):
                     file.write(piece)
                     self.advance(len(piece))
             except requests.RequestException:
-                pass  # told from the number of bytes below, however it ended
+                broken = True
             reached = file.tell()
-        if whole is not None and reached < whole:
-            raise InterruptedDownloadError(f"{reached} of {whole} bytes")
+        if broken or (whole is not None and reached < whole):
+            raise InterruptedDownloadError(f"{reached} of {whole or 'so many'} bytes")
 
 
 def plainly(error: Exception) -> str:

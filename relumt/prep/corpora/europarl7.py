@@ -19,7 +19,7 @@ from relumt.prep.corpora.corpus import (
     write_held_out,
 )
 from relumt.prep.corpora.download import Source, fetch
-from relumt.prep.corpora.packed import is_unpacked, member_lines
+from relumt.prep.corpora.packed import member_lines, unpacked
 from relumt.prep.corpora.sources import EUROPARL_V7
 from relumt.prep.documents import after_cleaning, write_lengths
 from relumt.prep.lines import read_clean, write_lines
@@ -63,13 +63,16 @@ class Europarl7(Corpus):
             for name in [pattern.format(language)]
         ]
         found = [fetch(source, raw, steps) for source in held_out]
-        train = [raw / TRAIN.format(language) for language in self.languages]
-        if all(path.is_file() for path in train):
-            return found + train
-        running = [RUNNING.format(language) for language in self.languages]
-        if (raw / EUROPARL_V7.name).is_file() or not all(is_unpacked(raw, member) for member in running):
-            found.append(fetch(EUROPARL_V7, raw, steps))
-        return found
+        if self.has_documents(raw):
+            return found + [raw / TRAIN.format(language) for language in self.languages]
+        running = [unpacked(raw, RUNNING.format(language)) for language in self.languages]
+        if (raw / EUROPARL_V7.name).is_file() or not all(running):
+            return [*found, fetch(EUROPARL_V7, raw, steps)]
+        return found + [path for paths in running for path in paths]
+
+    def has_documents(self, raw: Path) -> bool:
+        """Whether the authors' training documents are there."""
+        return all((raw / TRAIN.format(language)).is_file() for language in self.languages)
 
     def write(self, raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
         """See Corpus."""
@@ -80,7 +83,7 @@ class Europarl7(Corpus):
             held_out.update(*texts)
             write_held_out(name, (texts[0], texts[1]), self.languages, folder)
             write_lengths(folder / f"{name}.docs", lengths)
-        if (raw / TRAIN.format(self.languages[0])).is_file():
+        if self.has_documents(raw):
             sides, lengths = self.documents(TRAIN, raw, scratch)
         else:
             sides, lengths = self.running_text(raw, held_out, scratch, steps)

@@ -13,14 +13,10 @@ from relumt.errors import UserError
 from relumt.prep.lines import decoded, read_lines
 
 
-def is_unpacked(raw: Path, member: str) -> bool:
-    """Whether the folder holds a file of the archive itself, gzipped or not, at its path or by its name alone."""
-    return bool(unpacked(raw, member))
-
-
 def unpacked(raw: Path, member: str) -> list[Path]:
-    """The files that `is_unpacked` speaks of, in the order of their names."""
-    for pattern in (member, Path(member).name):
+    """The files of an archive, gzipped or not, at their path in it or by their name alone, in the order of names."""
+    by_name = () if "*" in member else (Path(member).name,)  # a pattern is of its archive's folder alone
+    for pattern in (member, *by_name):
         for suffix in ("", ".gz"):
             if found := sorted(raw.glob(pattern + suffix)):
                 return found

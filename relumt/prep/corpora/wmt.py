@@ -14,7 +14,7 @@ from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts
 from relumt.prep.corpora.corpus import Corpus, each, rewrites_of_train, tokenise_and_clean, write_held_out
 from relumt.prep.corpora.download import Source, fetch
-from relumt.prep.corpora.packed import is_unpacked, member_lines
+from relumt.prep.corpora.packed import member_lines, unpacked
 from relumt.prep.corpora.ted import lengths_by_talk, segments_in
 from relumt.prep.documents import write_lengths
 from relumt.prep.lines import normalise, open_text
@@ -79,10 +79,10 @@ class Wmt(Corpus):
         parts = [*self.train, self.evaluation(self.valid), self.evaluation(self.test)]
         found = []
         for part in parts:
-            packed = raw / part.archive.name
-            if not packed.is_file() and all(is_unpacked(raw, member) for member in part.members):
-                continue
-            found.append(fetch(part.archive, raw, steps))
+            if (raw / part.archive.name).is_file() or not all(unpacked(raw, member) for member in part.members):
+                found.append(fetch(part.archive, raw, steps))
+            else:
+                found += [path for member in part.members for path in unpacked(raw, member)]
         return sorted(set(found))
 
     def evaluation(self, name: str) -> Part:

@@ -1,11 +1,12 @@
 """Downloads: whole, broken off and taken up again, from mirrors, checked, and the one line where there is none."""
 
 import hashlib
+from typing import ClassVar
 
 import pytest
 
 from relumt.errors import UserError
-from relumt.prep.corpora.download import PIECE, Source, fetch
+from relumt.prep.corpora.download import PIECE, InterruptedDownloadError, Resuming, Source, fetch
 from relumt.prep.progress import Steps
 from tests.prep.corpora.server import Server, serving
 
@@ -37,6 +38,21 @@ def test_a_connection_that_breaks_off_is_taken_up_where_it_was(server, tmp_path,
     server.breaks_after = [10 * PIECE, 20 * PIECE]
     assert fetch(source(server, size=size), tmp_path, Steps()).read_bytes() == CONTENT
     assert server.asked == [("/file", None), ("/file", f"bytes={10 * PIECE}-"), ("/file", f"bytes={30 * PIECE}-")]
+
+
+def test_a_reply_of_unknown_length_that_breaks_is_noticed(tmp_path, monkeypatch):
+    import requests
+
+    class Reply:
+        headers: ClassVar = {}
+
+        def iter_content(self, _):
+            yield CONTENT[:1000]
+            raise requests.exceptions.ChunkedEncodingError("broken")
+
+    downloader = Resuming(tmp_path / "file.part", None, lambda _: None)
+    with pytest.raises(InterruptedDownloadError, match="1000 of so many bytes"):
+        downloader.write(Reply(), 0)
 
 
 def test_what_came_is_kept_for_the_next_time(server, tmp_path):

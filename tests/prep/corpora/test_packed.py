@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from relumt.errors import UserError
-from relumt.prep.corpora.packed import is_unpacked, member_lines
+from relumt.prep.corpora.packed import member_lines, unpacked
 
 TEXT = "ein Satz\nnoch einer\n"
 
@@ -51,7 +51,8 @@ def test_unpacked_texts_are_found_too(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(TEXT.encode()) if name.endswith("gz") else TEXT.encode())
-    assert is_unpacked(tmp_path, "training/x.de") and not is_unpacked(tmp_path, "training/x.en")
+    assert unpacked(tmp_path, "training/x.de") == [path] and unpacked(tmp_path, "training/x.en") == []
+    assert unpacked(tmp_path, "other/x.d[e]*") == []
     assert "".join(member_lines(tmp_path, "a.tgz", "training/x.de")) == TEXT
 
 
