@@ -92,8 +92,8 @@ class Opened:
 
     @torch.no_grad()
     def decode(self, sample: dict[str, Any]) -> None:
-        """Read a batch's sources and references."""
-        self.model(**sample["net_input"])
+        """Read a batch's sources and references, up to the last layer: what would be predicted is not computed."""
+        self.model(**sample["net_input"], features_only=True)
 
 
 class Reordered(FairseqDataset):

@@ -1,0 +1,74 @@
+"""What `relumt analyze` costs beside one validation pass: time, and memory that tensors take at the most.
+
+    python benchmarks/analysis.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5]
+
+Forced decoding of the test set with every collector listening, and that of the shuffled one with null rows counted, in
+turn with the model's forward pass of validation, in one process. Reported is the median of the paired ratios with a 95 % interval.
+"""
+
+import argparse
+import statistics
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from measure import interval, peak_bytes, seconds
+
+from relumt.errors import one_line_errors
+from relumt.quiet import quiet_fairseq
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("data_bin", type=Path)
+    parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch (default: 4096)")
+    args = parser.parse_args()
+    quiet_fairseq()
+    from relumt.analysis.attention import AttentionCollector, NullRates
+    from relumt.analysis.feedforward import FeedForwardCollector
+    from relumt.analysis.maps import MapCollector
+    from relumt.analysis.opened import find_checkpoint, open_checkpoint
+
+    opened = open_checkpoint(find_checkpoint(args.checkpoint), args.data_bin, torch.cuda.is_available())
+    opened.load("test")
+    pad = opened.task.target_dictionary.pad()
+    batches = {
+        subset: list(opened.batches(subset, args.max_tokens)) for subset in ("test", opened.shuffle_targets("test"))
+    }
+    (test, shuffled) = batches.values()
+
+    def read(samples: list[dict], collectors: list) -> None:
+        for sample in samples:
+            with ExitStack() as stack:
+                for collector in collectors:
+                    stack.enter_context(collector.listening(sample))
+                opened.decode(sample)
+
+    def analyse() -> None:
+        model, task = opened.model, opened.task
+        read(test, [FeedForwardCollector(model, pad), AttentionCollector(model, pad), MapCollector(model, task, 50)])
+        read(shuffled, [NullRates(model, pad)])
+
+    @torch.no_grad()
+    def validate() -> None:
+        for sample in test:
+            opened.model(**sample["net_input"])
+
+    analyse()  # warms up
+    ratios = []
+    for repeat in range(args.repeats):
+        works = [analyse, validate]
+        times = {work is analyse: seconds(work) for work in (works if repeat % 2 else reversed(works))}
+        ratios.append(times[True] / times[False])
+    low, high = interval(ratios)
+    more = peak_bytes(analyse) - peak_bytes(validate)
+    print(f"time: {statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) of a validation pass")
+    print(f"memory: {more / 2**20:.0f} MiB more at the peak")
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()
