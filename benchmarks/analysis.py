@@ -3,7 +3,8 @@
     python benchmarks/analysis.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5]
 
 Forced decoding of the test set with every collector listening, and that of the shuffled one with null rows counted, in
-turn with the model's forward pass of validation, in one process. Reported is the median of the paired ratios with a 95 % interval.
+turn with the model's forward pass of validation, in one process. Reported is the median of the paired ratios with a
+95 % interval.
 """
 
 import argparse

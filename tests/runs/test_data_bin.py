@@ -11,6 +11,7 @@ RECORD = {
     "tokenized": True,
     "lowercased": True,
     "plain_references": True,
+    "options": {"tokenized_input": True},
 }
 
 
@@ -37,6 +38,11 @@ def test_prepared_data_bin_says_it_itself(tmp_path, plain):
     assert data_bin.subwords == "none"
     assert data_bin.prepared and data_bin.tokenized and data_bin.lowercased
     assert data_bin.plain_reference is plain
+
+
+def test_a_record_of_before_says_by_its_options_whether_references_are_plain(tmp_path):
+    record = {key: value for key, value in RECORD.items() if key != "plain_references"}
+    assert open_data_bin(write_data_bin(tmp_path / "bin", record=record)).plain_reference is False
 
 
 def test_what_is_missing_is_named(tmp_path):
