@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from measure import interval, peak_bytes, seconds
 
+from relumt.console import quiet_fairseq
 from relumt.errors import one_line_errors
-from relumt.quiet import quiet_fairseq
 
 
 def main() -> None:
@@ -31,9 +31,9 @@ def main() -> None:
     from relumt.analysis.attention import AttentionCollector, NullRates
     from relumt.analysis.feedforward import FeedForwardCollector
     from relumt.analysis.maps import MapCollector
-    from relumt.analysis.opened import find_checkpoint, open_checkpoint
+    from relumt.analysis.opened import open_given
 
-    opened = open_checkpoint(find_checkpoint(args.checkpoint), args.data_bin, torch.cuda.is_available())
+    opened, _ = open_given(args.checkpoint, args.data_bin, cpu=False)
     opened.load("test")
     pad = opened.task.target_dictionary.pad()
     batches = {

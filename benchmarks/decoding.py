@@ -12,11 +12,10 @@ import statistics
 from pathlib import Path
 
 import numpy as np
-import torch
 from measure import interval, seconds
 
+from relumt.console import quiet_fairseq
 from relumt.errors import UserError, one_line_errors
-from relumt.quiet import quiet_fairseq
 
 GROUPS = 10
 
@@ -55,12 +54,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
     args = parser.parse_args()
     quiet_fairseq()
-    from relumt.analysis.opened import find_checkpoint, open_checkpoint
+    from relumt.analysis.opened import open_given
 
     if len(args.checkpoints) < 2:
         raise UserError("name two checkpoints or more; the first is what the others are compared with")
-    found = {str(given): open_checkpoint(find_checkpoint(given), args.data_bin, torch.cuda.is_available())
-             for given in args.checkpoints}  # fmt: skip
+    found = {str(given): open_given(given, args.data_bin, cpu=False)[0] for given in args.checkpoints}
     for opened in found.values():
         opened.load("test")
         opened.model.make_generation_fast_()

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
 
+from relumt.console import quiet_fairseq
 from relumt.errors import one_line_errors
-from relumt.quiet import quiet_fairseq
 
 MEASURES = ("null_rate", "cross_entropy")
 RECALLS = (0.5, 0.8, 0.9, 0.95)
@@ -37,12 +37,10 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> dict:
     """AUC and precision of both measures."""
-    import torch
-
     from relumt.analysis.filtering import scored
-    from relumt.analysis.opened import find_checkpoint, open_checkpoint
+    from relumt.analysis.opened import open_given
 
-    opened = open_checkpoint(find_checkpoint(arguments.checkpoint), arguments.data, cuda=torch.cuda.is_available())
+    opened, _ = open_given(arguments.checkpoint, arguments.data, cpu=False)
     opened.load(arguments.subset)
     of_right, of_wrong = (
         [(pair["source"], pair["target"]) for pair in map(opened.task.dataset(subset).__getitem__, range(size))]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
+from relumt.files import whole
 
 NUMBERED = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
 
@@ -40,10 +41,8 @@ def write_average(paths: Iterable[Path], out: Path) -> None:
     from relumt.checkpoints import load_vetted
 
     averaged = average((path, load_vetted(path)) for path in paths)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    torch.save(averaged, unfinished)
-    unfinished.replace(out)
+    with whole(out) as unfinished:
+        torch.save(averaged, unfinished)
 
 
 def last_checkpoints(folder: Path, count: int) -> list[Path]:

@@ -1,6 +1,8 @@
 """What preparation and runs both need of files."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,9 +17,19 @@ def sha256(path: Path) -> str:
     return digest(path, "sha256")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` as a whole or not at all, whatever happens meanwhile."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write in `path`'s stead; it takes that place when the block ends well, and is removed when not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` as a whole or not at all, whatever happens meanwhile."""
+    with whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")

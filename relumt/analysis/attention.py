@@ -53,13 +53,15 @@ def _without_nan(values: Any) -> Any:
     return None if values != values else values
 
 
-class AttentionCollector:
-    """Adds up, batch by batch, what each attention of `model` did at the queries that are no padding.
+class _Listening:
+    """Adds up, batch by batch, what `_add` takes from each attention of `model` at the queries that are no padding.
 
     Args:
         model: of relumt's architectures; a stock one has no attention to tap.
         pad: the index of padding in its dictionaries.
     """
+
+    want: Want
 
     def __init__(self, model: nn.Module, pad: int) -> None:
         self.model = model
@@ -70,20 +72,33 @@ class AttentionCollector:
     def listening(self, sample: dict[str, Any]) -> Iterator[None]:
         """Add what the model computes inside the block, on this sample."""
         net_input = sample["net_input"]
-        source, target = net_input["src_tokens"].ne(self.pad), net_input["prev_output_tokens"].ne(self.pad)
+        real = rows.real_queries(net_input["src_tokens"], net_input["prev_output_tokens"], (self.pad, self.pad))
 
         def add(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            if attended.weights is not None:
-                real = source if attention.site == "encoder" else target
-                self._add(self.sums[name], attention, attended.weights, visible, real)
+            self._add(name, attention, attended, visible, real[attention.site])
 
-        with tapped(self.model, add, Want.WEIGHTS):
+        with tapped(self.model, add, self.want):
             yield
 
-    def _add(self, sums: _Sums, attention: MechanismAttention, weights: Tensor, visible: Visible, real: Tensor) -> None:
-        B, _, T, S = weights.shape
-        seen = visible.count(T, S, weights.device)[:, 0, :, 0].expand(B, T)[real]
-        of_rows = weights.transpose(1, 2)[real]  # [R, H, S]
+    def _add(
+        self, name: str, attention: MechanismAttention, attended: Attended, visible: Visible, real: Tensor
+    ) -> None:
+        raise NotImplementedError
+
+
+class AttentionCollector(_Listening):
+    """Adds up every measure of attention."""
+
+    want = Want.WEIGHTS
+
+    def _add(
+        self, name: str, attention: MechanismAttention, attended: Attended, visible: Visible, real: Tensor
+    ) -> None:
+        if attended.weights is None:
+            return
+        sums = self.sums[name]
+        B, _, T, S = attended.weights.shape
+        of_rows, seen = rows.rows_of(attended.weights, visible, real)
         sums.rows += len(of_rows)
         sums.add("sparsity", rows.sparsity(of_rows, seen))
         if attention.mechanism.signed:
@@ -92,16 +107,14 @@ class AttentionCollector:
         sums.add("entropy", rows.entropy(of_rows))
         sums.add("top_share", rows.top_share(of_rows, seen, PERCENTS))
         if attention.site != "cross":
-            positions = torch.arange(T, device=weights.device).expand(B, T)[real]
+            positions = torch.arange(T, device=of_rows.device).expand(B, T)[real]
             sums.add("distance", rows.distance(of_rows, positions))
             sums.add("distant_share", rows.distant_share(of_rows, positions, DISTANT))
         if attention.mechanism.stochastic:
             sums.add("diversity", diversity.divergence(of_rows)[:, None])
             return
-        dense = visible.dense(T, S, weights.device)
-        keys = (
-            of_rows.new_ones(len(of_rows), S, dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)[real]
-        )
+        dense = visible.dense(T, S, of_rows.device)
+        keys = torch.ones_like(of_rows[:, 0], dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)[real]
         for tau in diversity.TEMPERATURES:
             p = diversity.renormalised(of_rows, keys, tau)
             sums.add(f"diversity {tau}", diversity.divergence(p)[:, None])
@@ -136,27 +149,16 @@ class AttentionCollector:
         }
 
 
-class NullRates:
+class NullRates(_Listening):
     """Adds up null rows alone, by attention and head, which needs no map of weights."""
 
-    def __init__(self, model: nn.Module, pad: int) -> None:
-        self.model = model
-        self.pad = pad
-        self.sums: dict[str, _Sums] = defaultdict(_Sums)
+    want = Want.STATISTICS
 
-    @contextmanager
-    def listening(self, sample: dict[str, Any]) -> Iterator[None]:
-        """Add what the model computes inside the block, on this sample."""
-        net_input = sample["net_input"]
-        source, target = net_input["src_tokens"].ne(self.pad), net_input["prev_output_tokens"].ne(self.pad)
-
-        def add(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            if attended.statistics is not None:
-                real = source if attention.site == "encoder" else target
-                self.sums[name].add("null_rate", attended.statistics.null.transpose(1, 2)[real].float())
-
-        with tapped(self.model, add):
-            yield
+    def _add(
+        self, name: str, attention: MechanismAttention, attended: Attended, visible: Visible, real: Tensor
+    ) -> None:
+        if attended.statistics is not None:
+            self.sums[name].add("null_rate", attended.statistics.null.transpose(1, 2)[real].float())
 
     def result(self) -> dict[str, list[float]]:
         """Share of null rows by attention, each by head; nothing for mechanisms without statistics."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import track
 
+from relumt.console import quiet_fairseq, say
 from relumt.errors import UserError
 from relumt.files import sha256, write_whole
-from relumt.quiet import quiet_fairseq
 
 if TYPE_CHECKING:
     from relumt.analysis.alignment import Gold
@@ -87,19 +87,16 @@ def analyse(
     Raises:
         UserError: there is none, nothing to look at it on, or not as many alignments as sentence pairs.
     """
-    import torch
-
     from relumt.analysis.aligned import AlignmentCollector
     from relumt.analysis.attention import AttentionCollector, NullRates
     from relumt.analysis.feedforward import FeedForwardCollector, learnt_activations
     from relumt.analysis.maps import MapCollector
-    from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint
+    from relumt.analysis.opened import open_given
     from relumt.runs.data_bin import open_data_bin
     from relumt.runs.environment import versions
 
-    path = find_checkpoint(given)
-    data = arguments.data or data_of_run(given)
-    opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)
+    opened, data = open_given(given, arguments.data, arguments.cpu)
+    path = opened.path
     pairs = opened.load(arguments.subset)
     pad = opened.task.target_dictionary.pad()
     feedforward, attention = FeedForwardCollector(opened.model, pad), AttentionCollector(opened.model, pad)
@@ -166,8 +163,3 @@ def say_what_is_missing(path: Path, attention: dict[str, dict[str, Any] | None])
 def name_of(given: Path) -> str:
     """What to call a checkpoint: MODEL/SEED of a run, else its path."""
     return "/".join(given.resolve().parts[-2:]) if given.is_dir() else str(given)
-
-
-def say(message: str) -> None:
-    """Tell the user something on stderr."""
-    print(f"relumt: {message}", file=sys.stderr)

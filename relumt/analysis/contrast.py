@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq.data import LanguagePairDataset
 from torch import Tensor
 
 from relumt.analysis.opened import Opened
@@ -146,16 +145,9 @@ class Contrast:
         yield from (scored[i] for i in range(len(candidates)))
 
     def _score(self, candidates: list[tuple[Tensor, Tensor, int]]) -> list[float]:
-        task, model = self.opened.task, self.opened.model
         sources, targets, begins = zip(*candidates, strict=True)
-        dataset = LanguagePairDataset(
-            sources, [len(x) for x in sources], task.source_dictionary, targets, [len(x) for x in targets],
-            task.target_dictionary, shuffle=False,
-        )  # fmt: skip
-        batch = self.opened.on_device(dataset.collater([dataset[i] for i in range(len(dataset))]))
-        target = batch["target"]
-        log_probabilities = model.get_normalized_probs(model(**batch["net_input"]), log_probs=True)
-        of_words = log_probabilities.gather(-1, target[..., None]).squeeze(-1)
+        batch = self.opened.batch_of(sources, targets)
+        target, of_words = batch["target"], self.opened.log_probabilities(batch)
         words = torch.arange(target.shape[1], device=target.device)
         starts, stops = (
             [f(i) for i in batch["id"].tolist()] for f in (lambda i: begins[i], lambda i: len(targets[i]) - 1)

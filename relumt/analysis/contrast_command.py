@@ -8,8 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
+from relumt.console import quiet_fairseq
 from relumt.errors import UserError
-from relumt.quiet import quiet_fairseq
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,19 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the accuracy, and what one gets without looking beyond the sentence, as JSON."""
     quiet_fairseq()
-    import torch
-
     from relumt.analysis.contrast import Contrast, majority_rate
-    from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint
+    from relumt.analysis.opened import open_given
 
     if arguments.batch_size < 1:
         raise UserError(f"--batch-size must be positive, not {arguments.batch_size}")
-    path = find_checkpoint(arguments.checkpoint)
-    data = arguments.data or data_of_run(arguments.checkpoint)
-    opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)
+    opened, data = open_given(arguments.checkpoint, arguments.data, arguments.cpu)
     contrast = Contrast(opened, data, arguments.subset, arguments.examples)
     result = {
-        "checkpoint": str(path),
+        "checkpoint": str(opened.path),
         "document_length": getattr(opened.task.cfg, "document_length", 0),
         "examples": len(contrast.examples),
         "majority_rate": majority_rate(contrast.examples),

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import track
 
+from relumt.console import quiet_fairseq, say
 from relumt.errors import UserError
+from relumt.files import whole
 from relumt.prep.bitext import check_line_counts
 from relumt.prep.lines import normalise, open_text, read_lines, write_lines
-from relumt.quiet import quiet_fairseq
 
 if TYPE_CHECKING:
     from relumt.analysis.opened import Opened
@@ -48,29 +49,19 @@ def run(arguments: argparse.Namespace) -> None:
     """Score, and write what is kept."""
     check(arguments)
     quiet_fairseq()
-    import torch
-
     from relumt.analysis.filtering import scored
-    from relumt.analysis.opened import data_of_run, find_checkpoint, open_checkpoint
+    from relumt.analysis.opened import open_given
 
     lines = count(arguments.src, arguments.tgt)
-    path = find_checkpoint(arguments.checkpoint)
-    data = arguments.data or data_of_run(arguments.checkpoint)
-    opened = open_checkpoint(path, data, cuda=torch.cuda.is_available() and not arguments.cpu)
+    opened, data = open_given(arguments.checkpoint, arguments.data, arguments.cpu)
     refuse_unusable(opened, arguments)
     scores = scored(opened, encoded(opened, data, arguments.src, arguments.tgt), arguments.max_tokens)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(f"{arguments.out}.scores.unfinished")
     ranked: list[tuple[float, float] | None] = []
     console = Console(file=sys.stderr)
-    try:
-        with open_text(unfinished, "w") as file:
-            for score in track(scores, str(path), lines, console=console, disable=not console.is_terminal):
-                ranked.append(score.rank(arguments.by))
-                file.write(f"{as_text(score.null_rate)}\t{as_text(score.cross_entropy)}\n")
-        unfinished.replace(f"{arguments.out}.scores")
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole(Path(f"{arguments.out}.scores")) as unfinished, open_text(unfinished, "w") as file:
+        for score in track(scores, str(opened.path), lines, console=console, disable=not console.is_terminal):
+            ranked.append(score.rank(arguments.by))
+            file.write(f"{as_text(score.null_rate)}\t{as_text(score.cross_entropy)}\n")
     too_long = ranked.count(None)
     say(f"{arguments.out}.scores: {lines} pairs" + (f", {too_long} too long for the model" if too_long else ""))
     if arguments.threshold is not None or arguments.keep is not None:
@@ -149,18 +140,12 @@ def write_kept(ranked: list[tuple[float, float] | None], arguments: argparse.Nam
     else:
         chosen = {number for number in order if ranked[number][0] <= arguments.threshold}
     for path, output in zip((arguments.src, arguments.tgt), outputs(opened, arguments), strict=True):
-        unfinished = output.with_name(f".{output.name}.unfinished")
         lines = map(normalise, read_lines(path))
-        write_lines(unfinished, (line for number, line in enumerate(lines) if number in chosen))
-        unfinished.replace(output)
+        with whole(output) as unfinished:
+            write_lines(unfinished, (line for number, line in enumerate(lines) if number in chosen))
     say(f"{' and '.join(map(str, outputs(opened, arguments)))}: {len(chosen)} of {len(ranked)} pairs by {arguments.by}")
 
 
 def as_text(value: float | None) -> str:
     """A score, "nan" for none."""
     return "nan" if value is None else f"{value:.6f}"
-
-
-def say(message: str) -> None:
-    """Tell the user something on stderr."""
-    print(f"relumt: {message}", file=sys.stderr)

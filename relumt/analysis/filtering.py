@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from fairseq.data import LanguagePairDataset
 from torch import Tensor
 
 from relumt.analysis.opened import Opened
@@ -71,15 +70,8 @@ def batches(block: list[tuple[Tensor, Tensor]], max_tokens: int, positions: tupl
 @torch.no_grad()
 def score_batch(opened: Opened, pairs: list[tuple[Tensor, Tensor]]) -> list[Score]:
     """Score pairs together, in order."""
-    task = opened.task
-    sources, targets = zip(*pairs, strict=True)
-    dataset = LanguagePairDataset(
-        sources, [len(x) for x in sources], task.source_dictionary, targets, [len(x) for x in targets],
-        task.target_dictionary, shuffle=False,
-    )  # fmt: skip
-    sample = opened.on_device(dataset.collater([dataset[number] for number in range(len(dataset))]))
-    target = sample["target"]
-    real = target.ne(task.target_dictionary.pad())
+    sample = opened.batch_of(*zip(*pairs, strict=True))
+    real = sample["target"].ne(opened.task.target_dictionary.pad())
     rates: list[Tensor] = []
 
     def listen(_: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
@@ -88,8 +80,7 @@ def score_batch(opened: Opened, pairs: list[tuple[Tensor, Tensor]]) -> list[Scor
             rates.append((of_positions * real).sum(-1) / real.sum(-1))
 
     with tapped(opened.model, listen):
-        output = opened.model(**sample["net_input"])
-    log_p = opened.model.get_normalized_probs(output, log_probs=True).gather(-1, target[..., None]).squeeze(-1)
+        log_p = opened.log_probabilities(sample)
     entropies = (-(log_p * real).sum(-1) / real.sum(-1)).tolist()
     nulls = torch.stack(rates).mean(0).tolist() if rates else [None] * len(entropies)
     by_number = {

@@ -1,6 +1,6 @@
 """Checkpoints opened to be looked at, and forced decoding: the model reads each reference as if it wrote it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import FairseqDataset, LanguagePairDataset
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
-from torch import nn
+from torch import Tensor, nn
 
 import relumt
 from relumt.checkpoints import first_line, load_vetted
@@ -90,6 +90,19 @@ class Opened:
         """A batch where the model is."""
         return move_to_cuda(sample) if self.cuda else sample
 
+    def batch_of(self, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> dict[str, Any]:
+        """A batch, on the model's device, of token sequences with their ends; its "id" are their numbers."""
+        dataset = LanguagePairDataset(
+            sources, [len(x) for x in sources], self.task.source_dictionary, targets, [len(x) for x in targets],
+            self.task.target_dictionary, shuffle=False,
+        )  # fmt: skip
+        return self.on_device(dataset.collater([dataset[number] for number in range(len(dataset))]))
+
+    def log_probabilities(self, sample: dict[str, Any]) -> Tensor:
+        """Of every target token of a batch, [B, T]."""
+        log_p = self.model.get_normalized_probs(self.model(**sample["net_input"]), log_probs=True)
+        return log_p.gather(-1, sample["target"][..., None]).squeeze(-1)
+
     @torch.no_grad()
     def decode(self, sample: dict[str, Any]) -> None:
         """Read a batch's sources and references, up to the last layer: what would be predicted is not computed."""
@@ -108,6 +121,16 @@ class Reordered(FairseqDataset):
 
     def __len__(self) -> int:
         return len(self.order)
+
+
+def open_given(given: Path, data: Path | None, cpu: bool) -> tuple[Opened, Path]:
+    """Open what the user names, a checkpoint or a run's folder, on `data` or, for a run, its own; returns both.
+
+    cpu: leave a GPU alone. Raises UserError as `find_checkpoint`, `data_of_run` and `open_checkpoint`.
+    """
+    path = find_checkpoint(given)
+    data = data or data_of_run(given)
+    return open_checkpoint(path, data, cuda=torch.cuda.is_available() and not cpu), data
 
 
 def find_checkpoint(given: Path) -> Path:

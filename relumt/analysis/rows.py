@@ -10,7 +10,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from relumt.attention import Visible
 from relumt.attention.statistics import NULL_TOTAL, RowStatistics
+
+
+def real_queries(source: Tensor, given: Tensor, pads: tuple[int, int]) -> dict[str, Tensor]:
+    """Which queries are no padding, by site, [B, T] bool.
+
+    Args:
+        source: tokens that the encoder reads, [B, S].
+        given: tokens that the decoder is given, [B, T].
+        pads: index of padding in the source's dictionary and in the target's.
+    """
+    encoder, decoder = source.ne(pads[0]), given.ne(pads[1])
+    return {"encoder": encoder, "decoder": decoder, "cross": decoder}
+
+
+def rows_of(weights: Tensor, visible: Visible, real: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a batch's weights [B, H, T, S] at the queries that are `real` [B, T]: [R, H, S], and n, [R]."""
+    B, _, T, S = weights.shape
+    seen = visible.count(T, S, weights.device)[:, 0, :, 0].expand(B, T)[real]
+    return weights.transpose(1, 2)[real], seen
 
 
 def sparsity(weights: Tensor, seen: Tensor) -> Tensor:

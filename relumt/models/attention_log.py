@@ -9,7 +9,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.analysis.rows import entropy, null, sparsity
+from relumt.analysis.rows import entropy, null, real_queries, rows_of, sparsity
 from relumt.attention import Attended, Visible, Want
 from relumt.errors import UserError
 from relumt.modules.attention import MechanismAttention
@@ -50,18 +50,15 @@ class AttentionLog:
             yield
             return
         self.due = False
-        real = {"encoder": source.ne(self.pads[0]), "decoder": given.ne(self.pads[1]), "cross": given.ne(self.pads[1])}
+        real = real_queries(source, given, self.pads)
         found: dict[str, list[Tensor]] = defaultdict(list)
 
         @torch.no_grad()
         def look(_: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
             if attended.weights is None:
                 return
-            queries = real[attention.site]
-            B, _, T, S = attended.weights.shape
-            rows = attended.weights.detach().transpose(1, 2)[queries]
-            seen = visible.count(T, S, rows.device)[:, 0, :, 0].expand(B, T)[queries]
             site = attention.site
+            rows, seen = rows_of(attended.weights.detach(), visible, real[site])
             found[f"attention_sparsity_{site}"].append(sparsity(rows, seen).mean())
             if not attention.mechanism.signed:
                 found[f"attention_null_rate_{site}"].append(null(rows).float().mean())

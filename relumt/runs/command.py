@@ -6,10 +6,10 @@ line; it prints nothing where the work is done already.
 
 import argparse
 import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from relumt.console import say
 from relumt.errors import UserError
 from relumt.runs import evaluation
 from relumt.runs.environment import find_device
@@ -121,11 +121,6 @@ def score(plan: Plan, _: argparse.Namespace) -> None:
     for subset, evaluated in record["evaluation"].items():
         for result in evaluated["scores"].values():
             say(f"{subset}: {result['detail']}  {result['signature']}")
-
-
-def say(message: str) -> None:
-    """Tell the user something on stderr, since stdout holds the command to run."""
-    print(f"relumt: {message}", file=sys.stderr)
 
 
 STEPS = {

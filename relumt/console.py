@@ -1,6 +1,7 @@
-"""Commands of ours around fairseq tell the user what they do; what it logs of its loading is no help."""
+"""What the user is told on stderr: what our commands do, and not what fairseq logs of its loading."""
 
 import logging
+import sys
 import warnings
 
 
@@ -13,3 +14,8 @@ def quiet_fairseq() -> None:
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     logging.getLogger("relumt").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*pin_memory")
+
+
+def say(message: str) -> None:
+    """Tell the user something on stderr; stdout may hold results."""
+    print(f"relumt: {message}", file=sys.stderr)
