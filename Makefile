@@ -1,5 +1,6 @@
 # make demo    train softmax and ReLUFormer on the generated corpus and compare them
 # make test    the tests, without the slow ones and those that need a GPU
+# make smoke   every script of scripts/tables/ on the generated corpus, in smoke/
 # make lint    style and format
 # make docs    write docs/mechanisms.md from the code and docs/results.md
 #
@@ -10,10 +11,13 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: demo test test-slow test-gpu lint format docs install clean
+.PHONY: demo smoke test test-slow test-gpu lint format docs install clean
 
 demo: $(INSTALLED)
 	@scripts/demo.sh
+
+smoke: $(INSTALLED)
+	@scripts/smoke.sh
 
 test: $(INSTALLED)
 	$(PYTEST) -n auto -m "not slow and not gpu"

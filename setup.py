@@ -22,6 +22,7 @@ setup(
         "sentencepiece",
         "sacremoses",
         "sacrebleu>=2.4",
+        "tabulate",
         "pooch",
         "requests",
         "rich",
@@ -29,7 +30,8 @@ setup(
     ],
     extras_require={
         "report": ["matplotlib", "plotly", "jinja2"],
-        "dev": ["pytest", "pytest-xdist", "hypothesis", "nltk", "ruff"],
+        "slurm": ["submitit"],
+        "dev": ["pytest", "pytest-xdist", "hypothesis", "nltk", "ruff", "submitit"],
     },
     entry_points={"console_scripts": ["relumt = relumt.cli:main"]},
 )

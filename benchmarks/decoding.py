@@ -1,23 +1,27 @@
 """Decoding speed by length of the source ([RL] Fig. 2): beam search of trained models, in turn, in one process.
 
-    python benchmarks/decoding.py DATA-BIN RUN-OR-CHECKPOINT…
+    python benchmarks/decoding.py RUNS DATASET --models softmax rela_g
 
-The sentences of a test set are put into ten equal groups by their length. Every model translates a group's sample, one
-after the other, several times in changing order; reported is the median of the first model's time over each model's, of
-each group, with a 95 % interval from 10,000 bootstrap samples. Runs on a GPU where there is one.
+The runs are RUNS/DATASET/MODEL, of each model the first seed, and translate as the dataset's generate.args says, but a
+sentence at a time. The sentences of a test set are put into ten equal groups by their length. Every model translates a
+group's sample, one after the other, several times in changing order; reported is the median of the first model's time
+over each model's, of each group, with a 95 % interval from 10,000 bootstrap samples. Runs on a GPU where there is one.
 """
 
 import argparse
-import statistics
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from measure import interval, seconds
+from measure import relative_to, seconds, write_figures
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, one_line_errors
+from relumt.runs.flags import read_flags
 
 GROUPS = 10
+CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
 
 
 def groups_by_length(lengths: list[int], sample: int) -> list[list[int]]:
@@ -27,11 +31,19 @@ def groups_by_length(lengths: list[int], sample: int) -> list[list[int]]:
             for group in np.array_split(order, GROUPS)]  # fmt: skip
 
 
-def translator(opened, beam: int, lenpen: float, batch_size: int):
-    """A function that translates the sentences of the loaded subset with these numbers."""
+def generation(dataset: str) -> Any:
+    """fairseq's settings of beam search, as the dataset's generate.args has them."""
     from fairseq.dataclass.configs import GenerationConfig
 
-    generator = opened.task.build_generator([opened.model], GenerationConfig(beam=beam, lenpen=lenpen))
+    flags = read_flags(CONFIGS / dataset / "generate.args")
+    given = {name: flags.get(f"--{name.replace('_', '-')}") for name in ("beam", "lenpen", "max_len_a", "max_len_b")}
+    kinds = {"beam": int, "max_len_b": int}
+    return GenerationConfig(**{name: kinds.get(name, float)(*value) for name, value in given.items() if value})
+
+
+def translator(opened, config: Any, batch_size: int) -> Callable[[list[int]], None]:
+    """A function that translates the sentences of the loaded subset with these numbers."""
+    generator = opened.task.build_generator([opened.model], config)
     dataset = opened.task.dataset("test")
 
     def translate(numbers: list[int]) -> None:
@@ -42,46 +54,71 @@ def translator(opened, beam: int, lenpen: float, batch_size: int):
     return translate
 
 
-def main() -> None:
-    """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data_bin", type=Path)
-    parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
-    parser.add_argument("--beam", type=int, default=4, help="[RL]'s (default: 4)")
-    parser.add_argument("--lenpen", type=float, default=0.6, help="[RL]'s (default: 0.6)")
-    parser.add_argument("--batch-size", type=int, default=1, help="sentences at a time, as [RL] Table 2 (default: 1)")
-    parser.add_argument("--sample", type=int, default=8, help="sentences of a group (default: 8)")
-    parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
-    args = parser.parse_args()
-    quiet_fairseq()
+def first_run(runs: Path, dataset: str, model: str) -> Path:
+    """The folder of a model's run with the lowest seed; raises UserError if it has none."""
+    found = sorted(
+        (path for path in (runs / dataset / model).glob("*/run.json")), key=lambda path: int(path.parent.name)
+    )
+    if not found:
+        raise UserError(f"{runs / dataset / model}: no run; train it with scripts/run.sh {dataset} {model}")
+    return found[0].parent
+
+
+def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
+    """The models, opened for translating the test set; the first is what the others are compared with."""
     from relumt.analysis.opened import open_given
 
-    if len(args.checkpoints) < 2:
-        raise UserError("name two checkpoints or more; the first is what the others are compared with")
-    found = {str(given): open_given(given, args.data_bin, cpu=False)[0] for given in args.checkpoints}
+    found = {model: open_given(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
     for opened in found.values():
         opened.load("test")
         opened.model.make_generation_fast_()
-    baseline = next(iter(found))
-    dataset = found[baseline].task.dataset("test")
-    groups = groups_by_length(dataset.src_sizes.tolist(), args.sample)
-    translators = {name: translator(of, args.beam, args.lenpen, args.batch_size) for name, of in found.items()}
+    return found
+
+
+def relative_times(translators: dict[str, Callable], numbers: list[int], repeats: int) -> dict[str, dict[str, float]]:
+    """By model, the first one's time over its own on these sentences: median, and the interval's ends."""
+    times: dict[str, list[float]] = {name: [] for name in translators}
+    for repeat in range(repeats + 1):
+        for name in list(translators)[:: 1 if repeat % 2 else -1]:
+            taken = seconds(lambda name=name: translators[name](numbers))
+            if repeat:  # the first warms up
+                times[name].append(taken)
+    return relative_to(next(iter(translators)), times)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and how they translate."""
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("dataset")
+    parser.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="the first is the baseline")
+    parser.add_argument("--batch-size", type=int, default=1, help="sentences at a time, as [RL] Table 2 (default: 1)")
+    parser.add_argument("--sample", type=int, default=8, help="sentences of each of ten groups by length (default: 8)")
+    parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    args = parser.parse_args()
+    quiet_fairseq()
+    found = open_runs(args.runs, args.dataset, args.models)
+    dataset = found[args.models[0]].task.dataset("test")
+    config = generation(args.dataset)
+    translators = {name: translator(of, config, args.batch_size) for name, of in found.items()}
     print("| source tokens | " + " | ".join(translators) + " |")
     print("|---|" + "---|" * len(translators))
-    for group in groups:
-        times: dict[str, list[float]] = {name: [] for name in translators}
-        for repeat in range(args.repeats + 1):
-            for name in list(translators)[:: 1 if repeat % 2 else -1]:
-                taken = seconds(lambda name=name, group=group: translators[name](group))
-                if repeat:  # the first warms up
-                    times[name].append(taken)
-        cells = []
-        for measured in times.values():
-            ratios = [b / a for a, b in zip(measured, times[baseline], strict=True)]
-            low, high = interval(ratios)
-            cells.append(f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f})")
-        sizes = dataset.src_sizes[group]
+    groups = []
+    for numbers in groups_by_length(dataset.src_sizes.tolist(), args.sample):
+        relative = relative_times(translators, numbers, args.repeats)
+        sizes = dataset.src_sizes[numbers]
+        groups.append({"shortest": int(sizes.min()), "longest": int(sizes.max()), "relative": relative})
+        cells = (f"{of['median']:.2f} ({of['low']:.2f}–{of['high']:.2f})" for of in relative.values())
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
+    if args.json:
+        what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
+        write_figures(args.json, what, args.models[0], {"groups": groups})
 
 
 if __name__ == "__main__":

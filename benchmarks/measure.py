@@ -1,12 +1,17 @@
 """What the benchmarks share: waiting for a GPU, an interval of medians, and the peak of memory."""
 
+import json
 import random
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+from relumt.runs.environment import find_device
 
 
 def synchronise() -> None:
@@ -29,6 +34,23 @@ def interval(ratios: list[float], samples: int = 10_000) -> tuple[float, float]:
     seeded = random.Random(1)
     medians = sorted(statistics.median(seeded.choices(ratios, k=len(ratios))) for _ in range(samples))
     return medians[int(0.025 * samples)], medians[int(0.975 * samples)]
+
+
+def relative_to(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """By name: the baseline's times over its own, pair by pair: how many, their median, and the interval's ends."""
+    summary = {}
+    for name, measured in times.items():
+        ratios = [b / a for a, b in zip(measured, times[baseline], strict=True)]
+        low, high = interval(ratios)
+        summary[name] = {"pairs": len(ratios), "median": statistics.median(ratios), "low": low, "high": high}
+    return summary
+
+
+def write_figures(path: Path, what: str, baseline: str, figures: dict[str, Any]) -> None:
+    """Write figures as JSON: what was measured on which device, and relative to what."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    described = {"what": what, "baseline": baseline, "device": str(find_device(None))}
+    path.write_text(json.dumps(described | figures, indent=2) + "\n", encoding="utf-8")
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

@@ -9,9 +9,7 @@ on a GPU where there is one.
 """
 
 import argparse
-import json
 import shlex
-import statistics
 import sys
 from pathlib import Path
 
@@ -19,7 +17,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
-from measure import interval, seconds
+from measure import relative_to, seconds, write_figures
 
 import relumt
 from relumt.errors import UserError, one_line_errors
@@ -53,21 +51,23 @@ def batches(trainer: Trainer, count: int) -> list[dict]:
     return [next(epoch) for _ in range(count)]
 
 
-def summarise(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """By model: the median of its throughput relative to the baseline's, and the interval's ends."""
-    summary = {}
-    for name, measured in times.items():
-        ratios = [b / a for a, b in zip(measured, times[baseline], strict=True)]
-        low, high = interval(ratios)
-        summary[name] = {"steps": len(ratios), "median": statistics.median(ratios), "low": low, "high": high}
-    return summary
+def step_times(trainers: dict[str, Trainer], baseline: str, warm_up: int, steps: int) -> dict[str, list[float]]:
+    """Seconds of each step by model: the baseline's batches, every model's step on one after the other's."""
+    times: dict[str, list[float]] = {name: [] for name in trainers}
+    for step, batch in enumerate(batches(trainers[baseline], warm_up + steps)):
+        for name in list(trainers) if step % 2 else reversed(trainers):
+            taken = seconds(lambda trainer=trainers[name], batch=batch: trainer.train_step([batch]))
+            if step >= warm_up:
+                times[name].append(taken)
+        print(f"step {step + 1} of {warm_up + steps}", file=sys.stderr, flush=True)
+    return times
 
 
 def report(baseline: str, summary: dict[str, dict[str, float]]) -> str:
     """A Markdown table of throughput relative to `baseline`."""
     lines = [f"| model | steps | throughput / {baseline}'s, median | 95 % interval |", "|---|---|---|---|"]
     for name, of in summary.items():
-        lines.append(f"| {name} | {of['steps']} | {of['median']:.3f} | {of['low']:.3f}–{of['high']:.3f} |")
+        lines.append(f"| {name} | {of['pairs']} | {of['median']:.3f} | {of['low']:.3f}–{of['high']:.3f} |")
     return "\n".join(lines)
 
 
@@ -91,17 +91,9 @@ def main() -> None:
     relumt.register()
     common = command_line(read_flags(args.config))
     trainers = {name: build(args.data_bin, [*common, *flags_of(name)]) for name in args.models}
-    times: dict[str, list[float]] = {name: [] for name in trainers}
-    for step, batch in enumerate(batches(trainers[baseline], args.warm_up + args.steps)):
-        order = list(trainers) if step % 2 else list(reversed(trainers))
-        for name in order:
-            taken = seconds(lambda trainer=trainers[name], batch=batch: trainer.train_step([batch]))
-            if step >= args.warm_up:
-                times[name].append(taken)
-        print(f"step {step + 1} of {args.warm_up + args.steps}", file=sys.stderr, flush=True)
-    summary = summarise(baseline, times)
+    summary = relative_to(baseline, step_times(trainers, baseline, args.warm_up, args.steps))
     if args.json:
-        args.json.write_text(json.dumps({"baseline": baseline, "throughput": summary}, indent=2) + "\n")
+        write_figures(args.json, "training steps", baseline, {"throughput": summary})
     print(report(baseline, summary))
 
 

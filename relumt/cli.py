@@ -31,6 +31,7 @@ COMMANDS = {
     "filter": Command("relumt.analysis.filter_command", "rank sentence pairs by null attention and keep the best"),
     "score-documents": Command("relumt.runs.documents_command", "BLEU of translated documents, d-BLEU and s-BLEU"),
     "contrast": Command("relumt.analysis.contrast_command", "contrastive accuracy on pronouns of documents"),
+    "grid": Command("relumt.grid.command", "make the runs of a paper's table, side by side"),
     "table": Command("relumt.runs.table", "print the finished runs as a table"),
 }
 

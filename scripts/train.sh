@@ -5,5 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 plan_step start "$@"
-"$python" -P -m fairseq_cli.train "${arguments[@]}" 2>&1 | tee -a "$log"
-run_record trained "$1" "$2"
+if "$python" -P -m fairseq_cli.train "${arguments[@]}" 2>&1 | tee -a "$log"; then
+    run_record trained "$1" "$2"
+else
+    run_record stopped "$1" "$2"
+fi

@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="data-bin of the models' vocabulary (default: the one of the runs)")
     parser.add_argument("--subset", default="test", help="which part of it (default: test)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for what is measured")
-    parser.add_argument("--alignments", type=Path, metavar="FILE", help="word alignments of the subset by hand")
+    parser.add_argument(
+        "--alignments",
+        type=Path,
+        metavar="FILE",
+        help="word alignments of the subset by hand (default: the data-bin's)",
+    )
     parser.add_argument("--first-word", type=int, default=0, choices=[0, 1], help="its number there (default: 0)")
     parser.add_argument("--sentences", type=int, default=50, help="whose maps the report shows (default: 50)")
     parser.add_argument("--numbers-only", action="store_true", help="write analysis.json alone")
@@ -45,17 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure and write."""
     quiet_fairseq()
-    from relumt.analysis.alignment import read_alignments
-
     for name in ("max_tokens", "sentences"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} must be positive, not {getattr(arguments, name)}")
     if arguments.out.exists() and not arguments.out.is_dir():
         raise UserError(f"{arguments.out}: is no folder; name another --out")
-    gold = read_alignments(arguments.alignments, arguments.first_word) if arguments.alignments else None
     analyses, maps = [], []
     for path in arguments.checkpoints:
-        analysis, sentences = analyse(path, gold, arguments)
+        analysis, sentences = analyse(path, arguments)
         analyses.append(analysis)
         maps.append(sentences)
     result = {"schema": SCHEMA, "subset": arguments.subset, "checkpoints": analyses}
@@ -79,9 +81,7 @@ def draw(result: dict[str, Any], maps: list["list[Sentence]"], out: Path) -> Non
     say(str(write_report(result, maps, out)))
 
 
-def analyse(
-    given: Path, gold: "list[Gold] | None", arguments: argparse.Namespace
-) -> tuple[dict[str, Any], "list[Sentence]"]:
+def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any], "list[Sentence]"]:
     """Everything about one checkpoint, and its maps.
 
     Raises:
@@ -97,6 +97,7 @@ def analyse(
 
     opened, data = open_given(given, arguments.data, arguments.cpu)
     path = opened.path
+    alignments, gold = gold_of(data, arguments)
     pairs = opened.load(arguments.subset)
     pad = opened.task.target_dictionary.pad()
     feedforward, attention = FeedForwardCollector(opened.model, pad), AttentionCollector(opened.model, pad)
@@ -104,7 +105,7 @@ def analyse(
     collectors = [feedforward, attention, maps]
     if gold is not None:
         if len(gold) != pairs:
-            raise UserError(f"{arguments.alignments}: {len(gold)} alignments for {pairs} pairs of {arguments.subset}")
+            raise UserError(f"{alignments}: {len(gold)} alignments for {pairs} pairs of {arguments.subset}")
         aligned = AlignmentCollector(opened.model, opened.task, gold, open_data_bin(data).subwords)
         collectors.append(aligned)
     seen = read(opened, arguments.subset, arguments.max_tokens, collectors, str(path))
@@ -117,8 +118,9 @@ def analyse(
     say_what_is_missing(path, of_attention)
     if gold is not None:
         for pair, links in sorted(aligned.beyond.items()):
-            beyond = " ".join(f"{s + arguments.first_word}-{t + arguments.first_word}" for s, t in sorted(links))
-            say(f"{arguments.alignments}: pair {pair + 1}: {beyond} lie beyond the sentence; left out")
+            first = arguments.first_word if arguments.alignments else 0
+            beyond = " ".join(f"{s + first}-{t + first}" for s, t in sorted(links))
+            say(f"{alignments}: pair {pair + 1}: {beyond} lie beyond the sentence; left out")
     return {
         "name": name_of(given),
         "path": str(path),
@@ -132,6 +134,20 @@ def analyse(
         "feedforward": feedforward.result(),
         "activations": learnt_activations(opened.model),
     }, maps.result()
+
+
+def gold_of(data: Path, arguments: argparse.Namespace) -> tuple[Path, "list[Gold] | None"]:
+    """The file of word alignments given, or the data-bin's own, and what it says; None where there is neither.
+
+    Raises:
+        UserError: it does not hold alignments.
+    """
+    from relumt.analysis.alignment import read_alignments
+
+    own = data / "text" / f"{arguments.subset}.align"
+    if arguments.alignments:
+        return arguments.alignments, read_alignments(arguments.alignments, arguments.first_word)
+    return own, read_alignments(own, 0) if own.is_file() else None
 
 
 def read(opened: "Opened", subset: str, max_tokens: int, collectors: list[Any], title: str) -> int:

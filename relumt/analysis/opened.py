@@ -134,12 +134,22 @@ def open_given(given: Path, data: Path | None, cpu: bool) -> tuple[Opened, Path]
 
 
 def find_checkpoint(given: Path) -> Path:
-    """The checkpoint that `given` names: itself, or the best one of a run's folder; raises UserError if it is not."""
-    candidates = [given / "checkpoints" / name for name in OF_A_RUN] if given.is_dir() else [given]
+    """The checkpoint that `given` names: itself, or of a run's folder the one that was scored, else the best one.
+
+    Raises:
+        UserError: it is not there.
+    """
+    candidates = [given / "checkpoints" / name for name in names_in(given)] if given.is_dir() else [given]
     for path in candidates:
         if path.is_file():
             return path
     raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or a trained run's folder")
+
+
+def names_in(run: Path) -> list[str]:
+    """Names of the checkpoints by which a run is judged, the first that is there counts."""
+    evaluation = (load_record(run) or {}).get("evaluation", {})
+    return [*(of["checkpoint"] for of in evaluation.values()), *OF_A_RUN]
 
 
 def data_of_run(given: Path) -> Path:

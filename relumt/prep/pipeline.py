@@ -34,6 +34,8 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     named = {".".join(key): path for key, path in (originals | plain).items()}
     side_files = {f"{s}.docs": path for s, path in documents.items()}
     side_files |= {f"{s}.parts.json": path for s, path in parts.items()}
+    alignments = {s: path for s in HELD_OUT if (path := Path(f"{prefixes[s]}.align")).is_file()}
+    side_files |= {f"{s}.align": path for s, path in alignments.items()}
     inputs = describe_inputs(named | side_files)
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         changes = differences(out, options, inputs)
@@ -45,6 +47,7 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     with staged(out) as stage:
         counts = build(originals, documents, options, stage, steps)
         keep_side_files(plain, parts, counts["binarised"], stage.result / "text")
+        keep_alignments(alignments, counts["binarised"], stage.result / "text")
         names = [f"dict.{lang}.txt" for lang in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
         plain_references = bool(plain) or not options.tokenized_input
@@ -70,6 +73,18 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
     for split, path in parts.items():
         read_parts(path, lines[split])
         shutil.copyfile(path, parts_path(str(folder / split)))
+
+
+def keep_alignments(alignments: dict[str, Path], lines: Counts, folder: Path) -> None:
+    """Copy word alignments by hand; raises UserError for what is none, or of another number of pairs."""
+    if not alignments:
+        return
+    from relumt.analysis.alignment import read_alignments
+
+    for split, path in alignments.items():
+        if (count := len(read_alignments(path, 0))) != lines[split]:
+            raise UserError(f"{path} has {count} alignments, but the text {lines[split]} pairs; correct or remove it")
+        shutil.copyfile(path, folder / f"{split}.align")
 
 
 def build(

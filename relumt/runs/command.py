@@ -5,18 +5,21 @@ line; it prints nothing where the work is done already.
 """
 
 import argparse
+import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from relumt.analysis.command import ANALYSIS
 from relumt.console import say
 from relumt.errors import UserError
 from relumt.runs import evaluation
+from relumt.runs.comparing import evaluated
 from relumt.runs.environment import find_device
 from relumt.runs.fingerprint import training_fingerprint
 from relumt.runs.plan import Plan, plan_run
-from relumt.runs.record import open_for_training, save_record, trained_record, unfinished_record
-from relumt.runs.training_log import read_training_log
+from relumt.runs.record import Record, load_record, open_for_training, save_record, trained_record, unfinished_record
+from relumt.runs.training_log import divergence, read_training_log
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -71,6 +74,8 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     flags = plan.train_flags(arguments.flags)
     fingerprint = training_fingerprint(flags, plan.data_bin, device)
     record = open_for_training(plan, fingerprint, device, arguments.accept_mixed)
+    if has_diverged(plan, record):
+        return
     if "training" in record:
         say(f"{plan.folder}: trained already")
         return
@@ -85,8 +90,28 @@ def trained(plan: Plan, _: argparse.Namespace) -> None:
     save_record(plan.folder, record | {"training": asdict(log)})
 
 
+def stopped(plan: Plan, _: argparse.Namespace) -> None:
+    """After fairseq-train failed: record that the run diverged, if that is why."""
+    record, log = unfinished_record(plan), plan.folder / "train.log"
+    found = divergence(log)
+    if found is None:
+        raise UserError(f"{plan.folder}: fairseq-train failed; the end of {log} says why")
+    save_record(plan.folder, record | {"diverged": found})
+    has_diverged(plan, record | {"diverged": found})
+
+
+def has_diverged(plan: Plan, record: Record) -> bool:
+    """Whether the run is known to have diverged; says so."""
+    found = record.get("diverged")
+    if found:
+        say(f"{plan.folder}: diverged after update {found['update']} ({found['reason']}); there is nothing to evaluate")
+    return bool(found)
+
+
 def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
     """Before translation: check the checkpoint, its vocabulary and the environment, and record what is begun."""
+    if has_diverged(plan, load_record(plan.folder) or {}):
+        return
     record = trained_record(plan)
     flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"])
     device = find_device(arguments.precision)
@@ -118,9 +143,22 @@ def score(plan: Plan, _: argparse.Namespace) -> None:
     """After translation: write the translations and record their scores."""
     record = evaluation.finish(plan, trained_record(plan))
     save_record(plan.folder, record)
-    for subset, evaluated in record["evaluation"].items():
-        for result in evaluated["scores"].values():
+    for subset, of_subset in record["evaluation"].items():
+        for result in of_subset["scores"].values():
             say(f"{subset}: {result['detail']}  {result['signature']}")
+
+
+def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
+    """Print the run's folder if there is no analysis of the checkpoint that was scored."""
+    record = unfinished_record(plan)
+    if has_diverged(plan, record):
+        return
+    path = plan.folder / ANALYSIS
+    analysed = json.loads(path.read_text(encoding="utf-8"))["checkpoints"] if path.is_file() else []
+    if [one["sha256"] for one in analysed] == [evaluated(record)["checkpoint_sha256"]]:
+        say(f"{plan.folder}: analysed already")
+    else:
+        print(plan.folder)
 
 
 STEPS = {
@@ -128,7 +166,9 @@ STEPS = {
     "data-bin": data_bin,
     "start": start,
     "trained": trained,
+    "stopped": stopped,
     "evaluate": evaluate,
     "one-by-one": one_by_one,
     "score": score,
+    "to-analyze": to_analyze,
 }

@@ -118,7 +118,7 @@ def begun(plan: Plan, record: Record) -> Evaluation:
 
 
 def finish(plan: Plan, record: Record) -> Record:
-    """Write SUBSET.hyp.tok and SUBSET.hyp, and return the record with the scores of what was begun.
+    """Write the translations and their references, and return the record with the scores of what was begun.
 
     Raises:
         UserError: nothing was begun, or fairseq-generate did not translate every sentence.
@@ -133,8 +133,8 @@ def finish(plan: Plan, record: Record) -> Record:
         more, translations = finish_documents(plan, evaluation, generated)
     else:
         translations = align(generated, data_bin, subset)
-        write_hypotheses(plan, subset, translations.tokenised_hypotheses, translations.hypotheses)
         more = {"sentences": len(translations.hypotheses), "parts": score_parts(plan, subset, translations)}
+        more["scored"] = write_scored(plan, subset, translations)
     results = {
         **more,
         "tokens_per_second": read_speed(generate_log(plan, evaluation), output),
@@ -187,7 +187,9 @@ def finish_documents(plan: Plan, evaluation: Evaluation, generated: Generated) -
             generated = one_by_one(generated, read_generated(sentences), chunks, others, separator)
             results["translated_one_by_one"] = True
     translated = align_documents(generated, data_bin, subset, chunks, documents, separator)
-    write_hypotheses(plan, subset, translated.tokenised_chunks, translated.chunks)
+    write_lines(plan.folder / f"{subset}.hyp.tok", translated.tokenised_chunks)
+    write_lines(plan.folder / f"{subset}.hyp", translated.chunks)
+    results["scored"] = write_scored(plan, f"{subset}.documents", translated.documents)
     write_lengths(plan.folder / f"{subset}.chunks", chunks)
     if separator:
         by_sentence = sentences_of_chunks(translated, generated, data_bin, subset, chunks, separator)
@@ -195,7 +197,19 @@ def finish_documents(plan: Plan, evaluation: Evaluation, generated: Generated) -
     return results, translated.documents
 
 
-def write_hypotheses(plan: Plan, subset: str, tokenised: list[str], plain: list[str]) -> None:
-    """Write SUBSET.hyp.tok and SUBSET.hyp."""
-    write_lines(plan.folder / f"{subset}.hyp.tok", tokenised)
-    write_lines(plan.folder / f"{subset}.hyp", plain)
+def write_scored(plan: Plan, stem: str, translations: Translations) -> dict[str, list[str]]:
+    """Write what is scored, line by line, as STEM.hyp, STEM.ref, STEM.hyp.tok and STEM.ref.tok.
+
+    Returns:
+        Names of the files by score: the hypotheses' and the references'.
+    """
+    forms = {
+        "bleu_tokenised": (".tok", translations.tokenised_hypotheses, translations.tokenised_references),
+        "bleu_detokenised": ("", translations.hypotheses, translations.references),
+    }
+    names = {}
+    for score, (end, hypotheses, references) in forms.items():
+        names[score] = [f"{stem}.hyp{end}", f"{stem}.ref{end}"]
+        for name, lines in zip(names[score], (hypotheses, references), strict=True):
+            write_lines(plan.folder / name, lines)
+    return names

@@ -3,6 +3,7 @@
 fingerprint   what the run is (relumt.runs.fingerprint)
 mixed         one entry each time that somebody accepted a run in another environment: the differences
 training      what fairseq-train's log says, once it has ended
+diverged      where and why training ended instead, when no gradient was finite any more
 evaluating    the translation that was begun and not scored yet: subset, flags, environment, checkpoint
 evaluation    by subset: the same, and scores with their signatures
 """
@@ -73,14 +74,14 @@ def new_record(plan: Plan, fingerprint: Fingerprint, device: Device) -> Record:
 def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, accept_mixed: bool) -> Record:
     """The record to train on: a new one, or that of the run that is there if it is the same run.
 
-    Nothing is mixed where no checkpoint was left yet: then the record and its log begin anew. With
-    `accept_mixed` another fingerprint is let in, and `mixed` says so.
+    Nothing is mixed where no checkpoint was left yet: then the record and its log begin anew, unless it is known that
+    the run diverges. With `accept_mixed` another fingerprint is let in, and `mixed` says so.
 
     Raises:
         UserError: checkpoints without a record, of another vocabulary or fingerprint, or that carry code.
     """
     record = load_record(plan.folder)
-    if not any(plan.checkpoints.glob("*.pt")):
+    if not any(plan.checkpoints.glob("*.pt")) and "diverged" not in (record or {}):
         (plan.folder / "train.log").unlink(missing_ok=True)
         return new_record(plan, fingerprint, device)
     if record is None:
@@ -90,7 +91,7 @@ def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, acce
     if changed:
         accept_or_refuse(plan, record, changed, accept_mixed)
         record |= {"fingerprint": fingerprint, "device": str(device), "versions": versions()}
-        for outdated in ("training", "evaluating", "evaluation"):
+        for outdated in ("training", "diverged", "evaluating", "evaluation"):
             record.pop(outdated, None)
     if "training" not in record:
         vet_last_checkpoint(plan)

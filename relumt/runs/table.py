@@ -1,52 +1,63 @@
-"""Print the finished runs as Markdown tables, one a dataset; or, by its name, a table or figure of a paper.
+"""Print the finished runs as tables, one a dataset; or, by its name, a table or figure of a paper.
 
 Only like is compared with like: runs whose scores were counted otherwise, on another test set or by another beam
 search are refused by name, and so are seeds of one model that were trained with different flags.
 """
 
 import argparse
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
 
 from relumt.errors import UserError
+from relumt.runs.comparing import (
+    SCORES,
+    SUBSET,
+    average,
+    evaluated,
+    name_of,
+    require_equal,
+    score,
+    signature,
+)
 from relumt.runs.record import RECORD, Record, load_record
-from relumt.tables import TABLES, Table
-
-SUBSET = "test"
-SCORES = {"bleu_tokenised": "BLEU tok", "bleu_detokenised": "BLEU detok", "chrf": "chrF"}
-"""Name of a score in run.json → head of its column."""
+from relumt.tables import TABLES, table_named
+from relumt.tables.cells import PRESETS
+from relumt.tables.sheet import FORMATS, Sheet
+from relumt.tables.study import TESTS, Study
 
 HEAD = ("model", "seeds", "parameters", *SCORES.values(), "tokens/s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which table, where the runs are, and which dataset's."""
+    """Which table, where the runs are, and how it is printed."""
     parser.add_argument("name", nargs="?", help=f"of a paper's: {', '.join(TABLES)}")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
-    parser.add_argument("--dataset", help="this dataset alone (default: all, a table each)")
+    parser.add_argument("--dataset", help="without a name: this dataset alone (default: all, a table each)")
+    parser.add_argument("--preset", default="paper", choices=list(PRESETS), help="of a paper's table (default: paper)")
+    parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="(default: markdown)")
     parser.add_argument("--out", type=Path, help="folder for a figure's plots (default: that of the runs)")
+    parser.add_argument("--test", default="bootstrap", choices=list(TESTS), help="of differences (default: bootstrap)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the tables."""
-    if arguments.name:
-        print(of_paper(arguments.name).make(arguments.runs, arguments.out or arguments.runs, arguments.dataset))
-        return
-    records = finished_runs(arguments.runs, arguments.dataset or "*")
+    if arguments.name is None:
+        sheets = tables_of_all(arguments.runs, arguments.dataset)
+    else:
+        table = table_named(arguments.name)
+        if arguments.dataset:
+            raise UserError(f"--dataset is not of {arguments.name}; its corpora are chosen with --preset")
+        out = arguments.out or arguments.runs
+        sheets = table.make(Study(arguments.name, arguments.runs, arguments.preset, out, arguments.test))
+    print("\n\n".join(map(FORMATS[arguments.format], sheets)))
+
+
+def tables_of_all(runs: Path, dataset: str | None) -> list[Sheet]:
+    """A table a dataset, or of this one alone; raises UserError where there is no evaluated run."""
+    records = finished_runs(runs, dataset or "*")
     if not records:
-        raise UserError(f"{arguments.runs / (arguments.dataset or '')}: no evaluated run; run scripts/run.sh first")
+        raise UserError(f"{runs / (dataset or '')}: no evaluated run; run scripts/run.sh first")
     datasets = sorted({record["dataset"] for record in records})
-    tables = [table(name, [record for record in records if record["dataset"] == name]) for name in datasets]
-    print("\n\n".join(tables))
-
-
-def of_paper(name: str) -> Table:
-    """The table or figure of that name; raises UserError if there is none."""
-    if name not in TABLES:
-        raise UserError(f"no table '{name}'; known: {', '.join(TABLES)}")
-    return TABLES[name]
+    return [sheet for name in datasets for sheet in table(name, [one for one in records if one["dataset"] == name])]
 
 
 def finished_runs(runs: Path, dataset: str) -> list[Record]:
@@ -56,8 +67,8 @@ def finished_runs(runs: Path, dataset: str) -> list[Record]:
     return sorted(finished, key=lambda record: (record["model"], record["seed"]))
 
 
-def table(dataset: str, records: list[Record]) -> str:
-    """The table of one dataset's runs: a row a model, signatures and what else to know below it.
+def table(dataset: str, records: list[Record]) -> list[Sheet]:
+    """The table of one dataset's runs, a row a model; and one of smaller sets in its test set, where there are any.
 
     Raises:
         UserError: two of the runs cannot be compared; it says which and why.
@@ -68,8 +79,7 @@ def table(dataset: str, records: list[Record]) -> str:
     require_equal(records, "the parts of the test set", lambda record: sorted(evaluated(record).get("parts", {})))
     require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
     rows = [row(group) for group in by_model(records)]
-    lines = [f"**{dataset}**", "", markdown_row(HEAD), markdown_row(["---"] + ["---:"] * (len(HEAD) - 1))]
-    return "\n".join([*lines, *map(markdown_row, rows), "", *parts(records), *notes(records)])
+    return [Sheet(dataset, HEAD, rows, notes(records)), *parts(dataset, records)]
 
 
 def row(records: list[Record]) -> list[str]:
@@ -82,45 +92,32 @@ def row(records: list[Record]) -> list[str]:
     return [name, seeds, f"{records[0]['training']['parameters']:,}", *scores, speed]
 
 
-def parts(records: list[Record]) -> list[str]:
+def parts(dataset: str, records: list[Record]) -> list[Sheet]:
     """A table of the scores on smaller sets within the test set, where there are any."""
     names = list(dict.fromkeys(name for record in records for name in evaluated(record).get("parts", {})))
-    if not names:
-        return []
-    head = ("of the test set", "model", "sentences", *SCORES.values())
-    lines = [markdown_row(head), markdown_row(["---"] * 2 + ["---:"] * (len(head) - 2))]
+    rows = []
     for name in names:
         for group in by_model(records):
             of_group = [evaluated(record)["parts"][name] for record in group]
             scores = [average([part["scores"][column]["score"] for part in of_group], ".2f") for column in SCORES]
-            lines.append(markdown_row([name, group[0]["model"], f"{of_group[0]['sentences']:,}", *scores]))
-    return [*lines, ""]
+            rows.append([name, group[0]["model"], f"{of_group[0]['sentences']:,}", *scores])
+    head = ("of the test set", "model", "sentences", *SCORES.values())
+    return [Sheet(f"{dataset}, parts of the test set", head, rows)] if rows else []
 
 
 def notes(records: list[Record]) -> list[str]:
     """What stands below a table: signatures, devices, what ± and * mean where they occur."""
-    lines = [f"- {column}: `{signature(records[0], name)}`" for name, column in SCORES.items()]
+    lines = [f"{column}: `{signature(records[0], name)}`" for name, column in SCORES.items()]
     devices = sorted({record["device"] for record in records})
-    lines.append(f"- tokens/s: target tokens a second in training, on {'; '.join(devices)}")
+    lines.append(f"tokens/s: target tokens a second in training, on {'; '.join(devices)}")
     if len(devices) > 1:
-        lines.append("- the devices differ, so the speeds do not compare")
+        lines.append("the devices differ, so the speeds do not compare")
     if any(len(group) > 1 for group in by_model(records)):
-        lines.append("- ±: standard deviation over the seeds")
+        lines.append("±: standard deviation over the seeds")
     mixed = [name_of(record) for record in records if record["mixed"]]
     if mixed:
-        lines.append(f"- *: made in more than one environment or revision (`mixed` in {RECORD}): {', '.join(mixed)}")
+        lines.append(f"*: made in more than one environment or revision (`mixed` in {RECORD}): {', '.join(mixed)}")
     return lines
-
-
-def require_equal(records: Iterable[Record], what: str, of: Callable[[Record], Any]) -> None:
-    """Raise UserError, naming two of the runs, unless `of` gives the same for all."""
-    first, *others = records
-    for other in others:
-        if of(first) != of(other):
-            raise UserError(
-                f"{name_of(first)} and {name_of(other)} differ in {what}: {of(first)} and {of(other)}; "
-                "evaluate or train them alike, or move one to another RUNS"
-            )
 
 
 def by_model(records: list[Record]) -> list[list[Record]]:
@@ -129,34 +126,3 @@ def by_model(records: list[Record]) -> list[list[Record]]:
     for record in records:
         groups.setdefault(record["model"], []).append(record)
     return list(groups.values())
-
-
-def evaluated(record: Record) -> dict[str, Any]:
-    """The evaluation on the test set."""
-    return record["evaluation"][SUBSET]
-
-
-def score(record: Record, name: str) -> float:
-    """A score of the test set."""
-    return evaluated(record)["scores"][name]["score"]
-
-
-def signature(record: Record, name: str) -> str:
-    """sacreBLEU's signature of a score of the test set."""
-    return evaluated(record)["scores"][name]["signature"]
-
-
-def name_of(record: Record) -> str:
-    """DATASET/MODEL/SEED."""
-    return f"{record['dataset']}/{record['model']}/{record['seed']}"
-
-
-def average(values: list[float], form: str) -> str:
-    """The mean, and the standard deviation where there are several values."""
-    spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
-    return f"{mean(values):{form}}{spread}"
-
-
-def markdown_row(cells: Iterable[object]) -> str:
-    """One line of a Markdown table."""
-    return f"| {' | '.join(map(str, cells))} |"

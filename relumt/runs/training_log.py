@@ -16,6 +16,8 @@ WALL = {"train_inner": "wall", "train": "train_wall"}
 """Kind of statistics → what it calls the seconds since the start; an interval's train_wall is another time."""
 
 STARTED = re.compile(r"\| training on \d+ devices")
+NOT_FINITE = re.compile(r"FloatingPointError: (.*)")
+"""fairseq's last words where a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,24 @@ def read_training_log(path: Path) -> TrainingLog:
         epochs=int(epochs[-1]["epoch"]),
         best_valid_loss=min(losses, default=None),
     )
+
+
+def divergence(path: Path) -> dict[str, Any] | None:
+    """Where the last start of fairseq-train in a log ended for want of a finite gradient, None if it did not.
+
+    Returns:
+        update: the last that was logged, 0 if none was. reason: in fairseq's words.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+    reason, update = None, 0
+    for line in lines:
+        if STARTED.search(line):
+            reason = None
+        elif match := NOT_FINITE.search(line):
+            reason = match[1]
+    for line in statistics(lines, "train_inner"):
+        update = int(line["num_updates"])
+    return None if reason is None else {"update": update, "reason": reason}
 
 
 def statistics(lines: Iterable[str], kind: str) -> Iterator[dict[str, Any]]:

@@ -1,37 +1,70 @@
-"""The papers' tables and figures, made of runs: TABLES, one row each. [RF] is Shen et al. 2023."""
+"""The papers' tables and figures, made of runs: TABLES, one row each. [RF] is Shen et al. 2023, [RL] Zhang et al. 2021.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+A table says which runs it is made of, by preset (`cells`), and makes sheets of those that are there (`make`). `relumt
+grid` trains what is missing, `relumt table` prints; a script in scripts/tables/ does both.
+"""
+
 from importlib import import_module
-from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from relumt.errors import UserError
+
+if TYPE_CHECKING:
+    from relumt.tables.cells import Cell
+    from relumt.tables.sheet import Sheet
+    from relumt.tables.study import Study
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table or figure of a paper.
+class Table(Protocol):
+    """A table or figure of a paper."""
 
-    Attributes:
-        module: where it is made.
-        function: takes the folder of the runs, the folder for plots and the dataset; returns Markdown.
-        script: what makes its runs.
-    """
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
 
-    module: str
-    function: str
-    script: str
+    def cells(self, preset: str) -> list["Cell"]:
+        """The runs that it is made of."""
 
-    def make(self, runs: Path, out: Path, dataset: str | None = None) -> str:
-        """The Markdown of the runs of `dataset`, or of all; plots go to `out`.
+    def make(self, study: "Study") -> list["Sheet"]:
+        """Sheets of the runs that are there; a figure also writes its plot.
 
         Raises:
-            UserError: runs are missing, or do not compare.
+            UserError: there are none, or they do not compare.
         """
-        make: Callable[[Path, Path, str | None], str] = getattr(import_module(self.module), self.function)
-        return make(runs, out, dataset)
 
 
-def _memory(function: str) -> Table:
-    return Table("relumt.tables.memory", function, f"scripts/tables/reluformer_{function}.sh")
+TABLES = {
+    "reluformer_table1": "memory:TABLE1",
+    "reluformer_table2": "scores:RF_TABLE2",
+    "reluformer_table3": "scores:RF_TABLE3",
+    "reluformer_table4": "speeds:RF_TABLE4_WITH_SPEED",
+    "reluformer_table5": "scores:RF_TABLE5",
+    "reluformer_table6": "scores:RF_TABLE6",
+    "reluformer_figure1": "memory:FIGURE1",
+    "reluformer_figure2": "memory:FIGURE2",
+    "reluformer_figure3": "memory:FIGURE3",
+    "reluformer_figure4": "figures:RF_FIGURE4",
+    "reluformer_figure5": "figures:RF_FIGURE5",
+    "reluformer_sweep": "sweep:SWEEP",
+    "rela_table1": "scores:RL_TABLE1",
+    "rela_table2": "speeds:RL_TABLE2",
+    "rela_table3": "scores:RL_TABLE3",
+    "rela_table4": "flops:RL_TABLE4",
+    "rela_table5": "scores:RL_TABLE5",
+    "rela_table6": "scores:RL_TABLE6",
+    "rela_figure2": "speeds:RL_FIGURE2",
+    "rela_figure3": "figures:RL_FIGURE3",
+    "rela_figure4": "figures:RL_FIGURE4",
+    "rela_figure5": "figures:RL_FIGURE5",
+    "rela_figure6": "figures:RL_FIGURE6",
+    "rela_figure7": "figures:RL_FIGURE7",
+}
+"""Name, which is that of its script in scripts/tables/ → where it is, MODULE:NAME in this package."""
 
 
-TABLES = {f"reluformer_{name}": _memory(name) for name in ("table1", "figure1", "figure2", "figure3")}
+def table_named(name: str) -> Table:
+    """The table or figure of that name; raises UserError if there is none."""
+    if name not in TABLES:
+        raise UserError(f"no table '{name}'; known: {', '.join(TABLES)}")
+    module, _, attribute = TABLES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -1,108 +1,64 @@
-"""[RF] §3: feed-forward layers as memories. Table 1 and Figures 1–3, from runs of `configs/models/ffn_*`.
+"""[RF] §3: feed-forward layers as memories. Table 1 and Figures 1–3, from runs of `configs/models/ffn_*`."""
 
-Every run counts that lies anywhere below the folder of the runs, is evaluated and has an analysis.json beside its
-run.json. The number of slots is the one that it was trained with.
-"""
-
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
+from itertools import chain
 from statistics import mean
 from typing import Any
 
-from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.errors import UserError
 from relumt.papers import papers, printed
-from relumt.runs.record import RECORD, load_record
-from relumt.runs.table import SCORES, SUBSET, average, evaluated, markdown_row, require_equal, score, signature
+from relumt.runs.comparing import average, require_equal
+from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.measures import BLEU_TOKENISED
+from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.scores import IWSLT, SMALL, SMOKE
+from relumt.tables.sheet import Sheet
+from relumt.tables.speeds import SPEED, measured, ratio
+from relumt.tables.study import Study
+from relumt.tables.values import DIVERGED
 
-PREFIX = "ffn_"
-NAMES = {"ffn_relu": "relu", "ffn_softmax": "softmax", "ffn_softmax_ln": "softmax_ln"}
-"""Model → its row in [RF] Table 1."""
+NAMES = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
+"""Row of [RF] Table 1 → model."""
 
-VARIED = ("--seed", "--feedforward", "--gated-equal-parameters", "--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim")
-
-SPEED = "speed-{}.json"
-"""What `benchmarks/training.py --json` left in the folder of the runs, by dataset."""
-
-BLEU = "bleu_tokenised"
 COLOURS = {"ffn_relu": "C0", "ffn_softmax": "C1", "ffn_softmax_ln": "C2"}
+DATASETS = {"paper": IWSLT, "small": SMALL, "smoke": SMOKE}
+SLOTS = {
+    "paper": (32, 64, 128, 256, 512, 1024, 2048, 3072, 4096),
+    "small": (32, 128, 512, 2048, 3072, 4096),
+    "smoke": (16, 32),
+}
+"""Preset → sizes of the memories."""
+
+FLAGS = {"paper": (), "small": ("--lr", "1e-3"), "smoke": ()}
+"""Preset → further flags: with the 2e-3 of the small corpus's configuration, memories of 4,096 slots do not learn."""
+
+VARIED = ("--seed", "--feedforward", "--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim")
+
+Layers = dict[str, dict[str, Any]]
+Groups = dict[tuple[str, int], list[Run]]  # (model, slots) -> seeds
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run and what its feed-forward layers did on the test set, by layer."""
-
-    record: dict[str, Any]
-    layers: dict[str, dict[str, Any]]
-
-    @property
-    def model(self) -> str:
-        """Its name in configs/models."""
-        return self.record["model"]
-
-    def key(self) -> tuple[str, int, int]:
-        """What tells it from others: model, slots, seed."""
-        return self.model, self.slots, self.record["seed"]
-
-    @property
-    def slots(self) -> int:
-        """Of each memory, as asked for."""
-        return int(self.record["fingerprint"]["flags"]["--encoder-ffn-embed-dim"])
-
-    def variance_ratio(self, side: str) -> float:
-        """Of output and residual, the mean over the layers of a side, "encoder" or "decoder"; of all if it is ""."""
-        return mean(layer["variance_ratio"] for name, layer in self.layers.items() if name.startswith(side))
-
-    def mean(self, of: Callable[[dict[str, Any]], float | None]) -> float | None:
-        """The mean of a measure over layers; None if any layer has none."""
-        values = [of(layer) for layer in self.layers.values()]
-        return None if None in values else mean(values)
+def cell(preset: str, model: str, slots: int) -> Cell:
+    """The runs of a model with so many slots."""
+    size = ("--encoder-ffn-embed-dim", str(slots), "--decoder-ffn-embed-dim", str(slots))
+    return Cell(DATASETS[preset], model, f"slots-{slots}", (*size, *FLAGS[preset]), analysed=True)
 
 
-def analysed_runs(runs: Path, dataset: str | None) -> list[Run]:
-    """The runs of a dataset, or of all, by model and number of slots.
-
-    Raises:
-        UserError: there is none, an analysis is of another checkpoint, or two do not compare.
-    """
-    found = []
-    for path in sorted(runs.rglob(RECORD)):
-        record = load_record(path.parent)
-        analysis = path.with_name(ANALYSIS)
-        wanted = record["model"].startswith(PREFIX) and dataset in (None, record["dataset"])
-        if wanted and SUBSET in record.get("evaluation", {}) and analysis.is_file():
-            found.append(Run(record, layers_of(analysis, record)))
-    if not found:
-        raise UserError(f"{runs}: no analysed run of {PREFIX}*; make them with scripts/tables/reluformer_table1.sh")
-    records = [run.record for run in found]
-    require_equal(records, "the dataset", lambda record: record["dataset"])
-    require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
-    require_equal(records, "the signature of BLEU", lambda record: signature(record, BLEU))
-    require_equal(records, "the flags of training", common_flags)
-    require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
-    for run, again in pairwise(sorted(found, key=Run.key)):
-        if run.key() == again.key():
-            raise UserError(f"{runs}: {run.model} with {run.slots} slots and seed {run.record['seed']} is there twice")
-    return sorted(found, key=Run.key)
+def layers_of(run: Run) -> Layers:
+    """What its feed-forward layers did, by layer."""
+    return run.analysis["feedforward"]
 
 
-def common_flags(record: dict[str, Any]) -> dict[str, str]:
-    """The flags of training but those that the runs are there to vary."""
-    return {flag: value for flag, value in record["fingerprint"]["flags"].items() if flag not in VARIED}
+def variance_ratio(run: Run, side: str = "") -> float:
+    """Of output and residual, the mean over the layers of a side, "encoder" or "decoder"; of all if it is ""."""
+    return mean(layer["variance_ratio"] for name, layer in layers_of(run).items() if name.startswith(side))
 
 
-def layers_of(path: Path, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The feed-forward layers in an analysis.json; raises UserError if it is not of what was scored."""
-    of_file = json.loads(path.read_text(encoding="utf-8"))
-    analysis, *others = of_file["checkpoints"]
-    if others or of_file["schema"] != SCHEMA or of_file["subset"] != SUBSET:
-        raise UserError(f"{path}: not of this run's test set alone; delete it and run relumt analyze again")
-    if analysis["sha256"] != evaluated(record)["checkpoint_sha256"]:
-        raise UserError(f"{path}: of another checkpoint than the scores; delete it and run relumt analyze again")
-    return analysis["feedforward"]
+def mean_over_layers(run: Run, of: Callable[[dict[str, Any]], float | None]) -> float | None:
+    """The mean of a measure over layers; None if any layer has none."""
+    values = [of(layer) for layer in layers_of(run).values()]
+    return None if None in values else mean(values)
 
 
 def anisotropy(layer: dict[str, Any]) -> float:
@@ -110,110 +66,162 @@ def anisotropy(layer: dict[str, Any]) -> float:
     return layer["anisotropy"]
 
 
-def table1(runs: Path, _: Path, dataset: str | None) -> str:
-    """BLEU and variance ratio by model and slots, [RF]'s figures above; below, the speed of every variant."""
-    found = analysed_runs(runs, dataset)
-    head = ("model", "slots", "seeds", SCORES[BLEU], "variance ratio", "encoder", "decoder")
-    lines = [markdown_row(head), markdown_row(["---"] + ["---:"] * (len(head) - 1))]
+@dataclass(frozen=True)
+class OfMemories:
+    """A table or figure of the same runs: every kind of memory at every size.
+
+    Attributes:
+        number: in the paper, e.g. "Table 1".
+        caption: what it shows.
+        sheets: makes it of the runs by model and slots.
+    """
+
+    number: str
+    caption: str
+    sheets: Callable[[Groups, Study, str, list[str]], list[Sheet]]
+
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
+        return f"[RF] {self.number}: {self.caption}"
+
+    def cells(self, preset: str) -> list[Cell]:
+        """Its runs."""
+        return [cell(preset, model, slots) for slots in SLOTS[preset] for model in NAMES.values()]
+
+    def make(self, study: Study) -> list[Sheet]:
+        """See Table. Raises UserError where there are no runs, or they do not compare."""
+        groups = {
+            (model, slots): runs_of(cell(study.preset, model, slots), study.runs)
+            for model in NAMES.values()
+            for slots in SLOTS[study.preset]
+        }
+        study.require_any({cell(study.preset, *key): runs for key, runs in groups.items()})
+        every = list(chain.from_iterable(groups.values()))
+        require_comparable(every, BLEU_TOKENISED.score)
+        require_equal([run.record for run in every], "the flags of training", common_flags)
+        for run in every:
+            if not run.diverged and run.analysis is None:
+                raise UserError(f"{run.folder}: not analysed; make it with {study.command}")
+        notes = [f"preset {study.preset}: {PRESETS[study.preset]}; measures are means over layers"]
+        notes += study.notes_of(DATASETS[study.preset], every, [BLEU_TOKENISED])
+        there = {key: runs for key, runs in groups.items() if runs}
+        return self.sheets(there, study, f"{self.title}; preset {study.preset}", notes)
+
+
+def common_flags(record: dict[str, Any]) -> dict[str, str]:
+    """The flags of training but those that the runs are there to vary."""
+    return {flag: value for flag, value in record["fingerprint"]["flags"].items() if flag not in VARIED}
+
+
+def measured_of(runs: Sequence[Run], of: Callable[[Run], float | None], form: str) -> str:
+    """Mean and deviation over seeds; a dash where one diverged."""
+    if any(run.diverged for run in runs):
+        return DIVERGED
+    return average([of(run) for run in runs], form)
+
+
+def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+    """BLEU and variance ratio by model and slots, [RF]'s figures above; then the speed of every variant."""
     settings = papers()["RF"]["settings"]["iwslt14_de_en"]
-    for row in NAMES.values():
-        of_paper = printed("RF", "table1", row)
-        lines.append(markdown_row([f"[RF], IWSLT14: {row}", settings["ffn"], "", *of_paper.values(), "", ""]))
-    for (model, slots), group in grouped(found).items():
-        sides = [average([run.variance_ratio(side) for run in group], ".3f") for side in ("", "encoder", "decoder")]
-        bleu = average([score(run.record, BLEU) for run in group], ".2f")
-        lines.append(markdown_row([model, slots, seeds(group), bleu, *sides]))
-    return "\n".join([*lines, "", *notes(found), "", *speeds(runs / SPEED.format(found[0].record["dataset"]))])
+    rows: list[list[object]] = [
+        [f"[RF], IWSLT14: {row}", settings["ffn"], *printed("RF", "table1", row).values(), "", ""] for row in NAMES
+    ]
+    for (model, slots), runs in groups.items():
+        sides = [
+            measured_of(runs, lambda run, side=side: variance_ratio(run, side), ".3f")
+            for side in ("", "encoder", "decoder")
+        ]
+        rows.append([model, slots, measured_of(runs, BLEU_TOKENISED.of, ".2f"), *sides])
+    head = ("model", "slots", BLEU_TOKENISED.label, "variance ratio", "encoder", "decoder")
+    return [Sheet(caption, head, rows, notes), *speeds(study)]
 
 
-def speeds(path: Path) -> list[str]:
-    """A table of training throughput, or where to get one."""
+def speeds(study: Study) -> list[Sheet]:
+    """Training speed of every feed-forward variant, where it was measured."""
+    path = study.runs / SPEED.format(f"feedforward-{DATASETS[study.preset]}")
     if not path.is_file():
-        return [f"No speeds: there is no {path}; scripts/tables/reluformer_table1.sh measures them."]
-    measured = json.loads(path.read_text(encoding="utf-8"))
-    lines = [f"| model | training tokens/s relative to {measured['baseline']} | 95 % interval |", "|---|---:|---:|"]
-    for name, of in measured["throughput"].items():
-        lines.append(f"| {name} | {of['median']:.2f} | {of['low']:.2f}–{of['high']:.2f} |")
-    return lines
+        return []
+    of = measured(path, study)
+    rows = [[name, ratio(figures)] for name, figures in of["throughput"].items()]
+    head = ("model", f"training tokens/s relative to {of['baseline']} (95 % interval)")
+    return [Sheet(f"training speed of the variants; {DATASETS[study.preset]}", head, rows)]
 
 
-def figure1(runs: Path, out: Path, dataset: str | None) -> str:
-    """BLEU by the number of slots."""
-    found = analysed_runs(runs, dataset)
-    return by_slots(found, out, "reluformer_figure1", "BLEU (tokenised)", lambda run: score(run.record, BLEU), ".2f")
+def bleu_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+    """[RF] Fig. 1."""
+    return by_slots(groups, study, caption, notes, "BLEU (tokenised)", BLEU_TOKENISED.of, ".2f")
 
 
-def figure3(runs: Path, out: Path, dataset: str | None) -> str:
-    """Anisotropy of the value slots by their number, mean over layers."""
-    found = analysed_runs(runs, dataset)
-    return by_slots(found, out, "reluformer_figure3", "anisotropy", lambda run: run.mean(anisotropy), ".4f")
+def anisotropy_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+    """[RF] Fig. 3."""
+    return by_slots(groups, study, caption, notes, "anisotropy", lambda run: mean_over_layers(run, anisotropy), ".4f")
 
 
-def by_slots(found: list[Run], out: Path, name: str, what: str, of: Callable[[Run], float], form: str) -> str:
-    """A table of a measure by model and slots, and its plot."""
+def by_slots(
+    groups: Groups,
+    study: Study,
+    caption: str,
+    notes: list[str],
+    what: str,
+    of: Callable[[Run], float],
+    form: str,
+) -> list[Sheet]:
+    """A measure by model and slots, and its plot."""
     from relumt.analysis.plots import Figure, save
 
-    widths = sorted({run.slots for run in found})
+    widths = sorted({slots for _, slots in groups})
     figure = Figure(figsize=(6, 4), layout="constrained")
     ax = figure.subplots()
-    lines = [markdown_row([what, *widths]), markdown_row(["---"] + ["---:"] * len(widths))]
-    groups = grouped(found)
-    for model in sorted({run.model for run in found}):
-        measured = {slots: [of(run) for run in groups[model, slots]] for slots in widths if (model, slots) in groups}
-        cells = [average(measured[slots], form) if slots in measured else "" for slots in widths]
-        lines.append(markdown_row([model, *cells]))
-        ax.plot(list(measured), [mean(x) for x in measured.values()], marker="o", label=model, color=COLOURS.get(model))
+    rows = []
+    for model in dict.fromkeys(model for model, _ in groups):
+        runs = {slots: groups[model, slots] for slots in widths if (model, slots) in groups}
+        rows.append([model, *(measured_of(runs[slots], of, form) if slots in runs else "" for slots in widths)])
+        drawn = {slots: mean(of(run) for run in seeds) for slots, seeds in runs.items() if not diverged(seeds)}
+        ax.plot(list(drawn), list(drawn.values()), marker="o", label=model, color=COLOURS[model])
     ax.set_xscale("log", base=2)
     ax.set(xlabel="memory slots", ylabel=what)
     ax.legend()
-    save(figure, out, name)
-    return "\n".join([*lines, "", *notes(found), f"- plot: {out / name}.png, .svg"])
+    save(figure, study.out, study.name)
+    return [Sheet(caption, [what, *map(str, widths)], rows, [*notes, f"plot: {study.out / study.name}.png, .svg"])]
 
 
-def figure2(runs: Path, out: Path, dataset: str | None) -> str:
-    """Share of the score that the top p % of slots hold, mean over layers; a panel a model, a line a memory size."""
+def diverged(runs: Iterable[Run]) -> bool:
+    """Whether any seed did."""
+    return any(run.diverged for run in runs)
+
+
+def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+    """[RF] Fig. 2: share of the score that the top p % of slots hold; a panel a model, a line a memory size."""
     from relumt.analysis.plots import Figure, save
 
-    found = [run for run in analysed_runs(runs, dataset) if all(layer["top_share"] for layer in run.layers.values())]
-    if not found:
-        raise UserError(f"{runs}: no run whose scores are never negative, so no shares of a sum to show")
-    percents = list(next(iter(found[0].layers.values()))["top_share"])
-    groups = grouped(found)
-    models = sorted({run.model for run in found})
+    there = {key: runs for key, runs in groups.items() if not diverged(runs)}
+    if not there:
+        raise UserError(f"{study.runs}: every run diverged; there is nothing to draw")
+    models = list(dict.fromkeys(model for model, _ in there))
+    first = next(iter(there.values()))[0]
+    percents = list(next(iter(layers_of(first).values()))["top_share"])
     figure = Figure(figsize=(4 * len(models), 3.6), layout="constrained")
     panels = dict(zip(models, figure.subplots(1, len(models), sharey=True, squeeze=False)[0], strict=True))
-    head = ["model", "slots", *(f"top {p} %" for p in percents)]
-    lines = [markdown_row(head), markdown_row(["---"] + ["---:"] * (len(head) - 1))]
-    for (model, slots), group in groups.items():
-        shares = [[run.mean(lambda layer, p=p: layer["top_share"][p]) for run in group] for p in percents]
-        lines.append(markdown_row([model, slots, *(average(share, ".3f") for share in shares)]))
-        panels[model].plot([float(p) for p in percents], [mean(share) for share in shares], marker=".", label=slots)
+    rows = []
+    for (model, slots), runs in there.items():
+        of_percents = [
+            [mean_over_layers(run, lambda layer, p=p: layer["top_share"][p]) for run in runs] for p in percents
+        ]
+        rows.append([model, slots, *(average(share, ".3f") for share in of_percents)])
+        panels[model].plot(
+            [float(p) for p in percents], [mean(share) for share in of_percents], marker=".", label=slots
+        )
     for model, ax in panels.items():
         ax.set(title=model, xlabel="top p % of slots", xscale="log")
         ax.legend(title="slots", fontsize=7)
     panels[models[0]].set_ylabel("share of the score")
-    save(figure, out, "reluformer_figure2")
-    return "\n".join([*lines, "", *notes(found), f"- plot: {out / 'reluformer_figure2'}.png, .svg"])
+    save(figure, study.out, study.name)
+    head = ["model", "slots", *(f"top {p} %" for p in percents)]
+    return [Sheet(caption, head, rows, [*notes, f"plot: {study.out / study.name}.png, .svg"])]
 
 
-def grouped(runs: Iterable[Run]) -> dict[tuple[str, int], list[Run]]:
-    """The runs by model and slots, seeds together."""
-    groups: dict[tuple[str, int], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.model, run.slots), []).append(run)
-    return groups
-
-
-def seeds(runs: Iterable[Run]) -> str:
-    """The seeds of the runs."""
-    return ", ".join(str(run.record["seed"]) for run in runs)
-
-
-def notes(runs: list[Run]) -> list[str]:
-    """What stands below a table."""
-    record = runs[0].record
-    return [
-        f"- {record['dataset']}, test; seeds {', '.join(sorted({str(run.record['seed']) for run in runs}))}; "
-        "measures are means over layers",
-        f"- {SCORES[BLEU]}: `{signature(record, BLEU)}`",
-    ]
+TABLE1 = OfMemories("Table 1", papers()["RF"]["table1"]["caption"], table1)
+FIGURE1 = OfMemories("Figure 1", papers()["RF"]["figures"]["figure1"]["caption"], bleu_by_slots)
+FIGURE2 = OfMemories("Figure 2", papers()["RF"]["figures"]["figure2"]["caption"], shares)
+FIGURE3 = OfMemories("Figure 3", papers()["RF"]["figures"]["figure3"]["caption"], anisotropy_by_slots)

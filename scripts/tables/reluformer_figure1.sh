@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# [RF] Fig. 1: BLEU by the number of memory slots.
-# Settings: scripts/tables/memories.sh. Arguments: further flags of fairseq-train.
+# [RF] Figure 1: BLEU by the size of memories, for relu, softmax and softmax_ln.
+# Arguments: scripts/tables/tables.sh.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/memories.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
-make_memories "$@"
-relumt table reluformer_figure1 --runs "$RUNS" --dataset "$dataset"
+make_table reluformer_figure1 "$@"

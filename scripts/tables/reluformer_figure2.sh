@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# [RF] Fig. 2: how much of the score the top p % of slots hold.
-# Settings: scripts/tables/memories.sh. Arguments: further flags of fairseq-train.
+# [RF] Figure 2: how much of the score the top p % of slots hold.
+# Arguments: scripts/tables/tables.sh.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/memories.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
-make_memories "$@"
-relumt table reluformer_figure2 --runs "$RUNS" --dataset "$dataset"
+make_table reluformer_figure2 "$@"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# [RF] Fig. 3: how alike the values of the slots are (Eq. 4).
-# Settings: scripts/tables/memories.sh. Arguments: further flags of fairseq-train.
+# [RF] Figure 3: anisotropy of the value slots by their number.
+# Arguments: scripts/tables/tables.sh.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/memories.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
-make_memories "$@"
-relumt table reluformer_figure3 --runs "$RUNS" --dataset "$dataset"
+make_table reluformer_figure3 "$@"

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# [RF] Table 1: BLEU and the variance of a memory's output, and the training speed of every feed-forward variant.
-# Settings: scripts/tables/memories.sh. Arguments: further flags of fairseq-train.
+# [RF] Table 1: BLEU and the variance of a memory's output for relu, softmax and softmax_ln; and the training speed of
+# every feed-forward variant.
+# Arguments: scripts/tables/tables.sh.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/memories.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
-make_memories "$@"
-if [[ ! -e $RUNS/speed-$dataset.json ]]; then
-    data_bin=$(run_record data-bin "$dataset" ffn_relu)
+make_runs reluformer_table1 "$@"
+read -r dataset _ < <(relumt grid "$table" --preset "$preset" --list)
+speeds=$runs/speed-feedforward-$dataset.json
+if [[ ! -e $speeds ]]; then
     variants=("$root"/configs/models/ffn_*.args)
     variants=("${variants[@]##*/}")
-    "$python" "$root/benchmarks/training.py" "$data_bin" --config "$root/configs/datasets/$dataset/train.args" \
-        --models "${variants[@]%.args}" --baseline ffn_relu --json "$RUNS/speed-$dataset.json" >&2
+    "$python" "$root/benchmarks/training.py" "$(run_record data-bin "$dataset" ffn_relu)" \
+        --config "$root/configs/datasets/$dataset/train.args" --models "${variants[@]%.args}" --baseline ffn_relu \
+        --json "$speeds" >&2
 fi
-relumt table reluformer_table1 --runs "$RUNS" --dataset "$dataset"
+print_table

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from relumt.analysis.opened import find_checkpoint
 from relumt.cli import main
+from relumt.runs.record import save_record
 from tests.models.build import write_checkpoint, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (1, 2)]
@@ -83,3 +85,22 @@ def test_mistakes_end_in_one_line_and_leave_nothing(tmp_path, data, capsys, argu
     assert stopped.value.code == 2
     assert error.startswith("relumt: error: ") and message in error
     assert not (tmp_path / "out").exists()
+
+
+def test_the_data_bins_own_alignments_are_used(tmp_path):
+    write_data_bin(tmp_path / "data-bin", LENGTHS, "train")
+    data = write_data_bin(tmp_path / "data-bin", LENGTHS)
+    (data / "text").mkdir()
+    (data / "text" / "test.align").write_text("0-0 1-1\n0-1\n\n")
+    analyse(write_checkpoint(tmp_path), "--data", data, "--out", tmp_path, "--numbers-only")
+    (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
+    assert 0 <= analysis["alignment"]["normal"]["AoL"] <= 100
+
+
+def test_of_a_run_the_checkpoint_is_analysed_that_was_scored(tmp_path):
+    for name in ("checkpoint_best.pt", "checkpoint_average_5.pt"):
+        (tmp_path / "checkpoints").mkdir(exist_ok=True)
+        (tmp_path / "checkpoints" / name).touch()
+    assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
+    save_record(tmp_path, {"evaluation": {"test": {"checkpoint": "checkpoint_average_5.pt"}}})
+    assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"

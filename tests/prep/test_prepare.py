@@ -27,6 +27,7 @@ def moses(tmp_path_factory, pairs, write_bitext):
     bitext.write("train", [*pairs, ("", "no source"), ("ein\rWort", "a\u2028word")])
     (bitext.folder / "train.docs").write_text("40\n1\n1\n")
     (bitext.folder / "test.docs").write_text("2\n1\n")
+    (bitext.folder / "test.align").write_text("0-0 1-2\n\n1p1\n")
     bitext.prepare("--vocab-size", "100", "--tokenize", "--lowercase")
     return bitext
 
@@ -70,6 +71,18 @@ def test_documents_follow_the_cleaning(moses):
     assert not (moses.out / "valid.docs").exists()
 
 
+def test_word_alignments_are_kept_and_must_fit(moses, capsys):
+    assert (moses.out / "text" / "test.align").read_text() == "0-0 1-2\n\n1p1\n"
+    assert not (moses.out / "text" / "valid.align").exists()
+
+
+def test_alignments_of_another_text_are_refused(bitext, capsys):
+    (bitext.folder / "valid.align").write_text("0-0\n")
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none")
+    assert "valid.align has 1 alignments, but the text 4 pairs" in capsys.readouterr().err and not bitext.out.exists()
+
+
 def test_record(moses):
     record = json.loads((moses.out / "prepare.json").read_text())
     expected = {"source": "de", "target": "en", "tokenized": True, "lowercased": True, "bpe": "subword-nmt"}
@@ -81,6 +94,7 @@ def test_record(moses):
         *(f"{split}.{language}" for split in ("train", "valid", "test") for language in ("de", "en")),
         "train.docs",
         "test.docs",
+        "test.align",
     }
 
 

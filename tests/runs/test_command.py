@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import pytest
@@ -161,3 +162,60 @@ def test_one_by_one_is_of_documents_with_separators(plan, step, refused):
     assert "nothing is translated" in refused("one-by-one")
     step("evaluate")
     assert "is of documents trained with --document-separator" in refused("one-by-one")
+
+
+DIVERGED = """\
+2026-01-01 10:00:05 | INFO | train_inner | {"epoch": 1, "update": 0.4, "loss": "9", "num_updates": "20", "wall": "4"}
+Traceback (most recent call last):
+FloatingPointError: gradients are Nan/Inf
+
+During handling of the above exception, another exception occurred:
+
+StopIteration
+"""
+
+
+def test_a_run_that_diverged_is_recorded_and_neither_trained_nor_evaluated_again(plan, step):
+    step("start")
+    (plan.folder / "train.log").write_text(LOG.rpartition("2026")[0] + DIVERGED)
+    told = "diverged after update 20 (gradients are Nan/Inf)"
+    assert told in step("stopped").err
+    assert load_record(plan.folder)["diverged"] == {"update": 20, "reason": "gradients are Nan/Inf"}
+    for name in ("start", "evaluate", "to-analyze"):
+        printed = step(name)
+        assert printed.out == "" and told in printed.err
+
+
+def test_a_training_that_failed_for_another_reason_is_a_failure(plan, step, refused):
+    step("start")
+    (plan.folder / "train.log").write_text(LOG + DIVERGED + LOG + "RuntimeError: no space left\n")
+    assert f"fairseq-train failed; the end of {plan.folder / 'train.log'} says why" in refused("stopped")
+    assert "diverged" not in load_record(plan.folder)
+
+
+def test_other_flags_begin_a_diverged_run_anew(plan, step, refused):
+    step("start")
+    (plan.folder / "train.log").write_text(LOG + DIVERGED)
+    step("stopped")
+    assert "made otherwise: --lr" in refused("start", "--lr", "1e-9")
+    step("start", "--lr", "1e-9", settings=["--accept-mixed"])
+    assert "diverged" not in load_record(plan.folder)
+
+
+def test_what_was_scored_is_kept_beside_its_references(plan, step):
+    train(plan, step)
+    translate(plan, step)
+    scored = load_record(plan.folder)["evaluation"]["test"]["scored"]
+    for names, reference in zip(scored.values(), ("a b c d e", "a b c d e"), strict=True):
+        hypotheses, references = ((plan.folder / name).read_text() for name in names)
+        assert (hypotheses, references) == ("a b c d f\n", f"{reference}\n")
+
+
+def test_an_analysis_is_wanted_of_the_checkpoint_that_was_scored(plan, step):
+    train(plan, step)
+    translate(plan, step)
+    assert step("to-analyze").out == f"{plan.folder}\n"
+    sha = load_record(plan.folder)["evaluation"]["test"]["checkpoint_sha256"]
+    for found, wanted in ((sha, ""), ("other", f"{plan.folder}\n")):
+        (plan.folder / "analysis.json").write_text(json.dumps({"checkpoints": [{"sha256": found}]}))
+        assert step("to-analyze").out == wanted

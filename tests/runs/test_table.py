@@ -7,6 +7,7 @@ from relumt.errors import UserError
 from relumt.runs import table as command
 from relumt.runs.record import save_record
 from relumt.runs.table import table
+from relumt.tables.sheet import markdown
 
 
 def record(model="softmax", seed=1, bleu=30.0, dataset="small", speed=1000.4):
@@ -24,8 +25,16 @@ def record(model="softmax", seed=1, bleu=30.0, dataset="small", speed=1000.4):
     }
 
 
+def printed(*arguments):
+    return "\n\n".join(map(markdown, table(*arguments)))
+
+
+def arguments(runs, dataset=None):
+    return argparse.Namespace(name=None, runs=runs, dataset=dataset, format="markdown")
+
+
 def test_one_row_a_model_with_its_seeds_and_the_signatures_below():
-    text = table("small", [record("relu", bleu=31), record(bleu=30), record(seed=2, bleu=32)])
+    text = printed("small", [record("relu", bleu=31), record(bleu=30), record(seed=2, bleu=32)])
     assert text.splitlines() == [
         "**small**",
         "",
@@ -44,7 +53,7 @@ def test_one_row_a_model_with_its_seeds_and_the_signatures_below():
 
 def test_mixed_runs_are_marked_and_devices_named():
     mixed = record("relu") | {"mixed": [{"was": ["x"]}], "device": "H (cuda, bf16)"}
-    text = table("small", [mixed, record()])
+    text = printed("small", [mixed, record()])
     assert "| relu* | 1 |" in text and "small/relu/1" in text
     assert "on H (cuda, bf16); x86_64 (cpu, fp32)" in text and "do not compare" in text
 
@@ -76,11 +85,11 @@ def test_one_table_a_dataset_of_the_finished_runs(tmp_path, capsys):
     del unfinished["evaluation"]
     for one in (record(), unfinished, record(dataset="large")):
         save_record(tmp_path / one["dataset"] / one["model"] / str(one["seed"]), one)
-    command.run(argparse.Namespace(name=None, runs=tmp_path, dataset=None))
+    command.run(arguments(tmp_path))
     output = capsys.readouterr().out
     assert output.index("**large**") < output.index("**small**")
     assert output.count("| softmax |") == 2 and "relu" not in output
-    command.run(argparse.Namespace(name=None, runs=tmp_path, dataset="small"))
+    command.run(arguments(tmp_path, "small"))
     assert "large" not in capsys.readouterr().out
     with pytest.raises(UserError, match="no evaluated run"):
-        command.run(argparse.Namespace(name=None, runs=tmp_path, dataset="other"))
+        command.run(arguments(tmp_path, "other"))

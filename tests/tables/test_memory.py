@@ -4,117 +4,79 @@ import json
 
 import pytest
 
-from relumt.cli import main
 from relumt.errors import UserError
-from relumt.runs.record import save_record
-from relumt.tables import TABLES
+from relumt.tables.memory import cell
+from tests.tables.cases import leave, make, record_of
 
 SHARES = {"0.2": 0.3, "50": 0.9}
 
 
-def leave_run(
-    runs,
-    model="ffn_relu",
-    slots=32,
-    seed=1,
-    bleu=30.0,
-    ratio=0.2,
-    shares=SHARES,
-    sha="a",
-    beam="5",
-    subset="test",
-    dataset="small",
-    **changed,
-):
-    flags = {"--encoder-ffn-embed-dim": str(slots), "--seed": str(seed), "--lr": "1", "--feedforward": model[4:]}
-    evaluated = {"references_sha256": "r", "checkpoint_sha256": "a", "flags": {"--beam": beam}}
-    evaluated["scores"] = {"bleu_tokenised": {"score": bleu, "signature": "tok:none"}}
-    folder = runs / f"slots-{slots}" / dataset / model / str(seed)
-    save_record(
-        folder,
-        {"dataset": dataset, "model": model, "seed": seed, "fingerprint": {"flags": flags | changed},
-         "evaluation": {"test": evaluated}},
-    )  # fmt: skip
-    layers = {
-        f"{side}.layers.0": {
-            "variance_ratio": ratio * factor,
-            "anisotropy": 0.01,
-            "null_rate": 0.0,
-            "top_share": shares,
-        }
+def layers(ratio):
+    """Of both sides; a decoder's ratio is three times its encoder's."""
+    return {
+        f"{side}.layers.0": {"variance_ratio": ratio * factor, "anisotropy": 0.01, "top_share": SHARES}
         for side, factor in (("encoder", 1), ("decoder", 3))
     }
-    if shares is None:
-        layers["encoder.layers.0"]["null_rate"] = layers["decoder.layers.0"]["null_rate"] = None
-    analysis = {"schema": 1, "subset": subset, "checkpoints": [{"sha256": sha, "feedforward": layers}]}
-    (folder / "analysis.json").write_text(json.dumps(analysis))
+
+
+def leave_memory(
+    runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, change=lambda record: None, **analysis
+):
+    of = cell("small", model, slots)
+    record = record_of(of, seed, bleu)
+    change(record)
+    leave(of, runs, record, {"feedforward": layers(ratio)} | analysis)
 
 
 def test_table1_has_the_papers_rows_seeds_together_and_speeds(tmp_path):
-    leave_run(tmp_path, bleu=30)
-    leave_run(tmp_path, seed=2, bleu=32, ratio=0.4)
-    leave_run(tmp_path, model="ffn_softmax", ratio=0.01)
+    leave_memory(tmp_path, bleu=30)
+    leave_memory(tmp_path, seed=2, bleu=32, ratio=0.4)
+    leave_memory(tmp_path, model="ffn_softmax", ratio=0.01)
     speed = {
         "ffn_relu": {"median": 1.0, "low": 1.0, "high": 1.0},
         "ffn_mish": {"median": 0.9, "low": 0.8, "high": 0.95},
     }
-    (tmp_path / "speed-small.json").write_text(json.dumps({"baseline": "ffn_relu", "throughput": speed}))
-    lines = TABLES["reluformer_table1"].make(tmp_path, tmp_path).splitlines()
-    assert "| [RF], IWSLT14: softmax | 1024 |  | 33.08 | 0.01 |  |  |" in lines
-    assert "| ffn_relu | 32 | 1, 2 | 31.00 ± 1.41 | 0.600 ± 0.283 | 0.300 ± 0.141 | 0.900 ± 0.424 |" in lines
-    assert "| ffn_softmax | 32 | 1 | 30.00 | 0.020 | 0.010 | 0.030 |" in lines
-    assert "| ffn_mish | 0.90 | 0.80–0.95 |" in lines
+    figures = {"what": "training steps", "baseline": "ffn_relu", "device": "cpu", "throughput": speed}
+    (tmp_path / "speed-feedforward-multi30k_de_en_small.json").write_text(json.dumps(figures))
+    sheet, speeds = make("reluformer_table1", tmp_path)
+    assert ["[RF], IWSLT14: softmax", 1024, 33.08, 0.01, "", ""] in sheet.rows
+    assert ["ffn_relu", 32, "31.00 ± 1.41", "0.600 ± 0.283", "0.300 ± 0.141", "0.900 ± 0.424"] in sheet.rows
+    assert ["ffn_softmax", 32, "30.00", "0.020", "0.010", "0.030"] in sheet.rows
+    assert ["ffn_mish", "0.90 (0.80–0.95)"] in speeds.rows
 
 
-def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path, capsys):
-    for slots in (32, 64):
-        leave_run(tmp_path, slots=slots)
-    leave_run(tmp_path, model="ffn_gelu", slots=64, shares=None)
+def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
+    for slots in (32, 128):
+        leave_memory(tmp_path, slots=slots)
+    leave_memory(tmp_path, model="ffn_softmax", slots=128, bleu=0.5)
+    sheets = {}
     for name in ("reluformer_figure1", "reluformer_figure2", "reluformer_figure3"):
-        main(["table", name, "--runs", str(tmp_path), "--out", str(tmp_path / "plots")])
+        (sheets[name],) = make(name, tmp_path)
         assert (tmp_path / "plots" / f"{name}.png").is_file() and (tmp_path / "plots" / f"{name}.svg").is_file()
-    printed = capsys.readouterr().out.splitlines()
-    assert "| BLEU (tokenised) | 32 | 64 |" in printed
-    assert "| ffn_gelu |  | 30.00 |" in printed
-    assert "| ffn_relu | 32 | 0.300 | 0.900 |" in printed
-    assert "| ffn_relu | 0.0100 | 0.0100 |" in printed
-
-
-def test_a_figure_without_anything_to_show_is_refused(tmp_path):
-    leave_run(tmp_path, model="ffn_gelu", shares=None)
-    with pytest.raises(UserError, match="no run whose scores are never negative"):
-        TABLES["reluformer_figure2"].make(tmp_path, tmp_path)
+    assert sheets["reluformer_figure1"].head == ["BLEU (tokenised)", "32", "128"]
+    assert sheets["reluformer_figure1"].rows == [["ffn_relu", "30.00", "30.00"], ["ffn_softmax", "", "-"]]
+    assert ["ffn_relu", 32, "0.300", "0.900"] in sheets["reluformer_figure2"].rows
+    assert ["ffn_relu", "0.0100", "0.0100"] in sheets["reluformer_figure3"].rows
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changed", "message"),
     [
-        ({"sha": "b"}, "of another checkpoint than the scores"),
-        ({"--lr": "2"}, "differ in the flags of training"),
-        ({"beam": "1"}, "differ in the flags of translation"),
-        ({"subset": "valid"}, "not of this run's test set alone"),
-        ({"dataset": "other"}, "differ in the dataset"),
+        ({"sha256": "b"}, "of another checkpoint than the scores"),
+        ({"change": lambda r: r["fingerprint"]["flags"].update({"--dropout": "0"})}, "differ in the flags of training"),
+        ({"change": lambda r: r["evaluation"]["test"].update(flags={})}, "differ in the flags of translation"),
+        ({"change": lambda r: r.update(dataset="other")}, "of other/ffn_relu, not of multi30k_de_en_small/ffn_relu"),
     ],
 )
-def test_what_does_not_compare_is_refused(tmp_path, changes, message):
-    leave_run(tmp_path, slots=64)
-    leave_run(tmp_path, **changes)
+def test_what_does_not_compare_is_refused(tmp_path, changed, message):
+    leave_memory(tmp_path, slots=128)
+    leave_memory(tmp_path, **changed)
     with pytest.raises(UserError, match=message):
-        TABLES["reluformer_table1"].make(tmp_path, tmp_path)
+        make("reluformer_table1", tmp_path)
 
 
-def test_a_run_that_is_there_twice_is_refused_and_another_dataset_left_out(tmp_path):
-    leave_run(tmp_path / "a")
-    leave_run(tmp_path / "b", dataset="other")
-    assert "| ffn_relu | 32 | 1 |" in TABLES["reluformer_table1"].make(tmp_path, tmp_path, "small")
-    leave_run(tmp_path / "c")
-    with pytest.raises(UserError, match="ffn_relu with 32 slots and seed 1 is there twice"):
-        TABLES["reluformer_table1"].make(tmp_path, tmp_path, "small")
-
-
-def test_no_runs_and_an_unknown_name_end_in_one_line(tmp_path, capsys):
-    for name, message in (("reluformer_table1", "no analysed run of ffn_*"), ("table1", "no table 'table1'; known: ")):
-        with pytest.raises(SystemExit):
-            main(["table", name, "--runs", str(tmp_path)])
-        error = capsys.readouterr().err
-        assert message in error and error.count("\n") == 1
+def test_a_run_that_was_not_analysed_is_named(tmp_path):
+    of = cell("small", "ffn_relu", 32)
+    leave(of, tmp_path, record_of(of))
+    with pytest.raises(UserError, match=r"slots-32/.*/ffn_relu/1: not analysed"):
+        make("reluformer_figure3", tmp_path)

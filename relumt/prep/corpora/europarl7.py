@@ -5,7 +5,8 @@ opens and after every 40 lines, and stripped of the lines that recur in validati
 """
 
 from collections.abc import Iterable
-from itertools import compress
+from dataclasses import dataclass
+from itertools import compress, islice
 from pathlib import Path
 
 from relumt.prep.bitext import check_line_counts
@@ -47,12 +48,23 @@ AT_MOST = 40
 """Lines of a document cut out of running text."""
 
 
+@dataclass(frozen=True)
 class Europarl7(Corpus):
-    """Documents of the European Parliament's debates."""
+    """Documents of the European Parliament's debates.
 
+    Attributes:
+        first: lines of Europarl v7 to train on where the authors' documents are not there, None for all.
+        merges: see Corpus.
+    """
+
+    first: int | None = None
+    merges: int = 32_000
     languages = ("en", "de")
-    merges = 32_000
     separator = "<sep>"
+
+    def switches(self) -> dict[str, object]:
+        """See Corpus."""
+        return {} if self.first is None else {"first": self.first}
 
     def files(self, raw: Path, steps: Steps) -> list[Path]:
         """See Corpus."""
@@ -109,7 +121,8 @@ class Europarl7(Corpus):
         counts = []
         for path, member in zip(read, map(RUNNING.format, self.languages), strict=True):
             with steps.step(f"read {member}") as advance:
-                counts.append(copy_normalised(member_lines(raw, EUROPARL_V7.name, member), path, advance))
+                lines = islice(member_lines(raw, EUROPARL_V7.name, member), self.first)
+                counts.append(copy_normalised(lines, path, advance))
         check_line_counts(read, counts, lambda side: read_clean(read[side]))
         lengths = cut(read_clean(read[0]))
         stays = [held_out.isdisjoint(pair) for pair in zip(*map(read_clean, read), strict=True)]

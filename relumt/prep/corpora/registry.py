@@ -4,6 +4,7 @@ from relumt.prep.corpora import sources
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.europarl7 import Europarl7
 from relumt.prep.corpora.iwslt14 import Iwslt14
+from relumt.prep.corpora.multi30k import Multi30k
 from relumt.prep.corpora.wmt import Part, Wmt
 
 WMT14_EN_DE = Wmt(
@@ -89,6 +90,7 @@ WMT18_ZH_EN = Wmt(
 )
 
 CORPORA: dict[str, Corpus] = {
+    "multi30k_de_en": Multi30k(),
     "iwslt14_de_en": Iwslt14(),
     "wmt14_en_de": WMT14_EN_DE,
     "wmt14_en_fr": WMT14_EN_FR,
@@ -96,4 +98,5 @@ CORPORA: dict[str, Corpus] = {
     "wmt18_en_fi": WMT18_EN_FI,
     "wmt18_zh_en": WMT18_ZH_EN,
     "europarl7_en_de": Europarl7(),
+    "europarl7_small": Europarl7(first=20_000, merges=8_000),
 }

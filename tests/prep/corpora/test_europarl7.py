@@ -6,7 +6,8 @@ import pytest
 
 from relumt.cli import main
 from relumt.prep.corpora import europarl7
-from relumt.prep.corpora.europarl7 import OPENING, cut
+from relumt.prep.corpora.europarl7 import OPENING, Europarl7, cut
+from relumt.prep.corpora.registry import CORPORA
 from tests.prep.corpora.test_packed import write_tar
 
 HELD_OUT = [["This is first.", "That follows.", "A third of it."], ["Another one.", "Its end is here."]]
@@ -83,3 +84,14 @@ def test_sides_that_are_marked_differently_are_refused(raw, capsys):
     assert stopped.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "concatenated_en2de_test_en.txt has 7 lines but" in error
+
+
+def test_the_small_corpus_is_the_beginning_of_running_text(raw, monkeypatch):
+    monkeypatch.setitem(CORPORA, "europarl7_small", Europarl7(first=7, merges=40))
+    for language in ("en", "de"):
+        (raw / f"europarl-v7.de-en.{language}").write_text(
+            "".join(f"{language}: Line {i} of all.\n" for i in range(50))
+        )
+    main(["corpus", "europarl7_small", "--raw", str(raw), "--out", str(raw.parent / "bin")])
+    texts = raw.parent / "bin.text"
+    assert len((texts / "train.en").read_text().splitlines()) == 7 and lengths(texts / "train.docs") == [7]

@@ -1,0 +1,154 @@
+"""Make the runs of a paper's table, side by side: train, translate, score and analyse what is not there yet.
+
+It can be killed at any time and started again: finished runs are skipped, unfinished ones resume from their last
+checkpoint. A run that fails is reported with the end of its log and stops no other.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from relumt.console import say
+from relumt.errors import UserError
+from relumt.grid.jobs import LOG, Job, jobs_of
+from relumt.grid.local import Local, shares_of
+from relumt.grid.states import States
+from relumt.runs.plan import default_data_bin, how_to_make
+from relumt.tables import TABLES, table_named
+from relumt.tables.cells import PRESETS, Cell
+
+END_OF_LOG = 15
+"""Lines of a failed run's log that are shown."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and on what."""
+    parser.add_argument("name", help=", ".join(TABLES))
+    parser.add_argument("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
+    parser.add_argument("--only", nargs="+", metavar="MODEL", help="of the table's models these alone")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--root", type=Path, default=Path(), help="the checkout, with scripts/ (default: .)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="at a time (default: one a GPU; one on a CPU)")
+    parser.add_argument("--gpus-per-job", type=int, default=1, metavar="N", help="trained on together (default: 1)")
+    parser.add_argument(
+        "--slurm", nargs="*", metavar="KEY=VALUE", help="submit to Slurm, with submitit's parameters: timeout_min=600 …"
+    )
+    parser.add_argument("--cluster", default="slurm", choices=["slurm", "local"], help=argparse.SUPPRESS)
+    parser.add_argument("--dry-run", action="store_true", help="print every command and run none")
+    parser.add_argument("--list", action="store_true", help="print dataset and model of every run and run none")
+    parser.add_argument(
+        "--flags", nargs=argparse.REMAINDER, default=[], metavar="…", help="all that follows is for fairseq-train"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Make the runs; exit with status 1 where any failed."""
+    cells = cells_of(arguments)
+    if arguments.list:
+        print(*(f"{cell.dataset}\t{cell.model}" for cell in cells), sep="\n")
+        return
+    if not (arguments.root / "scripts" / "run.sh").is_file():
+        raise UserError(f"{arguments.root}: no scripts/run.sh in it; give the checkout of relumt with --root")
+    root = arguments.root.resolve()
+    jobs = jobs_of(cells, arguments.seeds, arguments.runs, root, arguments.flags)
+    to_prepare = missing_data(cells, root)
+    if arguments.dry_run:
+        print(*map(str, to_prepare), *(job.as_typed() for job in jobs), sep="\n")
+        return
+    for script in to_prepare:
+        say(f"running {script}")
+        subprocess.run([str(script)], check=True)
+    states = run_all(jobs, arguments)
+    report(states)
+
+
+def cells_of(arguments: argparse.Namespace) -> list[Cell]:
+    """The table's cells, or those of the models asked for; raises UserError for what cannot be."""
+    for name in ("jobs", "gpus_per_job"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be positive, not {value}")
+    if any(seed < 0 for seed in arguments.seeds):
+        raise UserError("--seeds must be whole numbers from 0")
+    cells = table_named(arguments.name).cells(arguments.preset)
+    models = sorted({cell.model for cell in cells})
+    for model in arguments.only or []:
+        if model not in models:
+            raise UserError(f"--only {model}: not a model of {arguments.name}; its models: {', '.join(models)}")
+    return [cell for cell in cells if not arguments.only or cell.model in arguments.only]
+
+
+def missing_data(cells: Sequence[Cell], root: Path) -> list[Path]:
+    """The scripts that make the data-bins that are not there; raises UserError where there is none for one."""
+    scripts = {}
+    for dataset in dict.fromkeys(cell.dataset for cell in cells):
+        folder = root / "configs" / "datasets" / dataset
+        data = default_data_bin(folder)
+        script = root / "data_prep" / f"{data.name}.sh"
+        if data.is_dir():
+            continue
+        if not script.is_file():
+            raise UserError(f"{data}: no data-bin of '{dataset}'; make it with {how_to_make(folder, data)}")
+        scripts[script] = None
+    return list(scripts)
+
+
+def run_all(jobs: Sequence[Job], arguments: argparse.Namespace) -> States:
+    """Run or submit every job, with a live table where somebody watches; returns what became of each."""
+    console = Console(file=sys.stderr)
+    shares = shares_of(arguments.jobs, count_gpus(), arguments.gpus_per_job)
+    if not shares:
+        raise UserError(f"--gpus-per-job {arguments.gpus_per_job}: there are but {count_gpus()} GPUs; give fewer")
+    states = States(jobs, console.is_terminal, len(shares))
+    with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
+
+        def refresh() -> None:
+            if live:
+                live.update(states.table(), refresh=True)
+
+        if arguments.slurm is None:
+            Local(states, shares, max(1, (os.cpu_count() or 1) // len(shares))).run(jobs, refresh)
+        else:
+            from relumt.grid import slurm
+
+            folder = arguments.runs / slurm.FOLDER
+            slurm.run(jobs, slurm.executor(folder, arguments.cluster, parameters(arguments.slurm)), states, refresh)
+        refresh()
+    return states
+
+
+def parameters(given: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE, each; raises UserError for what is not."""
+    for one in given:
+        if "=" not in one:
+            raise UserError(f"--slurm {one}: not KEY=VALUE; slurm_partition=gpu, for example")
+    return dict(one.split("=", 1) for one in given)
+
+
+def count_gpus() -> int:
+    """GPUs that this process may see."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def report(states: States) -> None:
+    """Say what became of all, with the end of each failed run's log; exit with status 1 where any failed."""
+    failed = states.those("failed")
+    for job in failed:
+        log = job.folder / LOG
+        lines = log.read_text(encoding="utf-8", errors="replace").rstrip().split("\n") if log.is_file() else []
+        say(f"{job.name} failed; the end of {log}:")
+        print(*(f"    {line[:300]}" for line in lines[-END_OF_LOG:]), sep="\n", file=sys.stderr)
+    diverged = f", {len(states.those('diverged'))} diverged" if states.those("diverged") else ""
+    say(f"{len(states.those('done'))} runs done{diverged}, {len(failed)} failed")
+    if failed:
+        raise SystemExit(1)

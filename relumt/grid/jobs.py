@@ -1,0 +1,124 @@
+"""A job: one run of a table, as the command that makes it, and how far it is by what lies in its folder."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relumt.runs.comparing import SUBSET
+from relumt.runs.record import Record, load_record
+from relumt.runs.training_log import statistics
+from relumt.tables.cells import Cell, distinct
+
+LOG = "grid.log"
+"""In the run's folder: all that its scripts print, appended at every start."""
+
+TAIL = 20_000
+"""Bytes at the end of train.log that hold the last statistics."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run with a seed.
+
+    Attributes:
+        cell: what to train.
+        seed: random seed.
+        runs: folder of all runs.
+        root: the checkout, which has scripts/.
+        further: flags of fairseq-train that every job gets.
+    """
+
+    cell: Cell
+    seed: int
+    runs: Path
+    root: Path
+    further: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return self.cell.folder(self.runs, self.seed)
+
+    @property
+    def name(self) -> str:
+        """What to call it: its folder below that of the runs."""
+        return str(self.folder.relative_to(self.runs))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the script takes from the environment."""
+        return {"RUNS": str(self.cell.below(self.runs)), "SEED": str(self.seed)}
+
+    @property
+    def command(self) -> list[str]:
+        """The script and its arguments."""
+        return [str(self.root / "scripts" / self.cell.script()), *self.cell.arguments(self.further)]
+
+    def as_typed(self) -> str:
+        """The command as one types it in a shell."""
+        settings = (f"{name}={shlex.quote(value)}" for name, value in self.settings.items())
+        return " ".join([*settings, shlex.join(self.command)])
+
+    def environment(self, devices: Sequence[int] = (), threads: int | None = None) -> dict[str, str]:
+        """Of its process: the GPUs that it may see and the threads that it may use, where that is to be said."""
+        of_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))} if devices else {}
+        of_threads = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
+        return of_threads | os.environ | of_gpus | self.settings
+
+
+def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], runs: Path, root: Path, further: Sequence[str]) -> list[Job]:
+    """Every cell with every seed; the first seed of all cells first, so that a table fills row by row."""
+    return [Job(cell, seed, runs, root, tuple(further)) for seed in seeds for cell in distinct(cells)]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run's training is.
+
+    Attributes:
+        fraction: of its updates or epochs, 0 to 1.
+        update: the last that was logged.
+        loss: the training loss there, None before.
+    """
+
+    fraction: float = 0.0
+    update: int = 0
+    loss: float | None = None
+
+
+def progress(job: Job) -> Progress:
+    """How far it is by its log and run.json; nothing done where there is none."""
+    record, log = load_record(job.folder), job.folder / "train.log"
+    if record is None or not log.is_file():
+        return Progress()
+    if "training" in record:
+        return Progress(1.0, record["training"]["updates"])
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        lines = file.read().decode("utf-8", errors="replace").split("\n")[1:]
+    logged = list(statistics(lines, "train_inner"))
+    if not logged:
+        return Progress()
+    last = logged[-1]
+    return Progress(fraction(record, last), int(last["num_updates"]), float(last["loss"]))
+
+
+def fraction(record: Record, logged: dict[str, str]) -> float:
+    """The share of training that is done: by updates or epochs, whichever ends it first."""
+    flags = record["fingerprint"]["flags"]
+    shares = [
+        float(logged[of]) / float(limit)
+        for flag, of in (("--max-update", "num_updates"), ("--max-epoch", "update"))
+        if (limit := flags.get(flag)) and float(limit) > 0
+    ]
+    return min(1.0, max(shares, default=0.0))
+
+
+def outcome(job: Job) -> str:
+    """What became of a job whose command succeeded: "done", "diverged" or, where it left no scores, "failed"."""
+    record = load_record(job.folder) or {}
+    if "diverged" in record:
+        return "diverged"
+    return "done" if SUBSET in record.get("evaluation", {}) else "failed"

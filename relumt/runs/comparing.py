@@ -1,0 +1,49 @@
+"""What of runs may be compared, and how their scores are put together."""
+
+from collections.abc import Callable, Iterable
+from statistics import mean, stdev
+from typing import Any
+
+from relumt.errors import UserError
+from relumt.runs.record import Record
+
+SUBSET = "test"
+SCORES = {"bleu_tokenised": "BLEU tok", "bleu_detokenised": "BLEU detok", "chrf": "chrF"}
+"""Name of a score in run.json → head of its column."""
+
+
+def require_equal(records: Iterable[Record], what: str, of: Callable[[Record], Any]) -> None:
+    """Raise UserError, naming two of the runs, unless `of` gives the same for all."""
+    first, *others = records
+    for other in others:
+        if of(first) != of(other):
+            raise UserError(
+                f"{name_of(first)} and {name_of(other)} differ in {what}: {of(first)} and {of(other)}; "
+                "evaluate or train them alike, or move one to another RUNS"
+            )
+
+
+def evaluated(record: Record) -> dict[str, Any]:
+    """The evaluation on the test set."""
+    return record["evaluation"][SUBSET]
+
+
+def score(record: Record, name: str) -> float:
+    """A score of the test set."""
+    return evaluated(record)["scores"][name]["score"]
+
+
+def signature(record: Record, name: str) -> str:
+    """sacreBLEU's signature of a score of the test set."""
+    return evaluated(record)["scores"][name]["signature"]
+
+
+def name_of(record: Record) -> str:
+    """DATASET/MODEL/SEED."""
+    return f"{record['dataset']}/{record['model']}/{record['seed']}"
+
+
+def average(values: list[float], form: str) -> str:
+    """The mean, and the standard deviation where there are several values."""
+    spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{mean(values):{form}}{spread}"

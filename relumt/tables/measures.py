@@ -1,0 +1,67 @@
+"""What a cell of a table shows of a run: scores of the test set, and means over what `relumt analyze` measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from relumt.runs.comparing import SCORES, score
+from relumt.tables.runs import Run
+
+Analysis = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        label: for heads of columns.
+        of: the number; None where the run has none.
+        form: how it is printed.
+        score: its name in run.json if it is a score, whose differences can be tested; else "".
+    """
+
+    label: str
+    of: Callable[[Run], float | None]
+    form: str = ".2f"
+    score: str = ""
+
+
+def _score(name: str) -> Measure:
+    return Measure(SCORES[name], lambda run: score(run.record, name), score=name)
+
+
+BLEU_TOKENISED, BLEU_DETOKENISED = _score("bleu_tokenised"), _score("bleu_detokenised")
+
+
+def of_analysis(label: str, of: Callable[[Analysis], float | None], form: str = ".2f") -> Measure:
+    """A measure of a run's analysis; none where it was not analysed."""
+    return Measure(label, lambda run: None if run.analysis is None else of(run.analysis), form)
+
+
+def over_heads(measure: str, site: str = "") -> Callable[[Analysis], float | None]:
+    """The mean over attentions, of a site or of all, of the mean over their heads that have one."""
+
+    def of(analysis: Analysis) -> float | None:
+        of_layers = [mean_of_heads(layer, measure) for layer in attentions(analysis, site)]
+        return None if not of_layers or None in of_layers else mean(of_layers)
+
+    return of
+
+
+def mean_of_heads(layer: dict[str, Any] | None, measure: str) -> float | None:
+    """The mean of a measure over the heads that have one; None where it does not apply to the attention."""
+    heads = [] if layer is None or layer.get(measure) is None else layer[measure]
+    return mean(found) if (found := [value for value in heads if value is not None]) else None
+
+
+def attentions(analysis: Analysis, site: str = "") -> list[dict[str, Any] | None]:
+    """What was measured of each attention of a site, or of all; None for those without weights."""
+    measured = analysis["attention"].values()
+    return [layer for layer in measured if not site or (layer is not None and layer["site"] == site)]
+
+
+def entropy(site: str = "") -> Measure:
+    """H(s) of [RF] Tables 3 and 5, in nats, mean over heads and layers."""
+    return of_analysis("entropy" + (f", {site}" if site else ""), over_heads("entropy", site))

@@ -1,0 +1,90 @@
+"""The runs that a table is made of, found by their folders, and what of them may be compared."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from relumt.analysis.command import ANALYSIS, SCHEMA
+from relumt.errors import UserError
+from relumt.runs.comparing import SUBSET, evaluated, require_equal, score, signature
+from relumt.runs.record import RECORD, Record, load_record
+from relumt.tables.cells import Cell
+
+LEAST_BLEU = 1.0
+"""A run that scores less on the test set counts as diverged, as one does whose gradient was not finite any more."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: its folder and its run.json."""
+
+    folder: Path
+    record: Record
+
+    @property
+    def seed(self) -> int:
+        """Its random seed."""
+        return self.record["seed"]
+
+    @property
+    def diverged(self) -> bool:
+        """By the rule of `LEAST_BLEU`."""
+        return "diverged" in self.record or score(self.record, "bleu_tokenised") < LEAST_BLEU
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has scores of the test set, or will have none."""
+        return SUBSET in self.record.get("evaluation", {}) or "diverged" in self.record
+
+    @cached_property
+    def analysis(self) -> dict[str, Any] | None:
+        """What `relumt analyze` measured of it, None if it did not.
+
+        Raises:
+            UserError: the file is not of what was scored.
+        """
+        path = self.folder / ANALYSIS
+        if not path.is_file():
+            return None
+        of_file = json.loads(path.read_text(encoding="utf-8"))
+        analysis, *others = of_file["checkpoints"]
+        if others or of_file["schema"] != SCHEMA or of_file["subset"] != SUBSET:
+            raise UserError(f"{path}: not of this run's test set alone; delete it and run relumt analyze again")
+        if analysis["sha256"] != evaluated(self.record)["checkpoint_sha256"]:
+            raise UserError(f"{path}: of another checkpoint than the scores; delete it and run relumt analyze again")
+        return analysis
+
+
+def runs_of(cell: Cell, runs: Path) -> list[Run]:
+    """The cell's runs that have ended, by seed.
+
+    Raises:
+        UserError: a run.json is of another run than its folder says, or its seeds were not trained alike.
+    """
+    found = []
+    for path in sorted(cell.seeds_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
+        run = Run(path.parent, load_record(path.parent))
+        if (run.record["dataset"], run.record["model"]) != (cell.dataset, cell.model):
+            of = f"{run.record['dataset']}/{run.record['model']}"
+            raise UserError(f"{path}: of {of}, not of {cell.dataset}/{cell.model}; put it where it belongs")
+        if run.ended:
+            found.append(run)
+    if found:
+        flags = "the flags of training"
+        require_equal(
+            [run.record for run in found], flags, lambda record: record["fingerprint"]["flags"] | {"--seed": ""}
+        )
+    return found
+
+
+def require_comparable(runs: Iterable[Run], measured_by: str) -> None:
+    """Raise UserError, naming two runs, unless all were translated and scored alike, by the score `measured_by`."""
+    records = [run.record for run in runs if SUBSET in run.record.get("evaluation", {})]
+    if records:
+        require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])
+        require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
+        require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
+        require_equal(records, "the signature of the score", lambda record: signature(record, measured_by))

@@ -1,0 +1,57 @@
+"""A table as it is printed: in Markdown, LaTeX or as comma-separated values."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tabulate import tabulate
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table.
+
+    Attributes:
+        caption: what it shows, one line.
+        head: of the columns.
+        rows: cells as they are printed; the first column is left-aligned, the others to the right.
+        notes: what stands below it, a line each.
+    """
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    notes: Sequence[str] = field(default_factory=list)
+
+
+def markdown_row(cells: Iterable[object]) -> str:
+    """One line of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def markdown(sheet: Sheet) -> str:
+    """The sheet in Markdown."""
+    head = [markdown_row(sheet.head), markdown_row(["---"] + ["---:"] * (len(sheet.head) - 1))]
+    lines = [f"**{sheet.caption}**", "", *head, *map(markdown_row, sheet.rows)]
+    return "\n".join([*lines, "", *(f"- {note}" for note in sheet.notes)])
+
+
+def latex(sheet: Sheet) -> str:
+    """A tabular for the package booktabs; caption and notes are comments."""
+    align = ["left"] + ["right"] * (len(sheet.head) - 1)
+    body = tabulate(sheet.rows, sheet.head, tablefmt="latex_booktabs", disable_numparse=True, colalign=align)
+    return "\n".join([f"% {sheet.caption}", body, *(f"% {note}" for note in sheet.notes)])
+
+
+def comma_separated(sheet: Sheet) -> str:
+    """Comma-separated values; caption and notes are lines that begin with #."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(sheet.head)
+    writer.writerows(sheet.rows)
+    return "\n".join([f"# {sheet.caption}", text.getvalue().rstrip("\n"), *(f"# {note}" for note in sheet.notes)])
+
+
+FORMATS: dict[str, Callable[[Sheet], str]] = {"markdown": markdown, "latex": latex, "csv": comma_separated}
+"""Name → how it is printed."""

@@ -1,0 +1,50 @@
+"""Whether two systems differ on a test set: sacreBLEU's paired tests, seed by seed.
+
+Every seed that both have is a test of its own. Seeds are not pooled: the same sentences translated twice are not
+twice as many sentences.
+"""
+
+from collections.abc import Sequence
+
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from relumt.prep.lines import read_clean
+from relumt.runs.comparing import evaluated, signature
+from relumt.runs.record import Record
+from relumt.tables.runs import Run
+
+
+def p_values(systems: Sequence[Run], baselines: Sequence[Run], score: str, test: str) -> list[float]:
+    """The p-value of each seed that both have, in the order of seeds.
+
+    score: "bleu_tokenised" or "bleu_detokenised"; test: "bs" or "ar". A run that was evaluated before its references
+    were kept has none.
+    """
+    by_seed = {run.seed: run for run in baselines}
+    pairs = [(run, by_seed[run.seed]) for run in systems if run.seed in by_seed]
+    return [p_value(*pair, score, test) for pair in pairs if all("scored" in evaluated(run.record) for run in pair)]
+
+
+def p_value(system: Run, baseline: Run, score: str, test: str) -> float:
+    """Of the difference of two runs' BLEU; 1 for equal translations, of which sacreBLEU's bootstrap says 0.001."""
+    hypotheses, references = lines_of(system, score)
+    of_baseline, _ = lines_of(baseline, score)
+    if hypotheses == of_baseline:
+        return 1.0
+    systems = [("baseline", of_baseline), ("system", hypotheses)]
+    metrics = {"BLEU": metric_of(system.record, score)}
+    _, results = PairedTest(systems, metrics, [references], test_type=test)()
+    return float(results["BLEU"][1].p_value)
+
+
+def lines_of(run: Run, score: str) -> tuple[list[str], list[str]]:
+    """What was scored and against what."""
+    hypotheses, references = (list(read_clean(run.folder / name)) for name in evaluated(run.record)["scored"][score])
+    return hypotheses, references
+
+
+def metric_of(record: Record, score: str) -> BLEU:
+    """The BLEU whose signature the record has."""
+    of = dict(part.split(":") for part in signature(record, score).split("|"))
+    return BLEU(tokenize=of["tok"], lowercase=of["case"] == "lc", force=True)

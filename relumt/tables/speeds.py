@@ -1,0 +1,174 @@
+"""Speeds relative to softmax ([RL] Table 2 and Figure 2, the last column of [RF] Table 4), measured by benchmarks/.
+
+They are read from RUNS/speed-DATASET.json and RUNS/decoding-DATASET.json, which `benchmarks/speed.py` and
+`benchmarks/decoding.py` write; scripts/tables/ calls these.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relumt.errors import UserError
+from relumt.papers import papers
+from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.runs import runs_of
+from relumt.tables.scores import RF_TABLE4, SMALL, SMOKE, WMT_RELA, Row
+from relumt.tables.sheet import Sheet
+from relumt.tables.study import Study
+from relumt.tables.values import ValueTable
+
+SPEED = "speed-{}.json"
+DECODING = "decoding-{}.json"
+KINDS = ("training", "decoding")
+
+
+def measured(path: Path, study: Study) -> dict[str, Any]:
+    """What a benchmark wrote; raises UserError if it did not."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {study.command} measures speeds") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not a benchmark's figures ({error}); delete it and run {study.command}") from None
+
+
+def ratio(of: dict[str, float] | None) -> str:
+    """A median with its 95 % interval; nothing where it was not measured."""
+    return "" if of is None else f"{of['median']:.2f} ({of['low']:.2f}–{of['high']:.2f})"
+
+
+def how(kind: dict[str, Any]) -> str:
+    """How a speed was measured."""
+    return f"{kind['what']}, relative to {kind['baseline']}, on {kind['device']}; median and 95 % interval"
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """[RL] Table 2: parameters and both speeds."""
+
+    rows: tuple[str, ...] = ("softmax", "sparsemax", "entmax15", "rela_g")
+
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
+        return f"[RL] Table 2: {papers()['RL']['table2']['caption']}"
+
+    def dataset(self, preset: str) -> str:
+        """Whose runs are timed."""
+        return {"paper": WMT_RELA, "small": SMALL, "smoke": SMOKE}[preset]
+
+    def cells(self, preset: str) -> list[Cell]:
+        """Its runs."""
+        return [Cell(self.dataset(preset), model) for model in self.rows]
+
+    def make(self, study: Study) -> list[Sheet]:
+        """A row a model. Raises UserError where there are no runs or speeds."""
+        found = {cell.model: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
+        study.require_any(dict(zip(self.cells(study.preset), found.values(), strict=True)))
+        speeds = measured(study.runs / SPEED.format(self.dataset(study.preset)), study)
+        of_paper = papers()["RL"]["table2"]["rows"]
+        rows = []
+        for model, runs in found.items():
+            parameters = f"{runs[0].record['training']['parameters'] / 1e6:.2f}" if runs else ""
+            theirs = [f"{value:.2f}" for value in of_paper[model]]
+            ours = [parameters, *(ratio(speeds[kind]["relative"].get(model)) for kind in KINDS)]
+            rows.append([model, *(cell for pair in zip(theirs, ours, strict=True) for cell in pair)])
+        head = [f"{whose} {what}" for what in papers()["RL"]["table2"]["columns"] for whose in ("[RL]", "our")]
+        notes = [
+            f"preset {study.preset}: {PRESETS[study.preset]}; {self.dataset(study.preset)}",
+            *(f"{kind}: {how(speeds[kind])}" for kind in KINDS),
+            f"[RL]: {papers()['RL']['table2']['note']}",
+        ]
+        return [Sheet(f"{self.title}; preset {study.preset}", ["", *head], rows, notes)]
+
+
+@dataclass(frozen=True)
+class WithDecodingSpeed:
+    """A table of scores with a second sheet of decoding speeds."""
+
+    scores: ValueTable
+
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
+        return self.scores.title
+
+    def cells(self, preset: str) -> list[Cell]:
+        """Its runs."""
+        return self.scores.cells(preset)
+
+    def make(self, study: Study) -> list[Sheet]:
+        """Both sheets; the second only where speeds were measured."""
+        sheets = self.scores.make(study)
+        for dataset in dict.fromkeys(column.dataset for column in self.scores.columns[study.preset]):
+            path = study.runs / SPEED.format(dataset)
+            if path.is_file():
+                sheets.append(self.speeds(self.scores.rows, dataset, measured(path, study)["decoding"]))
+        return sheets
+
+    def speeds(self, rows: Sequence[Row], dataset: str, decoding: dict[str, Any]) -> Sheet:
+        """Decoding speed, the paper's and ours."""
+        of_paper = papers()[self.scores.paper][self.scores.table]
+        (column,) = (n for n, name in enumerate(of_paper["columns"]) if name.startswith("decoding speed"))
+        cells = [
+            [row.printed, f"{of_paper['rows'][row.printed][column]:.2f}", ratio(decoding["relative"].get(row.model))]
+            for row in rows
+        ]
+        head = ["", f"[{self.scores.paper}] {of_paper['columns'][column]}", f"ours, {dataset}"]
+        return Sheet(f"decoding speed; {dataset}", head, cells, [how(decoding)])
+
+
+@dataclass(frozen=True)
+class SpeedByLength:
+    """[RL] Figure 2: decoding speed by the length of the source, ten equal groups."""
+
+    models: tuple[str, ...] = ("softmax", "sparsemax", "entmax15", "rela_g")
+
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
+        return f"[RL] Figure 2: {papers()['RL']['figures']['figure2']['caption']}"
+
+    def cells(self, preset: str) -> list[Cell]:
+        """Its runs."""
+        return [Cell(Efficiency().dataset(preset), model) for model in self.models]
+
+    def make(self, study: Study) -> list[Sheet]:
+        """A row a group; and the plot. Raises UserError where nothing was measured."""
+        dataset = Efficiency().dataset(study.preset)
+        of = measured(study.runs / DECODING.format(dataset), study)
+        names = list(of["groups"][0]["relative"])
+        rows = [
+            [f"{group['shortest']}–{group['longest']}", *(ratio(group["relative"][name]) for name in names)]
+            for group in of["groups"]
+        ]
+        self.plot(of["groups"], names, study)
+        notes = [
+            f"preset {study.preset}: {PRESETS[study.preset]}; {dataset}",
+            how(of),
+            f"the paper: {papers()['RL']['figures']['figure2']['text']}",
+            f"plot: {study.out / study.name}.png, .svg",
+        ]
+        return [Sheet(f"{self.title}; preset {study.preset}", ["source tokens", *names], rows, notes)]
+
+    def plot(self, groups: Sequence[dict[str, Any]], names: Sequence[str], study: Study) -> None:
+        """Write the plot."""
+        from relumt.analysis.plots import Figure, save
+
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        ax = figure.subplots()
+        lengths = [(group["shortest"] + group["longest"]) / 2 for group in groups]
+        for name in names:
+            of_groups = [group["relative"][name] for group in groups]
+            ax.plot(lengths, [of["median"] for of in of_groups], marker="o", label=name)
+            ax.fill_between(lengths, [of["low"] for of in of_groups], [of["high"] for of in of_groups], alpha=0.15)
+        ax.set(xlabel="source tokens", ylabel="decoding speed relative to softmax")
+        ax.legend()
+        save(figure, study.out, study.name)
+
+
+RF_TABLE4_WITH_SPEED = WithDecodingSpeed(RF_TABLE4)
+RL_TABLE2 = Efficiency()
+RL_FIGURE2 = SpeedByLength()

@@ -1,0 +1,78 @@
+"""Making a table: where its runs are, which preset, and what all tables say of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relumt.console import say
+from relumt.errors import UserError
+from relumt.runs.comparing import name_of, signature
+from relumt.runs.record import RECORD
+from relumt.tables.cells import Cell
+from relumt.tables.measures import Measure
+from relumt.tables.runs import Run
+
+TESTS = {"bootstrap": "bs", "randomization": "ar"}
+"""How differences are tested → what sacreBLEU calls it: 1,000 samples of the test set, or 10,000 trials."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a table is made of.
+
+    Attributes:
+        name: the table's, in TABLES.
+        runs: folder of all runs.
+        preset: which of its datasets.
+        out: folder for plots.
+        test: how differences are tested, a name in TESTS.
+    """
+
+    name: str
+    runs: Path
+    preset: str
+    out: Path
+    test: str = "bootstrap"
+
+    @property
+    def command(self) -> str:
+        """What makes the runs."""
+        return f"scripts/tables/{self.name}.sh --preset {self.preset}"
+
+    def require_any(self, found: Mapping[Cell, Sequence[Run]]) -> None:
+        """Say which cells have no run; raise UserError if none has."""
+        missing = [str(cell.seeds_folder(self.runs)) for cell, runs in found.items() if not runs]
+        if not any(found.values()):
+            raise UserError(f"no finished run in {', '.join(missing)}; make them with {self.command}")
+        if missing:
+            say(f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}")
+
+    def p_values(self, systems: Sequence[Run], baselines: Sequence[Run], score: str) -> list[str]:
+        """As they are printed, one a seed that both have and neither diverged."""
+        from relumt.tables.significance import p_values
+
+        compared = [[run for run in runs if not run.diverged] for runs in (systems, baselines)]
+        return [f"{p:.3f}" for p in p_values(*compared, score, TESTS[self.test])]
+
+    def notes_of(self, dataset: str, runs: Iterable[Run], scores: Sequence[Measure]) -> list[str]:
+        """What stands below a table of a dataset's runs."""
+        ended = sorted(runs, key=lambda run: run.seed)
+        if not ended:
+            return []
+        seeds = ", ".join(dict.fromkeys(str(run.seed) for run in ended))
+        by_cell: dict[Path, set[int]] = {}
+        for run in ended:
+            by_cell.setdefault(run.folder.parent, set()).add(run.seed)
+        few = [cell.name for cell, of_cell in by_cell.items() if len(of_cell) < len(set(seeds.split(", ")))]
+        notes = [f"{dataset}: test set, seeds {seeds}" + (f"; fewer of {', '.join(few)}" if few else "")]
+        evaluated = [run.record for run in ended if "evaluation" in run.record]
+        if evaluated:
+            notes += [f"{of.label}, {dataset}: `{signature(evaluated[0], of.score)}`" for of in scores]
+        if scores:
+            notes.append(f"p: paired {self.test} of sacreBLEU, a value a seed")
+        if len(seeds.split(", ")) > 1:
+            notes.append("±: standard deviation over seeds")
+        mixed = [name_of(run.record) for run in ended if run.record.get("mixed")]
+        if mixed:
+            notes.append(f"made in more than one environment or revision (`mixed` in {RECORD}): {', '.join(mixed)}")
+        return notes

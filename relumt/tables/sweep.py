@@ -1,0 +1,88 @@
+"""γ, λ₁ and λ₂ of ReLUFormer, which [RF] does not print: a sweep, best validation loss and BLEU by setting."""
+
+from dataclasses import dataclass
+
+from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.measures import BLEU_TOKENISED, Measure
+from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.scores import IWSLT, SMALL, SMOKE
+from relumt.tables.sheet import Sheet
+from relumt.tables.study import Study
+from relumt.tables.values import shown
+
+GAMMAS = (0.5, 1.0, 2.0)
+WEIGHTS = (0.0, 0.01, 0.1, 0.3)
+DATASETS = {"paper": IWSLT, "small": SMALL, "smoke": SMOKE}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """γ of Eq. 6; λ₁ and λ₂ of Eq. 7, [RF]."""
+
+    gamma: float
+    norm: float
+    entropy: float
+
+    def cell(self, dataset: str) -> Cell:
+        """Its runs."""
+        flags = {
+            "--relu-gamma": self.gamma,
+            "--attention-norm-weight": self.norm,
+            "--attention-entropy-weight": self.entropy,
+        }
+        variant = f"gamma-{self.gamma:g}-norm-{self.norm:g}-entropy-{self.entropy:g}"
+        return Cell(dataset, "reluformer", variant, tuple(f"{part}" for item in flags.items() for part in item))
+
+
+SETTINGS = tuple(
+    dict.fromkeys(
+        [
+            *(Setting(1.0, weight, weight) for weight in WEIGHTS),
+            *(Setting(gamma, 0.1, 0.1) for gamma in GAMMAS),
+            Setting(1.0, 0.1, 0.0),
+            Setting(1.0, 0.0, 0.1),
+        ]
+    )
+)
+"""One direction at a time from γ = 1, λ₁ = λ₂ = 0.1, and either of the regulariser's terms alone."""
+
+VALIDATION = Measure("best validation loss", lambda run: best_loss(run), ".3f")
+
+
+def best_loss(run: Run) -> float | None:
+    """Of the validation set; the regulariser is not part of it."""
+    return run.record["training"]["best_valid_loss"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A row a setting; choose by the validation loss, not by the test set's BLEU."""
+
+    title: str = "γ, λ₁ and λ₂ of ReLUFormer, [RF] Eq. 6 and 7"
+
+    def cells(self, preset: str) -> list[Cell]:
+        """Its runs."""
+        return [setting.cell(DATASETS[preset]) for setting in SETTINGS]
+
+    def make(self, study: Study) -> list[Sheet]:
+        """The sweep. Raises UserError where there are no runs, or they do not compare."""
+        found = {setting.cell(DATASETS[study.preset]): setting for setting in SETTINGS}
+        runs = {cell: runs_of(cell, study.runs) for cell in found}
+        study.require_any(runs)
+        of_all = [run for of_cell in runs.values() for run in of_cell]
+        require_comparable(of_all, BLEU_TOKENISED.score)
+        rows = [
+            [
+                *(f"{x:g}" for x in (setting.gamma, setting.norm, setting.entropy)),
+                shown(runs[cell], VALIDATION),
+                shown(runs[cell], BLEU_TOKENISED),
+            ]
+            for cell, setting in found.items()
+        ]
+        notes = [f"preset {study.preset}: {PRESETS[study.preset]}"]
+        notes += study.notes_of(DATASETS[study.preset], of_all, [BLEU_TOKENISED])
+        head = ["γ", "λ₁", "λ₂", VALIDATION.label, f"{BLEU_TOKENISED.label}, test"]
+        return [Sheet(f"{self.title}; preset {study.preset}", head, rows, notes)]
+
+
+SWEEP = Sweep()

@@ -1,0 +1,165 @@
+"""Tables of numbers: a row a model, for each column the paper's number, ours, their difference, and a p-value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import mean, stdev
+
+from relumt.papers import papers
+from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.measures import Measure
+from relumt.tables.runs import LEAST_BLEU, Run, require_comparable, runs_of
+from relumt.tables.sheet import Sheet
+from relumt.tables.study import Study
+
+DIVERGED = "-"
+DEFAULT_SCORE = "bleu_tokenised"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its name in papers.json, the model in configs/models that it is, and flags beyond that file's."""
+
+    printed: str
+    model: str
+    variant: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the paper's table.
+
+    Attributes:
+        dataset: in configs/datasets.
+        measure: what is shown of its runs; or one for each row's name where rows are measured differently.
+        printed: the paper's column, "" for none.
+        same: the paper's number is of this dataset, so that the two can be subtracted.
+    """
+
+    dataset: str
+    measure: Measure | dict[str, Measure]
+    printed: str = ""
+    same: bool = False
+
+    def of(self, row: Row) -> Measure:
+        """What is shown in a row."""
+        return self.measure if isinstance(self.measure, Measure) else self.measure[row.printed]
+
+
+@dataclass(frozen=True)
+class ValueTable:
+    """A table of a paper.
+
+    Attributes:
+        paper, table: in papers.json.
+        rows: of models.
+        columns: by preset.
+        baseline: the row that the others are tested against, "" for none.
+        analysed: its runs need an analysis.
+    """
+
+    paper: str
+    table: str
+    rows: tuple[Row, ...]
+    columns: dict[str, tuple[Column, ...]]
+    baseline: str = ""
+    analysed: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
+        return f"[{self.paper}] {self.table.replace('table', 'Table ')}: {papers()[self.paper][self.table]['caption']}"
+
+    def cells(self, preset: str) -> list[Cell]:
+        """Its runs."""
+        return [self.cell(row, column) for column in self.columns[preset] for row in self.rows]
+
+    def cell(self, row: Row, column: Column) -> Cell:
+        """The runs of a row and column."""
+        return Cell(column.dataset, row.model, row.variant, row.flags, self.analysed)
+
+    def make(self, study: Study) -> list[Sheet]:
+        """The table; raises UserError where runs do not compare, or there are none."""
+        columns = self.columns[study.preset]
+        found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
+        study.require_any(found)
+        blocks = [self.block(column, found, study) for column in columns]
+        head = ["", *chain.from_iterable(block[0] for block in blocks)]
+        rows = [[row.printed, *chain.from_iterable(block[1][n] for block in blocks)] for n, row in enumerate(self.rows)]
+        return [Sheet(f"{self.title}; preset {study.preset}", head, rows, self.notes_below(columns, found, study))]
+
+    def block(self, column: Column, found: dict[Cell, list[Run]], study: Study) -> tuple[list[str], list[list[str]]]:
+        """What stands under one column of the paper's: the heads, and each row's cells."""
+        of_rows = {row.printed: found[self.cell(row, column)] for row in self.rows}
+        score = column.of(self.rows[0]).score
+        require_comparable(chain.from_iterable(of_rows.values()), score or DEFAULT_SCORE)
+        parts = [
+            (
+                f"{column.of(self.rows[0]).label}, {column.dataset}",
+                lambda row: shown(of_rows[row.printed], column.of(row)),
+            )
+        ]
+        if column.printed:
+            parts.insert(0, (f"[{self.paper}] {column.printed}", lambda row: self.papers_value(row, column)))
+        if column.same:
+            parts.append(("difference", lambda row: self.difference(row, column, of_rows[row.printed])))
+        if self.baseline and score:
+            against = of_rows[self.baseline]
+            parts.append((f"p against {self.baseline}", lambda row: self.tested(row, of_rows, against, score, study)))
+        return [head for head, _ in parts], [[part(row) for _, part in parts] for row in self.rows]
+
+    def papers_value(self, row: Row, column: Column) -> str:
+        """What the paper prints, empty where it prints nothing, or a dash."""
+        value = self.printed(row, column)
+        return "" if value is None else f"{value:{column.of(row).form}}"
+
+    def printed(self, row: Row, column: Column) -> float | None:
+        """The paper's number."""
+        of = papers()[self.paper][self.table]
+        return of["rows"][row.printed][of["columns"].index(column.printed)]
+
+    def difference(self, row: Row, column: Column, runs: Sequence[Run]) -> str:
+        """Ours less the paper's, where there are both."""
+        ours, theirs = values(runs, column.of(row)), self.printed(row, column)
+        return f"{mean(ours) - theirs:+{column.of(row).form}}" if ours and theirs is not None else ""
+
+    def tested(self, row: Row, of_rows: dict[str, list[Run]], against: Sequence[Run], score: str, study: Study) -> str:
+        """p-values seed by seed."""
+        if row.printed == self.baseline:
+            return ""
+        return ", ".join(study.p_values(of_rows[row.printed], against, score))
+
+    def notes_below(self, columns: Sequence[Column], found: dict[Cell, list[Run]], study: Study) -> list[str]:
+        """Corpus, seeds, signatures, and what the signs mean."""
+        notes = [f"preset {study.preset}: {PRESETS[study.preset]}", *self.notes]
+        for dataset in dict.fromkeys(column.dataset for column in columns):
+            runs = [run for cell, of_cell in found.items() if cell.dataset == dataset for run in of_cell]
+            notes += study.notes_of(
+                dataset, runs, [m for c in columns if c.dataset == dataset and (m := c.of(self.rows[0])).score]
+            )
+        if any(run.diverged for runs in found.values() for run in runs):
+            notes.append(
+                f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"
+            )
+        return notes
+
+
+def values(runs: Sequence[Run], measure: Measure) -> list[float]:
+    """The measure of every seed; none if any seed has none or diverged."""
+    if any(run.diverged for run in runs):
+        return []
+    found = [measure.of(run) for run in runs]
+    return [] if None in found else found
+
+
+def shown(runs: Sequence[Run], measure: Measure) -> str:
+    """Mean and standard deviation over seeds; a dash where one diverged, nothing where there are none."""
+    if any(run.diverged for run in runs):
+        return DIVERGED
+    found = values(runs, measure)
+    if not found:
+        return ""
+    spread = f" ± {stdev(found):{measure.form}}" if len(found) > 1 else ""
+    return f"{mean(found):{measure.form}}{spread}"

@@ -1,0 +1,84 @@
+"""relumt grid: what it starts, what it says, and what it refuses."""
+
+import pytest
+
+from relumt.cli import main
+from tests.tables.test_registry import ROOT
+
+
+def grid(capsys, *arguments, status=None):
+    command = ["grid", *map(str, arguments)]
+    if status is None:
+        main(command)
+    else:
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == status
+    return capsys.readouterr()
+
+
+def test_a_dry_run_prints_every_command_and_runs_none(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = grid(
+        capsys,
+        "reluformer_table5",
+        "--preset",
+        "smoke",
+        "--seeds",
+        1,
+        2,
+        "--root",
+        ROOT,
+        "--dry-run",
+        "--flags",
+        "--lr",
+        "1",
+    )
+    lines = printed.out.splitlines()
+    assert lines[0] == f"{ROOT}/data_prep/smoke.sh"
+    assert lines[1] == f"RUNS=runs SEED=1 {ROOT}/scripts/analyze.sh smoke reluformer --lr 1"
+    assert len(lines) == 1 + 2 * 3 and not list(tmp_path.iterdir())
+
+
+def test_models_are_chosen_and_runs_listed(capsys):
+    printed = grid(capsys, "rela_table3", "--preset", "small", "--only", "rela_g", "softmax", "--list")
+    assert printed.out == "multi30k_de_en_small\tsoftmax\nmulti30k_de_en_small\trela_g\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no_such_table"], "no table 'no_such_table'; known: reluformer_table1"),
+        (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
+        (["rela_table3", "--jobs", "0"], "--jobs must be positive, not 0"),
+        (["rela_table3", "--seeds", "-1"], "--seeds must be whole numbers from 0"),
+        (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
+    ],
+)
+def test_what_cannot_be_ends_in_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error = grid(capsys, *arguments, status=2).err
+    assert message in error and error.count("\n") == 1
+
+
+def test_data_that_no_script_makes_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error = grid(capsys, "rela_table5", "--preset", "small", "--root", ROOT, status=2).err
+    assert "no data-bin of 'europarl7_aligned'; make it with data_prep/prepare.sh" in error
+
+
+def test_failures_are_reported_with_the_end_of_their_logs(root, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data-bin" / "multi30k_de_en").mkdir(parents=True)
+    dataset = root / "configs" / "datasets" / "multi30k_de_en_small"
+    dataset.mkdir(parents=True)
+    (dataset / "data_bin").write_text("multi30k_de_en\n")
+    script = root / "scripts" / "run.sh"
+    script.write_text(script.read_text().replace("fails)", "rela_g)"))
+    printed = grid(capsys, "rela_table3", "--preset", "small", "--root", root, status=1)
+    assert (
+        "relumt: multi30k_de_en_small/rela_g/1 failed; the end of runs/multi30k_de_en_small/rela_g/1/grid.log:"
+        in printed.err
+    )
+    assert "    it is broken\n" in printed.err
+    assert printed.err.endswith("relumt: 3 runs done, 1 failed\n")

@@ -1,0 +1,82 @@
+import json
+
+import pytest
+
+from relumt.grid.jobs import Progress, jobs_of, outcome, progress
+from relumt.runs.record import save_record
+from relumt.tables.cells import Cell
+
+
+def job_in(tmp_path, **changes):
+    (job,) = jobs_of([Cell("data", "model", **changes)], [3], tmp_path / "runs", tmp_path, ("--lr", "1"))
+    return job
+
+
+def logged(**statistics):
+    return f"x | INFO | train_inner | {json.dumps({name: str(value) for name, value in statistics.items()})}\n"
+
+
+def test_a_job_is_a_script_with_its_settings(tmp_path):
+    job = job_in(tmp_path, variant="slots-32", flags=("--a b", "c"), analysed=True)
+    runs = tmp_path / "runs"
+    assert job.folder == runs / "slots-32" / "data" / "model" / "3"
+    assert job.name == "slots-32/data/model/3"
+    assert job.as_typed() == (
+        f"RUNS={runs / 'slots-32'} SEED=3 {tmp_path}/scripts/analyze.sh data model '--a b' c --lr 1"
+    )
+
+
+def test_every_run_once_the_first_seed_first_and_analysed_if_anywhere_needed(tmp_path):
+    cells = [Cell("a", "x"), Cell("a", "y"), Cell("a", "x", analysed=True)]
+    jobs = jobs_of(cells, [1, 2], tmp_path, tmp_path, ())
+    assert [(job.cell.model, job.seed) for job in jobs] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]
+    assert jobs[0].command[0].endswith("analyze.sh") and jobs[1].command[0].endswith("run.sh")
+
+
+def test_what_the_user_set_for_threads_stays(tmp_path, monkeypatch):
+    job = job_in(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert job.environment((), 4)["OMP_NUM_THREADS"] == "4"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    of = job.environment((2, 3), 4)
+    assert of["OMP_NUM_THREADS"] == "1" and of["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+@pytest.mark.parametrize(
+    ("flags", "fraction"),
+    [
+        ({"--max-epoch": "4"}, 0.25),
+        ({"--max-update": "1000"}, 0.5),
+        ({"--max-epoch": "4", "--max-update": "1000"}, 0.5),
+        ({}, 0.0),
+        ({"--max-epoch": "0", "--max-update": "250"}, 1.0),
+    ],
+)
+def test_progress_is_by_whichever_limit_comes_first(tmp_path, flags, fraction):
+    job = job_in(tmp_path)
+    assert progress(job) == Progress()
+    save_record(job.folder, {"fingerprint": {"flags": flags}})
+    text = (
+        "x" * 30_000
+        + "\n"
+        + logged(update=0.5, num_updates=250, loss=9)
+        + logged(update=1.0, num_updates=500, loss=4.2)
+    )
+    (job.folder / "train.log").write_text(text)
+    assert progress(job) == Progress(fraction, 500, 4.2)
+
+
+def test_a_trained_run_is_done_whatever_its_log_says(tmp_path):
+    job = job_in(tmp_path)
+    save_record(job.folder, {"fingerprint": {"flags": {}}, "training": {"updates": 7}})
+    (job.folder / "train.log").write_text("")
+    assert progress(job) == Progress(1.0, 7)
+
+
+def test_outcomes(tmp_path):
+    job = job_in(tmp_path)
+    assert outcome(job) == "failed"
+    save_record(job.folder, {"evaluation": {"test": {}}})
+    assert outcome(job) == "done"
+    save_record(job.folder, {"diverged": {}})
+    assert outcome(job) == "diverged"

@@ -1,0 +1,117 @@
+"""Jobs side by side: order, GPUs, failures, and what is left when the grid is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from relumt.grid.jobs import Progress, jobs_of
+from relumt.grid.local import Local, shares_of
+from relumt.grid.states import States, clock, seconds_left
+from tests.grid.conftest import cells
+
+
+def run(root, runs, *models, shares=([],), seeds=(1,)):
+    jobs = jobs_of(cells(*models), seeds, runs, root, ())
+    states = States(jobs, quiet=False, together=len(shares))
+    Local(states, shares, threads=1).run(jobs, states.table, every=0.01)
+    return {job.name: state for job, state in states.of.items()}
+
+
+def test_one_failure_stops_no_other_and_the_log_is_appended(root, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    states = run(root, runs, "one", "fails", "diverges", "leaves_nothing", "two")
+    assert states == {
+        "data/one/1": "done",
+        "data/fails/1": "failed",
+        "data/diverges/1": "diverged",
+        "data/leaves_nothing/1": "failed",
+        "data/two/1": "done",
+    }
+    assert "relumt: data/fails/1: failed (" in capsys.readouterr().err
+    run(root, runs, "fails")
+    log = (runs / "data" / "fails" / "1" / "grid.log").read_text()
+    assert log.count("it is broken") == 2 and log.count("scripts/run.sh data fails") == 2
+
+
+def test_each_job_has_gpus_of_its_own(root, tmp_path):
+    runs = tmp_path / "runs"
+    run(root, runs, *(f"model{n}" for n in range(6)), shares=([0, 1], [2, 3]))
+    seen = {path.read_text().split(" on ")[1] for path in runs.glob("data/*/1/calls")}
+    assert seen <= {"0,1 with 1\n", "2,3 with 1\n"}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "gpus", "per_job", "shares"),
+    [
+        (None, 0, 1, [[]]),
+        (3, 0, 1, [[], [], []]),
+        (None, 4, 1, [[0], [1], [2], [3]]),
+        (1, 4, 2, [[0, 1]]),
+        (9, 4, 2, [[0, 1], [2, 3]]),
+        (None, 1, 2, []),
+    ],
+)
+def test_how_a_machine_is_shared(jobs, gpus, per_job, shares):
+    assert shares_of(jobs, gpus, per_job) == shares
+
+
+GRID = """
+import sys
+from pathlib import Path
+from relumt.grid.jobs import jobs_of
+from relumt.grid.local import Local
+from relumt.grid.states import States
+from relumt.tables.cells import Cell
+root, runs = map(Path, sys.argv[1:])
+jobs = jobs_of([Cell("data", "sleeps")], [1], runs, root, ())
+Local(States(jobs, True, 1), [[]], 1).run(jobs, lambda: None, 0.05)
+"""
+
+
+@pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_outlives_a_grid_that_is_killed(root, tmp_path, with_signal):
+    grid = subprocess.Popen([sys.executable, "-c", GRID, str(root), str(tmp_path / "runs")], stderr=subprocess.DEVNULL)
+    pid = tmp_path / "runs" / "data" / "sleeps" / "1" / "pid"
+    wait_until(lambda: pid.is_file() and pid.read_text())
+    started = int(pid.read_text())
+    assert is_alive(started)
+    grid.send_signal(with_signal)
+    grid.wait(20)
+    wait_until(lambda: not is_alive(started))
+
+
+def wait_until(true, seconds=30):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_time_left_is_at_the_rate_since_this_start():
+    began = time.monotonic() - 10
+    assert seconds_left(began, Progress(0.5), Progress(0.75)) == pytest.approx(10, abs=0.5)
+    assert seconds_left(began, Progress(0.5), Progress(0.5)) is None
+    assert clock(3725.2) == "1:02:05" and clock(None) == ""
+
+
+def test_the_table_shows_what_runs_and_how_it_ended(root, tmp_path):
+    jobs = jobs_of(cells("one", "two"), [1], tmp_path, root, ())
+    states = States(jobs, quiet=True, together=1)
+    states.starts(jobs[0])
+    table = states.table()
+    assert table.title == "1 running, 1 waiting" and table.row_count == 1
+    states.ends(jobs[0], "failed")
+    assert states.table().title.startswith("1 waiting, 1 failed; about ")

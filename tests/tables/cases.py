@@ -1,0 +1,76 @@
+"""Runs made up here: their records, what was scored, and analyses."""
+
+import json
+from pathlib import Path
+
+from relumt.runs.record import save_record
+from relumt.tables import table_named
+from relumt.tables.cells import Cell
+from relumt.tables.study import Study
+
+SIGNATURE = "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"
+SENTENCES = [
+    f"the {noun} sees a {noun} in the {place} ." for noun in ("dog", "cat", "cow") for place in ("park", "sea")
+]
+
+
+def study(name: str, runs: Path, preset: str = "small", test: str = "bootstrap") -> Study:
+    return Study(name, runs, preset, runs / "plots", test)
+
+
+def make(name: str, runs: Path, preset: str = "small"):
+    return table_named(name).make(study(name, runs, preset))
+
+
+def record_of(cell: Cell, seed: int = 1, bleu: float = 30.0, **flags: str) -> dict:
+    scores = {name: {"score": bleu, "signature": SIGNATURE} for name in ("bleu_tokenised", "bleu_detokenised", "chrf")}
+    given = dict(zip(cell.flags[::2], cell.flags[1::2], strict=True)) | flags
+    return {
+        "dataset": cell.dataset,
+        "model": cell.model,
+        "seed": seed,
+        "mixed": [],
+        "fingerprint": {"flags": {"--seed": str(seed), "--lr": "1"} | given, "dictionaries": {"de": "d", "en": "d"}},
+        "training": {"parameters": 2_340_000, "best_valid_loss": 4.5},
+        "evaluation": {
+            "test": {"references_sha256": "r", "checkpoint_sha256": "c", "flags": {"--beam": "5"}, "scores": scores}
+        },
+    }
+
+
+def leave(cell: Cell, runs: Path, record: dict, analysis: dict | None = None) -> Path:
+    """Write a run as its scripts would; `analysis` is what relumt analyze says of its checkpoint."""
+    folder = cell.folder(runs, record["seed"])
+    save_record(folder, record)
+    if analysis is not None:
+        of_file = {"schema": 1, "subset": "test", "checkpoints": [{"sha256": "c"} | analysis]}
+        (folder / "analysis.json").write_text(json.dumps(of_file))
+    return folder
+
+
+def leave_translations(folder: Path, record: dict, wrong: set[int]) -> None:
+    """Write what was scored, with the hypotheses of these numbers wrong, and say so in the record."""
+    hypotheses = ["nothing at all ." if n in wrong else line for n, line in enumerate(SENTENCES)]
+    for name, lines in (("test.hyp.tok", hypotheses), ("test.ref.tok", SENTENCES)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    record["evaluation"]["test"]["scored"] = {"bleu_tokenised": ["test.hyp.tok", "test.ref.tok"]}
+    save_record(folder, record)
+
+
+def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3)) -> dict:
+    return {
+        "site": site,
+        "sparsity": [0.5, 0.7],
+        "null_rate": list(null),
+        "null_rate_shuffled": [0.2, 0.4],
+        "null_variance": 0.01,
+        "entropy": list(entropy),
+        "top_share": {p: [0.2, 0.4] for p in ("1", "2", "5")},
+        "distant_share": None if site == "cross" else [0.1, 0.2],
+        "diversity": {"1.0": 0.9, "0.5": 0.8, "0.25": 0.7, "0.1": 0.6},
+    }
+
+
+def analysis(**changes) -> dict:
+    attention = {f"{site}.{n}": attention_layer(site) for site in ("encoder", "decoder", "cross") for n in range(2)}
+    return {"attention": attention, "alignment": None, "feedforward": {}} | changes

@@ -1,0 +1,53 @@
+"""Figures by layer, from analyses made up here."""
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.tables import table_named
+from tests.tables.cases import analysis, attention_layer, leave, make, record_of
+
+
+def cells_of(name):
+    return {cell.model: cell for cell in table_named(name).cells("small")}
+
+
+def test_a_row_a_model_site_and_line_a_column_a_layer_and_a_plot(tmp_path):
+    cell = cells_of("rela_figure6")["rela_g"]
+    for seed in (1, 2):
+        leave(cell, tmp_path, record_of(cell, seed), analysis())
+    (sheet,) = make("rela_figure6", tmp_path)
+    assert sheet.head == ["model", "site", "null rate", "layer 1", "layer 2", "mean"]
+    assert ["rela_g", "cross", "targets shuffled", "0.300", "0.300", "0.300"] in sheet.rows
+    assert ["rela_g", "decoder", "variance over heads", "0.010", "0.010", "0.010"] in sheet.rows
+    assert (tmp_path / "plots" / "rela_figure6.png").is_file() and (tmp_path / "plots" / "rela_figure6.svg").is_file()
+
+
+def test_alignment_errors_are_of_cross_attention(tmp_path):
+    cell = cells_of("rela_figure4")["softmax"]
+    kinds = {kind: {"best": 40.0, "average": 50.0, "heads": []} for kind in ("normal", "shifted")}
+    leave(cell, tmp_path, record_of(cell), analysis(alignment={"layers": {"a": kinds, "b": kinds}}))
+    (sheet,) = make("rela_figure4", tmp_path)
+    assert ["softmax", "cross", "shifted, average", "50.000", "50.000", "50.000"] in sheet.rows
+
+
+def test_a_model_without_the_measure_is_left_out(tmp_path):
+    cells = cells_of("rela_figure3")
+    leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]), analysis())
+    without = analysis(attention={"encoder.0": None, "decoder.0": None, "cross.0": None})
+    leave(cells["sparsemax"], tmp_path, record_of(cells["sparsemax"]), without)
+    (sheet,) = make("rela_figure3", tmp_path)
+    assert {row[0] for row in sheet.rows} == {"rela_g"}
+
+
+def test_runs_without_analysis_are_not_drawn(tmp_path):
+    cell = cells_of("rela_figure5")["rela_g"]
+    leave(cell, tmp_path, record_of(cell))
+    with pytest.raises(UserError, match="no analysis with a head diversity"):
+        make("rela_figure5", tmp_path)
+
+
+def test_null_rates_of_heads(tmp_path):
+    cell = cells_of("rela_figure7")["rela_g"]
+    leave(cell, tmp_path, record_of(cell), analysis(attention={"x": attention_layer("cross", null=(0.83, 0.95))}))
+    (sheet,) = make("rela_figure7", tmp_path)
+    assert sheet.rows == [["layer 1", "0.830", "0.950"]]

@@ -1,0 +1,34 @@
+from relumt.tables.sheet import FORMATS, Sheet
+
+SHEET = Sheet(
+    "A & B", ("", "p < 0.05", "50 %"), [["rela_g", "1.00 ± 0.10", ""], ['said "so"', "-", "a, b"]], ["note 1"]
+)
+
+
+def test_markdown():
+    assert FORMATS["markdown"](SHEET).splitlines() == [
+        "**A & B**",
+        "",
+        "|  | p < 0.05 | 50 % |",
+        "| --- | ---: | ---: |",
+        "| rela_g | 1.00 ± 0.10 |  |",
+        '| said "so" | - | a, b |',
+        "",
+        "- note 1",
+    ]
+
+
+def test_latex_escapes_and_is_a_tabular_of_booktabs():
+    text = FORMATS["latex"](SHEET)
+    assert text.startswith("% A & B\n\\begin{tabular}{lrr}\n\\toprule") and text.endswith("\\end{tabular}\n% note 1")
+    assert "rela\\_g" in text and "50 \\%" in text
+
+
+def test_csv_quotes_what_needs_it():
+    assert FORMATS["csv"](SHEET).splitlines() == [
+        "# A & B",
+        ",p < 0.05,50 %",
+        "rela_g,1.00 ± 0.10,",
+        '"said ""so""",-,"a, b"',
+        "# note 1",
+    ]

@@ -1,0 +1,143 @@
+"""Tables of scores, from runs made up here."""
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.tables import table_named
+from tests.tables.cases import analysis, attention_layer, leave, leave_translations, make, record_of
+
+
+def cells_of(name: str, preset: str = "small"):
+    return {cell.model: cell for cell in table_named(name).cells(preset)}
+
+
+def row(sheet, name: str) -> list[str]:
+    (found,) = (cells for cells in sheet.rows if cells[0] == name)
+    return list(found)
+
+
+def test_papers_number_ours_over_seeds_and_empty_cells(tmp_path, capsys):
+    cells = cells_of("reluformer_table4")
+    for seed, bleu in ((1, 30.0), (2, 32.0)):
+        leave(cells["softmax"], tmp_path, record_of(cells["softmax"], seed, bleu))
+    leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]))
+    (sheet,) = make("reluformer_table4", tmp_path)
+    assert sheet.head == ["", "[RF] IWSLT14 De-En BLEU", "BLEU tok, multi30k_de_en_small", "p against transformer"]
+    assert row(sheet, "transformer") == ["transformer", "34.22", "31.00 ± 1.41", ""]
+    assert row(sheet, "rela") == ["rela", "33.59", "30.00", ""]
+    assert row(sheet, "reluformer") == ["reluformer", "34.56", "", ""]
+    assert "multi30k_de_en_small: test set, seeds 1, 2; fewer of rela_g" in sheet.notes
+    said = capsys.readouterr().err
+    assert "no finished run in" in said and "multi30k_de_en_small/reluformer" in said
+    assert "scripts/tables/reluformer_table4.sh --preset small" in said
+
+
+def test_differences_are_from_the_papers_own_corpus_alone(tmp_path):
+    cells = {(cell.dataset, cell.model): cell for cell in table_named("reluformer_table4").cells("paper")}
+    for (dataset, model), bleu in {("iwslt14_de_en", "softmax"): 34.0, ("wmt14_en_de", "softmax"): 27.5}.items():
+        cell = cells[dataset, model]
+        leave(cell, tmp_path, record_of(cell, bleu=bleu) | {"dataset": dataset})
+    (sheet,) = make("reluformer_table4", tmp_path, "paper")
+    assert row(sheet, "transformer") == ["transformer", "34.22", "34.00", "-0.22", "", "27.21", "27.50", "+0.29", ""]
+
+
+def test_p_values_tell_a_worse_system_from_an_equal_one_seed_by_seed(tmp_path):
+    cells = cells_of("reluformer_table4")
+    wrong = {
+        ("softmax", 1): set(),
+        ("softmax", 2): {1},
+        ("sparsemax", 1): {0, 1, 2, 3, 4},
+        ("reluformer", 1): set(),
+        ("reluformer", 2): {2},
+    }
+    for (model, seed), numbers in wrong.items():
+        record = record_of(cells[model], seed)
+        leave_translations(leave(cells[model], tmp_path, record), record, numbers)
+    (sheet,) = make("reluformer_table4", tmp_path)
+    assert float(row(sheet, "sparsemax")[-1]) < 0.05
+    identical, as_good = (float(p) for p in row(sheet, "reluformer")[-1].split(", "))
+    assert identical == 1 and as_good > 0.2
+
+
+def test_entropy_stands_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
+    cells = cells_of("reluformer_table5")
+    leave(cells["reluformer"], tmp_path, record_of(cells["reluformer"]), analysis())
+    diverged = record_of(cells["relu_unscaled"]) | {"diverged": {"update": 7, "reason": "gradients are Nan/Inf"}}
+    del diverged["evaluation"], diverged["training"]
+    leave(cells["relu_unscaled"], tmp_path, diverged)
+    worthless = record_of(cells["relu_unregularised"], bleu=0.3)
+    leave(cells["relu_unregularised"], tmp_path, worthless)
+    (sheet,) = make("reluformer_table5", tmp_path)
+    assert row(sheet, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50"]
+    assert row(sheet, "- scale factor") == ["- scale factor", "", "-", "", "", "-"]
+    assert row(sheet, "- regularisation loss") == ["- regularisation loss", "33.19", "-", "", "0.08", "-"]
+    assert any(note.startswith("-: a seed diverged") for note in sheet.notes)
+
+
+def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
+    cell = cells_of("reluformer_table3")["softmax"]
+    layers = {"encoder.0": attention_layer("encoder", entropy=(1.0, None)), "cross.0": attention_layer("cross")}
+    leave(cell, tmp_path, record_of(cell), analysis(attention=layers))
+    (sheet,) = make("reluformer_table3", tmp_path)
+    assert row(sheet, "softmax")[-1] == "1.25"
+
+
+def test_diversities_are_by_temperature_and_site(tmp_path):
+    cells = cells_of("rela_table6")
+    leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]), analysis())
+    (sheet,) = make("rela_table6", tmp_path)
+    assert row(sheet, "rela_g tau=0.25")[1:] == ["0.92", "0.70", "0.65", "0.70", "0.71", "0.70"]
+    assert row(sheet, "softmax")[2] == ""
+
+
+def test_alignment_errors_stand_beside_the_papers(tmp_path):
+    cell = cells_of("rela_table5")["rela_g"]
+    of_kinds = {"normal": {"AoL": 50.0, "AoH": 40.0}, "shifted": {"AoL": 60.0, "AoH": 45.0}, "layers": {}}
+    leave(cell, tmp_path, record_of(cell), analysis(alignment=of_kinds))
+    (sheet,) = make("rela_table5", tmp_path)
+    ours = ["64.46", "50.00", "61.64", "40.00", "59.24", "60.00", "52.41", "45.00"]
+    assert row(sheet, "rela_g") == ["rela_g", *ours]
+
+
+def test_no_run_at_all_names_the_runs_and_the_command(tmp_path):
+    with pytest.raises(
+        UserError, match=r"multi30k_de_en_small/softmax, .*scripts/tables/rela_table3.sh --preset small$"
+    ):
+        make("rela_table3", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda record: record["evaluation"]["test"].update(references_sha256="x"), "differ in the test set"),
+        (
+            lambda record: record["evaluation"]["test"].update(flags={"--beam": "1"}),
+            "differ in the flags of translation",
+        ),
+        (lambda record: record["fingerprint"].update(dictionaries={}), "differ in the dictionaries"),
+        (lambda record: record.update(dataset="smoke"), "of smoke/sparsemax, not of multi30k_de_en_small/sparsemax"),
+    ],
+)
+def test_runs_of_other_corpora_presets_or_test_sets_are_refused_by_name(tmp_path, change, message):
+    cells = cells_of("reluformer_table4")
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"]))
+    other = record_of(cells["sparsemax"])
+    change(other)
+    leave(cells["sparsemax"], tmp_path, other)
+    with pytest.raises(UserError, match=message):
+        make("reluformer_table4", tmp_path)
+
+
+def test_seeds_of_a_cell_must_be_trained_alike(tmp_path):
+    cell = cells_of("reluformer_table4")["softmax"]
+    leave(cell, tmp_path, record_of(cell))
+    leave(cell, tmp_path, record_of(cell, 2, **{"--lr": "2"}))
+    with pytest.raises(UserError, match=r"softmax/1 and .*softmax/2 differ in the flags of training"):
+        make("reluformer_table4", tmp_path)
+
+
+def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
+    cell = cells_of("reluformer_table3")["softmax"]
+    leave(cell, tmp_path, record_of(cell), analysis(sha256="other"))
+    with pytest.raises(UserError, match="of another checkpoint than the scores"):
+        make("reluformer_table3", tmp_path)
