@@ -17,7 +17,6 @@ PATIENCE = 10
 
 def main() -> int:
     """Run the command of the command line; returns its exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches who started this, and that closes the pipe
     command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
     threading.Thread(target=end_when_alone, args=(command,), daemon=True).start()
     return command.wait()

@@ -1,5 +1,6 @@
 """Jobs on this machine, so many at a time, each with GPUs of its own where there are any."""
 
+import fcntl
 import queue
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
 
+from relumt.console import say
 from relumt.grid.jobs import LOG, Job, outcome
 from relumt.grid.states import States
 
@@ -50,11 +52,19 @@ class Local:
     def _run(self, job: Job) -> None:
         share = self.shares.get()
         try:
+            self._wait_for_others(job)
             self.states.starts(job)
             status = self._status_of(job, share)
             self.states.ends(job, outcome(job) if status == 0 else "failed")
         finally:
             self.shares.put(share)
+
+    def _wait_for_others(self, job: Job) -> None:
+        """Until no other process works on the run: one of a grid whose guard was killed may, to a good end."""
+        if is_held(job):
+            say(f"{job.name}: another process works on this run; waiting for it")
+        while is_held(job) and not self.ended:
+            time.sleep(1)
 
     def _status_of(self, job: Job, share: Sequence[int]) -> int:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -70,6 +80,7 @@ class Local:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
+                    start_new_session=True,  # what is sent to the grid's group, Ctrl-C too, reaches the grid alone
                 )
                 self.guards.add(guard)
             status = guard.wait()
@@ -89,6 +100,19 @@ class Local:
             self.ended = True
             for guard in list(self.guards):
                 guard.stdin.close()
+
+
+def is_held(job: Job) -> bool:
+    """Whether a process has the lock that scripts/common.sh takes on a run."""
+    path = job.folder / ".lock"
+    if not path.is_file():
+        return False
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def shares_of(jobs: int | None, gpus: int, gpus_per_job: int) -> list[list[int]]:

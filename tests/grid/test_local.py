@@ -74,15 +74,28 @@ Local(States(jobs, True, 1), [[]], 1).run(jobs, lambda: None, 0.05)
 
 
 @pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_a_grid_that_is_killed(root, tmp_path, with_signal):
-    grid = subprocess.Popen([sys.executable, "-c", GRID, str(root), str(tmp_path / "runs")], stderr=subprocess.DEVNULL)
+def test_nothing_outlives_a_grid_whose_process_group_is_killed(root, tmp_path, with_signal):
+    command = [sys.executable, "-c", GRID, str(root), str(tmp_path / "runs")]
+    grid = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     pid = tmp_path / "runs" / "data" / "sleeps" / "1" / "pid"
     wait_until(lambda: pid.is_file() and pid.read_text())
     started = int(pid.read_text())
     assert is_alive(started)
-    grid.send_signal(with_signal)
+    os.killpg(grid.pid, with_signal)
     grid.wait(20)
     wait_until(lambda: not is_alive(started))
+
+
+def test_a_run_that_another_process_works_on_is_waited_for(root, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    folder = runs / "data" / "one" / "1"
+    folder.mkdir(parents=True)
+    held = subprocess.Popen(["flock", str(folder / ".lock"), "sleep", "1.5"])
+    wait_until(lambda: (folder / ".lock").exists())
+    time.sleep(0.2)
+    assert run(root, runs, "one") == {"data/one/1": "done"}
+    assert held.poll() == 0
+    assert "data/one/1: another process works on this run; waiting for it" in capsys.readouterr().err
 
 
 def wait_until(true, seconds=30):
