@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     for script in to_prepare:
         say(f"running {script}")
-        subprocess.run([str(script)], check=True)
+        subprocess.run([str(script)], check=True, stdout=sys.stderr)
     states = run_all(jobs, arguments)
     report(states)
 

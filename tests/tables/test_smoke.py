@@ -1,4 +1,4 @@
-"""Scripts of scripts/tables/ as a user calls them, on the generated corpus: nothing to analyse, an analysis, documents."""
+"""Scripts of scripts/tables/ as a user calls them: one without runs, one with an analysis, one of documents."""
 
 import os
 import subprocess
