@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A small generated corpus, German to English, with word alignments -> data-bin/smoke: what `make smoke` trains on.
+# A small generated corpus, German to English, with documents and word alignments -> data-bin/smoke: what `make smoke`
+# trains on.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 
