@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from relumt.attention.kernels import dispatch
+from relumt.attention.kernels.rows import Activation, Rows
 from relumt.attention.statistics import RowStatistics
 
 RECOMPUTED_FROM = 1 << 24
@@ -125,6 +127,7 @@ class Mechanism(nn.Module):
         stochastic: whether the weights of a row sum to 1.
         has_weights: whether there are weights at all, to be wanted.
         retain_dropout: whether dropout goes on outside of training (fairseq's --retain-dropout).
+        pointwise: the function that makes a weight of its score alone, which a fused kernel has; None for another.
 
     Args:
         num_heads: H.
@@ -136,6 +139,7 @@ class Mechanism(nn.Module):
     stochastic = False
     has_weights = True
     retain_dropout = False
+    pointwise: Activation | None = None
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -143,9 +147,19 @@ class Mechanism(nn.Module):
         self.head_dim = head_dim
         self.dropout = dropout
 
+    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | float:
+        """What multiplies q·k: 1/√D, or [B or 1, 1, T or 1, 1] of the type of `like`."""
+        return 1 / math.sqrt(self.head_dim)
+
+    def bias(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | None:
+        """What is added to scores, [B or 1, 1, T or 1, 1] of the type of `like`; nothing by default."""
+        return None
+
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
-        """q·k/√D, [B, H, T, S]; the factor goes into q, which is smaller than the product."""
-        return (q * (1 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
+        """q·k times `factor`, [B, H, T, S]; the factor goes into q, which is smaller than the product."""
+        factor, bias = (of(q.shape[-2], k.shape[-2], visible, q) for of in (self.factor, self.bias))
+        scores = (q * factor) @ k.transpose(-2, -1)
+        return scores if bias is None else scores.add_(bias)
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Turn scores [B, H, T, S], which may be overwritten, into weights, 0 where a key is not visible."""
@@ -153,6 +167,8 @@ class Mechanism(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
+        if self.pointwise and dispatch.serves_pointwise(q, k, v, visible.pairs, Want.WEIGHTS in want):
+            return self.attend_fused(q, k, v, visible, want)
         large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
         if large and torch.is_grad_enabled() and self.keeps_weights(q, want):
             return checkpoint(self.attend, q, k, v, visible, want, use_reentrant=False)
@@ -173,6 +189,21 @@ class Mechanism(nn.Module):
                 T, S = weights.shape[-2:]
                 statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
         return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)
+
+    def attend_fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+        """What `attend` gives, by a kernel; in half precision `mixed` is too, unless `merged` can take more."""
+        T, S = q.shape[-2], k.shape[-2]
+        like = q.new_empty(0, dtype=torch.float32)
+        factor, bias = (of(T, S, visible, like) for of in (self.factor, self.bias))
+        factor = factor[:, 0, :, 0] if isinstance(factor, Tensor) else like.new_full((1, 1), factor)
+        rows = Rows(self.pointwise, factor, None if bias is None else bias[:, 0, :, 0])
+        dtype = q.dtype if type(self).merged is Mechanism.merged else torch.float32
+        statistics = Want.STATISTICS in want
+        mixed, total, s_log_s = dispatch.pointwise(
+            q, k, v, rows, visible.keys, visible.causal, self.drop_probability, statistics, dtype
+        )
+        seen = visible.count(T, S, q.device).squeeze(-1)
+        return Attended(mixed, None, RowStatistics(total, s_log_s, seen) if statistics else None)
 
     @property
     def drop_probability(self) -> float:

@@ -20,6 +20,8 @@ from relumt.attention.norms import Gated, LayerNorm, RMSNorm
 class UnnormalisedReLA(Mechanism):
     """ReLU alone: the first row of [RL]'s ablation, which did not converge there."""
 
+    pointwise = "relu"
+
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, head_dim, dropout)
         self.norm = self.make_norm(num_heads * head_dim)
@@ -80,6 +82,7 @@ class ReLAgWithGELU(ReLAg):
     """ReLA-g with GELU in ReLU's place: an ablation of [RL]."""
 
     signed = True
+    pointwise = None
 
     def activation(self, scores: Tensor) -> Tensor:
         """GELU."""
@@ -90,6 +93,7 @@ class ReLAgWithLeakyReLU(ReLAg):
     """ReLA-g with LeakyReLU in ReLU's place: an ablation of [RL], which prints no slope."""
 
     signed = True
+    pointwise = None
     negative_slope = 0.2
     """The default of the framework of the authors' code."""
 

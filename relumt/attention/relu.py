@@ -62,6 +62,8 @@ class RectifiedAttention(Mechanism):
         options: of the start.
     """
 
+    pointwise = "relu"
+
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUStart | None = None) -> None:
         super().__init__(num_heads, head_dim, dropout)
         self.options = options or ReLUStart()
@@ -86,12 +88,12 @@ class ReLUAttention(RectifiedAttention):
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUOptions | None = None) -> None:
         super().__init__(num_heads, head_dim, dropout, options or ReLUOptions())
 
-    def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
-        """Scores divided by γ√(n/2): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""
+    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | float:
+        """1/(γ√D√(n/2)): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
         factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
         if self.options.scale == "visible":
-            factor = factor * (visible.n(q.shape[-2], k.shape[-2], q) / 2).rsqrt()
-        return (q * factor) @ k.transpose(-2, -1)
+            return factor * (visible.n(T, S, like) / 2).rsqrt()
+        return factor
 
 
 class ReLULayerNormAttention(RectifiedAttention):

@@ -15,10 +15,11 @@ from relumt.attention.base import Mechanism, Visible
 class ReLUOverLengthAttention(Mechanism):
     """ReLU/n: as `relu`, but it is a row's sum that does not grow with n, instead of its variance."""
 
-    def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
-        """Scores divided by n: ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can go into q."""
-        n = visible.n(q.shape[-2], k.shape[-2], q)
-        return (q / (math.sqrt(self.head_dim) * n)) @ k.transpose(-2, -1)
+    pointwise = "relu"
+
+    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor:
+        """1/(√D n): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
+        return 1 / (math.sqrt(self.head_dim) * visible.n(T, S, like))
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """ReLU of scores [B, H, T, S] at visible keys."""

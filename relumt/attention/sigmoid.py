@@ -16,7 +16,12 @@ from relumt.attention.base import Mechanism, Visible
 class SigmoidAttention(Mechanism):
     """A sigmoid with the bias −log n in softmax's place; rows do not sum to 1."""
 
+    pointwise = "sigmoid"
+
+    def bias(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor:
+        """−log n."""
+        return -visible.n(T, S, like).log()
+
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Sigmoid of scores [B, H, T, S] at visible keys."""
-        n = visible.n(*scores.shape[-2:], scores)
-        return visible.hide_(scores - n.log(), -math.inf).sigmoid()
+        return visible.hide_(scores, -math.inf).sigmoid()

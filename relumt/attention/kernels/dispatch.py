@@ -1,0 +1,80 @@
+"""Which implementation serves a call: decided here alone, by device, type, shape and what is wanted.
+
+The environment variable RELUMT_KERNELS says what may be chosen:
+
+    auto        (default) the fused kernels on a GPU where they can, else the reference
+    fused       the same, and on a CPU too where Triton interprets (TRITON_INTERPRET=1); slow, for tests
+    reference   PyTorch's operators alone
+
+What a kernel cannot do goes to the reference, and that is said once.
+"""
+
+import functools
+import importlib.util
+import logging
+import os
+
+import torch
+from torch import Tensor
+
+from relumt.attention.kernels.rows import Rows
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "RELUMT_KERNELS"
+CHOICES = ("auto", "fused", "reference")
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
+LARGEST_HEAD = 128
+
+
+def chosen() -> str:
+    """What RELUMT_KERNELS says; raises ValueError for what is none of CHOICES."""
+    choice = os.environ.get(VARIABLE, "auto")
+    if choice not in CHOICES:
+        raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
+    return choice
+
+
+def serves_pointwise(q: Tensor, k: Tensor, v: Tensor, pairs: Tensor | None, wants_weights: bool) -> bool:
+    """Whether `pointwise.attend` takes a call; q [B, H, T, D], k and v [B, H, S, D]."""
+    choice = chosen()
+    if choice == "reference" or (choice == "auto" and not q.is_cuda):
+        return False
+    why_not = _objection(q, k, v, pairs, wants_weights)
+    if why_not:
+        _say_once(f"no fused attention: {why_not}; computing it with PyTorch's operators")
+    return not why_not
+
+
+def _objection(q: Tensor, k: Tensor, v: Tensor, pairs: Tensor | None, wants_weights: bool) -> str:
+    """Why a kernel cannot take a call; "" if it can."""
+    if wants_weights:
+        return "the weights themselves are wanted"
+    if pairs is not None:
+        return "a mask of pairs that is not the causal one"
+    if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
+        return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
+    if q.shape[-1] > LARGEST_HEAD or q.shape[-1] != v.shape[-1]:
+        return f"a head of {q.shape[-1]} dimensions"
+    if 0 in (*q.shape, *k.shape):
+        return "nothing to attend with or to"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        return "there is no GPU, and TRITON_INTERPRET is not 1"
+    return ""
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    logger.warning(message)
+
+
+def pointwise(
+    q: Tensor, k: Tensor, v: Tensor, rows: Rows, keys: Tensor | None, causal: bool, dropout: float, statistics: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """`pointwise.attend`; Triton is imported here, at the first call that needs it."""
+    from relumt.attention.kernels.pointwise import attend
+
+    return attend(q, k, v, rows, keys, causal, dropout, statistics, dtype)

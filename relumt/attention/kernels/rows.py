@@ -1,0 +1,23 @@
+"""What a kernel for pointwise weights has to know of a mechanism. Shapes: B batch, T queries."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+Activation = Literal["relu", "sigmoid"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How products q_i·k_j become weights: φ(f_i·(q_i·k_j) + b_i).
+
+    Attributes:
+        activation: φ.
+        factor: f, [B or 1, T or 1] float32, positive.
+        bias: b, likewise; None for 0.
+    """
+
+    activation: Activation
+    factor: Tensor
+    bias: Tensor | None = None
