@@ -19,6 +19,8 @@ from measure import relative_to, seconds, write_figures
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, one_line_errors
 from relumt.runs.flags import read_flags
+from relumt.tables.cells import Cell
+from relumt.tables.runs import runs_of
 
 GROUPS = 10
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
@@ -55,13 +57,11 @@ def translator(opened, config: Any, batch_size: int) -> Callable[[list[int]], No
 
 
 def first_run(runs: Path, dataset: str, model: str) -> Path:
-    """The folder of a model's run with the lowest seed; raises UserError if it has none."""
-    found = sorted(
-        (path for path in (runs / dataset / model).glob("*/run.json")), key=lambda path: int(path.parent.name)
-    )
+    """The folder of a model's first seed that has scores; raises UserError if it has none."""
+    found = [run for run in runs_of(Cell(dataset, model), runs) if not run.diverged]
     if not found:
-        raise UserError(f"{runs / dataset / model}: no run; train it with scripts/run.sh {dataset} {model}")
-    return found[0].parent
+        raise UserError(f"{runs / dataset / model}: no scored run; make it with scripts/run.sh {dataset} {model}")
+    return found[0].folder
 
 
 def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:

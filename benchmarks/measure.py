@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from relumt.files import write_whole
 from relumt.runs.environment import find_device
 
 
@@ -48,9 +49,8 @@ def relative_to(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[
 
 def write_figures(path: Path, what: str, baseline: str, figures: dict[str, Any]) -> None:
     """Write figures as JSON: what was measured on which device, and relative to what."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     described = {"what": what, "baseline": baseline, "device": str(find_device(None))}
-    path.write_text(json.dumps(described | figures, indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(described | figures, indent=2) + "\n")
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

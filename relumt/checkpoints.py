@@ -29,6 +29,10 @@ EVALUATED_SETTINGS = (
 """Settings that fairseq-fixed 0.12.3.1 may `eval` when it builds or resumes from a checkpoint."""
 
 
+class UnreadableError(UserError):
+    """A checkpoint that breaks off."""
+
+
 def allow_fairseq_checkpoints() -> None:
     """Let `torch.load(weights_only=True)` read the argparse.Namespace in which fairseq stores a model's flags."""
     torch.serialization.add_safe_globals([Namespace])
@@ -39,6 +43,7 @@ def load_vetted(path: str | Path) -> dict[str, Any]:
 
     Raises:
         UserError: no such file, no checkpoint, pickled code, or a setting that is more than a literal.
+        UnreadableError: it breaks off.
     """
     allow_fairseq_checkpoints()
     try:
@@ -50,7 +55,9 @@ def load_vetted(path: str | Path) -> dict[str, Any]:
             f"{path}: refused, it is damaged or carries code ({first_line(error)}); use one from a source you trust"
         ) from None
     except (RuntimeError, EOFError) as error:
-        raise UserError(f"{path}: not a readable checkpoint ({first_line(error)}); train again or copy again") from None
+        raise UnreadableError(
+            f"{path}: not a readable checkpoint ({first_line(error)}); train again or copy again"
+        ) from None
     if not isinstance(checkpoint, dict) or "model" not in checkpoint:
         raise UserError(f"{path}: not a fairseq checkpoint (it has no 'model'); give a checkpoint_*.pt")
     refuse_code_in_config({"cfg": checkpoint.get("cfg"), "args": checkpoint.get("args")})

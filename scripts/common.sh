@@ -59,12 +59,15 @@ read_plan() {
     arguments=("${arguments[@]:1}")
 }
 
-# hold_run FOLDER: until this script and what it started have ended, no other may work on the run.
+# hold_run FOLDER: until this script and what it started have ended, no other may work on the run. A script that is
+# started by one that holds it has it.
 hold_run() {
+    [[ ${RELUMT_HOLDS:-} != "$1" ]] || return 0
     mkdir -p "$1"
     exec {run_lock}>"$1/.lock"
-    if ! flock --nonblock "$run_lock"; then
+    if ! flock --timeout 2 "$run_lock"; then
         echo "relumt: error: $1: another process works on this run; wait for it, or stop it" >&2
         exit 2
     fi
+    export RELUMT_HOLDS=$1
 }

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Train MODEL on DATASET, then translate and score its test set: scripts/run.sh DATASET MODEL [fairseq-train flags…]
 set -euo pipefail
-scripts=$(dirname "${BASH_SOURCE[0]}")
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-"$scripts/train.sh" "$@"
-"$scripts/evaluate.sh" "$1" "$2"
+require_names "$@"
+folder=$(run_record folder "$1" "$2")
+hold_run "$folder"
+"$root/scripts/train.sh" "$@"
+"$root/scripts/evaluate.sh" "$1" "$2"

@@ -6,7 +6,6 @@ checkpoint. A run that fails is reported with the end of its log and stops no ot
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,12 +16,14 @@ from rich.live import Live
 
 from relumt.console import say
 from relumt.errors import UserError
+from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, jobs_of
-from relumt.grid.local import Local, shares_of
+from relumt.grid.local import Local, gpus, shares_of
 from relumt.grid.states import States
 from relumt.runs.plan import default_data_bin, how_to_make
 from relumt.tables import TABLES, table_named
 from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.runs import runs_of
 
 END_OF_LOG = 15
 """Lines of a failed run's log that are shown."""
@@ -43,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cluster", default="slurm", choices=["slurm", "local"], help=argparse.SUPPRESS)
     parser.add_argument("--dry-run", action="store_true", help="print every command and run none")
-    parser.add_argument("--list", action="store_true", help="print dataset and model of every run and run none")
+    parser.add_argument(
+        "--list", action="store_true", help="print dataset, model and a finished run of each cell, and run none"
+    )
     parser.add_argument(
         "--flags", nargs=argparse.REMAINDER, default=[], metavar="…", help="all that follows is for fairseq-train"
     )
@@ -53,8 +56,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Make the runs; exit with status 1 where any failed."""
     cells = cells_of(arguments)
     if arguments.list:
-        print(*(f"{cell.dataset}\t{cell.model}" for cell in cells), sep="\n")
+        print(*(f"{cell.dataset}\t{cell.model}\t{finished(cell, arguments.runs)}" for cell in cells), sep="\n")
         return
+    if os.environ.get("DATA_BIN"):
+        raise UserError("DATA_BIN is set, which is of one dataset; leave it unset for a table")
     if not (arguments.root / "scripts" / "run.sh").is_file():
         raise UserError(f"{arguments.root}: no scripts/run.sh in it; give the checkout of relumt with --root")
     root = arguments.root.resolve()
@@ -64,10 +69,21 @@ def run(arguments: argparse.Namespace) -> None:
         print(*map(str, to_prepare), *(job.as_typed() for job in jobs), sep="\n")
         return
     for script in to_prepare:
-        say(f"running {script}")
-        subprocess.run([str(script)], check=True, stdout=sys.stderr)
+        prepare(script)
     states = run_all(jobs, arguments)
     report(states)
+
+
+def prepare(script: Path) -> None:
+    """Make a data-bin; raises UserError where that fails."""
+    say(f"running {script}")
+    guard = guarded([str(script)], stdout=sys.stderr)
+    try:
+        status = guard.wait()
+    finally:
+        guard.stdin.close()
+    if status:
+        raise UserError(f"{script} failed; what it said is above")
 
 
 def cells_of(arguments: argparse.Namespace) -> list[Cell]:
@@ -90,7 +106,7 @@ def missing_data(cells: Sequence[Cell], root: Path) -> list[Path]:
     """The scripts that make the data-bins that are not there; raises UserError where there is none for one."""
     scripts = {}
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        folder = root / "configs" / "datasets" / dataset
+        folder = Path(os.environ.get("CONFIGS", root / "configs")) / "datasets" / dataset
         data = default_data_bin(folder)
         script = root / "data_prep" / f"{data.name}.sh"
         if data.is_dir():
@@ -104,9 +120,12 @@ def missing_data(cells: Sequence[Cell], root: Path) -> list[Path]:
 def run_all(jobs: Sequence[Job], arguments: argparse.Namespace) -> States:
     """Run or submit every job, with a live table where somebody watches; returns what became of each."""
     console = Console(file=sys.stderr)
-    shares = shares_of(arguments.jobs, count_gpus(), arguments.gpus_per_job)
+    on_cluster = arguments.slurm is not None
+    if on_cluster and (arguments.jobs or arguments.gpus_per_job > 1):
+        raise UserError("--jobs and --gpus-per-job are of this machine; Slurm is told with --slurm gpus_per_node=2 …")
+    shares = [[] for _ in jobs] if on_cluster else shares_of(arguments.jobs, gpus(), arguments.gpus_per_job)
     if not shares:
-        raise UserError(f"--gpus-per-job {arguments.gpus_per_job}: there are but {count_gpus()} GPUs; give fewer")
+        raise UserError(f"--gpus-per-job {arguments.gpus_per_job}: there are but {len(gpus())} GPUs; give fewer")
     states = States(jobs, console.is_terminal, len(shares))
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
 
@@ -114,7 +133,7 @@ def run_all(jobs: Sequence[Job], arguments: argparse.Namespace) -> States:
             if live:
                 live.update(states.table(), refresh=True)
 
-        if arguments.slurm is None:
+        if not on_cluster:
             Local(states, shares, max(1, (os.cpu_count() or 1) // len(shares))).run(jobs, refresh)
         else:
             from relumt.grid import slurm
@@ -133,11 +152,10 @@ def parameters(given: Sequence[str]) -> dict[str, str]:
     return dict(one.split("=", 1) for one in given)
 
 
-def count_gpus() -> int:
-    """GPUs that this process may see."""
-    import torch
-
-    return torch.cuda.device_count()
+def finished(cell: Cell, runs: Path) -> str:
+    """The folder of the cell's first seed that has scores, "" if none has."""
+    found = [run for run in runs_of(cell, runs) if not run.diverged]
+    return str(found[0].folder) if found else ""
 
 
 def report(states: States) -> None:

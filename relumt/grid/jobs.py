@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relumt.analysis.command import ANALYSIS
+from relumt.errors import UserError
 from relumt.runs.comparing import SUBSET
 from relumt.runs.record import Record, load_record
 from relumt.runs.training_log import statistics
@@ -61,9 +63,9 @@ class Job:
         settings = (f"{name}={shlex.quote(value)}" for name, value in self.settings.items())
         return " ".join([*settings, shlex.join(self.command)])
 
-    def environment(self, devices: Sequence[int] = (), threads: int | None = None) -> dict[str, str]:
+    def environment(self, devices: Sequence[str] = (), threads: int | None = None) -> dict[str, str]:
         """Of its process: the GPUs that it may see and the threads that it may use, where that is to be said."""
-        of_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))} if devices else {}
+        of_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
         of_threads = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
         return of_threads | os.environ | of_gpus | self.settings
 
@@ -89,8 +91,12 @@ class Progress:
 
 
 def progress(job: Job) -> Progress:
-    """How far it is by its log and run.json; nothing done where there is none."""
-    record, log = load_record(job.folder), job.folder / "train.log"
+    """How far it is by its log and run.json; nothing done where there is none, or none that can be read."""
+    log = job.folder / "train.log"
+    try:
+        record = load_record(job.folder)
+    except UserError:
+        record = None
     if record is None or not log.is_file():
         return Progress()
     if "training" in record:
@@ -122,3 +128,10 @@ def outcome(job: Job) -> str:
     if "diverged" in record:
         return "diverged"
     return "done" if SUBSET in record.get("evaluation", {}) else "failed"
+
+
+def is_finished(job: Job) -> bool:
+    """Whether nothing is left to do, by what lies in its folder; its flags are compared when it is started."""
+    return outcome(job) == "diverged" or (
+        outcome(job) == "done" and (not job.cell.analysed or (job.folder / ANALYSIS).is_file())
+    )

@@ -1,9 +1,9 @@
 """Jobs on this machine, so many at a time, each with GPUs of its own where there are any."""
 
 import fcntl
+import os
 import queue
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from threading import Lock
 
 from relumt.console import say
+from relumt.errors import UserError
+from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, outcome
 from relumt.grid.states import States
 
@@ -24,10 +26,10 @@ class Local:
         threads: for each job on a CPU.
     """
 
-    def __init__(self, states: States, shares: Sequence[Sequence[int]], threads: int) -> None:
+    def __init__(self, states: States, shares: Sequence[Sequence[str]], threads: int) -> None:
         self.states = states
         self.threads = threads
-        self.shares: queue.SimpleQueue[Sequence[int]] = queue.SimpleQueue()
+        self.shares: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
         for share in shares:
             self.shares.put(share)
         self.count = len(shares)
@@ -54,8 +56,13 @@ class Local:
         try:
             self._wait_for_others(job)
             self.states.starts(job)
-            status = self._status_of(job, share)
-            self.states.ends(job, outcome(job) if status == 0 else "failed")
+            try:
+                status = self._status_of(job, share)
+                self._wait_for_others(job)  # where the guard alone was killed, the run goes on
+                self.states.ends(job, outcome(job) if status == 0 else "failed")
+            except (OSError, UserError) as error:  # of this run alone: the others go on
+                say(f"{job.name}: {error}")
+                self.states.ends(job, "failed")
         finally:
             self.shares.put(share)
 
@@ -66,7 +73,7 @@ class Local:
         while is_held(job) and not self.ended:
             time.sleep(1)
 
-    def _status_of(self, job: Job, share: Sequence[int]) -> int:
+    def _status_of(self, job: Job, share: Sequence[str]) -> int:
         job.folder.mkdir(parents=True, exist_ok=True)
         with (job.folder / LOG).open("ab") as log:
             log.write(f"$ {job.as_typed()}\n".encode())
@@ -74,14 +81,7 @@ class Local:
             with self.lock:
                 if self.ended:
                     return 1
-                guard = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "relumt.grid.guard", *job.command],
-                    env=job.environment(share, self.threads),
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # what is sent to the grid's group, Ctrl-C too, reaches the grid alone
-                )
+                guard = guarded(job.command, env=job.environment(share, self.threads), stdout=log, stderr=log)
                 self.guards.add(guard)
             status = guard.wait()
             self.guards.discard(guard)
@@ -109,15 +109,23 @@ def is_held(job: Job) -> bool:
         return False
     with path.open("a") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
 
 
-def shares_of(jobs: int | None, gpus: int, gpus_per_job: int) -> list[list[int]]:
+def shares_of(jobs: int | None, gpus: Sequence[str], gpus_per_job: int) -> list[list[str]]:
     """The GPUs of each job that runs at a time: `jobs` of them, or as many as there are GPUs for; one on a CPU."""
     if not gpus:
         return [[] for _ in range(jobs or 1)]
-    together = gpus // gpus_per_job
-    return [list(range(n * gpus_per_job, (n + 1) * gpus_per_job)) for n in range(min(jobs or together, together))]
+    together = len(gpus) // gpus_per_job
+    return [list(gpus[n * gpus_per_job : (n + 1) * gpus_per_job]) for n in range(min(jobs or together, together))]
+
+
+def gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES calls the GPUs that this process may see, in their order."""
+    import torch
+
+    count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return named.split(",")[:count] if named else [str(number) for number in range(count)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.grid.jobs import LOG, Job, outcome
+from relumt.grid.jobs import LOG, Job, is_finished, outcome
 from relumt.grid.states import States
 
 FOLDER = "slurm"
@@ -64,10 +64,25 @@ def number(value: str) -> int | float | str:
     return value
 
 
+def submitted(job: Job, made: Any) -> Any:
+    """The job, submitted; raises UserError where Slurm refuses it."""
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    try:
+        return made.submit(Submitted(job))
+    except (FailedJobError, FailedSubmissionError) as error:
+        raise UserError(f"{job.name}: not submitted: {' '.join(str(error).split())}") from None
+
+
 def run(jobs: Sequence[Job], made: Any, states: States, refresh: Callable[[], None], every: float = 5.0) -> None:
     """Submit all and wait for them. Ending this early leaves them on the cluster."""
-    submitted = {job: made.submit(Submitted(job)) for job in jobs}
-    waiting = dict(submitted)
+    waiting = {}
+    for job in jobs:
+        if is_finished(job):
+            states.starts(job)
+            states.ends(job, outcome(job))
+        else:
+            waiting[job] = submitted(job, made)
     while waiting:
         for job, of in list(waiting.items()):
             if of.state == "RUNNING" and states.of[job] == "waiting":

@@ -36,6 +36,11 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     side_files |= {f"{s}.parts.json": path for s, path in parts.items()}
     alignments = {s: path for s in HELD_OUT if (path := Path(f"{prefixes[s]}.align")).is_file()}
     side_files |= {f"{s}.align": path for s, path in alignments.items()}
+    if alignments and options.tokenize:
+        raise UserError(
+            f"{next(iter(alignments.values()))}: numbers words that --tokenize would split anew; tokenise the texts "
+            "first and give --tokenized-input"
+        )
     inputs = describe_inputs(named | side_files)
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         changes = differences(out, options, inputs)

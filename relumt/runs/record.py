@@ -9,12 +9,14 @@ evaluation    by subset: the same, and scores with their signatures
 """
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from relumt.console import say
 from relumt.errors import UserError
-from relumt.files import write_whole
+from relumt.files import whole, write_whole
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import Fingerprint, differences, refuse_other_vocabulary
 from relumt.runs.plan import Plan
@@ -99,12 +101,27 @@ def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, acce
 
 
 def vet_last_checkpoint(plan: Plan) -> None:
-    """Raise UserError if the checkpoint from which fairseq would resume carries code."""
-    from relumt.checkpoints import load_vetted
+    """Raise UserError if the checkpoint from which fairseq would resume carries code.
+
+    fairseq writes the first name of a checkpoint as a whole and copies it to the others: killed meanwhile, it leaves a
+    last one that breaks off. Then the newest of the others, which is the same, takes its place.
+    """
+    from relumt.checkpoints import UnreadableError, load_vetted
 
     last = plan.checkpoints / "checkpoint_last.pt"
-    if last.is_file():
+    if not last.is_file():
+        return
+    try:
         load_vetted(last)
+    except UnreadableError:
+        others = [path for path in plan.checkpoints.glob("checkpoint*.pt") if path != last]
+        if not others:
+            raise
+        newest = max(others, key=lambda path: path.stat().st_mtime)
+        load_vetted(newest)
+        with whole(last) as unfinished:
+            shutil.copyfile(newest, unfinished)
+        say(f"{last}: breaks off; going on from {newest.name}, of which it was to be a copy")
 
 
 def accept_or_refuse(plan: Plan, record: Record, changed: list[str], accept_mixed: bool) -> None:

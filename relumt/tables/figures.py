@@ -9,11 +9,11 @@ from typing import Any
 from relumt.errors import UserError
 from relumt.papers import papers
 from relumt.tables.cells import PRESETS, Cell
-from relumt.tables.measures import attentions, mean_of_heads
-from relumt.tables.runs import Run, runs_of
+from relumt.tables.measures import BLEU_TOKENISED, attentions, mean_of_heads
+from relumt.tables.runs import Run, require_comparable, runs_of
 from relumt.tables.scores import ALIGNED, SMALL, SMOKE, WMT_RELA
 from relumt.tables.sheet import Sheet
-from relumt.tables.study import Study
+from relumt.tables.study import DIVERGED, Study
 
 Layer = dict[str, Any]
 """What `relumt analyze` measured of one attention."""
@@ -66,10 +66,12 @@ class LayerFigure:
         """A row a model, site and line, a column a layer; and the plot. Raises UserError where there are no runs."""
         found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
         study.require_any(found)
+        every = list(chain.from_iterable(found.values()))
+        require_comparable(every, BLEU_TOKENISED.score)
         rows = [
             (cell.model, site, line, self.by_layer(runs, site, line))
             for cell, runs in found.items()
-            if runs
+            if runs and not any(run.diverged for run in runs)
             for site in self.sites
             for line in self.lines
         ]
@@ -95,7 +97,8 @@ class LayerFigure:
         dataset = self.datasets[study.preset]
         notes = [
             f"preset {study.preset}: {PRESETS[study.preset]}",
-            *study.notes_of(dataset, chain.from_iterable(found.values()), []),
+            *study.notes_of(dataset, every),
+            *(f"{cell.model}: {DIVERGED}" for cell, runs in found.items() if any(run.diverged for run in runs)),
             f"the paper: {papers()[self.paper]['figures'][self.figure].get('text', 'prints no numbers')}",
             f"plot: {study.out / study.name}.png, .svg",
         ]
@@ -229,8 +232,8 @@ class NullHeads:
         found = {cell: runs_of(cell, study.runs)}
         study.require_any(found)
         run = found[cell][0]
-        if run.analysis is None:
-            raise UserError(f"{run.folder}: not analysed; make it with {study.command}")
+        if run.diverged or run.analysis is None:
+            raise UserError(f"{run.folder}: diverged, or not analysed; make it with {study.command}")
         layers = attentions(run.analysis, "cross")
         rows = [[f"layer {n + 1}", *(f"{rate:.3f}" for rate in layer["null_rate"])] for n, layer in enumerate(layers)]
         notes = [

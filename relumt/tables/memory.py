@@ -8,15 +8,14 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, printed
-from relumt.runs.comparing import average, require_equal
+from relumt.runs.comparing import average
 from relumt.tables.cells import PRESETS, Cell
 from relumt.tables.measures import BLEU_TOKENISED
 from relumt.tables.runs import Run, require_comparable, runs_of
 from relumt.tables.scores import IWSLT, SMALL, SMOKE
 from relumt.tables.sheet import Sheet
-from relumt.tables.speeds import SPEED, measured, ratio
-from relumt.tables.study import Study
-from relumt.tables.values import DIVERGED
+from relumt.tables.speeds import figures_of, measured, ratio
+from relumt.tables.study import DIVERGED, SPREAD, Study
 
 NAMES = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
 """Row of [RF] Table 1 → model."""
@@ -33,7 +32,7 @@ SLOTS = {
 FLAGS = {"paper": (), "small": ("--lr", "1e-3"), "smoke": ()}
 """Preset → further flags: with the 2e-3 of the small corpus's configuration, memories of 4,096 slots do not learn."""
 
-VARIED = ("--seed", "--feedforward", "--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim")
+VARIED = ("--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim")
 
 Layers = dict[str, dict[str, Any]]
 Groups = dict[tuple[str, int], list[Run]]  # (model, slots) -> seeds
@@ -98,27 +97,24 @@ class OfMemories:
         }
         study.require_any({cell(study.preset, *key): runs for key, runs in groups.items()})
         every = list(chain.from_iterable(groups.values()))
-        require_comparable(every, BLEU_TOKENISED.score)
-        require_equal([run.record for run in every], "the flags of training", common_flags)
+        require_comparable(every, BLEU_TOKENISED.score, VARIED)
         for run in every:
             if not run.diverged and run.analysis is None:
                 raise UserError(f"{run.folder}: not analysed; make it with {study.command}")
         notes = [f"preset {study.preset}: {PRESETS[study.preset]}; measures are means over layers"]
         notes += study.notes_of(DATASETS[study.preset], every, [BLEU_TOKENISED])
+        if any(len(runs) > 1 for runs in groups.values()):
+            notes.append(SPREAD)
         there = {key: runs for key, runs in groups.items() if runs}
         return self.sheets(there, study, f"{self.title}; preset {study.preset}", notes)
 
 
-def common_flags(record: dict[str, Any]) -> dict[str, str]:
-    """The flags of training but those that the runs are there to vary."""
-    return {flag: value for flag, value in record["fingerprint"]["flags"].items() if flag not in VARIED}
-
-
 def measured_of(runs: Sequence[Run], of: Callable[[Run], float | None], form: str) -> str:
-    """Mean and deviation over seeds; a dash where one diverged."""
-    if any(run.diverged for run in runs):
+    """Mean and deviation over seeds; a dash where one diverged, nothing where one has none."""
+    if diverged(runs):
         return DIVERGED
-    return average([of(run) for run in runs], form)
+    found = [of(run) for run in runs]
+    return "" if None in found else average(found, form)
 
 
 def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
@@ -139,7 +135,7 @@ def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list
 
 def speeds(study: Study) -> list[Sheet]:
     """Training speed of every feed-forward variant, where it was measured."""
-    path = study.runs / SPEED.format(f"feedforward-{DATASETS[study.preset]}")
+    path = figures_of(study, DATASETS[study.preset])
     if not path.is_file():
         return []
     of = measured(path, study)
@@ -191,13 +187,18 @@ def diverged(runs: Iterable[Run]) -> bool:
     return any(run.diverged for run in runs)
 
 
+def has_shares(run: Run) -> bool:
+    """Whether every layer has scores whose shares can be taken; a dead one has none."""
+    return not run.diverged and all(layer["top_share"] for layer in layers_of(run).values())
+
+
 def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
     """[RF] Fig. 2: share of the score that the top p % of slots hold; a panel a model, a line a memory size."""
     from relumt.analysis.plots import Figure, save
 
-    there = {key: runs for key, runs in groups.items() if not diverged(runs)}
+    there = {key: runs for key, runs in groups.items() if all(has_shares(run) for run in runs)}
     if not there:
-        raise UserError(f"{study.runs}: every run diverged; there is nothing to draw")
+        raise UserError(f"{study.runs}: every run diverged or has a layer without scores; there is nothing to draw")
     models = list(dict.fromkeys(model for model, _ in there))
     first = next(iter(there.values()))[0]
     percents = list(next(iter(layers_of(first).values()))["top_share"])

@@ -1,7 +1,8 @@
 """The runs that a table is made of, found by their folders, and what of them may be compared."""
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,16 @@ from relumt.tables.cells import Cell
 
 LEAST_BLEU = 1.0
 """A run that scores less on the test set counts as diverged, as one does whose gradient was not finite any more."""
+
+
+MEANINGLESS = ("smoke", "smoke_documents")
+"""Datasets that train for seconds, whose scores say nothing, not that a run diverged either."""
+
+OF_MODELS = re.compile(
+    r"--(seed|arch|criterion|attention(-encoder|-decoder|-cross|-norm-weight|-entropy-weight|-entropy-bound)?"
+    r"|(relu|inhibitor|memory|gated)-.*|feedforward(-encoder|-decoder)?|no-memory-bias)"
+)
+"""Flags that may differ within a column: those that a file of configs/models can set, and the seed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,9 @@ class Run:
     @property
     def diverged(self) -> bool:
         """By the rule of `LEAST_BLEU`."""
-        return "diverged" in self.record or score(self.record, "bleu_tokenised") < LEAST_BLEU
+        if "diverged" in self.record:
+            return True
+        return self.record["dataset"] not in MEANINGLESS and score(self.record, "bleu_tokenised") < LEAST_BLEU
 
     @property
     def ended(self) -> bool:
@@ -70,6 +83,8 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
         if (run.record["dataset"], run.record["model"]) != (cell.dataset, cell.model):
             of = f"{run.record['dataset']}/{run.record['model']}"
             raise UserError(f"{path}: of {of}, not of {cell.dataset}/{cell.model}; put it where it belongs")
+        if path.parent.name != str(run.seed):
+            raise UserError(f"{path}: of seed {run.seed}, which its folder is not named by; put it where it belongs")
         if run.ended:
             found.append(run)
     if found:
@@ -80,9 +95,21 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
     return found
 
 
-def require_comparable(runs: Iterable[Run], measured_by: str) -> None:
-    """Raise UserError, naming two runs, unless all were translated and scored alike, by the score `measured_by`."""
-    records = [run.record for run in runs if SUBSET in run.record.get("evaluation", {})]
+def common_flags(record: Record, varied: Sequence[str] = ()) -> dict[str, str]:
+    """The flags of training but the seed, those that say which model it is, and those `varied`."""
+    flags = record["fingerprint"]["flags"]
+    return {name: value for name, value in flags.items() if name not in varied and not OF_MODELS.fullmatch(name)}
+
+
+def require_comparable(runs: Iterable[Run], measured_by: str, varied: Sequence[str] = ()) -> None:
+    """Raise UserError, naming two runs, unless all were trained, translated and scored alike but for the model.
+
+    measured_by: a score of run.json. varied: flags of training that may differ.
+    """
+    every = [run.record for run in runs]
+    if every:
+        require_equal(every, "the flags of training", lambda record: common_flags(record, varied))
+    records = [record for record in every if SUBSET in record.get("evaluation", {})]
     if records:
         require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])
         require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])

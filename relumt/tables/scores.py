@@ -167,7 +167,7 @@ RL_TABLE5 = ValueTable(
     tuple(Row(name, name) for name in ("softmax", "sparsemax", "entmax15", "rela_g")),
     {
         preset: tuple(
-            Column(dataset, aer(kind, over), f"{kind} {over}")
+            Column(dataset, aer(kind, over), f"{kind} {over}", preset == "paper")
             for kind in ("normal", "shifted")
             for over in ("AoL", "AoH")
         )

@@ -1,6 +1,6 @@
 """Speeds relative to softmax ([RL] Table 2 and Figure 2, the last column of [RF] Table 4), measured by benchmarks/.
 
-They are read from RUNS/speed-DATASET.json and RUNS/decoding-DATASET.json, which `benchmarks/speed.py` and
+They are read from RUNS/TABLE-DATASET.json, which `benchmarks/speed.py` and
 `benchmarks/decoding.py` write; scripts/tables/ calls these.
 """
 
@@ -19,9 +19,12 @@ from relumt.tables.sheet import Sheet
 from relumt.tables.study import Study
 from relumt.tables.values import ValueTable
 
-SPEED = "speed-{}.json"
-DECODING = "decoding-{}.json"
 KINDS = ("training", "decoding")
+
+
+def figures_of(study: Study, dataset: str) -> Path:
+    """Where the benchmark of a table's models leaves its figures."""
+    return study.runs / f"{study.name}-{dataset}.json"
 
 
 def measured(path: Path, study: Study) -> dict[str, Any]:
@@ -67,11 +70,12 @@ class Efficiency:
         """A row a model. Raises UserError where there are no runs or speeds."""
         found = {cell.model: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
         study.require_any(dict(zip(self.cells(study.preset), found.values(), strict=True)))
-        speeds = measured(study.runs / SPEED.format(self.dataset(study.preset)), study)
+        speeds = measured(figures_of(study, self.dataset(study.preset)), study)
         of_paper = papers()["RL"]["table2"]["rows"]
         rows = []
         for model, runs in found.items():
-            parameters = f"{runs[0].record['training']['parameters'] / 1e6:.2f}" if runs else ""
+            sizes = [run.record["training"]["parameters"] for run in runs if "training" in run.record]
+            parameters = f"{sizes[0] / 1e6:.2f}" if sizes else ""
             theirs = [f"{value:.2f}" for value in of_paper[model]]
             ours = [parameters, *(ratio(speeds[kind]["relative"].get(model)) for kind in KINDS)]
             rows.append([model, *(cell for pair in zip(theirs, ours, strict=True) for cell in pair)])
@@ -103,7 +107,7 @@ class WithDecodingSpeed:
         """Both sheets; the second only where speeds were measured."""
         sheets = self.scores.make(study)
         for dataset in dict.fromkeys(column.dataset for column in self.scores.columns[study.preset]):
-            path = study.runs / SPEED.format(dataset)
+            path = figures_of(study, dataset)
             if path.is_file():
                 sheets.append(self.speeds(self.scores.rows, dataset, measured(path, study)["decoding"]))
         return sheets
@@ -138,7 +142,7 @@ class SpeedByLength:
     def make(self, study: Study) -> list[Sheet]:
         """A row a group; and the plot. Raises UserError where nothing was measured."""
         dataset = Efficiency().dataset(study.preset)
-        of = measured(study.runs / DECODING.format(dataset), study)
+        of = measured(figures_of(study, dataset), study)
         names = list(of["groups"][0]["relative"])
         rows = [
             [f"{group['shortest']}–{group['longest']}", *(ratio(group["relative"][name]) for name in names)]

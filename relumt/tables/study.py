@@ -10,10 +10,16 @@ from relumt.runs.comparing import name_of, signature
 from relumt.runs.record import RECORD
 from relumt.tables.cells import Cell
 from relumt.tables.measures import Measure
-from relumt.tables.runs import Run
+from relumt.tables.runs import LEAST_BLEU, Run
 
 TESTS = {"bootstrap": "bs", "randomization": "ar"}
 """How differences are tested → what sacreBLEU calls it: 1,000 samples of the test set, or 10,000 trials."""
+
+
+DIVERGED = "-"
+"""What stands for a run that diverged, as in the papers."""
+
+SPREAD = "±: standard deviation over seeds"
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,8 @@ class Study:
         compared = [[run for run in runs if not run.diverged] for runs in (systems, baselines)]
         return [f"{p:.3f}" for p in p_values(*compared, score, TESTS[self.test])]
 
-    def notes_of(self, dataset: str, runs: Iterable[Run], scores: Sequence[Measure]) -> list[str]:
-        """What stands below a table of a dataset's runs."""
+    def notes_of(self, dataset: str, runs: Iterable[Run], scores: Sequence[Measure] = ()) -> list[str]:
+        """What stands below a table of a dataset's runs; `scores` are those that it shows."""
         ended = sorted(runs, key=lambda run: run.seed)
         if not ended:
             return []
@@ -70,8 +76,10 @@ class Study:
             notes += [f"{of.label}, {dataset}: `{signature(evaluated[0], of.score)}`" for of in scores]
         if scores:
             notes.append(f"p: paired {self.test} of sacreBLEU, a value a seed")
-        if len(seeds.split(", ")) > 1:
-            notes.append("±: standard deviation over seeds")
+        if any(run.diverged for run in ended):
+            notes.append(
+                f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"
+            )
         mixed = [name_of(run.record) for run in ended if run.record.get("mixed")]
         if mixed:
             notes.append(f"made in more than one environment or revision (`mixed` in {RECORD}): {', '.join(mixed)}")

@@ -7,7 +7,7 @@ from relumt.tables.measures import BLEU_TOKENISED, Measure
 from relumt.tables.runs import Run, require_comparable, runs_of
 from relumt.tables.scores import IWSLT, SMALL, SMOKE
 from relumt.tables.sheet import Sheet
-from relumt.tables.study import Study
+from relumt.tables.study import SPREAD, Study
 from relumt.tables.values import shown
 
 GAMMAS = (0.5, 1.0, 2.0)
@@ -81,6 +81,8 @@ class Sweep:
         ]
         notes = [f"preset {study.preset}: {PRESETS[study.preset]}"]
         notes += study.notes_of(DATASETS[study.preset], of_all, [BLEU_TOKENISED])
+        if any(len(of_cell) > 1 for of_cell in runs.values()):
+            notes.append(SPREAD)
         head = ["γ", "λ₁", "λ₂", VALIDATION.label, f"{BLEU_TOKENISED.label}, test"]
         return [Sheet(f"{self.title}; preset {study.preset}", head, rows, notes)]
 

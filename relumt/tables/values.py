@@ -8,11 +8,10 @@ from statistics import mean, stdev
 from relumt.papers import papers
 from relumt.tables.cells import PRESETS, Cell
 from relumt.tables.measures import Measure
-from relumt.tables.runs import LEAST_BLEU, Run, require_comparable, runs_of
+from relumt.tables.runs import Run, require_comparable, runs_of
 from relumt.tables.sheet import Sheet
-from relumt.tables.study import Study
+from relumt.tables.study import DIVERGED, SPREAD, Study
 
-DIVERGED = "-"
 DEFAULT_SCORE = "bleu_tokenised"
 
 
@@ -139,11 +138,7 @@ class ValueTable:
             notes += study.notes_of(
                 dataset, runs, [m for c in columns if c.dataset == dataset and (m := c.of(self.rows[0])).score]
             )
-        if any(run.diverged for runs in found.values() for run in runs):
-            notes.append(
-                f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"
-            )
-        return notes
+        return notes + ([SPREAD] if any(len(runs) > 1 for runs in found.values()) else [])
 
 
 def values(runs: Sequence[Run], measure: Measure) -> list[float]:

@@ -6,8 +6,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
 make_runs reluformer_table1 "$@"
-read -r dataset _ < <(relumt grid "$table" --preset "$preset" --list)
-speeds=$runs/speed-feedforward-$dataset.json
+read -r dataset _ < <(relumt grid "$table" --preset "$preset" --runs "$runs" --list)
+speeds=$runs/$table-$dataset.json
 if [[ ! -e $speeds ]]; then
     variants=("$root"/configs/models/ffn_*.args)
     variants=("${variants[@]##*/}")

@@ -11,13 +11,14 @@ SCRIPT = """#!/usr/bin/env bash
 set -euo pipefail
 folder=$RUNS/$1/$2/$SEED
 mkdir -p "$folder"
-echo "$@ on ${CUDA_VISIBLE_DEVICES-none} with $OMP_NUM_THREADS" >> "$folder/calls"
+trap 'date +%s.%N >> "$folder/calls"; echo "${CUDA_VISIBLE_DEVICES-}" >> "$folder/calls"' EXIT
+date +%s.%N > "$folder/calls"
 case $2 in
     fails) echo "it is broken" >&2; exit 1 ;;
     sleeps) sleep 60 & echo "$!" > "$folder/pid"; wait ;;
     diverges) echo '{"diverged": {"update": 3, "reason": "inf"}}' > "$folder/run.json" ;;
     leaves_nothing) ;;
-    *) echo '{"evaluation": {"test": {}}}' > "$folder/run.json" ;;
+    *) sleep 0.1; echo '{"evaluation": {"test": {}}}' > "$folder/run.json" ;;
 esac
 """
 

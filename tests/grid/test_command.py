@@ -42,7 +42,7 @@ def test_a_dry_run_prints_every_command_and_runs_none(tmp_path, capsys, monkeypa
 
 def test_models_are_chosen_and_runs_listed(capsys):
     printed = grid(capsys, "rela_table3", "--preset", "small", "--only", "rela_g", "softmax", "--list")
-    assert printed.out == "multi30k_de_en_small\tsoftmax\nmulti30k_de_en_small\trela_g\n"
+    assert printed.out == "multi30k_de_en_small\tsoftmax\t\nmulti30k_de_en_small\trela_g\t\n"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,36 @@ def test_data_that_no_script_makes_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     error = grid(capsys, "rela_table5", "--preset", "small", "--root", ROOT, status=2).err
     assert "no data-bin of 'europarl7_aligned'; make it with data_prep/prepare.sh" in error
+
+
+def test_data_that_cannot_be_made_ends_in_one_line(root, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (root / "configs" / "datasets" / "smoke").mkdir(parents=True)
+    (root / "data_prep").mkdir()
+    script = root / "data_prep" / "smoke.sh"
+    script.write_text("#!/bin/sh\necho no network\nexit 1\n")
+    script.chmod(0o755)
+    error = grid(capfd, "rela_table3", "--preset", "smoke", "--root", root, status=2).err
+    assert error.endswith(f"no network\nrelumt: error: {script} failed; what it said is above\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--slurm", "--jobs", "2"], "--jobs and --gpus-per-job are of this machine"),
+        (["--slurm", "partition"], "--slurm partition: not KEY=VALUE"),
+    ],
+)
+def test_slurm_is_told_by_its_own_parameters(root, tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
+    (root / "configs" / "datasets" / "smoke").mkdir(parents=True)
+    assert message in grid(capsys, "rela_table3", "--preset", "smoke", "--root", root, *arguments, status=2).err
+
+
+def test_a_data_bin_for_all_datasets_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("DATA_BIN", "mine")
+    assert "DATA_BIN is set, which is of one dataset" in grid(capsys, "rela_table3", "--root", ROOT, status=2).err
 
 
 def test_failures_are_reported_with_the_end_of_their_logs(root, tmp_path, capsys, monkeypatch):

@@ -38,7 +38,7 @@ def test_what_the_user_set_for_threads_stays(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert job.environment((), 4)["OMP_NUM_THREADS"] == "4"
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    of = job.environment((2, 3), 4)
+    of = job.environment(("2", "3"), 4)
     assert of["OMP_NUM_THREADS"] == "1" and of["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 

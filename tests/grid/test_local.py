@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from relumt.grid.jobs import Progress, jobs_of
-from relumt.grid.local import Local, shares_of
+from relumt.grid.local import Local, gpus, shares_of
 from relumt.grid.states import States, clock, seconds_left
 from tests.grid.conftest import cells
 
@@ -38,11 +39,32 @@ def test_one_failure_stops_no_other_and_the_log_is_appended(root, tmp_path, caps
     assert log.count("it is broken") == 2 and log.count("scripts/run.sh data fails") == 2
 
 
-def test_each_job_has_gpus_of_its_own(root, tmp_path):
+def test_jobs_at_the_same_time_have_gpus_of_their_own(root, tmp_path):
     runs = tmp_path / "runs"
-    run(root, runs, *(f"model{n}" for n in range(6)), shares=([0, 1], [2, 3]))
-    seen = {path.read_text().split(" on ")[1] for path in runs.glob("data/*/1/calls")}
-    assert seen <= {"0,1 with 1\n", "2,3 with 1\n"}
+    run(root, runs, *(f"model{n}" for n in range(6)), shares=(["0", "1"], ["2", "3"]))
+    spans = {}
+    for path in runs.glob("data/*/1/calls"):
+        start, end, gpus = path.read_text().split()
+        spans.setdefault(gpus, []).append((float(start), float(end)))
+    assert spans.keys() == {"0,1", "2,3"} and sum(map(len, spans.values())) == 6
+    for of_share in spans.values():
+        assert all(end <= start for (_, end), (start, _) in pairwise(sorted(of_share)))
+
+
+def test_gpus_are_those_that_the_user_lets_be_seen(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-abc")
+    assert gpus() == ["5", "GPU-abc"]
+
+
+def test_a_run_whose_record_cannot_be_read_stops_no_other(root, tmp_path):
+    runs = tmp_path / "runs"
+    broken = runs / "data" / "leaves_nothing" / "1"
+    broken.mkdir(parents=True)
+    (broken / "run.json").write_text("{")
+    assert run(root, runs, "leaves_nothing", "one") == {"data/leaves_nothing/1": "failed", "data/one/1": "done"}
 
 
 @pytest.mark.parametrize(
@@ -50,14 +72,14 @@ def test_each_job_has_gpus_of_its_own(root, tmp_path):
     [
         (None, 0, 1, [[]]),
         (3, 0, 1, [[], [], []]),
-        (None, 4, 1, [[0], [1], [2], [3]]),
-        (1, 4, 2, [[0, 1]]),
-        (9, 4, 2, [[0, 1], [2, 3]]),
+        (None, 4, 1, [["0"], ["1"], ["2"], ["3"]]),
+        (1, 4, 2, [["0", "1"]]),
+        (9, 4, 2, [["0", "1"], ["2", "3"]]),
         (None, 1, 2, []),
     ],
 )
 def test_how_a_machine_is_shared(jobs, gpus, per_job, shares):
-    assert shares_of(jobs, gpus, per_job) == shares
+    assert shares_of(jobs, [str(number) for number in range(gpus)], per_job) == shares
 
 
 GRID = """

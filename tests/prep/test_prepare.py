@@ -27,7 +27,6 @@ def moses(tmp_path_factory, pairs, write_bitext):
     bitext.write("train", [*pairs, ("", "no source"), ("ein\rWort", "a\u2028word")])
     (bitext.folder / "train.docs").write_text("40\n1\n1\n")
     (bitext.folder / "test.docs").write_text("2\n1\n")
-    (bitext.folder / "test.align").write_text("0-0 1-2\n\n1p1\n")
     bitext.prepare("--vocab-size", "100", "--tokenize", "--lowercase")
     return bitext
 
@@ -71,16 +70,20 @@ def test_documents_follow_the_cleaning(moses):
     assert not (moses.out / "valid.docs").exists()
 
 
-def test_word_alignments_are_kept_and_must_fit(moses, capsys):
-    assert (moses.out / "text" / "test.align").read_text() == "0-0 1-2\n\n1p1\n"
-    assert not (moses.out / "text" / "valid.align").exists()
-
-
-def test_alignments_of_another_text_are_refused(bitext, capsys):
-    (bitext.folder / "valid.align").write_text("0-0\n")
-    with pytest.raises(SystemExit):
-        bitext.prepare("--bpe", "none")
-    assert "valid.align has 1 alignments, but the text 4 pairs" in capsys.readouterr().err and not bitext.out.exists()
+def test_word_alignments_are_kept_where_they_fit(bitext, capsys):
+    of_test, of_valid = (bitext.folder / f"{split}.align" for split in ("test", "valid"))
+    of_test.write_text("0-0 1-2\n\n1p1\n")
+    of_valid.write_text("0-0\n")
+    for flags, message in (
+        (["--tokenized-input"], "valid.align has 1 alignments, but the text 4 pairs"),
+        (["--tokenize"], "numbers words that --tokenize would split anew"),
+    ):
+        with pytest.raises(SystemExit):
+            bitext.prepare("--bpe", "none", *flags)
+        assert message in capsys.readouterr().err and not bitext.out.exists()
+    of_valid.unlink()
+    bitext.prepare("--bpe", "none", "--tokenized-input")
+    assert (bitext.out / "text" / "test.align").read_text() == of_test.read_text()
 
 
 def test_record(moses):
@@ -94,7 +97,6 @@ def test_record(moses):
         *(f"{split}.{language}" for split in ("train", "valid", "test") for language in ("de", "en")),
         "train.docs",
         "test.docs",
-        "test.align",
     }
 
 

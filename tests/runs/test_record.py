@@ -106,3 +106,17 @@ def test_broken_and_unfinished_records(plan, fingerprint):
     (plan.folder / "run.json").write_text("{")
     with pytest.raises(UserError, match="not a run's record"):
         load_record(plan.folder)
+
+
+def test_a_last_checkpoint_that_breaks_off_gives_way_to_what_it_was_copied_from(plan, fingerprint, capsys):
+    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, accept_mixed=False))
+    whole = leave_checkpoint(plan, "checkpoint_best.pt")
+    last = plan.checkpoints / "checkpoint_last.pt"
+    last.write_bytes(whole.read_bytes()[:200])
+    open_for_training(plan, fingerprint, CPU, accept_mixed=False)
+    assert last.read_bytes() == whole.read_bytes()
+    assert "checkpoint_last.pt: breaks off; going on from checkpoint_best.pt" in capsys.readouterr().err
+    whole.unlink()
+    last.write_bytes(b"")
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        open_for_training(plan, fingerprint, CPU, accept_mixed=False)

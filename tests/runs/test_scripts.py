@@ -43,12 +43,16 @@ def test_one_line_and_status_2_for_what_cannot_be(script, tmp_path):
 
 def test_a_run_that_another_process_works_on_is_refused(tmp_path):
     hold = f'source "{ROOT / "scripts" / "common.sh"}"; hold_run "{tmp_path / "run"}"'
-    inside = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
+    inside = subprocess.run(
+        ["bash", "-c", f"{hold}; env -u RELUMT_HOLDS bash -c '{hold}'"], capture_output=True, text=True
+    )
     assert inside.returncode == 2
     assert (
         inside.stderr
         == f"relumt: error: {tmp_path / 'run'}: another process works on this run; wait for it, or stop it\n"
     )
+    of_its_own = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
+    assert of_its_own.returncode == 0
     after = subprocess.run(["bash", "-c", hold], capture_output=True, text=True)
     assert after.returncode == 0
 

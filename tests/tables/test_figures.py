@@ -39,6 +39,19 @@ def test_a_model_without_the_measure_is_left_out(tmp_path):
     assert {row[0] for row in sheet.rows} == {"rela_g"}
 
 
+def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(tmp_path):
+    cells = cells_of("rela_figure5")
+    leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]), analysis())
+    leave(cells["entmax15"], tmp_path, record_of(cells["entmax15"], bleu=0.2), analysis())
+    (sheet,) = make("rela_figure5", tmp_path)
+    assert {row[0] for row in sheet.rows} == {"rela_g"} and "entmax15: -" in sheet.notes
+    other = record_of(cells["softmax"])
+    other["evaluation"]["test"]["references_sha256"] = "x"
+    leave(cells["softmax"], tmp_path, other, analysis())
+    with pytest.raises(UserError, match="differ in the test set"):
+        make("rela_figure5", tmp_path)
+
+
 def test_runs_without_analysis_are_not_drawn(tmp_path):
     cell = cells_of("rela_figure5")["rela_g"]
     leave(cell, tmp_path, record_of(cell))

@@ -37,7 +37,7 @@ def test_table1_has_the_papers_rows_seeds_together_and_speeds(tmp_path):
         "ffn_mish": {"median": 0.9, "low": 0.8, "high": 0.95},
     }
     figures = {"what": "training steps", "baseline": "ffn_relu", "device": "cpu", "throughput": speed}
-    (tmp_path / "speed-feedforward-multi30k_de_en_small.json").write_text(json.dumps(figures))
+    (tmp_path / "reluformer_table1-multi30k_de_en_small.json").write_text(json.dumps(figures))
     sheet, speeds = make("reluformer_table1", tmp_path)
     assert ["[RF], IWSLT14: softmax", 1024, 33.08, 0.01, "", ""] in sheet.rows
     assert ["ffn_relu", 32, "31.00 ± 1.41", "0.600 ± 0.283", "0.300 ± 0.141", "0.900 ± 0.424"] in sheet.rows

@@ -16,7 +16,7 @@ def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
     for cell in table_named("rela_table2").cells("small"):
         if cell.model in RELATIVE:
             leave(cell, tmp_path, record_of(cell))
-    speeds = tmp_path / "speed-multi30k_de_en_small.json"
+    speeds = tmp_path / "rela_table2-multi30k_de_en_small.json"
     speeds.write_text(json.dumps({"training": KIND, "decoding": KIND}))
     (sheet,) = make("rela_table2", tmp_path)
     rows = {row[0]: row[1:] for row in sheet.rows}
@@ -31,7 +31,7 @@ def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
 def test_decoding_speed_is_a_second_sheet_of_reluformer_table4(tmp_path):
     (cell,) = (cell for cell in table_named("reluformer_table4").cells("small") if cell.model == "rela_g")
     leave(cell, tmp_path, record_of(cell))
-    (tmp_path / "speed-multi30k_de_en_small.json").write_text(json.dumps({"decoding": KIND}))
+    (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps({"decoding": KIND}))
     _, sheet = make("reluformer_table4", tmp_path)
     assert ["rela", "0.99", "0.90 (0.85–0.95)"] in [list(row) for row in sheet.rows]
 
@@ -39,7 +39,7 @@ def test_decoding_speed_is_a_second_sheet_of_reluformer_table4(tmp_path):
 def test_speed_by_length_has_a_row_a_group_and_a_plot(tmp_path):
     group = {"shortest": 3, "longest": 8, "relative": RELATIVE}
     of = {key: KIND[key] for key in ("what", "baseline", "device")} | {"groups": [group]}
-    (tmp_path / "decoding-multi30k_de_en_small.json").write_text(json.dumps(of))
+    (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(of))
     (sheet,) = make("rela_figure2", tmp_path)
     assert sheet.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)"]]
     assert (tmp_path / "plots" / "rela_figure2.png").is_file()

@@ -128,6 +128,26 @@ def test_runs_of_other_corpora_presets_or_test_sets_are_refused_by_name(tmp_path
         make("reluformer_table4", tmp_path)
 
 
+def test_rows_of_other_training_are_refused_and_other_models_are_not(tmp_path):
+    cells = cells_of("reluformer_table4")
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"], **{"--attention": "softmax"}))
+    leave(
+        cells["reluformer"], tmp_path, record_of(cells["reluformer"], **{"--arch": "reluformer", "--relu-gamma": "1"})
+    )
+    make("reluformer_table4", tmp_path)
+    leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"], **{"--max-update": "500"}))
+    with pytest.raises(UserError, match="differ in the flags of training"):
+        make("reluformer_table4", tmp_path)
+
+
+def test_a_folder_that_is_no_seed_is_refused(tmp_path):
+    cell = cells_of("reluformer_table4")["softmax"]
+    folder = leave(cell, tmp_path, record_of(cell))
+    folder.rename(folder.with_name("1.bak"))
+    with pytest.raises(UserError, match=r"1\.bak/run\.json: of seed 1, which its folder is not named by"):
+        make("reluformer_table4", tmp_path)
+
+
 def test_seeds_of_a_cell_must_be_trained_alike(tmp_path):
     cell = cells_of("reluformer_table4")["softmax"]
     leave(cell, tmp_path, record_of(cell))

@@ -83,8 +83,8 @@ class Europarl7(Corpus):
         return found + [path for paths in running for path in paths]
 
     def has_documents(self, raw: Path) -> bool:
-        """Whether the authors' training documents are there."""
-        return all((raw / TRAIN.format(language)).is_file() for language in self.languages)
+        """Whether the authors' training documents are there and wanted."""
+        return self.first is None and all((raw / TRAIN.format(language)).is_file() for language in self.languages)
 
     def write(self, raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
         """See Corpus."""
