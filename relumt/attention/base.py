@@ -167,7 +167,7 @@ class Mechanism(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
-        if self.pointwise and dispatch.serves_pointwise(q, k, v, visible.pairs, Want.WEIGHTS in want):
+        if self.pointwise and dispatch.serves(q, k, v, visible, Want.WEIGHTS in want):
             return self.attend_fused(q, k, v, visible, want)
         large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
         if large and torch.is_grad_enabled() and self.keeps_weights(q, want):
@@ -199,9 +199,7 @@ class Mechanism(nn.Module):
         rows = Rows(self.pointwise, factor, None if bias is None else bias[:, 0, :, 0])
         dtype = q.dtype if type(self).merged is Mechanism.merged else torch.float32
         statistics = Want.STATISTICS in want
-        mixed, total, s_log_s = dispatch.pointwise(
-            q, k, v, rows, visible.keys, visible.causal, self.drop_probability, statistics, dtype
-        )
+        mixed, total, s_log_s = dispatch.pointwise(q, k, v, rows, visible, self.drop_probability, statistics, dtype)
         seen = visible.count(T, S, q.device).squeeze(-1)
         return Attended(mixed, None, RowStatistics(total, s_log_s, seen) if statistics else None)
 

@@ -6,7 +6,7 @@
 over the keys j visible to query i; γ = √D and α = 0.5 as in the paper's experiments, or learnt for each head. There is
 no product of weights and values, so there are no weights and no statistics of them; dropout drops pairs (i, j) of the
 sum, and takes a byte for each pair. Since (V⁻ + Z)⁻ = −((−V)⁺ − Z)⁺, Eq. 5 is Eq. 4 of V⁺ less Eq. 4 of (−V)⁺, and is
-computed so.
+computed so. On a GPU dropout takes no bytes.
 
 With unit-variance q and k of 64 dimensions Z is near 9, above every value: the output and every gradient would be 0.
 `initialise` scales the projections so that Z starts at `initial_distance`: docs/results.md has what was tried.
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention.base import Attended, Mechanism, Visible, Want, at_least_float32
-from relumt.attention.kernels import inhibitor_cdist, inhibitor_fused, inhibitor_naive
+from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_fused, inhibitor_naive
 
 IMPLEMENTATIONS = {
     "fused": inhibitor_fused.inhibit,
@@ -43,7 +43,8 @@ class InhibitorOptions:
         default=2.0, metadata={"help": "Z before the shift at the start, for inputs of variance 1; 0 leaves fairseq's"}
     )
     implementation: Literal["fused", "cdist", "naive"] = field(
-        default="fused", metadata={"help": "compiled; the identity of [IN] Eq. 7–8; or pair by pair"}
+        default="fused",
+        metadata={"help": "Triton on a GPU, else compiled; the identity of [IN] Eq. 7–8; or pair by pair"},
     )
 
     def __post_init__(self) -> None:
@@ -103,10 +104,13 @@ class InhibitorAttention(Mechanism):
     def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
         """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
-        p, dropped = self.drop_probability, None
-        if p:
-            dropped = torch.empty(*q.shape[:-1], k.shape[-2], dtype=torch.bool, device=q.device).bernoulli_(p)
-        mixed = self._inhibit(q, k, v, self.gamma, shift, visible, dropped)
+        p = self.drop_probability
+        if self.options.implementation == "fused" and dispatch.serves(q, k, v, visible):
+            mixed = dispatch.inhibit(q, k, v, self.gamma, shift, visible, p)
+        else:
+            pairs = (*q.shape[:-1], k.shape[-2])
+            dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
+            mixed = self._inhibit(q, k, v, self.gamma, shift, visible, dropped)
         return mixed / max(1 - p, torch.finfo(mixed.dtype).tiny) if p else mixed
 
 

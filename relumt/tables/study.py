@@ -74,8 +74,6 @@ class Study:
         evaluated = [run.record for run in ended if "evaluation" in run.record]
         if evaluated:
             notes += [f"{of.label}, {dataset}: `{signature(evaluated[0], of.score)}`" for of in scores]
-        if scores:
-            notes.append(f"p: paired {self.test} of sacreBLEU, a value a seed")
         if any(run.diverged for run in ended):
             notes.append(
                 f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"

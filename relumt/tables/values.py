@@ -138,6 +138,8 @@ class ValueTable:
             notes += study.notes_of(
                 dataset, runs, [m for c in columns if c.dataset == dataset and (m := c.of(self.rows[0])).score]
             )
+        if self.baseline:
+            notes.append(f"p: paired {study.test} of sacreBLEU, a value a seed")
         return notes + ([SPREAD] if any(len(runs) > 1 for runs in found.values()) else [])
 
 

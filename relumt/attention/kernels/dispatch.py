@@ -13,11 +13,15 @@ import functools
 import importlib.util
 import logging
 import os
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from relumt.attention.kernels.rows import Rows
+
+if TYPE_CHECKING:
+    from relumt.attention.base import Visible
 
 logger = logging.getLogger(__name__)
 
@@ -35,26 +39,26 @@ def chosen() -> str:
     return choice
 
 
-def serves_pointwise(q: Tensor, k: Tensor, v: Tensor, pairs: Tensor | None, wants_weights: bool) -> bool:
-    """Whether `pointwise.attend` takes a call; q [B, H, T, D], k and v [B, H, S, D]."""
+def serves(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool = False) -> bool:
+    """Whether Triton takes a call; q [B, H, T, D], k and v [B, H, S, D]. Where it does not, why is said once."""
     choice = chosen()
     if choice == "reference" or (choice == "auto" and not q.is_cuda):
         return False
-    why_not = _objection(q, k, v, pairs, wants_weights)
+    why_not = _objection(q, k, v, visible, wants_weights)
     if why_not:
         _say_once(f"no fused attention: {why_not}; computing it with PyTorch's operators")
     return not why_not
 
 
-def _objection(q: Tensor, k: Tensor, v: Tensor, pairs: Tensor | None, wants_weights: bool) -> str:
+def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool) -> str:
     """Why a kernel cannot take a call; "" if it can."""
     if wants_weights:
         return "the weights themselves are wanted"
-    if pairs is not None:
+    if visible.pairs is not None:
         return "a mask of pairs that is not the causal one"
     if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
         return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
-    if q.shape[-1] > LARGEST_HEAD or q.shape[-1] != v.shape[-1]:
+    if q.shape[-1] > LARGEST_HEAD:
         return f"a head of {q.shape[-1]} dimensions"
     if 0 in (*q.shape, *k.shape):
         return "nothing to attend with or to"
@@ -71,10 +75,17 @@ def _say_once(message: str) -> None:
 
 
 def pointwise(
-    q: Tensor, k: Tensor, v: Tensor, rows: Rows, keys: Tensor | None, causal: bool, dropout: float, statistics: bool,
+    q: Tensor, k: Tensor, v: Tensor, rows: Rows, visible: "Visible", dropout: float, statistics: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """`pointwise.attend`; Triton is imported here, at the first call that needs it."""
     from relumt.attention.kernels.pointwise import attend
 
-    return attend(q, k, v, rows, keys, causal, dropout, statistics, dtype)
+    return attend(q, k, v, rows, visible.keys, visible.causal, dropout, statistics, dtype)
+
+
+def inhibit(q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: "Visible", dropout: float) -> Tensor:
+    """`inhibitor_triton.inhibit`."""
+    from relumt.attention.kernels import inhibitor_triton
+
+    return inhibitor_triton.inhibit(q, k, v, gamma, shift, visible.keys, visible.causal, dropout)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from relumt.attention.kernels.rows import Rows
+from relumt.attention.kernels.tiles import bounds, first_and_last, is_kept, tile, with_strides
 
 TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32: what log is taken of where a weight is 0."""
@@ -60,15 +61,6 @@ def attend(
     return _Attend.apply(q, k, v, call)
 
 
-def bounds(keys: Tensor | None) -> Tensor | None:
-    """First real key of each sentence and the one after the last, [B, 2] int32, of keys [B, S] uint8."""
-    if keys is None:
-        return None
-    some = keys.amax(-1) > 0
-    first, stop = keys.argmax(-1), keys.shape[1] - keys.flip(-1).argmax(-1)
-    return torch.stack([first.where(some, 0), stop.where(some, 0)], -1).int()
-
-
 @dataclass(frozen=True)
 class _Call:
     """What both directions need besides q, k and v."""
@@ -87,7 +79,7 @@ class _Call:
         T, S = q.shape[2], k.shape[2]
         factor, bias = (None if x is None else x.expand(q.shape[0], T) for x in (self.rows.factor, self.rows.bias))
         return [
-            *_with_strides(q), *_with_strides(k), *_with_strides(v), self.keys, self.bounds,
+            *with_strides(q), *with_strides(k), *with_strides(v), self.keys, self.bounds,
             factor, *factor.stride(), bias, *(bias.stride() if bias is not None else (0, 0)),
             q.shape[1], T, S, self.dropout, self.seed,
         ]  # fmt: skip
@@ -102,10 +94,6 @@ class _Call:
             "STATISTICS": self.statistics,
             "DROPOUT": self.dropout > 0,
         } | blocks(q)
-
-
-def _with_strides(x: Tensor) -> tuple:
-    return x, *x.stride()
 
 
 def blocks(q: Tensor) -> dict[str, int]:
@@ -129,7 +117,7 @@ class _Attend(torch.autograd.Function):
         total, s_log_s = (q.new_empty(B, H, T, dtype=torch.float32) if call.statistics else None for _ in range(2))
         constants = call.constants(q)
         grid = (triton.cdiv(T, constants["BLOCK_T"]), B * H)
-        _forward[grid](*call.arguments(q, k, v), *_with_strides(mixed), total, s_log_s, **constants)
+        _forward[grid](*call.arguments(q, k, v), *with_strides(mixed), total, s_log_s, **constants)
         return mixed, total, s_log_s
 
     @staticmethod
@@ -146,24 +134,18 @@ class _Attend(torch.autograd.Function):
         of_rows = [None if x is None and not call.statistics else _or_zeros(x, q) for x in (grad_total, grad_s_log_s)]
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         arguments, constants = call.arguments(q, k, v), call.constants(q)
-        given = (*_with_strides(grad), *of_rows)
+        given = (*with_strides(grad), *of_rows)
         _backward_of_queries[(triton.cdiv(T, constants["BLOCK_T"]), B * H)](
-            *arguments, *given, *_with_strides(grad_q), **constants
+            *arguments, *given, *with_strides(grad_q), **constants
         )
         _backward_of_keys[(triton.cdiv(S, constants["BLOCK_S"]), B * H)](
-            *arguments, *given, *_with_strides(grad_k), *_with_strides(grad_v), **constants
+            *arguments, *given, *with_strides(grad_k), *with_strides(grad_v), **constants
         )
         return grad_q, grad_k, grad_v, None
 
 
 def _or_zeros(x: Tensor | None, q: Tensor) -> Tensor:
     return q.new_zeros(q.shape[:3], dtype=torch.float32) if x is None else x.float().contiguous()
-
-
-@triton.jit
-def _tile(X, s_row, s_d, rows, count, dims, D: tl.constexpr):
-    """Rows × D of a tensor, 0 beyond its ends."""
-    return tl.load(X + rows[:, None] * s_row + dims[None] * s_d, (rows[:, None] < count) & (dims[None] < D), 0.0)
 
 
 @triton.jit
@@ -190,21 +172,6 @@ def _weights(products, factor, bias, seen, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _kept(queries, keys, bh, T, S, dropout, seed):
-    """Which pairs dropout keeps, the same in every kernel: a number of its own for each pair."""
-    row = (bh * T + queries).to(tl.int64)
-    return tl.rand(seed, row[:, None] * S + keys[None]) >= dropout
-
-
-@triton.jit
-def _first_and_last(Bounds, b, S):
-    """The first real key of a sentence and the one after the last."""
-    if Bounds is None:
-        return 0, S
-    return tl.load(Bounds + 2 * b), tl.load(Bounds + 2 * b + 1)
-
-
-@triton.jit
 def _per_row(X, s_b, s_t, b, queries, T, other):
     """A number for each query."""
     if X is None:
@@ -225,25 +192,25 @@ def _forward(
     b, h = bh // H, bh % H
     queries = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     dims = tl.arange(0, BLOCK_D)
-    q = _tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
+    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
     factor, bias = _per_row(Factor, f_b, f_t, b, queries, T, 0.0), _per_row(Bias, b_b, b_t, b, queries, T, 0.0)
     mixed = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     total, s_log_s = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
-    real, stop = _first_and_last(Bounds, b, S)
+    real, stop = first_and_last(Bounds, b, S)
     start = real // BLOCK_S * BLOCK_S
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(0) + 1) * BLOCK_T + S - T)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
-        k = _tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
-        v = _tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
+        k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
+        v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
         seen = _seen(Keys, b, queries, keys, T, S, CAUSAL)
         weights = _weights(tl.dot(q, tl.trans(k), input_precision="ieee"), factor, bias, seen, ACTIVATION)
         if STATISTICS:
             total += tl.sum(weights, 1)
             s_log_s += tl.sum(weights * tl.log(tl.maximum(weights, TINY)), 1)
         if DROPOUT:
-            kept = _kept(queries, keys, bh, T, S, dropout, seed)
+            kept = is_kept(queries[:, None], keys[None], bh, T, S, dropout, seed)
             weights = tl.where(kept, weights / (1 - dropout), 0.0)
         if v.dtype == tl.float16:
             weights = tl.minimum(weights, LARGEST_HALF)
@@ -268,7 +235,7 @@ def _gradients(
     of_weights = tl.dot(grad, tl.trans(v), input_precision="ieee")
     dropped = weights
     if DROPOUT:
-        kept = _kept(queries, keys, bh, T, S, dropout, seed)
+        kept = is_kept(queries[:, None], keys[None], bh, T, S, dropout, seed)
         dropped = tl.where(kept, weights / (1 - dropout), 0.0)
         of_weights = tl.where(kept, of_weights / (1 - dropout), 0.0)
     if STATISTICS:
@@ -295,19 +262,19 @@ def _backward_of_queries(
     b, h = bh // H, bh % H
     queries = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     dims = tl.arange(0, BLOCK_D)
-    q = _tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
-    grad = _tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, dims, D)
+    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
+    grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, dims, D)
     factor, bias = _per_row(Factor, f_b, f_t, b, queries, T, 0.0), _per_row(Bias, b_b, b_t, b, queries, T, 0.0)
     of_total, of_s_log_s = _per_row(OfTotal, T, 1, bh, queries, T, 0.0), _per_row(OfSLogS, T, 1, bh, queries, T, 0.0)
     grad_q = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
-    real, stop = _first_and_last(Bounds, b, S)
+    real, stop = first_and_last(Bounds, b, S)
     start = real // BLOCK_S * BLOCK_S
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(0) + 1) * BLOCK_T + S - T)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
-        k = _tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
-        v = _tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
+        k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
+        v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
         _, of_products = _gradients(
             q, k, v, grad, factor, bias, of_total, of_s_log_s, queries, keys, bh, Keys, b, T, S, dropout, seed,
             ACTIVATION, CAUSAL, STATISTICS, DROPOUT,
@@ -330,19 +297,19 @@ def _backward_of_keys(
     b, h = bh // H, bh % H
     keys = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
     dims = tl.arange(0, BLOCK_D)
-    k = _tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
-    v = _tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
+    k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
+    v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
     grad_k, grad_v = tl.zeros([BLOCK_S, BLOCK_D], tl.float32), tl.zeros([BLOCK_S, BLOCK_D], tl.float32)
     start, stop = 0, T
     if CAUSAL:
         start = tl.maximum(tl.program_id(0) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
-    real, after = _first_and_last(Bounds, b, S)
+    real, after = first_and_last(Bounds, b, S)
     if (tl.program_id(0) * BLOCK_S >= after) | ((tl.program_id(0) + 1) * BLOCK_S <= real):
         stop = 0
     for first in range(start, stop, BLOCK_T):
         queries = first + tl.arange(0, BLOCK_T)
-        q = _tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
-        grad = _tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, dims, D)
+        q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
+        grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, dims, D)
         factor, bias = _per_row(Factor, f_b, f_t, b, queries, T, 0.0), _per_row(Bias, b_b, b_t, b, queries, T, 0.0)
         of_total = _per_row(OfTotal, T, 1, bh, queries, T, 0.0)
         of_s_log_s = _per_row(OfSLogS, T, 1, bh, queries, T, 0.0)
