@@ -31,7 +31,15 @@ setup(
     extras_require={
         "report": ["matplotlib", "plotly", "jinja2"],
         "slurm": ["submitit"],
-        "dev": ["pytest", "pytest-xdist", "hypothesis", "nltk", "ruff", "submitit", "triton; platform_system == 'Linux'"],
+        "dev": [
+            "pytest",
+            "pytest-xdist",
+            "hypothesis",
+            "nltk",
+            "ruff",
+            "submitit",
+            "triton; platform_system == 'Linux'",
+        ],
     },
     entry_points={"console_scripts": ["relumt = relumt.cli:main"]},
 )

@@ -10,12 +10,14 @@ over each model's, of each group, with a 95 % interval from 10,000 bootstrap sam
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from measure import relative_to, seconds, write_figures
 
+from relumt.checkpoints import load_vetted
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, one_line_errors
 from relumt.runs.flags import read_flags
@@ -75,6 +77,23 @@ def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
     return found
 
 
+def with_stock(found: dict[str, Any]) -> dict[str, Any]:
+    """The models after fairseq's own Transformer, which has the weights of the first of them; it is the baseline."""
+    return {"stock": stock_twin(next(iter(found.values())))} | found
+
+
+def stock_twin(opened: Any) -> Any:
+    """fairseq's own Transformer with the weights of a model with softmax at every site, opened on the same data."""
+    from fairseq.models.transformer import TransformerModel
+
+    settings = load_vetted(opened.path)["cfg"]["model"]
+    model = TransformerModel.build_model(settings, opened.task)
+    model.load_state_dict(opened.model.state_dict())
+    model = model.eval().to(next(opened.model.parameters()).device)
+    model.make_generation_fast_()
+    return replace(opened, model=model)
+
+
 def relative_times(translators: dict[str, Callable], numbers: list[int], repeats: int) -> dict[str, dict[str, float]]:
     """By model, the first one's time over its own on these sentences: median, and the interval's ends."""
     times: dict[str, list[float]] = {name: [] for name in translators}
@@ -101,9 +120,14 @@ def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
+    parser.add_argument(
+        "--stock", action="store_true", help="compare with fairseq's own Transformer, of softmax's weights"
+    )
     args = parser.parse_args()
     quiet_fairseq()
     found = open_runs(args.runs, args.dataset, args.models)
+    if args.stock:
+        found = with_stock(found)
     dataset = found[args.models[0]].task.dataset("test")
     config = generation(args.dataset)
     translators = {name: translator(of, config, args.batch_size) for name, of in found.items()}
@@ -118,7 +142,7 @@ def main() -> None:
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
-        write_figures(args.json, what, args.models[0], {"groups": groups})
+        write_figures(args.json, what, next(iter(found)), {"groups": groups})
 
 
 if __name__ == "__main__":

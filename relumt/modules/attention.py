@@ -8,12 +8,12 @@ a stock Transformer loads.
 
 from collections.abc import Callable
 
-import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from relumt.attention import Attended, Mechanism, Visible, Want, saturated
 from relumt.errors import UserError, one_line_errors
+from relumt.modules import cache
 
 Tap = Callable[["MechanismAttention", Attended, Visible], None]
 
@@ -56,20 +56,24 @@ class MechanismAttention(MultiheadAttention):
         generating with alignments: fairseq sets `need_weights` at every step and nearly never reads them.
         """
         q = self._heads(self.q_proj(query))
-        cache = self._get_input_buffer(incremental_state)
-        if static_kv and "prev_key" in cache:
-            k, v, key_padding_mask = cache["prev_key"], cache["prev_value"], cache["prev_key_padding_mask"]
+        held = self._get_input_buffer(incremental_state)
+        if static_kv and "prev_key" in held:
+            k, v, key_padding_mask = held["prev_key"], held["prev_value"], held["prev_key_padding_mask"]
         else:
+            beam = self._beam(query, key) if incremental_state is not None else 1
+            if beam > 1:
+                key, value = key[:, ::beam], value[:, ::beam]
+                key_padding_mask = None if key_padding_mask is None else key_padding_mask[::beam]
             k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             if incremental_state is not None:
-                k, v, key_padding_mask = self._appended(cache, k, v, key_padding_mask, static_kv)
-                self._set_input_buffer(incremental_state, cache)
+                k, v, key_padding_mask = self._appended(held, k, v, key_padding_mask, static_kv)
+                self._set_input_buffer(incremental_state, held)
 
         visible = self._visible(key_padding_mask, attn_mask)
         want = Want.WEIGHTS if need_weights and self.weights_for_alignment else Want.NOTHING
         for tap_wants, _ in self.taps:
             want |= tap_wants
-        attended = self.mechanism(q, k, v, visible, want)
+        attended = self._attend(q, k, v, visible, want)
         for _, tap in self.taps:
             tap(self, attended, visible)
 
@@ -95,8 +99,32 @@ class MechanismAttention(MultiheadAttention):
         chosen = retain_dropout_modules is None or "MultiheadAttention" in retain_dropout_modules
         self.mechanism.retain_dropout = retain_dropout and chosen
 
-    def set_beam_size(self, beam_size: int) -> None:
-        """Every hypothesis keeps its own cross keys, whatever `beam_size`."""
+    def reorder_incremental_state(
+        self, incremental_state: dict[str, dict[str, Tensor | None]] | None, new_order: Tensor
+    ) -> dict[str, dict[str, Tensor | None]] | None:
+        """Let hypothesis i go on from what hypothesis new_order[i] was."""
+        if self.site == "cross":  # a sentence's keys stay, whatever its beam does
+            return super().reorder_incremental_state(incremental_state, new_order)
+        cache.reorder(self._get_input_buffer(incremental_state), new_order)
+        return incremental_state
+
+    def _beam(self, query: Tensor, key: Tensor | None) -> int:
+        """How many hypotheses in turn, as fairseq's search announces (`set_beam_size`), have one source; 1 if not."""
+        shared = self.site == "cross" and key is not None and query.shape[1] == key.shape[1]
+        return self.beam_size if shared and query.shape[1] % self.beam_size == 0 else 1
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+        """Attend; hypotheses that share their keys do as further queries of one sentence."""
+        beam = len(q) // len(k)
+        if beam == 1:
+            return self.mechanism(q, k, v, visible, want)
+        together = q.unflatten(0, (len(k), beam)).transpose(1, 2).flatten(2, 3)
+        attended = self.mechanism(together, k, v, visible, want)
+        mixed, weights = (
+            None if x is None else x.unflatten(2, (beam, -1)).transpose(1, 2).flatten(0, 1)
+            for x in (attended.mixed, attended.weights)
+        )
+        return attended._replace(mixed=mixed, weights=weights)
 
     def _heads(self, x: Tensor) -> Tensor:
         """[T, B, E] → [B, H, T, D]."""
@@ -104,24 +132,26 @@ class MechanismAttention(MultiheadAttention):
 
     def _appended(
         self,
-        cache: dict[str, Tensor | None],
+        held: cache.Cache,
         k: Tensor,
         v: Tensor,
         key_padding_mask: Tensor | None,
         static_kv: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Append k and v [B, H, S, D] to what `cache` holds, in place, and return all of it."""
-        if "prev_key" in cache:
-            k = torch.cat([cache["prev_key"], k], dim=2)
-            v = torch.cat([cache["prev_value"], v], dim=2)
+        """Add k and v [B, H, S, D] to what `held` has, in place, and return all of it."""
+        if self.site == "cross":
+            held |= {"prev_key": k, "prev_value": v}
+        else:
+            cache.append(held, k, v)
+            k, v = held["prev_key"], held["prev_value"]
         key_padding_mask = self._append_prev_key_padding_mask(
             key_padding_mask=key_padding_mask,
-            prev_key_padding_mask=cache.get("prev_key_padding_mask"),
+            prev_key_padding_mask=held.get("prev_key_padding_mask"),
             batch_size=k.size(0),
             src_len=k.size(2),
             static_kv=static_kv,
         )
-        cache |= {"prev_key": k, "prev_value": v, "prev_key_padding_mask": key_padding_mask}
+        held["prev_key_padding_mask"] = key_padding_mask
         return k, v, key_padding_mask
 
     def _visible(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Visible:

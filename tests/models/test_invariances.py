@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 
 from relumt.attention import MECHANISMS
 from relumt.feedforward import FEEDFORWARDS
+from relumt.modules import MechanismAttention
+from relumt.modules.cache import ROOM
 from relumt.options import SITES
 from relumt.tap import tapped
-from tests.models.build import build, sample
+from tests.models.build import build, dictionary, sample
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
 VARIANTS = [(f"--attention-{site}", name) for site in SITES for name in sorted(MECHANISMS)]
@@ -48,8 +51,11 @@ def test_batch_neighbours_and_padding_change_nothing(variant):
 
 @every_variant
 @pytest.mark.parametrize("order", [[1, 0, 3, 3], [2, 3]], ids=["within-beams", "first-sentence-finished"])
-def test_reordering_hypotheses_reorders_the_result(variant, order):
+@pytest.mark.parametrize("announced", [1, 2], ids=["", "beam-announced"])
+@torch.no_grad()
+def test_reordering_hypotheses_reorders_the_result(variant, order, announced):
     model, batch = model_with(variant), sample([(4, 6), (3, 6)])
+    model.decoder.set_beam_size(announced)
     net_input, beams = batch["net_input"], torch.tensor([0, 0, 1, 1])
     source, lengths = net_input["src_tokens"][beams], net_input["src_lengths"][beams]
     prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
@@ -60,6 +66,41 @@ def test_reordering_hypotheses_reorders_the_result(variant, order):
     encoded = model.encoder.reorder_encoder_out(encoded, order)
     step = model.decoder(prefix[order][:, :4], encoder_out=encoded, incremental_state=state)[0][:, 0]
     torch.testing.assert_close(step, model(source, lengths, prefix)[0][order, 3], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cache_that_outgrows_its_room_changes_nothing():
+    model, batch = model_with(("--attention-decoder", "relu")), sample([(5, ROOM + 9), (3, ROOM + 2)])
+    net_input = batch["net_input"]
+    full = model(**net_input)[0]
+    encoded, state = model.encoder(net_input["src_tokens"], net_input["src_lengths"]), {}
+    prefix = net_input["prev_output_tokens"]
+    for i in range(prefix.shape[1]):
+        step = model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)[0][:, 0]
+        real = prefix[:, i].ne(1)
+        torch.testing.assert_close(step[real], full[:, i][real], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu"])
+def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name):
+    model = model_with(("--attention", name))
+    batch = sample(UNEVEN)
+
+    def translations(of):
+        generator = SequenceGenerator([of], dictionary(), beam_size=3, max_len_b=ROOM + 5)
+        found = generator.generate([of], batch)
+        return [[(h["tokens"].tolist(), round(h["score"].item(), 4)) for h in sentence] for sentence in found]
+
+    shared = translations(model)
+    if name == "softmax":
+        other = build("transformer").eval()
+        other.load_state_dict(model.state_dict())
+    else:
+        other = model_with(("--attention", name))
+        for module in other.modules():
+            if isinstance(module, MechanismAttention):
+                module.set_beam_size = lambda _: None
+    assert shared == translations(other)
 
 
 @every_variant
