@@ -8,6 +8,7 @@ caller needs beyond the mixed values is said by `Want`; nothing else is built.
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import NamedTuple
@@ -65,8 +66,10 @@ class Visible:
             dense = real if dense is None else dense & real
         return dense
 
-    def n(self, T: int, S: int, like: Tensor) -> Tensor:
-        """`count` as formulas want it: at least 1, of the type and on the device of `like`."""
+    def n(self, T: int, S: int, like: Tensor) -> Tensor | int:
+        """`count` as formulas want it: at least 1, of the type and on the device of `like`; S where all is seen."""
+        if self.keys is None and self.pairs is None and (T == 1 or not self.causal):
+            return max(S, 1)
         return self.count(T, S, like.device).clamp(min=1).to(like.dtype)
 
     def rows(self, start: int, stop: int, T: int, S: int) -> tuple["Visible", int]:
@@ -180,7 +183,7 @@ class Mechanism(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
         """What `forward` gives; autograd keeps its weights [B, H, T, S] several times over."""
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             weights = self.weights(self.scores(q, k, visible), visible)
             mixed = F.dropout(weights, self.drop_probability) @ v
@@ -214,6 +217,12 @@ class Mechanism(nn.Module):
     def merged(self, x: Tensor) -> Tensor:
         """Applied to the concatenated heads, [T, B, E] → [T, B, E], before the output projection."""
         return x
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """A block in which products are of their tensors' own type; costs nothing where they are anyway."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def at_least_float32(x: Tensor) -> Tensor:

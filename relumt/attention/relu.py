@@ -91,9 +91,7 @@ class ReLUAttention(RectifiedAttention):
     def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | float:
         """1/(γ√D√(n/2)): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
         factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
-        if self.options.scale == "visible":
-            return factor * (visible.n(T, S, like) / 2).rsqrt()
-        return factor
+        return factor * (visible.n(T, S, like) / 2) ** -0.5 if self.options.scale == "visible" else factor
 
 
 class ReLULayerNormAttention(RectifiedAttention):

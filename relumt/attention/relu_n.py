@@ -17,7 +17,7 @@ class ReLUOverLengthAttention(Mechanism):
 
     pointwise = "relu"
 
-    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor:
+    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | float:
         """1/(√D n): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
         return 1 / (math.sqrt(self.head_dim) * visible.n(T, S, like))
 

@@ -20,7 +20,8 @@ class SigmoidAttention(Mechanism):
 
     def bias(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor:
         """−log n."""
-        return -visible.n(T, S, like).log()
+        n = visible.n(T, S, like)
+        return -n.log() if isinstance(n, Tensor) else like.new_tensor(-math.log(n)).view(1, 1, 1, 1)
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Sigmoid of scores [B, H, T, S] at visible keys."""

@@ -13,6 +13,9 @@ Cache = dict[str, Tensor | None]
 ROOM = 32
 """Steps for which a buffer is made longer at a time."""
 
+LARGE = 1 << 18
+"""Numbers in a buffer from which on it costs more to copy it than to see which hypotheses move."""
+
 SIDES = ("key", "value")
 
 
@@ -57,8 +60,8 @@ def reorder(cache: Cache, new_order: Tensor) -> None:
 
 
 def moved(buffer: Tensor, filled: int, new_order: Tensor) -> Tensor:
-    """The buffer with its rows in the new order; in place on a CPU, where it costs nothing to see which move."""
-    if buffer.is_cuda or len(new_order) != len(buffer):
+    """The buffer with its rows in the new order; a large one in place, but on a GPU, which would have to be asked."""
+    if buffer.is_cuda or buffer.numel() < LARGE or len(new_order) != len(buffer):
         return buffer.index_select(0, new_order)
     rows = (new_order != torch.arange(len(buffer))).nonzero().squeeze(1)
     if len(rows):
