@@ -1,0 +1,199 @@
+"""The fused kernels against the best that PyTorch has for softmax, beside what the machine can do at all.
+
+    python benchmarks/kernels.py --json kernels.json
+    python benchmarks/kernels.py --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
+
+First the machine's own ceilings: a large matrix product in the type that is measured, and a copy. Then, for every
+length, each system's forward pass and backward pass, in turn in one process: median time, TFLOP/s counted as for flash
+attention (two products forward, five backward, half of it if causal), its share of the ceiling, peak memory, and the
+ratio of the best softmax's time to it, above 1 is faster. "softmax" is `scaled_dot_product_attention` by each of its
+backends; "flex" is ReLU by FlexAttention: a softmax of log(ReLU(s) + N), multiplied by its sum and less N·Σv. What
+cannot run is left out, and why is said. Made for a GPU; on a CPU under TRITON_INTERPRET=1 it runs in small, to see that
+it does.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from measure import peak_bytes, seconds, write_figures
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from relumt.attention import MECHANISMS, Visible, Want
+from relumt.errors import one_line_errors
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+BACKENDS = {
+    "softmax, flash": SDPBackend.FLASH_ATTENTION,
+    "softmax, cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "softmax, efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "softmax, math": SDPBackend.MATH,
+}
+OURS = {
+    "relu": ("relu", {}, Want.NOTHING),
+    "relu, with statistics": ("relu", {}, Want.STATISTICS),
+    "sigmoid": ("sigmoid", {}, Want.NOTHING),
+    "inhibitor": ("inhibitor", {}, Want.NOTHING),
+    "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Want.NOTHING),
+}
+UNFUSED = "relu, unfused"
+FLEX = "relu, flex"
+SHIFT = 1.0
+"""N of FlexAttention's way: what is added to ReLU before the logarithm."""
+
+
+def device() -> str:
+    """Where it is measured."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
+    """TFLOP/s of a product of two square matrices, and GB/s of a copy, read and written."""
+    a, b = (torch.randn(size, size, device=device()).to(dtype) for _ in range(2))
+    product = min(seconds(lambda: a @ b) for _ in range(10))
+    copy = min(seconds(lambda: a.clone()) for _ in range(10))
+    return {
+        "product, TFLOP/s": 2 * size**3 / product / 1e12,
+        "copy, GB/s": 2 * a.numel() * a.element_size() / copy / 1e9,
+    }
+
+
+def systems(args: argparse.Namespace, visible: Visible, n: int) -> dict[str, Attend]:
+    """Every way to attend, by name."""
+    found: dict[str, Attend] = {}
+    square = args.causal and visible.keys is None
+    mask = None if square else visible.dense(n, n, torch.device(device()))
+    for name, backend in BACKENDS.items():
+
+        def by_backend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend = backend) -> Tensor:
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=args.dropout, is_causal=square)
+
+        found[name] = by_backend
+    for name, (mechanism, options, want) in OURS.items():
+        found[name] = attend_with("fused", mechanism, options, want, args, visible)
+    found[UNFUSED] = attend_with("reference", "relu", {}, Want.NOTHING, args, visible)
+    if device() == "cuda" and not args.dropout and visible.keys is None:
+        found[FLEX] = flex(args, visible, n)
+    return found
+
+
+def attend_with(
+    kernels: str, name: str, options: dict, want: Want, args: argparse.Namespace, visible: Visible
+) -> Attend:
+    """A mechanism by the kernels named."""
+    mechanism = MECHANISMS[name](args.heads, args.head_dim, args.dropout, **options).to(device()).train()
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        os.environ["RELUMT_KERNELS"] = kernels
+        attended = mechanism(q, k, v, visible, want)
+        if attended.statistics is None:
+            return attended.mixed
+        return attended.mixed + (attended.statistics.total + attended.statistics.s_log_s)[..., None].to(q.dtype)
+
+    return attend
+
+
+def flex(args: argparse.Namespace, visible: Visible, n: int) -> Attend:
+    """ReLU attention, scaled as [RF] Eq. 6, by FlexAttention."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    like = torch.empty(0, device=device())
+    factor = MECHANISMS["relu"](args.heads, args.head_dim).factor(n, n, visible, like)
+    of_rows = torch.as_tensor(factor, device=device(), dtype=torch.float32).flatten().expand(n).contiguous()
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device()) if args.causal else None
+    compiled = torch.compile(flex_attention)
+
+    def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.log(torch.relu(s) * of_rows[i] + SHIFT)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mixed, log_total = compiled(q, k, v, score_mod=score, block_mask=mask, scale=1.0, return_lse=True)
+        of_values = v.cumsum(2) if args.causal else v.sum(2, keepdim=True)
+        return mixed * log_total.exp()[..., None].to(mixed.dtype) - SHIFT * of_values
+
+    return attend
+
+
+def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[str, dict[str, float]]]:
+    """By system and direction: milliseconds, TFLOP/s, share of the ceiling, MiB, speed relative to the best softmax."""
+    seeded = torch.Generator().manual_seed(1)
+    shape = (args.batch, args.heads, n, args.head_dim)
+    dtype = getattr(torch, args.dtype)
+    inputs = [torch.randn(shape, generator=seeded).to(device(), dtype).requires_grad_() for _ in range(3)]
+    grad = torch.randn(shape, generator=seeded).to(device(), dtype)
+    keys = None
+    if args.padding:
+        lengths = torch.linspace(1 - 2 * args.padding, 1, args.batch).mul(n).long().clamp(min=1)
+        keys = (torch.arange(n)[None] < lengths[:, None]).to(device())
+    visible = Visible(keys, args.causal)
+    works = {}
+    for name, attend in systems(args, visible, n).items():
+        try:
+            attend(*inputs).backward(grad)
+            works[name] = attend
+        except (RuntimeError, ValueError) as error:
+            print(f"n = {n}: no {name}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+    times = {name: {"forward": [], "backward": []} for name in works}
+    for round_ in range(args.rounds):
+        for name in list(works) if round_ % 2 else reversed(works):
+            kept = []
+            times[name]["forward"].append(seconds(lambda name=name, kept=kept: kept.append(works[name](*inputs))))
+            times[name]["backward"].append(seconds(lambda kept=kept: kept.pop().backward(grad)))
+    flops = 4 * args.batch * args.heads * n * n * args.head_dim / (2 if args.causal else 1)
+    result = {}
+    for name, attend in works.items():
+        result[name] = {}
+        memory = peak_bytes(lambda attend=attend: attend(*inputs).backward(grad))
+        for direction, of_flops in (("forward", flops), ("backward", 2.5 * flops)):
+            median = statistics.median(times[name][direction])
+            softmax = min(statistics.median(times[other][direction]) for other in works if other.startswith("softmax"))
+            rate = of_flops / median / 1e12
+            result[name][direction] = {
+                "ms": median * 1e3, "TFLOP/s": rate, "share": rate / ceiling, "MiB": memory / 2**20,
+                "against the best softmax": softmax / median,
+            }  # fmt: skip
+    return result
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512, 1024, 2048, 4096])
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--dtype", default="bfloat16", choices=["float32", "float16", "bfloat16"])
+    parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--padding", type=float, default=0.0, help="share of the keys that are padding (default: 0)")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--rounds", type=int, default=21, help="(default: 21)")
+    parser.add_argument("--ceiling-size", type=int, default=8192, help="of the matrices (default: 8192)")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    args = parser.parse_args()
+    limits = ceilings(getattr(torch, args.dtype), args.ceiling_size)
+    print("ceilings: " + ", ".join(f"{name} {value:.1f}" for name, value in limits.items()) + "\n")
+    shape = f"B {args.batch}, H {args.heads}, D {args.head_dim}, {args.dtype}, {'causal' if args.causal else 'dense'}"
+    print(f"{shape}, padding {args.padding:g}, dropout {args.dropout:g}; {args.rounds} rounds\n")
+    print("| n | system | direction | ms | TFLOP/s | share of the ceiling | MiB | against the best softmax |")
+    print("|---" * 8 + "|")
+    figures = {}
+    for n in args.lengths:
+        figures[str(n)] = measure(args, n, limits["product, TFLOP/s"])
+        for name, directions in figures[str(n)].items():
+            for direction, of in directions.items():
+                cells = (f"{value:.3g}" for value in of.values())
+                print(f"| {n} | {name} | {direction} | " + " | ".join(cells) + " |", flush=True)
+    if args.json:
+        write_figures(args.json, shape, "the best softmax", {"ceilings": limits, "lengths": figures})
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()
