@@ -97,15 +97,13 @@ def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any],
 
     opened, data = open_given(given, arguments.data, arguments.cpu)
     path = opened.path
-    alignments, gold = gold_of(data, arguments)
     pairs = opened.load(arguments.subset)
+    alignments, gold = gold_of(data, pairs, arguments)
     pad = opened.task.target_dictionary.pad()
     feedforward, attention = FeedForwardCollector(opened.model, pad), AttentionCollector(opened.model, pad)
     maps, nulls = MapCollector(opened.model, opened.task, arguments.sentences), NullRates(opened.model, pad)
     collectors = [feedforward, attention, maps]
     if gold is not None:
-        if len(gold) != pairs:
-            raise UserError(f"{alignments}: {len(gold)} alignments for {pairs} pairs of {arguments.subset}")
         aligned = AlignmentCollector(opened.model, opened.task, gold, open_data_bin(data).subwords)
         collectors.append(aligned)
     seen = read(opened, arguments.subset, arguments.max_tokens, collectors, str(path))
@@ -136,18 +134,24 @@ def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any],
     }, maps.result()
 
 
-def gold_of(data: Path, arguments: argparse.Namespace) -> tuple[Path, "list[Gold] | None"]:
+def gold_of(data: Path, pairs: int, arguments: argparse.Namespace) -> tuple[Path, "list[Gold] | None"]:
     """The file of word alignments given, or the data-bin's own, and what it says; None where there is neither.
 
+    The data-bin's are of sentences: they are left out where the model reads documents.
+
     Raises:
-        UserError: it does not hold alignments.
+        UserError: it does not hold alignments, or not as many as there are `pairs`.
     """
     from relumt.analysis.alignment import read_alignments
 
     own = data / "text" / f"{arguments.subset}.align"
-    if arguments.alignments:
-        return arguments.alignments, read_alignments(arguments.alignments, arguments.first_word)
-    return own, read_alignments(own, 0) if own.is_file() else None
+    if arguments.alignments is None:
+        gold = read_alignments(own, 0) if own.is_file() else []
+        return own, gold if len(gold) == pairs else None
+    gold = read_alignments(arguments.alignments, arguments.first_word)
+    if len(gold) != pairs:
+        raise UserError(f"{arguments.alignments}: {len(gold)} alignments for {pairs} pairs of {arguments.subset}")
+    return arguments.alignments, gold
 
 
 def read(opened: "Opened", subset: str, max_tokens: int, collectors: list[Any], title: str) -> int:

@@ -95,6 +95,10 @@ def test_the_data_bins_own_alignments_are_used(tmp_path):
     analyse(write_checkpoint(tmp_path), "--data", data, "--out", tmp_path, "--numbers-only")
     (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
     assert 0 <= analysis["alignment"]["normal"]["AoL"] <= 100
+    (data / "text" / "test.align").write_text("0-0 1-1\n" * 9)  # of sentences, where the pairs are documents
+    analyse(write_checkpoint(tmp_path), "--data", data, "--out", tmp_path, "--numbers-only")
+    (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
+    assert analysis["alignment"] is None
 
 
 def test_of_a_run_the_checkpoint_is_analysed_that_was_scored(tmp_path):
