@@ -86,6 +86,12 @@ def stock_twin(opened: Any) -> Any:
     """fairseq's own Transformer with the weights of a model with softmax at every site, opened on the same data."""
     from fairseq.models.transformer import TransformerModel
 
+    from relumt.attention.softmax import SoftmaxAttention
+    from relumt.modules import MechanismAttention
+
+    attentions = [module for module in opened.model.modules() if isinstance(module, MechanismAttention)]
+    if not all(isinstance(module.mechanism, SoftmaxAttention) for module in attentions):
+        raise UserError(f"--stock: {opened.path} is no model of softmax alone; name one first in --models")
     settings = load_vetted(opened.path)["cfg"]["model"]
     model = TransformerModel.build_model(settings, opened.task)
     model.load_state_dict(opened.model.state_dict())

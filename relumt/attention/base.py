@@ -105,8 +105,8 @@ class Attended(NamedTuple):
     """What a mechanism gives back; a tuple, so that fairseq's search for the first NaN looks inside.
 
     Attributes:
-        mixed: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs (all
-            but softmax's fused path do): `saturated` brings it back.
+        mixed: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs (all but
+            softmax's and the other fused paths without a norm do): `saturated` brings it back.
         weights: [B, H, T, S] before dropout, exactly 0 where a key is not visible; None unless wanted, or
             where the mechanism has none.
         statistics: of the weights before dropout; None unless wanted, or where weights are none or may be negative.
@@ -170,7 +170,7 @@ class Mechanism(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
-        if self.pointwise and dispatch.serves(q, k, v, visible, Want.WEIGHTS in want):
+        if self.pointwise and dispatch.serves(q, k, v, visible, Want.WEIGHTS in want, self.normed):
             return self.attend_fused(q, k, v, visible, want)
         large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
         if large and torch.is_grad_enabled() and self.keeps_weights(q, want):
@@ -200,11 +200,16 @@ class Mechanism(nn.Module):
         factor, bias = (of(T, S, visible, like) for of in (self.factor, self.bias))
         factor = factor[:, 0, :, 0] if isinstance(factor, Tensor) else like.new_full((1, 1), factor)
         rows = Rows(self.pointwise, factor, None if bias is None else bias[:, 0, :, 0])
-        dtype = q.dtype if type(self).merged is Mechanism.merged else torch.float32
+        dtype = torch.float32 if self.normed else q.dtype
         statistics = Want.STATISTICS in want
         mixed, total, s_log_s = dispatch.pointwise(q, k, v, rows, visible, self.drop_probability, statistics, dtype)
         seen = visible.count(T, S, q.device).squeeze(-1)
         return Attended(mixed, None, RowStatistics(total, s_log_s, seen) if statistics else None)
+
+    @property
+    def normed(self) -> bool:
+        """Whether `merged` does something with the concatenated heads."""
+        return type(self).merged is not Mechanism.merged
 
     @property
     def drop_probability(self) -> float:

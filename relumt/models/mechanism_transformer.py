@@ -77,6 +77,10 @@ class MechanismTransformer(TransformerModel):
         """Names of the feed-forward activations' parameters; logged as, e.g., "encoder.layers.0.beta"."""
         return [name for name, _ in self.named_parameters() if ".activation_fn." in name]
 
+    def set_beam_size(self, beam_size: int) -> None:
+        """fairseq's search announces its beam to models that want it; then a sentence's keys are kept once."""
+        self.decoder.set_beam_size(beam_size)
+
     @classmethod
     def build_encoder(cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding):
         """Encoder with the mechanism of the site "encoder"."""

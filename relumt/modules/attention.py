@@ -8,6 +8,7 @@ a stock Transformer loads.
 
 from collections.abc import Callable
 
+import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
@@ -60,8 +61,9 @@ class MechanismAttention(MultiheadAttention):
         if static_kv and "prev_key" in held:
             k, v, key_padding_mask = held["prev_key"], held["prev_value"], held["prev_key_padding_mask"]
         else:
-            beam = self._beam(query, key) if incremental_state is not None else 1
+            beam = self._beam(query, key, key_padding_mask) if incremental_state is not None else 1
             if beam > 1:
+                held["beam"] = torch.tensor(beam)
                 key, value = key[:, ::beam], value[:, ::beam]
                 key_padding_mask = None if key_padding_mask is None else key_padding_mask[::beam]
             k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
@@ -103,15 +105,27 @@ class MechanismAttention(MultiheadAttention):
         self, incremental_state: dict[str, dict[str, Tensor | None]] | None, new_order: Tensor
     ) -> dict[str, dict[str, Tensor | None]] | None:
         """Let hypothesis i go on from what hypothesis new_order[i] was."""
-        if self.site == "cross":  # a sentence's keys stay, whatever its beam does
-            return super().reorder_incremental_state(incremental_state, new_order)
-        cache.reorder(self._get_input_buffer(incremental_state), new_order)
+        held = self._get_input_buffer(incremental_state)
+        if self.site == "cross":
+            cache.reorder_sources(held, new_order)
+        else:
+            cache.reorder(held, new_order)
         return incremental_state
 
-    def _beam(self, query: Tensor, key: Tensor | None) -> int:
-        """How many hypotheses in turn, as fairseq's search announces (`set_beam_size`), have one source; 1 if not."""
-        shared = self.site == "cross" and key is not None and query.shape[1] == key.shape[1]
-        return self.beam_size if shared and query.shape[1] % self.beam_size == 0 else 1
+    def _beam(self, query: Tensor, key: Tensor | None, key_padding_mask: Tensor | None) -> int:
+        """How many hypotheses in turn have one source: as many as fairseq's search announces, if they do; else 1.
+
+        The number stays announced when another search, or none, uses the model: so the keys are looked at.
+        """
+        beam = self.beam_size
+        alike = self.site == "cross" and key is not None and beam > 1 and query.shape[1] == key.shape[1]
+        if not alike or query.shape[1] % beam or self.taps:
+            return 1
+        same = torch.equal(key, key[:, ::beam].repeat_interleave(beam, 1)) and (
+            key_padding_mask is None
+            or torch.equal(key_padding_mask, key_padding_mask[::beam].repeat_interleave(beam, 0))
+        )
+        return beam if same else 1
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
         """Attend; hypotheses that share their keys do as further queries of one sentence."""

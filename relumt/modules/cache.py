@@ -25,6 +25,7 @@ def append(cache: Cache, k: Tensor, v: Tensor) -> None:
         held = cache.get(f"prev_{side}")
         if torch.is_grad_enabled():  # a buffer that is written to again has no gradient
             cache[f"prev_{side}"] = new if held is None else torch.cat([held, new], dim=2)
+            cache.pop(f"{side}_buffer", None)
             continue
         filled = 0 if held is None else held.shape[2]
         buffer = with_room(cache.get(f"{side}_buffer"), held, filled + new.shape[2], new)
@@ -57,6 +58,22 @@ def reorder(cache: Cache, new_order: Tensor) -> None:
     mask = cache.get("prev_key_padding_mask")
     if mask is not None:
         cache["prev_key_padding_mask"] = mask.index_select(0, new_order)
+
+
+def reorder_sources(cache: Cache, new_order: Tensor) -> None:
+    """The same for a source's keys: they stay while no sentence is done, since a beam moves within its sentence.
+
+    "beam" in the cache is how many hypotheses in turn share a row; without it each has its own.
+    """
+    if "prev_key" not in cache:
+        return
+    beam = int(cache["beam"]) if "beam" in cache else 1
+    if len(cache["prev_key"]) * beam == len(new_order):
+        return
+    rows = new_order.view(-1, beam)[:, 0] // beam
+    for name in ("prev_key", "prev_value", "prev_key_padding_mask"):
+        if cache[name] is not None:
+            cache[name] = cache[name].index_select(0, rows)
 
 
 def moved(buffer: Tensor, filled: int, new_order: Tensor) -> Tensor:

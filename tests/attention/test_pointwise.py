@@ -80,9 +80,9 @@ def test_half_precision(dtype):
 
 
 def test_dropout_is_the_same_in_both_directions_and_spares_the_statistics():
-    T = S = D = 48
-    q, k, _, keys = problem(1, 1, T, S, D)
-    v = torch.eye(S, device=DEVICE)[None, None].requires_grad_()  # so that what is mixed are the weights
+    T, S = 70, 48
+    q, k, _, keys = problem(2, 2, T, S, S)
+    v = torch.eye(S, device=DEVICE).repeat(2, 2, 1, 1).requires_grad_()  # so that what is mixed are the weights
     visible = Visible(keys, False)
     rows = rows_for("sigmoid", q, visible)
     torch.manual_seed(5)
@@ -103,11 +103,16 @@ def test_every_output_is_written_and_null_rows_are_0(monkeypatch):
     q, k, v, keys = problem(2, 1, 65, 65, 24)
     keys[1] = False
     rows = rows_for("relu", q, Visible(keys, True))
-    for name in ("empty", "empty_like"):
-        original = getattr(torch, name)
-        monkeypatch.setattr(
-            pointwise.torch, name, lambda *a, original=original, **kw: original(*a, **kw).fill_(float("nan"))
-        )
+
+    def poisoned(original):
+        def make(*args, **kwargs):
+            made = original(*args, **kwargs)
+            return made.fill_(float("nan")) if made.is_floating_point() else made
+
+        return make
+
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
     outputs = pointwise.attend(q, k, v, rows, keys, True, 0.0, True, torch.float32)
     gradients = torch.autograd.grad(outputs[0].sum() + outputs[1].sum(), (q, k, v))
     assert all(x.isfinite().all() for x in (*outputs, *gradients))
@@ -162,6 +167,7 @@ def test_what_a_kernel_cannot_do_goes_to_the_reference_and_is_said_once(monkeypa
         mechanism(q, k, v, Visible(keys, True))
 
 
+@torch.no_grad()
 def test_mixed_is_in_half_unless_a_norm_follows(monkeypatch):
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     q, k, v, keys = problem(1, 2, 6, 6, 16, torch.float16, grad=False)

@@ -82,12 +82,12 @@ def test_a_cache_that_outgrows_its_room_changes_nothing():
 
 
 @pytest.mark.parametrize("name", ["softmax", "relu"])
-def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name):
+def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name, monkeypatch):
     model = model_with(("--attention", name))
     batch = sample(UNEVEN)
 
-    def translations(of):
-        generator = SequenceGenerator([of], dictionary(), beam_size=3, max_len_b=ROOM + 5)
+    def translations(of, beam=3):
+        generator = SequenceGenerator([of], dictionary(), beam_size=beam, max_len_b=ROOM + 5)
         found = generator.generate([of], batch)
         return [[(h["tokens"].tolist(), round(h["score"].item(), 4)) for h in sentence] for sentence in found]
 
@@ -97,10 +97,21 @@ def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name):
         other.load_state_dict(model.state_dict())
     else:
         other = model_with(("--attention", name))
-        for module in other.modules():
-            if isinstance(module, MechanismAttention):
-                module.set_beam_size = lambda _: None
+        other.decoder.set_beam_size = other.set_beam_size = lambda _: None
+    rows = []
+    append = MechanismAttention._appended
+
+    def appended(self, held, k, *rest):
+        rows.append(len(k) if self.site == "cross" else None)
+        return append(self, held, k, *rest)
+
+    monkeypatch.setattr(MechanismAttention, "_appended", appended)
     assert shared == translations(other)
+    assert set(rows) - {None} == ({3 * len(UNEVEN)} if name == "relu" else set())
+    rows.clear()
+    assert translations(model, 1) == translations(model_with(("--attention", name)), 1)  # after a beam of 3
+    rows.clear()
+    assert translations(model) == shared and set(rows) - {None} == {len(UNEVEN)}
 
 
 @every_variant

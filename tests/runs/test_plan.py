@@ -100,7 +100,7 @@ def test_paper_settings():
 
 def test_the_settings_of_rela_are_those_of_the_paper():
     datasets = [path.parent for path in (CONFIGS / "datasets").glob("*/average")]
-    assert len(datasets) == 5
+    assert len(datasets) == 6
     for folder in datasets:
         train, generate = read_flags(folder / "train.args"), read_flags(folder / "generate.args")
         assert train["--max-tokens"] == ["25000"] and train["--warmup-updates"] == ["4000"]

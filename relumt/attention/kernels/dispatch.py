@@ -29,6 +29,9 @@ VARIABLE = "RELUMT_KERNELS"
 CHOICES = ("auto", "fused", "reference")
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 LARGEST_HEAD = 128
+LARGEST_FLOAT32_HEAD = 64
+OLDEST = (8, 0)
+"""Compute capability: Ampere."""
 
 
 def chosen() -> str:
@@ -39,12 +42,19 @@ def chosen() -> str:
     return choice
 
 
-def serves(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool = False) -> bool:
-    """Whether Triton takes a call; q [B, H, T, D], k and v [B, H, S, D]. Where it does not, why is said once."""
+def serves(
+    q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool = False, normed: bool = False
+) -> bool:
+    """Whether Triton takes a call; q [B, H, T, D], k and v [B, H, S, D]. Where it does not, why is said once.
+
+    normed: whether what is mixed goes through a norm, whose gradients can be larger than float16 holds.
+    """
     choice = chosen()
     if choice == "reference" or (choice == "auto" and not q.is_cuda):
         return False
     why_not = _objection(q, k, v, visible, wants_weights)
+    if normed and q.dtype == torch.float16 and torch.is_grad_enabled():
+        why_not = why_not or "float16 cannot hold the gradients of the norm that follows; train in bfloat16"
     if why_not:
         _say_once(f"no fused attention: {why_not}; computing it with PyTorch's operators")
     return not why_not
@@ -60,6 +70,10 @@ def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weight
         return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
     if q.shape[-1] > LARGEST_HEAD:
         return f"a head of {q.shape[-1]} dimensions"
+    if q.dtype == torch.float32 and q.shape[-1] > LARGEST_FLOAT32_HEAD and q.is_cuda:
+        return f"a head of {q.shape[-1]} dimensions in float32, too large for a GPU's registers"
+    if q.is_cuda and torch.cuda.get_device_capability(q.device) < OLDEST:
+        return "a GPU without the memory on its chip that the kernels take"
     if 0 in (*q.shape, *k.shape):
         return "nothing to attend with or to"
     if importlib.util.find_spec("triton") is None:

@@ -79,7 +79,7 @@ class _Inhibit(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, shift)
         ctx.call = call
         mixed = torch.empty(B, T, H, v.shape[3], dtype=q.dtype, device=q.device).transpose(1, 2)
-        _forward[triton.cdiv(T, BLOCK), B * H](
+        _forward[B * H, triton.cdiv(T, BLOCK)](
             *call.arguments(q, k, v, shift), *with_strides(mixed), **call.constants(q, v)
         )
         return mixed
@@ -93,10 +93,10 @@ class _Inhibit(torch.autograd.Function):
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         of_queries = q.new_empty(B, H, T)
         arguments, constants = call.arguments(q, k, v, shift), call.constants(q, v)
-        _backward_of_queries[triton.cdiv(T, BLOCK), B * H](
+        _backward_of_queries[B * H, triton.cdiv(T, BLOCK)](
             *arguments, *with_strides(grad), *with_strides(grad_q), of_queries, **constants
         )
-        _backward_of_keys[triton.cdiv(k.shape[2], BLOCK), B * H](
+        _backward_of_keys[B * H, triton.cdiv(k.shape[2], BLOCK)](
             *arguments, *with_strides(grad), *with_strides(grad_k), *with_strides(grad_v), **constants
         )
         return grad_q, grad_k, grad_v, of_queries.sum((0, 2)), None
@@ -136,7 +136,7 @@ def _inhibition(
     return tl.where(seen, r, float("inf"))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seed", "T", "S"])
 def _forward(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
     rate, H, T, S, dropout, seed, Mixed, m_b, m_h, m_t, m_d,
@@ -144,16 +144,16 @@ def _forward(
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A block of queries of one head, key by key."""
-    bh = tl.program_id(1)
+    bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    queries = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    queries = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
     q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
     shift = tl.load(Shift + h)
     mixed = tl.zeros([BLOCK, BLOCK_V], tl.float32)
     start, stop = first_and_last(Bounds, b, S)
     if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(0) + 1) * BLOCK + S - T)
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK + S - T)
     of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
     for key in range(start, stop):
         k, v = _row(of_k, k_s, k_d, key, dims, D), _row(of_v, v_s, v_d, key, columns, V_SIZE)
@@ -163,7 +163,7 @@ def _forward(
     tl.store(out, mixed, (queries[:, None] < T) & (columns[None] < V_SIZE))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seed", "T", "S"])
 def _backward_of_queries(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
     rate, H, T, S, dropout, seed, Grad, g_b, g_h, g_t, g_d, GradQ, gq_b, gq_h, gq_t, gq_d, OfQueries,
@@ -171,9 +171,9 @@ def _backward_of_queries(
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of q and, a number for each query, of α: a block of queries of one head, key by key."""
-    bh = tl.program_id(1)
+    bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    queries = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    queries = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
     q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
     grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, columns, V_SIZE)
@@ -181,7 +181,7 @@ def _backward_of_queries(
     grad_q, grad_shift = tl.zeros([BLOCK, BLOCK_D], tl.float32), tl.zeros([BLOCK], tl.float32)
     start, stop = first_and_last(Bounds, b, S)
     if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(0) + 1) * BLOCK + S - T)
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK + S - T)
     of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
     for key in range(start, stop):
         k, v = _row(of_k, k_s, k_d, key, dims, D), _row(of_v, v_s, v_d, key, columns, V_SIZE)
@@ -194,7 +194,7 @@ def _backward_of_queries(
     tl.store(OfQueries + bh * T + queries, grad_shift, queries < T)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seed", "T", "S"])
 def _backward_of_keys(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
     rate, H, T, S, dropout, seed, Grad, g_b, g_h, g_t, g_d,
@@ -203,9 +203,9 @@ def _backward_of_keys(
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of k and v: a block of keys of one head, query by query."""
-    bh = tl.program_id(1)
+    bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    keys = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keys = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
     k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
     v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, columns, V_SIZE)
@@ -213,9 +213,9 @@ def _backward_of_keys(
     grad_k, grad_v = tl.zeros([BLOCK, BLOCK_D], tl.float32), tl.zeros([BLOCK, BLOCK_V], tl.float32)
     start, stop = 0, T
     if CAUSAL:
-        start = tl.maximum(tl.program_id(0) * BLOCK - (S - T), 0)
+        start = tl.maximum(tl.program_id(1) * BLOCK - (S - T), 0)
     real, after = first_and_last(Bounds, b, S)
-    if (tl.program_id(0) * BLOCK >= after) | ((tl.program_id(0) + 1) * BLOCK <= real):
+    if (tl.program_id(1) * BLOCK >= after) | ((tl.program_id(1) + 1) * BLOCK <= real):
         stop = 0
     of_q, of_grad = Q + b.to(tl.int64) * q_b + h * q_h, Grad + b.to(tl.int64) * g_b + h * g_h
     for query in range(start, stop):

@@ -28,6 +28,9 @@ TINY = tl.constexpr(1.1754943508222875e-38)
 
 LARGEST_HALF = tl.constexpr(65504.0)
 
+VARYING = ["seed", "T", "S", "f_b", "f_t", "b_b", "b_t"]
+"""Arguments whose divisibility is not worth a kernel of its own."""
+
 
 def attend(
     q: Tensor,
@@ -101,7 +104,7 @@ def blocks(q: Tensor) -> dict[str, int]:
     if q.dtype == torch.float32 or q.shape[3] > 64:
         return {"BLOCK_T": 64, "BLOCK_S": 32, "num_warps": 4, "num_stages": 2}
     short = q.shape[2] <= 64
-    return {"BLOCK_T": 64 if short else 128, "BLOCK_S": 64, "num_warps": 4 if short else 8, "num_stages": 3}
+    return {"BLOCK_T": 64 if short else 128, "BLOCK_S": 64, "num_warps": 4 if short else 8, "num_stages": 2}
 
 
 class _Attend(torch.autograd.Function):
@@ -116,7 +119,7 @@ class _Attend(torch.autograd.Function):
         mixed = torch.empty(B, T, H, D, dtype=call.dtype, device=q.device).transpose(1, 2)  # as the heads are merged
         total, s_log_s = (q.new_empty(B, H, T, dtype=torch.float32) if call.statistics else None for _ in range(2))
         constants = call.constants(q)
-        grid = (triton.cdiv(T, constants["BLOCK_T"]), B * H)
+        grid = (B * H, triton.cdiv(T, constants["BLOCK_T"]))
         _forward[grid](*call.arguments(q, k, v), *with_strides(mixed), total, s_log_s, **constants)
         return mixed, total, s_log_s
 
@@ -135,10 +138,10 @@ class _Attend(torch.autograd.Function):
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         arguments, constants = call.arguments(q, k, v), call.constants(q)
         given = (*with_strides(grad), *of_rows)
-        _backward_of_queries[(triton.cdiv(T, constants["BLOCK_T"]), B * H)](
+        _backward_of_queries[(B * H, triton.cdiv(T, constants["BLOCK_T"]))](
             *arguments, *given, *with_strides(grad_q), **constants
         )
-        _backward_of_keys[(triton.cdiv(S, constants["BLOCK_S"]), B * H)](
+        _backward_of_keys[(B * H, triton.cdiv(S, constants["BLOCK_S"]))](
             *arguments, *given, *with_strides(grad_k), *with_strides(grad_v), **constants
         )
         return grad_q, grad_k, grad_v, None
@@ -165,7 +168,7 @@ def _weights(products, factor, bias, seen, ACTIVATION: tl.constexpr):
     """Weights of products q·k, 0 where nothing is seen."""
     scores = products * factor[:, None] + bias[:, None]
     if ACTIVATION == "relu":
-        weights = tl.maximum(scores, 0.0)
+        weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
     else:
         weights = 1 / (1 + tl.exp(-scores))
     return tl.where(seen, weights, 0.0)
@@ -174,12 +177,13 @@ def _weights(products, factor, bias, seen, ACTIVATION: tl.constexpr):
 @triton.jit
 def _per_row(X, s_b, s_t, b, queries, T, other):
     """A number for each query."""
-    if X is None:
+    if X is None:  # Triton compiles what follows a return: hence the else
         return tl.full(queries.shape, other, tl.float32)
-    return tl.load(X + b * s_b + queries * s_t, queries < T, other)
+    else:
+        return tl.load(X + b * s_b + queries * s_t, queries < T, other)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _forward(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Keys, Bounds,
     Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout, seed,
@@ -188,9 +192,9 @@ def _forward(
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """A block of queries of one head, along the keys that any of it sees."""
-    bh = tl.program_id(1)
+    bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    queries = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    queries = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
     dims = tl.arange(0, BLOCK_D)
     q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
     factor, bias = _per_row(Factor, f_b, f_t, b, queries, T, 0.0), _per_row(Bias, b_b, b_t, b, queries, T, 0.0)
@@ -199,7 +203,7 @@ def _forward(
     real, stop = first_and_last(Bounds, b, S)
     start = real // BLOCK_S * BLOCK_S
     if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(0) + 1) * BLOCK_T + S - T)
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
         k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
@@ -213,10 +217,10 @@ def _forward(
             kept = is_kept(queries[:, None], keys[None], bh, T, S, dropout, seed)
             weights = tl.where(kept, weights / (1 - dropout), 0.0)
         if v.dtype == tl.float16:
-            weights = tl.minimum(weights, LARGEST_HALF)
+            weights = tl.minimum(weights, LARGEST_HALF, propagate_nan=tl.PropagateNan.ALL)
         mixed += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
     if Mixed.dtype.element_ty == tl.float16:
-        mixed = tl.minimum(tl.maximum(mixed, -LARGEST_HALF), LARGEST_HALF)
+        mixed = tl.clamp(mixed, -LARGEST_HALF, LARGEST_HALF, propagate_nan=tl.PropagateNan.ALL)
     out = Mixed + b.to(tl.int64) * m_b + h * m_h + queries[:, None] * m_t + dims[None] * m_d
     tl.store(out, mixed.to(Mixed.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
     if STATISTICS:
@@ -245,11 +249,11 @@ def _gradients(
     else:
         of_scores = of_weights * weights * (1 - weights)
     if v.dtype == tl.float16:
-        dropped = tl.minimum(dropped, LARGEST_HALF)
+        dropped = tl.minimum(dropped, LARGEST_HALF, propagate_nan=tl.PropagateNan.ALL)
     return dropped, tl.where(seen, of_scores, 0.0) * factor[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _backward_of_queries(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Keys, Bounds,
     Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout, seed,
@@ -258,9 +262,9 @@ def _backward_of_queries(
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """q's gradient: a block of queries of one head, along the keys that any of it sees."""
-    bh = tl.program_id(1)
+    bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    queries = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    queries = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
     dims = tl.arange(0, BLOCK_D)
     q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
     grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, dims, D)
@@ -270,7 +274,7 @@ def _backward_of_queries(
     real, stop = first_and_last(Bounds, b, S)
     start = real // BLOCK_S * BLOCK_S
     if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(0) + 1) * BLOCK_T + S - T)
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
         k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
@@ -284,7 +288,7 @@ def _backward_of_queries(
     tl.store(out, grad_q.to(GradQ.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _backward_of_keys(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Keys, Bounds,
     Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout, seed,
@@ -293,18 +297,18 @@ def _backward_of_keys(
     DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """k's and v's gradients: a block of keys of one head, along the queries that see any of it."""
-    bh = tl.program_id(1)
+    bh = tl.program_id(0)
     b, h = bh // H, bh % H
-    keys = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
+    keys = tl.program_id(1) * BLOCK_S + tl.arange(0, BLOCK_S)
     dims = tl.arange(0, BLOCK_D)
     k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
     v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, dims, D)
     grad_k, grad_v = tl.zeros([BLOCK_S, BLOCK_D], tl.float32), tl.zeros([BLOCK_S, BLOCK_D], tl.float32)
     start, stop = 0, T
     if CAUSAL:
-        start = tl.maximum(tl.program_id(0) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
+        start = tl.maximum(tl.program_id(1) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
     real, after = first_and_last(Bounds, b, S)
-    if (tl.program_id(0) * BLOCK_S >= after) | ((tl.program_id(0) + 1) * BLOCK_S <= real):
+    if (tl.program_id(1) * BLOCK_S >= after) | ((tl.program_id(1) + 1) * BLOCK_S <= real):
         stop = 0
     for first in range(start, stop, BLOCK_T):
         queries = first + tl.arange(0, BLOCK_T)

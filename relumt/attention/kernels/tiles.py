@@ -38,6 +38,7 @@ def is_kept(queries, keys, bh, T, S, dropout, seed):
 @triton.jit
 def first_and_last(Bounds, b, S):
     """The first real key of a sentence and the one after the last."""
-    if Bounds is None:
+    if Bounds is None:  # Triton compiles what follows a return: hence the else
         return 0, S
-    return tl.load(Bounds + 2 * b), tl.load(Bounds + 2 * b + 1)
+    else:
+        return tl.load(Bounds + 2 * b), tl.load(Bounds + 2 * b + 1)
