@@ -23,6 +23,7 @@ from relumt.errors import UserError, one_line_errors
 from relumt.runs.flags import read_flags
 from relumt.tables.cells import Cell
 from relumt.tables.runs import runs_of
+from relumt.tables.speeds import ratio
 
 GROUPS = 10
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
@@ -144,7 +145,7 @@ def main() -> None:
         relative = relative_times(translators, numbers, args.repeats)
         sizes = dataset.src_sizes[numbers]
         groups.append({"shortest": int(sizes.min()), "longest": int(sizes.max()), "relative": relative})
-        cells = (f"{of['median']:.2f} ({of['low']:.2f}–{of['high']:.2f})" for of in relative.values())
+        cells = map(ratio, relative.values())
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"

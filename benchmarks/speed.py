@@ -28,6 +28,7 @@ from relumt.errors import one_line_errors
 from relumt.runs.environment import find_device
 from relumt.runs.flags import command_line, read_flags
 from relumt.runs.record import load_record
+from relumt.tables.speeds import ratio
 
 
 def training(args: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -69,9 +70,7 @@ def main() -> None:
     print("| model | " + " | ".join(kinds) + " |\n|---|---|---|")
     for model in args.models:
         of_kinds = (kind[model] for kind in kinds.values())
-        print(
-            f"| {model} | " + " | ".join(f"{x['median']:.2f} ({x['low']:.2f}–{x['high']:.2f})" for x in of_kinds) + " |"
-        )
+        print(f"| {model} | " + " | ".join(map(ratio, of_kinds)) + " |")
     if args.json:
         device = str(find_device(None))
         figures = {

@@ -12,6 +12,12 @@ def papers() -> dict[str, Any]:
     return json.loads(files("relumt").joinpath("papers.json").read_text(encoding="utf-8"))
 
 
+def title(paper: str, item: str) -> str:
+    """What a table or figure, "table1" for example, is called and shows, in one line."""
+    of = papers()[paper]
+    return f"[{paper}] {item[:-1].capitalize()} {item[-1]}: {(of | of['figures'])[item]['caption']}"
+
+
 def printed(paper: str, table: str, row: str) -> dict[str, float | None]:
     """Column → the value that the paper prints in a row, None where it prints "-" or nothing.
 

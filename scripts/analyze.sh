@@ -4,9 +4,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-require_names "$@"
-folder=$(run_record folder "$1" "$2")
-hold_run "$folder"
+hold_named "$@"
 "$root/scripts/run.sh" "$@"
 folder=$(run_record to-analyze "$1" "$2")
 [[ -z $folder ]] || relumt analyze "$folder" --numbers-only --out "$folder"

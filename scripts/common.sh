@@ -40,10 +40,7 @@ run_record() {
 # plan_step STEP DATASET MODEL [fairseq flags…]: hold the run, and set `log` and `arguments` to what fairseq is to be
 # run with. Where the step is done already, the script ends here.
 plan_step() {
-    require_names "${@:2}"
-    local folder
-    folder=$(run_record folder "$2" "$3")
-    hold_run "$folder"
+    hold_named "${@:2}"
     read_plan "$@"
     ((${#arguments[@]} > 0)) || exit 0
 }
@@ -57,6 +54,14 @@ read_plan() {
     mapfile -t arguments <<<"$plan"
     log=${arguments[0]}
     arguments=("${arguments[@]:1}")
+}
+
+# hold_named DATASET MODEL [fairseq flags…]: hold the run of these names.
+hold_named() {
+    require_names "$@"
+    local folder
+    folder=$(run_record folder "$1" "$2")
+    hold_run "$folder"
 }
 
 # hold_run FOLDER: until this script and what it started have ended, no other may work on the run. A script that is

@@ -3,8 +3,6 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-require_names "$@"
-folder=$(run_record folder "$1" "$2")
-hold_run "$folder"
+hold_named "$@"
 "$root/scripts/train.sh" "$@"
 "$root/scripts/evaluate.sh" "$1" "$2"

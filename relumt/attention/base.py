@@ -203,8 +203,9 @@ class Mechanism(nn.Module):
         dtype = torch.float32 if self.normed else q.dtype
         statistics = Want.STATISTICS in want
         mixed, total, s_log_s = dispatch.pointwise(q, k, v, rows, visible, self.drop_probability, statistics, dtype)
-        seen = visible.count(T, S, q.device).squeeze(-1)
-        return Attended(mixed, None, RowStatistics(total, s_log_s, seen) if statistics else None)
+        if not statistics:
+            return Attended(mixed)
+        return Attended(mixed, None, RowStatistics(total, s_log_s, visible.count(T, S, q.device).squeeze(-1)))
 
     @property
     def normed(self) -> bool:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -48,7 +49,7 @@ def end_when_alone(command: subprocess.Popen, alone: threading.Event) -> None:
         for _ in range(10 * PATIENCE):
             os.killpg(command.pid, 0)
             command.poll()
-            threading.Event().wait(0.1)
+            time.sleep(0.1)
         os.killpg(command.pid, signal.SIGKILL)
 
 

@@ -132,6 +132,6 @@ def outcome(job: Job) -> str:
 
 def is_finished(job: Job) -> bool:
     """Whether nothing is left to do, by what lies in its folder; its flags are compared when it is started."""
-    return outcome(job) == "diverged" or (
-        outcome(job) == "done" and (not job.cell.analysed or (job.folder / ANALYSIS).is_file())
-    )
+    became = outcome(job)
+    analysed = not job.cell.analysed or (job.folder / ANALYSIS).is_file()
+    return became == "diverged" or (became == "done" and analysed)

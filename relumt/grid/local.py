@@ -5,9 +5,8 @@ import os
 import queue
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Lock
 
 from relumt.console import say
@@ -39,7 +38,7 @@ class Local:
 
     def run(self, jobs: Sequence[Job], refresh: Callable[[], None], every: float = 1.0) -> None:
         """Run all; `refresh` is called every so many seconds. Ending this early ends every job."""
-        with self._ending_all(), ThreadPoolExecutor(self.count) as pool:
+        with ThreadPoolExecutor(self.count) as pool:
             futures = [pool.submit(self._run, job) for job in jobs]
             try:
                 while not all(future.done() for future in futures):
@@ -87,13 +86,6 @@ class Local:
             self.guards.discard(guard)
             guard.stdin.close()
             return status
-
-    @contextmanager
-    def _ending_all(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._end_all()
 
     def _end_all(self) -> None:
         with self.lock:

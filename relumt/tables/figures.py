@@ -7,11 +7,11 @@ from statistics import mean
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.papers import papers
-from relumt.tables.cells import PRESETS, Cell
-from relumt.tables.measures import BLEU_TOKENISED, attentions, mean_of_heads
-from relumt.tables.runs import Run, require_comparable, runs_of
-from relumt.tables.scores import ALIGNED, SMALL, SMOKE, WMT_RELA
+from relumt.papers import papers, title
+from relumt.tables.cells import Cell
+from relumt.tables.measures import BLEU_TOKENISED, attentions, mean_of_heads, mean_of_those
+from relumt.tables.runs import Run, diverged, require_comparable, runs_of
+from relumt.tables.scores import ALIGNED, WMT_RELA, by_preset
 from relumt.tables.sheet import Sheet
 from relumt.tables.study import DIVERGED, Study
 
@@ -55,8 +55,7 @@ class LayerFigure:
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        number = self.figure.replace("figure", "Figure ")
-        return f"[{self.paper}] {number}: {papers()[self.paper]['figures'][self.figure]['caption']}"
+        return title(self.paper, self.figure)
 
     def cells(self, preset: str) -> list[Cell]:
         """Its runs."""
@@ -71,7 +70,7 @@ class LayerFigure:
         rows = [
             (cell.model, site, line, self.by_layer(runs, site, line))
             for cell, runs in found.items()
-            if runs and not any(run.diverged for run in runs)
+            if runs and not diverged(runs)
             for site in self.sites
             for line in self.lines
         ]
@@ -80,7 +79,6 @@ class LayerFigure:
             raise UserError(
                 f"{study.runs}: no analysis with a {self.label} among the runs; make them with {study.command}"
             )
-        self.plot(rows, study)
         layers = max(len(row[3]) for row in rows)
         head = ["model", "site", self.label, *(f"layer {n + 1}" for n in range(layers)), "mean"]
         cells = [
@@ -96,13 +94,13 @@ class LayerFigure:
         ]
         dataset = self.datasets[study.preset]
         notes = [
-            f"preset {study.preset}: {PRESETS[study.preset]}",
+            study.of_preset,
             *study.notes_of(dataset, every),
-            *(f"{cell.model}: {DIVERGED}" for cell, runs in found.items() if any(run.diverged for run in runs)),
+            *(f"{cell.model}: {DIVERGED}" for cell, runs in found.items() if diverged(runs)),
             f"the paper: {papers()[self.paper]['figures'][self.figure].get('text', 'prints no numbers')}",
-            f"plot: {study.out / study.name}.png, .svg",
+            self.plot(rows, study),
         ]
-        return [Sheet(f"{self.title}; preset {study.preset}", head, cells, notes)]
+        return [Sheet(study.caption(self.title), head, cells, notes)]
 
     def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
         """The line's values, the mean over seeds, layer by layer; none where an attention of the site has none."""
@@ -114,9 +112,9 @@ class LayerFigure:
         by_layer = list(zip(*of_seeds, strict=True))
         return [] if any(None in values for values in by_layer) else [mean(values) for values in by_layer]
 
-    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], study: Study) -> None:
-        """Write the plot."""
-        from relumt.analysis.plots import Figure, save
+    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], study: Study) -> str:
+        """Write the plot; returns where it is."""
+        from relumt.analysis.plots import Figure
 
         figure = Figure(figsize=(3.6 * len(self.sites), 3.6), layout="constrained")
         panels = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
@@ -130,7 +128,7 @@ class LayerFigure:
             ax.set(title=site, xlabel="layer")
             ax.legend(fontsize=7)
         panels[self.sites[0]].set_ylabel(self.label)
-        save(figure, study.out, study.name)
+        return study.plotted(figure)
 
 
 def heads(measure: str) -> Callable[[Layer], float | None]:
@@ -147,7 +145,7 @@ def top_share(percent: str) -> Callable[[Layer], float | None]:
     """[RF] Fig. 4: the share of the weight that the top keys hold, mean over heads."""
 
     def of(layer: Layer) -> float | None:
-        return None if layer["top_share"] is None else mean_of_heads({"of": layer["top_share"][percent]}, "of")
+        return None if layer["top_share"] is None else mean_of_those(layer["top_share"][percent])
 
     return of
 
@@ -157,7 +155,7 @@ def spread(layer: Layer) -> float | None:
     return layer["null_variance"]
 
 
-OF_TRANSLATION = {"paper": WMT_RELA, "small": SMALL, "smoke": SMOKE}
+OF_TRANSLATION = by_preset(WMT_RELA)
 OF_DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": "smoke_documents"}
 
 RF_FIGURE4 = LayerFigure(
@@ -214,13 +212,12 @@ RL_FIGURE4 = AlignmentFigure(
 class NullHeads:
     """[RL] Fig. 7: the null rate of each head of cross-attention, layer by layer; its maps are in the run's report."""
 
-    paper: str = "RL"
     model: str = "rela_g"
 
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        return f"[RL] Figure 7: {papers()['RL']['figures']['figure7']['caption']}"
+        return title("RL", "figure7")
 
     def cells(self, preset: str) -> list[Cell]:
         """Its runs."""
@@ -237,13 +234,13 @@ class NullHeads:
         layers = attentions(run.analysis, "cross")
         rows = [[f"layer {n + 1}", *(f"{rate:.3f}" for rate in layer["null_rate"])] for n, layer in enumerate(layers)]
         notes = [
-            f"preset {study.preset}: {PRESETS[study.preset]}",
+            study.of_preset,
             f"{cell.dataset}: test set, seed {run.seed}",
             f"the paper: {papers()['RL']['figures']['figure7']['text']}",
             f"the maps: relumt analyze {run.folder} --out DIR, then DIR/report.html",
         ]
         heads_of = [f"head {n + 1}" for n in range(len(rows[0]) - 1)]
-        return [Sheet(f"{self.title}; preset {study.preset}", ["null rate", *heads_of], rows, notes)]
+        return [Sheet(study.caption(self.title), ["null rate", *heads_of], rows, notes)]
 
 
 RL_FIGURE7 = NullHeads()

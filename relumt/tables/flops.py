@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from relumt.analysis.flops import rela_g_flops, softmax_flops
-from relumt.papers import papers
+from relumt.papers import papers, title
 from relumt.tables.cells import Cell
 from relumt.tables.sheet import Sheet
 from relumt.tables.study import Study
@@ -19,7 +19,7 @@ class Operations:
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        return f"[RL] Table 4: {papers()['RL']['table4']['caption']}"
+        return title("RL", "table4")
 
     def cells(self, _: str) -> list[Cell]:
         """None."""

@@ -52,8 +52,13 @@ def over_heads(measure: str, site: str = "") -> Callable[[Analysis], float | Non
 
 def mean_of_heads(layer: dict[str, Any] | None, measure: str) -> float | None:
     """The mean of a measure over the heads that have one; None where it does not apply to the attention."""
-    heads = [] if layer is None or layer.get(measure) is None else layer[measure]
-    return mean(found) if (found := [value for value in heads if value is not None]) else None
+    return None if layer is None or layer.get(measure) is None else mean_of_those(layer[measure])
+
+
+def mean_of_those(heads: list[float | None]) -> float | None:
+    """The mean of what is not None; None if nothing is."""
+    found = [value for value in heads if value is not None]
+    return mean(found) if found else None
 
 
 def attentions(analysis: Analysis, site: str = "") -> list[dict[str, Any] | None]:

@@ -1,27 +1,28 @@
 """[RF] §3: feed-forward layers as memories. Table 1 and Figures 1–3, from runs of `configs/models/ffn_*`."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import mean
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.papers import papers, printed
+from relumt.papers import papers, printed, title
 from relumt.runs.comparing import average
-from relumt.tables.cells import PRESETS, Cell
-from relumt.tables.measures import BLEU_TOKENISED
-from relumt.tables.runs import Run, require_comparable, runs_of
-from relumt.tables.scores import IWSLT, SMALL, SMOKE
+from relumt.tables.cells import Cell
+from relumt.tables.measures import BLEU_TOKENISED, Measure
+from relumt.tables.runs import Run, diverged, require_comparable, runs_of
+from relumt.tables.scores import IWSLT, by_preset
 from relumt.tables.sheet import Sheet
 from relumt.tables.speeds import figures_of, measured, ratio
-from relumt.tables.study import DIVERGED, SPREAD, Study
+from relumt.tables.study import SPREAD, Study
+from relumt.tables.values import shown
 
 NAMES = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
 """Row of [RF] Table 1 → model."""
 
 COLOURS = {"ffn_relu": "C0", "ffn_softmax": "C1", "ffn_softmax_ln": "C2"}
-DATASETS = {"paper": IWSLT, "small": SMALL, "smoke": SMOKE}
+DATASETS = by_preset(IWSLT)
 SLOTS = {
     "paper": (32, 64, 128, 256, 512, 1024, 2048, 3072, 4096),
     "small": (32, 128, 512, 2048, 3072, 4096),
@@ -70,19 +71,17 @@ class OfMemories:
     """A table or figure of the same runs: every kind of memory at every size.
 
     Attributes:
-        number: in the paper, e.g. "Table 1".
-        caption: what it shows.
+        item: in papers.json.
         sheets: makes it of the runs by model and slots.
     """
 
-    number: str
-    caption: str
+    item: str
     sheets: Callable[[Groups, Study, str, list[str]], list[Sheet]]
 
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        return f"[RF] {self.number}: {self.caption}"
+        return title("RF", self.item)
 
     def cells(self, preset: str) -> list[Cell]:
         """Its runs."""
@@ -101,20 +100,12 @@ class OfMemories:
         for run in every:
             if not run.diverged and run.analysis is None:
                 raise UserError(f"{run.folder}: not analysed; make it with {study.command}")
-        notes = [f"preset {study.preset}: {PRESETS[study.preset]}; measures are means over layers"]
+        notes = [f"{study.of_preset}; measures are means over layers"]
         notes += study.notes_of(DATASETS[study.preset], every, [BLEU_TOKENISED])
         if any(len(runs) > 1 for runs in groups.values()):
             notes.append(SPREAD)
         there = {key: runs for key, runs in groups.items() if runs}
-        return self.sheets(there, study, f"{self.title}; preset {study.preset}", notes)
-
-
-def measured_of(runs: Sequence[Run], of: Callable[[Run], float | None], form: str) -> str:
-    """Mean and deviation over seeds; a dash where one diverged, nothing where one has none."""
-    if diverged(runs):
-        return DIVERGED
-    found = [of(run) for run in runs]
-    return "" if None in found else average(found, form)
+        return self.sheets(there, study, study.caption(self.title), notes)
 
 
 def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
@@ -125,10 +116,10 @@ def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list
     ]
     for (model, slots), runs in groups.items():
         sides = [
-            measured_of(runs, lambda run, side=side: variance_ratio(run, side), ".3f")
+            shown(runs, Measure(side, lambda run, side=side: variance_ratio(run, side), ".3f"))
             for side in ("", "encoder", "decoder")
         ]
-        rows.append([model, slots, measured_of(runs, BLEU_TOKENISED.of, ".2f"), *sides])
+        rows.append([model, slots, shown(runs, BLEU_TOKENISED), *sides])
     head = ("model", "slots", BLEU_TOKENISED.label, "variance ratio", "encoder", "decoder")
     return [Sheet(caption, head, rows, notes), *speeds(study)]
 
@@ -146,25 +137,18 @@ def speeds(study: Study) -> list[Sheet]:
 
 def bleu_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
     """[RF] Fig. 1."""
-    return by_slots(groups, study, caption, notes, "BLEU (tokenised)", BLEU_TOKENISED.of, ".2f")
+    return by_slots(groups, study, caption, notes, replace(BLEU_TOKENISED, label="BLEU (tokenised)"))
 
 
 def anisotropy_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
     """[RF] Fig. 3."""
-    return by_slots(groups, study, caption, notes, "anisotropy", lambda run: mean_over_layers(run, anisotropy), ".4f")
+    measure = Measure("anisotropy", lambda run: mean_over_layers(run, anisotropy), ".4f")
+    return by_slots(groups, study, caption, notes, measure)
 
 
-def by_slots(
-    groups: Groups,
-    study: Study,
-    caption: str,
-    notes: list[str],
-    what: str,
-    of: Callable[[Run], float],
-    form: str,
-) -> list[Sheet]:
+def by_slots(groups: Groups, study: Study, caption: str, notes: list[str], measure: Measure) -> list[Sheet]:
     """A measure by model and slots, and its plot."""
-    from relumt.analysis.plots import Figure, save
+    from relumt.analysis.plots import Figure
 
     widths = sorted({slots for _, slots in groups})
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -172,19 +156,13 @@ def by_slots(
     rows = []
     for model in dict.fromkeys(model for model, _ in groups):
         runs = {slots: groups[model, slots] for slots in widths if (model, slots) in groups}
-        rows.append([model, *(measured_of(runs[slots], of, form) if slots in runs else "" for slots in widths)])
-        drawn = {slots: mean(of(run) for run in seeds) for slots, seeds in runs.items() if not diverged(seeds)}
+        rows.append([model, *(shown(runs.get(slots, []), measure) for slots in widths)])
+        drawn = {slots: mean(measure.of(run) for run in seeds) for slots, seeds in runs.items() if not diverged(seeds)}
         ax.plot(list(drawn), list(drawn.values()), marker="o", label=model, color=COLOURS[model])
     ax.set_xscale("log", base=2)
-    ax.set(xlabel="memory slots", ylabel=what)
+    ax.set(xlabel="memory slots", ylabel=measure.label)
     ax.legend()
-    save(figure, study.out, study.name)
-    return [Sheet(caption, [what, *map(str, widths)], rows, [*notes, f"plot: {study.out / study.name}.png, .svg"])]
-
-
-def diverged(runs: Iterable[Run]) -> bool:
-    """Whether any seed did."""
-    return any(run.diverged for run in runs)
+    return [Sheet(caption, [measure.label, *map(str, widths)], rows, [*notes, study.plotted(figure)])]
 
 
 def has_shares(run: Run) -> bool:
@@ -194,7 +172,7 @@ def has_shares(run: Run) -> bool:
 
 def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
     """[RF] Fig. 2: share of the score that the top p % of slots hold; a panel a model, a line a memory size."""
-    from relumt.analysis.plots import Figure, save
+    from relumt.analysis.plots import Figure
 
     there = {key: runs for key, runs in groups.items() if all(has_shares(run) for run in runs)}
     if not there:
@@ -217,12 +195,11 @@ def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list
         ax.set(title=model, xlabel="top p % of slots", xscale="log")
         ax.legend(title="slots", fontsize=7)
     panels[models[0]].set_ylabel("share of the score")
-    save(figure, study.out, study.name)
     head = ["model", "slots", *(f"top {p} %" for p in percents)]
-    return [Sheet(caption, head, rows, [*notes, f"plot: {study.out / study.name}.png, .svg"])]
+    return [Sheet(caption, head, rows, [*notes, study.plotted(figure)])]
 
 
-TABLE1 = OfMemories("Table 1", papers()["RF"]["table1"]["caption"], table1)
-FIGURE1 = OfMemories("Figure 1", papers()["RF"]["figures"]["figure1"]["caption"], bleu_by_slots)
-FIGURE2 = OfMemories("Figure 2", papers()["RF"]["figures"]["figure2"]["caption"], shares)
-FIGURE3 = OfMemories("Figure 3", papers()["RF"]["figures"]["figure3"]["caption"], anisotropy_by_slots)
+TABLE1 = OfMemories("table1", table1)
+FIGURE1 = OfMemories("figure1", bleu_by_slots)
+FIGURE2 = OfMemories("figure2", shares)
+FIGURE3 = OfMemories("figure3", anisotropy_by_slots)

@@ -71,6 +71,11 @@ class Run:
         return analysis
 
 
+def diverged(runs: Iterable[Run]) -> bool:
+    """Whether any of them did."""
+    return any(run.diverged for run in runs)
+
+
 def runs_of(cell: Cell, runs: Path) -> list[Run]:
     """The cell's runs that have ended, by seed.
 

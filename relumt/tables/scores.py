@@ -30,11 +30,25 @@ DOCUMENTS = {
 """Preset → the limit of a document in tokens → dataset."""
 
 
+def by_preset(paper: str) -> dict[str, str]:
+    """Preset → dataset: the paper's, and what stands for it."""
+    return {"paper": paper, "small": SMALL, "smoke": SMOKE}
+
+
+def stood_in_for(*columns: Column, beside: str) -> dict[str, tuple[Column, ...]]:
+    """The paper's columns; in the other presets one, on what stands for its corpora, beside the numbers of `beside`."""
+    (own,) = (column for column in columns if column.printed == beside)
+    stand_ins = {
+        preset: (Column(dataset, own.measure, own.printed),) for preset, dataset in by_preset(own.dataset).items()
+    }
+    return stand_ins | {"paper": columns}
+
+
 def sentences(paper: str, measures: dict[str, Measure]) -> dict[str, tuple[Column, ...]]:
     """Columns on one corpus: the paper's, `paper`, or what stands for it; measures by the paper's columns."""
     return {
         preset: tuple(Column(dataset, of, printed, preset == "paper") for printed, of in measures.items())
-        for preset, dataset in (("paper", paper), ("small", SMALL), ("smoke", SMOKE))
+        for preset, dataset in by_preset(paper).items()
     }
 
 
@@ -92,14 +106,11 @@ RF_TABLE4 = ValueTable(
     "RF",
     "table4",
     (TRANSFORMER, Row("sparsemax", "sparsemax"), Row("entmax15", "entmax15"), Row("rela", "rela_g"), RELUFORMER),
-    {
-        "paper": (
-            Column(IWSLT, BLEU_TOKENISED, "IWSLT14 De-En BLEU", True),
-            Column(WMT, BLEU_TOKENISED, "WMT14 En-De BLEU", True),
-        ),
-        "small": (Column(SMALL, BLEU_TOKENISED, "IWSLT14 De-En BLEU"),),
-        "smoke": (Column(SMOKE, BLEU_TOKENISED, "IWSLT14 De-En BLEU"),),
-    },
+    stood_in_for(
+        Column(IWSLT, BLEU_TOKENISED, "IWSLT14 De-En BLEU", True),
+        Column(WMT, BLEU_TOKENISED, "WMT14 En-De BLEU", True),
+        beside="IWSLT14 De-En BLEU",
+    ),
     baseline="transformer",
 )
 RF_TABLE5 = ValueTable(
@@ -146,19 +157,13 @@ RL_TABLE3 = ValueTable(
     "RL",
     "table3",
     tuple(Row(name, name) for name in ("softmax", "sparsemax", "entmax15", "rela_g")),
-    {
-        "paper": tuple(
-            Column(dataset, BLEU_DETOKENISED, printed, True)
-            for dataset, printed in (
-                ("wmt14_en_fr", "WMT14 En-Fr"),
-                ("wmt18_en_fi", "WMT18 En-Fi"),
-                ("wmt18_zh_en", "WMT18 Zh-En"),
-                ("wmt16_ro_en", "WMT16 Ro-En"),
-            )
-        ),
-        "small": (Column(SMALL, BLEU_DETOKENISED, "WMT16 Ro-En"),),
-        "smoke": (Column(SMOKE, BLEU_DETOKENISED, "WMT16 Ro-En"),),
-    },
+    stood_in_for(
+        Column("wmt14_en_fr", BLEU_DETOKENISED, "WMT14 En-Fr", True),
+        Column("wmt18_en_fi", BLEU_DETOKENISED, "WMT18 En-Fi", True),
+        Column("wmt18_zh_en", BLEU_DETOKENISED, "WMT18 Zh-En", True),
+        Column("wmt16_ro_en", BLEU_DETOKENISED, "WMT16 Ro-En", True),
+        beside="WMT16 Ro-En",
+    ),
     baseline="softmax",
 )
 RL_TABLE5 = ValueTable(
@@ -188,7 +193,7 @@ RL_TABLE6 = ValueTable(
         preset: tuple(
             Column(dataset, by_tau(site), site, preset == "paper") for site in ("encoder", "decoder", "cross")
         )
-        for preset, dataset in (("paper", WMT_RELA), ("small", SMALL), ("smoke", SMOKE))
+        for preset, dataset in by_preset(WMT_RELA).items()
     },
     analysed=True,
 )

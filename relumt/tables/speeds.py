@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.papers import papers
-from relumt.tables.cells import PRESETS, Cell
+from relumt.papers import papers, title
+from relumt.tables.cells import Cell
 from relumt.tables.runs import runs_of
-from relumt.tables.scores import RF_TABLE4, SMALL, SMOKE, WMT_RELA, Row
+from relumt.tables.scores import RF_TABLE4, WMT_RELA, Row, by_preset
 from relumt.tables.sheet import Sheet
 from relumt.tables.study import Study
 from relumt.tables.values import ValueTable
@@ -56,11 +56,11 @@ class Efficiency:
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        return f"[RL] Table 2: {papers()['RL']['table2']['caption']}"
+        return title("RL", "table2")
 
     def dataset(self, preset: str) -> str:
         """Whose runs are timed."""
-        return {"paper": WMT_RELA, "small": SMALL, "smoke": SMOKE}[preset]
+        return by_preset(WMT_RELA)[preset]
 
     def cells(self, preset: str) -> list[Cell]:
         """Its runs."""
@@ -81,11 +81,11 @@ class Efficiency:
             rows.append([model, *(cell for pair in zip(theirs, ours, strict=True) for cell in pair)])
         head = [f"{whose} {what}" for what in papers()["RL"]["table2"]["columns"] for whose in ("[RL]", "our")]
         notes = [
-            f"preset {study.preset}: {PRESETS[study.preset]}; {self.dataset(study.preset)}",
+            f"{study.of_preset}; {self.dataset(study.preset)}",
             *(f"{kind}: {how(speeds[kind])}" for kind in KINDS),
             f"[RL]: {papers()['RL']['table2']['note']}",
         ]
-        return [Sheet(f"{self.title}; preset {study.preset}", ["", *head], rows, notes)]
+        return [Sheet(study.caption(self.title), ["", *head], rows, notes)]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class SpeedByLength:
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        return f"[RL] Figure 2: {papers()['RL']['figures']['figure2']['caption']}"
+        return title("RL", "figure2")
 
     def cells(self, preset: str) -> list[Cell]:
         """Its runs."""
@@ -148,18 +148,17 @@ class SpeedByLength:
             [f"{group['shortest']}–{group['longest']}", *(ratio(group["relative"][name]) for name in names)]
             for group in of["groups"]
         ]
-        self.plot(of["groups"], names, study)
         notes = [
-            f"preset {study.preset}: {PRESETS[study.preset]}; {dataset}",
+            f"{study.of_preset}; {dataset}",
             how(of),
             f"the paper: {papers()['RL']['figures']['figure2']['text']}",
-            f"plot: {study.out / study.name}.png, .svg",
+            self.plot(of["groups"], names, study),
         ]
-        return [Sheet(f"{self.title}; preset {study.preset}", ["source tokens", *names], rows, notes)]
+        return [Sheet(study.caption(self.title), ["source tokens", *names], rows, notes)]
 
-    def plot(self, groups: Sequence[dict[str, Any]], names: Sequence[str], study: Study) -> None:
-        """Write the plot."""
-        from relumt.analysis.plots import Figure, save
+    def plot(self, groups: Sequence[dict[str, Any]], names: Sequence[str], study: Study) -> str:
+        """Write the plot; returns where it is."""
+        from relumt.analysis.plots import Figure
 
         figure = Figure(figsize=(6, 4), layout="constrained")
         ax = figure.subplots()
@@ -170,7 +169,7 @@ class SpeedByLength:
             ax.fill_between(lengths, [of["low"] for of in of_groups], [of["high"] for of in of_groups], alpha=0.15)
         ax.set(xlabel="source tokens", ylabel="decoding speed relative to softmax")
         ax.legend()
-        save(figure, study.out, study.name)
+        return study.plotted(figure)
 
 
 RF_TABLE4_WITH_SPEED = WithDecodingSpeed(RF_TABLE4)

@@ -3,14 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from relumt.console import say
 from relumt.errors import UserError
 from relumt.runs.comparing import name_of, signature
 from relumt.runs.record import RECORD
-from relumt.tables.cells import Cell
+from relumt.tables.cells import PRESETS, Cell
 from relumt.tables.measures import Measure
-from relumt.tables.runs import LEAST_BLEU, Run
+from relumt.tables.runs import LEAST_BLEU, Run, diverged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TESTS = {"bootstrap": "bs", "randomization": "ar"}
 """How differences are tested → what sacreBLEU calls it: 1,000 samples of the test set, or 10,000 trials."""
@@ -45,6 +49,22 @@ class Study:
         """What makes the runs."""
         return f"scripts/tables/{self.name}.sh --preset {self.preset}"
 
+    @property
+    def of_preset(self) -> str:
+        """The preset and what it is, for the notes of a sheet."""
+        return f"preset {self.preset}: {PRESETS[self.preset]}"
+
+    def caption(self, title: str) -> str:
+        """Of a sheet."""
+        return f"{title}; preset {self.preset}"
+
+    def plotted(self, figure: "Figure") -> str:
+        """Write a figure; returns where it is, for the notes of its sheet."""
+        from relumt.analysis.plots import save
+
+        save(figure, self.out, self.name)
+        return f"plot: {self.out / self.name}.png, .svg"
+
     def require_any(self, found: Mapping[Cell, Sequence[Run]]) -> None:
         """Say which cells have no run; raise UserError if none has."""
         missing = [str(cell.seeds_folder(self.runs)) for cell, runs in found.items() if not runs]
@@ -74,7 +94,7 @@ class Study:
         evaluated = [run.record for run in ended if "evaluation" in run.record]
         if evaluated:
             notes += [f"{of.label}, {dataset}: `{signature(evaluated[0], of.score)}`" for of in scores]
-        if any(run.diverged for run in ended):
+        if diverged(ended):
             notes.append(
                 f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"
             )

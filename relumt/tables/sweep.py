@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.cells import Cell
 from relumt.tables.measures import BLEU_TOKENISED, Measure
 from relumt.tables.runs import Run, require_comparable, runs_of
-from relumt.tables.scores import IWSLT, SMALL, SMOKE
+from relumt.tables.scores import IWSLT, by_preset
 from relumt.tables.sheet import Sheet
 from relumt.tables.study import SPREAD, Study
 from relumt.tables.values import shown
 
 GAMMAS = (0.5, 1.0, 2.0)
 WEIGHTS = (0.0, 0.01, 0.1, 0.3)
-DATASETS = {"paper": IWSLT, "small": SMALL, "smoke": SMOKE}
+DATASETS = by_preset(IWSLT)
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Sweep:
             ]
             for cell, setting in found.items()
         ]
-        notes = [f"preset {study.preset}: {PRESETS[study.preset]}"]
+        notes = [study.of_preset]
         notes += study.notes_of(DATASETS[study.preset], of_all, [BLEU_TOKENISED])
         if any(len(of_cell) > 1 for of_cell in runs.values()):
             notes.append(SPREAD)
         head = ["γ", "λ₁", "λ₂", VALIDATION.label, f"{BLEU_TOKENISED.label}, test"]
-        return [Sheet(f"{self.title}; preset {study.preset}", head, rows, notes)]
+        return [Sheet(study.caption(self.title), head, rows, notes)]
 
 
 SWEEP = Sweep()

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from statistics import mean, stdev
+from statistics import mean
 
-from relumt.papers import papers
-from relumt.tables.cells import PRESETS, Cell
+from relumt.papers import papers, title
+from relumt.runs.comparing import average
+from relumt.tables.cells import Cell
 from relumt.tables.measures import Measure
-from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.runs import Run, diverged, require_comparable, runs_of
 from relumt.tables.sheet import Sheet
 from relumt.tables.study import DIVERGED, SPREAD, Study
 
@@ -17,12 +18,10 @@ DEFAULT_SCORE = "bleu_tokenised"
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its name in papers.json, the model in configs/models that it is, and flags beyond that file's."""
+    """A row: its name in papers.json, and the model in configs/models that it is."""
 
     printed: str
     model: str
-    variant: str = ""
-    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class ValueTable:
     @property
     def title(self) -> str:
         """What it shows, in one line."""
-        return f"[{self.paper}] {self.table.replace('table', 'Table ')}: {papers()[self.paper][self.table]['caption']}"
+        return title(self.paper, self.table)
 
     def cells(self, preset: str) -> list[Cell]:
         """Its runs."""
@@ -77,7 +76,7 @@ class ValueTable:
 
     def cell(self, row: Row, column: Column) -> Cell:
         """The runs of a row and column."""
-        return Cell(column.dataset, row.model, row.variant, row.flags, self.analysed)
+        return Cell(column.dataset, row.model, analysed=self.analysed)
 
     def make(self, study: Study) -> list[Sheet]:
         """The table; raises UserError where runs do not compare, or there are none."""
@@ -87,7 +86,7 @@ class ValueTable:
         blocks = [self.block(column, found, study) for column in columns]
         head = ["", *chain.from_iterable(block[0] for block in blocks)]
         rows = [[row.printed, *chain.from_iterable(block[1][n] for block in blocks)] for n, row in enumerate(self.rows)]
-        return [Sheet(f"{self.title}; preset {study.preset}", head, rows, self.notes_below(columns, found, study))]
+        return [Sheet(study.caption(self.title), head, rows, self.notes_below(columns, found, study))]
 
     def block(self, column: Column, found: dict[Cell, list[Run]], study: Study) -> tuple[list[str], list[list[str]]]:
         """What stands under one column of the paper's: the heads, and each row's cells."""
@@ -132,7 +131,7 @@ class ValueTable:
 
     def notes_below(self, columns: Sequence[Column], found: dict[Cell, list[Run]], study: Study) -> list[str]:
         """Corpus, seeds, signatures, and what the signs mean."""
-        notes = [f"preset {study.preset}: {PRESETS[study.preset]}", *self.notes]
+        notes = [study.of_preset, *self.notes]
         for dataset in dict.fromkeys(column.dataset for column in columns):
             runs = [run for cell, of_cell in found.items() if cell.dataset == dataset for run in of_cell]
             notes += study.notes_of(
@@ -145,7 +144,7 @@ class ValueTable:
 
 def values(runs: Sequence[Run], measure: Measure) -> list[float]:
     """The measure of every seed; none if any seed has none or diverged."""
-    if any(run.diverged for run in runs):
+    if diverged(runs):
         return []
     found = [measure.of(run) for run in runs]
     return [] if None in found else found
@@ -153,10 +152,7 @@ def values(runs: Sequence[Run], measure: Measure) -> list[float]:
 
 def shown(runs: Sequence[Run], measure: Measure) -> str:
     """Mean and standard deviation over seeds; a dash where one diverged, nothing where there are none."""
-    if any(run.diverged for run in runs):
+    if diverged(runs):
         return DIVERGED
     found = values(runs, measure)
-    if not found:
-        return ""
-    spread = f" ± {stdev(found):{measure.form}}" if len(found) > 1 else ""
-    return f"{mean(found):{measure.form}}{spread}"
+    return average(found, measure.form) if found else ""

@@ -76,11 +76,16 @@ def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weight
         return "a GPU without the memory on its chip that the kernels take"
     if 0 in (*q.shape, *k.shape):
         return "nothing to attend with or to"
-    if importlib.util.find_spec("triton") is None:
+    if not _has_triton():
         return "Triton is not installed"
     if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         return "there is no GPU, and TRITON_INTERPRET is not 1"
     return ""
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 @functools.cache
