@@ -38,6 +38,10 @@ OF_READING = (
 )
 """Flags of training that say what a model reads, so that it has to read the same when it translates."""
 
+RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
+"""fairseq draws its batches with the seed plus the epoch in which it started, and keeps them: a resumed run would train on
+others. With this it draws them anew in every epoch, resumed or not."""
+
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """What fairseq calls the undoing of each kind of subwords."""
 
@@ -82,7 +86,7 @@ class Plan:
 
     def train_flags(self, extra: list[str]) -> Flags:
         """The flags that make this run what it is: the dataset's, over them the model's, over them `extra`."""
-        return self._flags("train.args", extra) | {"--seed": [str(self.seed)]}
+        return RESUMABLE | self._flags("train.args", extra) | {"--seed": [str(self.seed)]}
 
     def generate_flags(self, extra: list[str], trained: Mapping[str, str]) -> Flags:
         """The flags of translation: how to read the data, over it the dataset's, over them `extra`.

@@ -19,6 +19,7 @@ def test_flags_of_model_win_over_dataset_and_of_command_line_over_both(plan):
         "--max-epoch": ["9"],
         "--arch": ["transformer"],
         "--seed": ["1"],
+        "--update-epoch-batch-itr": ["True"],
     }
 
 

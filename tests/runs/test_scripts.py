@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from relumt.checkpoints import load_vetted
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -103,6 +106,26 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     record = json.loads((tmp_path / "runs" / "tiny" / "stock" / "1" / "run.json").read_text())
     assert record["training"]["epochs"] == 3 and len(record["mixed"]) == 1
     assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2
+
+
+@pytest.mark.slow
+def test_resumed_training_ends_in_the_weights_of_one_that_never_stopped(data_bin, tmp_path):
+    configs = tmp_path / "configs"
+    (configs / "datasets" / "default").mkdir(parents=True)
+    (configs / "datasets" / "default" / "train.args").write_text(f"{TINY} --dropout 0.1 --max-tokens 40\n")
+    (configs / "models").mkdir()
+    (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
+    settings = {"CONFIGS": configs, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "ACCEPT_MIXED": "1"}
+    weights = []
+    for runs, stops in (("whole", [4]), ("stopped", [2, 4])):
+        for stop in stops:
+            ended = run_script(
+                "train.sh", str(data_bin), "stock", "--max-epoch", str(stop), RUNS=tmp_path / runs, **settings
+            )
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+        last = tmp_path / runs / "tiny" / "stock" / "1" / "checkpoints" / "checkpoint_last.pt"
+        weights.append(load_vetted(last)["model"])
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 @pytest.mark.slow
