@@ -39,8 +39,8 @@ OF_READING = (
 """Flags of training that say what a model reads, so that it has to read the same when it translates."""
 
 RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
-"""fairseq draws its batches with the seed plus the epoch in which it started, and keeps them: a resumed run would train on
-others. With this it draws them anew in every epoch, resumed or not."""
+"""fairseq draws its batches with the seed plus the epoch in which it started, and keeps them: a resumed run would train
+on others. With this it draws them anew in every epoch, resumed or not."""
 
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """What fairseq calls the undoing of each kind of subwords."""
