@@ -13,7 +13,7 @@ import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from relumt.attention.kernels import inhibitor_triton, pointwise
+from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
 NONE = ("Keys", "Bounds", "Bias", "Total", "SLogS", "OfTotal", "OfSLogS")
 
@@ -40,11 +40,11 @@ which, whole = sys.argv[1], sys.argv[2] == "whole"
 absent = () if whole else NONE
 if which == "pointwise":
     more = {"ACTIVATION": "relu", "STATISTICS": whole, "DROPOUT": whole, "BLOCK_T": 64, "BLOCK_S": 64}
-    module, type_ = pointwise, "bf16"
+    module, type_ = pointwise_triton, "bf16"
 else:
     more = {"V_SIZE": 64, "BLOCK_V": 64, "DROPOUT": whole, "BLOCK": 32}
     module, type_ = inhibitor_triton, "fp32"
-for name in ("_forward", "_backward_of_queries", "_backward_of_keys"):
+for name in ("forward", "backward_of_queries", "backward_of_keys"):
     compiled(getattr(module, name), type_, absent, common | more)
 """
 

@@ -79,7 +79,7 @@ class _Inhibit(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, shift)
         ctx.call = call
         mixed = torch.empty(B, T, H, v.shape[3], dtype=q.dtype, device=q.device).transpose(1, 2)
-        _forward[B * H, triton.cdiv(T, BLOCK)](
+        forward[B * H, triton.cdiv(T, BLOCK)](
             *call.arguments(q, k, v, shift), *with_strides(mixed), **call.constants(q, v)
         )
         return mixed
@@ -93,10 +93,10 @@ class _Inhibit(torch.autograd.Function):
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         of_queries = q.new_empty(B, H, T)
         arguments, constants = call.arguments(q, k, v, shift), call.constants(q, v)
-        _backward_of_queries[B * H, triton.cdiv(T, BLOCK)](
+        backward_of_queries[B * H, triton.cdiv(T, BLOCK)](
             *arguments, *with_strides(grad), *with_strides(grad_q), of_queries, **constants
         )
-        _backward_of_keys[B * H, triton.cdiv(k.shape[2], BLOCK)](
+        backward_of_keys[B * H, triton.cdiv(k.shape[2], BLOCK)](
             *arguments, *with_strides(grad), *with_strides(grad_k), *with_strides(grad_v), **constants
         )
         return grad_q, grad_k, grad_v, of_queries.sum((0, 2)), None
@@ -137,7 +137,7 @@ def _inhibition(
 
 
 @triton.jit(do_not_specialize=["seed", "T", "S"])
-def _forward(
+def forward(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
     rate, H, T, S, dropout, seed, Mixed, m_b, m_h, m_t, m_d,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
@@ -148,7 +148,7 @@ def _forward(
     b, h = bh // H, bh % H
     queries = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
+    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
     shift = tl.load(Shift + h)
     mixed = tl.zeros([BLOCK, BLOCK_V], tl.float32)
     start, stop = first_and_last(Bounds, b, S)
@@ -164,7 +164,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=["seed", "T", "S"])
-def _backward_of_queries(
+def backward_of_queries(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
     rate, H, T, S, dropout, seed, Grad, g_b, g_h, g_t, g_d, GradQ, gq_b, gq_h, gq_t, gq_d, OfQueries,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
@@ -175,8 +175,8 @@ def _backward_of_queries(
     b, h = bh // H, bh % H
     queries = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, T, dims, D)
-    grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, T, columns, V_SIZE)
+    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
+    grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, queries < T, columns, V_SIZE)
     shift = tl.load(Shift + h)
     grad_q, grad_shift = tl.zeros([BLOCK, BLOCK_D], tl.float32), tl.zeros([BLOCK], tl.float32)
     start, stop = first_and_last(Bounds, b, S)
@@ -195,7 +195,7 @@ def _backward_of_queries(
 
 
 @triton.jit(do_not_specialize=["seed", "T", "S"])
-def _backward_of_keys(
+def backward_of_keys(
     Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
     rate, H, T, S, dropout, seed, Grad, g_b, g_h, g_t, g_d,
     GradK, gk_b, gk_h, gk_s, gk_d, GradV, gv_b, gv_h, gv_s, gv_d,
@@ -207,8 +207,8 @@ def _backward_of_keys(
     b, h = bh // H, bh % H
     keys = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, S, dims, D)
-    v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, S, columns, V_SIZE)
+    k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, keys < S, dims, D)
+    v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, keys < S, columns, V_SIZE)
     shift = tl.load(Shift + h)
     grad_k, grad_v = tl.zeros([BLOCK, BLOCK_D], tl.float32), tl.zeros([BLOCK, BLOCK_V], tl.float32)
     start, stop = 0, T

@@ -1,0 +1,50 @@
+"""How the Triton kernels of pointwise weights are cut: a block of queries, a block of keys, warps, stages.
+
+One choice for each kernel and kind of call. `python benchmarks/tune.py` times the candidates on the GPU at hand; what
+stands here was chosen without one, by counting the instructions of the loops (docs/kernels.md).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+SHORT = 64
+"""A sentence's length up to which blocks are small."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Queries and keys of a block, the warps that share it, and how many blocks are on their way from memory."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+    def constants(self) -> dict[str, int]:
+        """As kernels take them."""
+        return {
+            "BLOCK_T": self.queries, "BLOCK_S": self.keys, "num_warps": self.warps, "num_stages": self.stages
+        }  # fmt: skip
+
+
+CHOSEN = {
+    "forward": {"short": Blocks(64, 64, 4, 2), "long": Blocks(128, 128, 8, 3), "wide": Blocks(64, 32, 4, 2)},
+    "of_queries": {"short": Blocks(64, 64, 4, 2), "long": Blocks(128, 64, 8, 2), "wide": Blocks(64, 32, 4, 2)},
+    "of_keys": {"short": Blocks(64, 64, 4, 2), "long": Blocks(64, 128, 8, 2), "wide": Blocks(32, 64, 4, 2)},
+}
+"""By kernel (values; q's gradient; k's and v's) and kind of call. In a product, wgmma wants 64 rows of each four warps:
+queries where a program holds queries, keys where it holds keys."""
+
+
+def kind(q: Tensor, k: Tensor) -> str:
+    """Which of a kernel's choices serves q [B, H, T, D] and k [B, H, S, D]."""
+    if q.dtype == torch.float32 or q.shape[3] > 64:
+        return "wide"
+    return "short" if max(q.shape[2], k.shape[2]) <= SHORT else "long"
+
+
+def blocks(kernel: str, q: Tensor, k: Tensor) -> dict[str, int]:
+    """The constants of a kernel that say how a call is cut."""
+    return CHOSEN[kernel][kind(q, k)].constants()
