@@ -1,7 +1,8 @@
 """How the Triton kernels of pointwise weights are cut: a block of queries, a block of keys, warps, stages.
 
-One choice for each kernel and kind of call. `python benchmarks/tune.py` times the candidates on the GPU at hand; what
-stands here was chosen without one, by counting the instructions of the loops (docs/kernels.md).
+One choice for each kernel and kind of call; a block's queries and keys are multiples of 16, as dropout's numbers want.
+`python benchmarks/tune.py` times the candidates on the GPU at hand; what stands here was chosen without one, by counting
+the instructions of the loops (docs/kernels.md).
 """
 
 from dataclasses import dataclass
@@ -30,21 +31,38 @@ class Blocks:
 
 
 CHOSEN = {
-    "forward": {"short": Blocks(64, 64, 4, 2), "long": Blocks(128, 128, 8, 3), "wide": Blocks(64, 32, 4, 2)},
-    "of_queries": {"short": Blocks(64, 64, 4, 2), "long": Blocks(128, 64, 8, 2), "wide": Blocks(64, 32, 4, 2)},
-    "of_keys": {"short": Blocks(64, 64, 4, 2), "long": Blocks(64, 128, 8, 2), "wide": Blocks(32, 64, 4, 2)},
+    "forward": {
+        "short": Blocks(64, 64, 4, 2),
+        "long": Blocks(128, 128, 8, 3),
+        "dropout": Blocks(128, 64, 8, 2),
+        "wide": Blocks(64, 32, 4, 2),
+    },
+    "of_queries": {
+        "short": Blocks(64, 64, 4, 2),
+        "long": Blocks(128, 64, 8, 2),
+        "dropout": Blocks(128, 64, 8, 2),
+        "wide": Blocks(64, 32, 4, 2),
+    },
+    "of_keys": {
+        "short": Blocks(64, 64, 4, 2),
+        "long": Blocks(64, 128, 8, 2),
+        "dropout": Blocks(32, 128, 8, 2),
+        "wide": Blocks(32, 64, 4, 2),
+    },
 }
 """By kernel (values; q's gradient; k's and v's) and kind of call. In a product, wgmma wants 64 rows of each four warps:
 queries where a program holds queries, keys where it holds keys."""
 
 
-def kind(q: Tensor, k: Tensor) -> str:
+def kind(q: Tensor, k: Tensor, dropout: bool) -> str:
     """Which of a kernel's choices serves q [B, H, T, D] and k [B, H, S, D]."""
     if q.dtype == torch.float32 or q.shape[3] > 64:
         return "wide"
-    return "short" if max(q.shape[2], k.shape[2]) <= SHORT else "long"
+    if max(q.shape[2], k.shape[2]) <= SHORT:
+        return "short"
+    return "dropout" if dropout else "long"
 
 
-def blocks(kernel: str, q: Tensor, k: Tensor) -> dict[str, int]:
+def blocks(kernel: str, q: Tensor, k: Tensor, dropout: bool) -> dict[str, int]:
     """The constants of a kernel that say how a call is cut."""
-    return CHOSEN[kernel][kind(q, k)].constants()
+    return CHOSEN[kernel][kind(q, k, dropout)].constants()

@@ -2,24 +2,33 @@
 
     r_ij = Σ_d |q_id − k_jd|/γ − α,    z_ij = r⁺_ij,    H_iv = Σ_j (v_jv − z_ij)⁺
 
-A program holds a block of queries and takes the keys one by one, so that a distance is a sum along a row of the block,
-and what is subtracted from a key's values is one number a query. The backward pass computes r anew: one kernel goes
-along the keys for the gradients of q and α, one holds keys and goes along the queries for those of k and v. A pair that
-is hidden or dropped has r = ∞: it gives 0 and gets no gradient. All of it is in float32.
+A program is one warp. It holds a block of queries, dimensions × queries, so that a thread has several dimensions of
+several queries and a distance is a sum of its own numbers and two exchanges; it takes the keys one by one. Where there
+are few queries the keys are cut into parts, each of a program, and what they give is added up. The backward pass
+computes r anew: one kernel goes along the keys for the gradients of q and α, one holds keys and goes along the queries
+for those of k and v. A pair that is hidden or dropped has r = ∞: it gives 0 and gets no gradient. All of it is in
+float32.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from relumt.attention.kernels.tiles import bounds, first_and_last, is_kept, tile, with_strides
+from relumt.attention.kernels.tiles import bounds, first_and_last, is_kept
 
-BLOCK = 32
-"""Queries, or keys, that a program holds."""
+BLOCK = {"values": 32, "gradients": 16}
+"""Queries, or keys, that a program holds: in the backward pass each takes more registers."""
+
+PROGRAMS = 4096
+"""As many warps keep a GPU busy; with fewer the other side is cut into parts."""
+
+SHORTEST_PART = 128
 
 
 def inhibit(
@@ -54,19 +63,17 @@ class _Call:
     dropout: float
     seed: int
 
-    def arguments(self, q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> list:
+    def arguments(self, q: Tensor, k: Tensor, shift: Tensor) -> list:
         """Of the kernels: what all of them read."""
-        return [
-            *with_strides(q), *with_strides(k), *with_strides(v), shift, self.keys, self.bounds,
-            self.rate, q.shape[1], q.shape[2], k.shape[2], self.dropout, self.seed,
-        ]  # fmt: skip
+        numbers = (self.rate, q.shape[1], q.shape[2], k.shape[2], self.dropout, self.seed)
+        return [shift, self.keys, self.bounds, *numbers]
 
-    def constants(self, q: Tensor, v: Tensor) -> dict[str, object]:
+    def constants(self, q: Tensor, v: Tensor, block: int) -> dict[str, object]:
         """Of the kernels: what they are compiled for."""
         D, V = q.shape[3], v.shape[3]
         return {
             "D": D, "BLOCK_D": triton.next_power_of_2(D), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
-            "CAUSAL": self.causal, "DROPOUT": self.dropout > 0, "BLOCK": BLOCK, "num_warps": 4,
+            "CAUSAL": self.causal, "DROPOUT": self.dropout > 0, "BLOCK": block, "num_warps": 1,
         }  # fmt: skip
 
 
@@ -75,48 +82,93 @@ class _Inhibit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
-        B, H, T, _ = q.shape
         ctx.save_for_backward(q, k, v, shift)
         ctx.call = call
-        mixed = torch.empty(B, T, H, v.shape[3], dtype=q.dtype, device=q.device).transpose(1, 2)
-        forward[B * H, triton.cdiv(T, BLOCK)](
-            *call.arguments(q, k, v, shift), *with_strides(mixed), **call.constants(q, v)
-        )
-        return mixed
+        block = BLOCK["values"]
+        grid, part, partial = _cut(q, k, block)
+        mixed = partial(v)
+        values[grid](
+            held(q, block), k.contiguous(), v.contiguous(), *call.arguments(q, k, shift), part, mixed.shape[-1], mixed,
+            **call.constants(q, v, block),
+        )  # fmt: skip
+        return _added(mixed, q)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
-        call = ctx.call
-        B, H, T, _ = q.shape
-        grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
-        of_queries = q.new_empty(B, H, T)
-        arguments, constants = call.arguments(q, k, v, shift), call.constants(q, v)
-        backward_of_queries[B * H, triton.cdiv(T, BLOCK)](
-            *arguments, *with_strides(grad), *with_strides(grad_q), of_queries, **constants
-        )
-        backward_of_keys[B * H, triton.cdiv(k.shape[2], BLOCK)](
-            *arguments, *with_strides(grad), *with_strides(grad_k), *with_strides(grad_v), **constants
-        )
-        return grad_q, grad_k, grad_v, of_queries.sum((0, 2)), None
+        call, block = ctx.call, BLOCK["gradients"]
+        arguments, constants = call.arguments(q, k, shift), call.constants(q, v, block)
+        grid, part, partial = _cut(q, k, block)
+        grad_q, of_queries = partial(q), partial(q[..., :1])
+        gradients_of_queries[grid](
+            held(q, block), held(grad, block), k.contiguous(), v.contiguous(), *arguments, part, grad_q.shape[-1],
+            grad_q, of_queries, **constants,
+        )  # fmt: skip
+        grid, part, partial = _cut(k, q, block)
+        grad_k, grad_v = partial(k), partial(v)
+        gradients_of_keys[grid](
+            held(k, block), held(v, block), q.contiguous(), grad.contiguous(), *arguments, part, grad_k.shape[-1],
+            grad_k, grad_v, **constants,
+        )  # fmt: skip
+        of_shift = _added(of_queries, q).sum((0, 2, 3))
+        return _added(grad_q, q), _added(grad_k, k), _added(grad_v, k), of_shift, None
+
+
+def held(x: Tensor, block: int) -> Tensor:
+    """x [B, H, T, D] as programs hold it: [B, H, D, T'] with T' the next multiple of `block`, 0 beyond T."""
+    return F.pad(x.mT, (0, -x.shape[2] % block)).contiguous()
+
+
+def _cut(rows: Tensor, others: Tensor, block: int) -> tuple[tuple[int, int, int], int, Callable[[Tensor], Tensor]]:
+    """The grid of programs that hold `block` rows each, how many others a part has, and what makes a result.
+
+    The result's last dimension is that of x [B, H, T, D]: [parts, B, H, D, T'].
+    """
+    B, H, count, _ = rows.shape
+    programs = B * H * triton.cdiv(count, block)
+    parts = max(1, min(triton.cdiv(PROGRAMS, programs), others.shape[2] // SHORTEST_PART))
+
+    def partial(x: Tensor) -> Tensor:
+        return x.new_empty(parts, B, H, x.shape[3], triton.cdiv(count, block) * block)
+
+    return (B * H, triton.cdiv(count, block), parts), triton.cdiv(others.shape[2], parts), partial
+
+
+def _added(partial: Tensor, like: Tensor) -> Tensor:
+    """The sum of the parts, [B, H, T, D] with the T of `like`."""
+    return partial.sum(0)[..., : like.shape[2]].mT
 
 
 @triton.jit
-def _row(X, s_row, s_d, row, dims, D: tl.constexpr):
-    """One row of a tensor, 0 beyond its end."""
-    return tl.load(X + row * s_row + dims * s_d, dims < D, 0.0)
+def _through(x, y):
+    """y where x⁺ has the derivative 1, half of it where x = 0, else 0."""
+    return tl.where(x > 0, y, tl.where(x == 0, 0.5 * y, 0.0))
 
 
 @triton.jit
-def _step(x):
-    """The derivative of x⁺: 1, ½ where x = 0, or 0."""
-    return tl.where(x > 0, 1.0, tl.where(x == 0, 0.5, 0.0))
+def _signed(x, y):
+    """y times the sign of x."""
+    return tl.where(x > 0, y, tl.where(x < 0, -y, 0.0))
 
 
 @triton.jit
-def _sign(x):
-    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, 0.0))
+def _block(X, bh, stride, columns, dims, D: tl.constexpr):
+    """Of a tensor made by `held`: dims × columns, 0 beyond D."""
+    return tl.load(X + (bh.to(tl.int64) * D + dims[:, None]) * stride + columns[None], dims[:, None] < D, 0.0)
+
+
+@triton.jit
+def _row(X, bh, count, row, dims, D: tl.constexpr):
+    """One row of a tensor [B, H, count, D], as a column; 0 beyond D."""
+    return tl.load(X + (bh.to(tl.int64) * count + row) * D + dims, dims < D, 0.0)[:, None]
+
+
+@triton.jit
+def _keep(X, x, bh, stride, columns, dims, D: tl.constexpr):
+    """Write dims × columns to this part of a result."""
+    first = (tl.program_id(2).to(tl.int64) * tl.num_programs(0) + bh) * D
+    tl.store(X + (first + dims[:, None]) * stride + columns[None], x, dims[:, None] < D)
 
 
 @triton.jit
@@ -124,8 +176,8 @@ def _inhibition(
     block, other, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """r of a block of rows with one other row; `queries` and `key` number the pairs, as blocks that broadcast."""
-    r = tl.sum(tl.abs(block - other[None]), 1) * rate - shift
+    """r of a block of columns with one other; `queries` and `key` number the pairs, as blocks that broadcast."""
+    r = tl.sum(tl.abs(block - other), 0) * rate - shift
     seen = (queries < T) & (key < S)
     if Keys is not None:
         seen = seen & (tl.load(Keys + b * S + key, key < S, 0) != 0)
@@ -136,96 +188,87 @@ def _inhibition(
     return tl.where(seen, r, float("inf"))
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S"])
-def forward(
-    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
-    rate, H, T, S, dropout, seed, Mixed, m_b, m_h, m_t, m_d,
+@triton.jit
+def _keys_of_part(Bounds, b, part, T, S, CAUSAL: tl.constexpr, BLOCK: tl.constexpr):
+    """From which key to which this program goes."""
+    start, stop = first_and_last(Bounds, b, S)
+    if CAUSAL:
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK + S - T)
+    return tl.maximum(start, tl.program_id(2) * part), tl.minimum(stop, (tl.program_id(2) + 1) * part)
+
+
+@triton.jit(do_not_specialize=["seed", "T", "S", "part"])
+def values(
+    Q, K, V, Shift, Keys, Bounds, rate, H, T, S, dropout, seed, part, stride, Mixed,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A block of queries of one head, key by key."""
+    """A block of queries of one head, along the keys of a part."""
     bh = tl.program_id(0)
     b, h = bh // H, bh % H
     queries = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
-    shift = tl.load(Shift + h)
-    mixed = tl.zeros([BLOCK, BLOCK_V], tl.float32)
-    start, stop = first_and_last(Bounds, b, S)
-    if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK + S - T)
-    of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
+    q, shift = _block(Q, bh, stride, queries, dims, D), tl.load(Shift + h)
+    mixed = tl.zeros([BLOCK_V, BLOCK], tl.float32)
+    start, stop = _keys_of_part(Bounds, b, part, T, S, CAUSAL, BLOCK)
     for key in range(start, stop):
-        k, v = _row(of_k, k_s, k_d, key, dims, D), _row(of_v, v_s, v_d, key, columns, V_SIZE)
+        k, v = _row(K, bh, S, key, dims, D), _row(V, bh, S, key, columns, V_SIZE)
         r = _inhibition(q, k, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
-        mixed += tl.maximum(v[None] - tl.maximum(r, 0.0)[:, None], 0.0)
-    out = Mixed + b.to(tl.int64) * m_b + h * m_h + queries[:, None] * m_t + columns[None] * m_d
-    tl.store(out, mixed, (queries[:, None] < T) & (columns[None] < V_SIZE))
+        mixed += tl.maximum(v - tl.maximum(r, 0.0)[None], 0.0)
+    _keep(Mixed, mixed, bh, stride, queries, columns, V_SIZE)
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S"])
-def backward_of_queries(
-    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
-    rate, H, T, S, dropout, seed, Grad, g_b, g_h, g_t, g_d, GradQ, gq_b, gq_h, gq_t, gq_d, OfQueries,
+@triton.jit(do_not_specialize=["seed", "T", "S", "part"])
+def gradients_of_queries(
+    Q, Grad, K, V, Shift, Keys, Bounds, rate, H, T, S, dropout, seed, part, stride, GradQ, OfQueries,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q and, a number for each query, of α: a block of queries of one head, key by key."""
+    """Of q and, a number for each query, of α: a block of queries of one head, along the keys of a part."""
     bh = tl.program_id(0)
     b, h = bh // H, bh % H
     queries = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
-    grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, queries < T, columns, V_SIZE)
+    q, grad = _block(Q, bh, stride, queries, dims, D), _block(Grad, bh, stride, queries, columns, V_SIZE)
     shift = tl.load(Shift + h)
-    grad_q, grad_shift = tl.zeros([BLOCK, BLOCK_D], tl.float32), tl.zeros([BLOCK], tl.float32)
-    start, stop = first_and_last(Bounds, b, S)
-    if CAUSAL:
-        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK + S - T)
-    of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
+    grad_q, grad_shift = tl.zeros([BLOCK_D, BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    start, stop = _keys_of_part(Bounds, b, part, T, S, CAUSAL, BLOCK)
     for key in range(start, stop):
-        k, v = _row(of_k, k_s, k_d, key, dims, D), _row(of_v, v_s, v_d, key, columns, V_SIZE)
+        k, v = _row(K, bh, S, key, dims, D), _row(V, bh, S, key, columns, V_SIZE)
         r = _inhibition(q, k, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
-        of_r = -tl.sum(_step(v[None] - tl.maximum(r, 0.0)[:, None]) * grad, 1) * _step(r)
-        grad_q += of_r[:, None] * _sign(q - k[None]) * rate
+        of_r = -_through(r, tl.sum(_through(v - tl.maximum(r, 0.0)[None], grad), 0))
+        grad_q += _signed(q - k, of_r[None])
         grad_shift -= of_r
-    out = GradQ + b.to(tl.int64) * gq_b + h * gq_h + queries[:, None] * gq_t + dims[None] * gq_d
-    tl.store(out, grad_q, (queries[:, None] < T) & (dims[None] < D))
-    tl.store(OfQueries + bh * T + queries, grad_shift, queries < T)
+    _keep(GradQ, grad_q * rate, bh, stride, queries, dims, D)
+    _keep(OfQueries, grad_shift[None], bh, stride, queries, tl.arange(0, 1), 1)
 
 
-@triton.jit(do_not_specialize=["seed", "T", "S"])
-def backward_of_keys(
-    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, Shift, Keys, Bounds,
-    rate, H, T, S, dropout, seed, Grad, g_b, g_h, g_t, g_d,
-    GradK, gk_b, gk_h, gk_s, gk_d, GradV, gv_b, gv_h, gv_s, gv_d,
+@triton.jit(do_not_specialize=["seed", "T", "S", "part"])
+def gradients_of_keys(
+    K, V, Q, Grad, Shift, Keys, Bounds, rate, H, T, S, dropout, seed, part, stride, GradK, GradV,
     D: tl.constexpr, BLOCK_D: tl.constexpr, V_SIZE: tl.constexpr, BLOCK_V: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of k and v: a block of keys of one head, query by query."""
+    """Of k and v: a block of keys of one head, along the queries of a part."""
     bh = tl.program_id(0)
     b, h = bh // H, bh % H
     keys = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    k = tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, keys < S, dims, D)
-    v = tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, keys < S, columns, V_SIZE)
+    k, v = _block(K, bh, stride, keys, dims, D), _block(V, bh, stride, keys, columns, V_SIZE)
     shift = tl.load(Shift + h)
-    grad_k, grad_v = tl.zeros([BLOCK, BLOCK_D], tl.float32), tl.zeros([BLOCK, BLOCK_V], tl.float32)
-    start, stop = 0, T
+    grad_k, grad_v = tl.zeros([BLOCK_D, BLOCK], tl.float32), tl.zeros([BLOCK_V, BLOCK], tl.float32)
+    start, stop = tl.program_id(2) * part, tl.minimum(T, (tl.program_id(2) + 1) * part)
     if CAUSAL:
-        start = tl.maximum(tl.program_id(1) * BLOCK - (S - T), 0)
+        start = tl.maximum(tl.program_id(1) * BLOCK - (S - T), start)
     real, after = first_and_last(Bounds, b, S)
     if (tl.program_id(1) * BLOCK >= after) | ((tl.program_id(1) + 1) * BLOCK <= real):
         stop = 0
-    of_q, of_grad = Q + b.to(tl.int64) * q_b + h * q_h, Grad + b.to(tl.int64) * g_b + h * g_h
     for query in range(start, stop):
-        q, grad = _row(of_q, q_t, q_d, query, dims, D), _row(of_grad, g_t, g_d, query, columns, V_SIZE)
+        q, grad = _row(Q, bh, T, query, dims, D), _row(Grad, bh, T, query, columns, V_SIZE)
         r = _inhibition(k, q, rate, shift, query, keys, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
-        through = _step(v - tl.maximum(r, 0.0)[:, None]) * grad[None]
-        of_r = -tl.sum(through, 1) * _step(r)
+        through = _through(v - tl.maximum(r, 0.0)[None], grad)
+        of_r = -_through(r, tl.sum(through, 0))
         grad_v += through
-        grad_k += of_r[:, None] * _sign(k - q[None]) * rate
-    out_k = GradK + b.to(tl.int64) * gk_b + h * gk_h + keys[:, None] * gk_s + dims[None] * gk_d
-    out_v = GradV + b.to(tl.int64) * gv_b + h * gv_h + keys[:, None] * gv_s + columns[None] * gv_d
-    tl.store(out_k, grad_k, (keys[:, None] < S) & (dims[None] < D))
-    tl.store(out_v, grad_v, (keys[:, None] < S) & (columns[None] < V_SIZE))
+        grad_k += _signed(k - q, of_r[None])
+    _keep(GradK, grad_k * rate, bh, stride, keys, dims, D)
+    _keep(GradV, grad_v, bh, stride, keys, columns, V_SIZE)

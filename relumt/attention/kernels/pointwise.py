@@ -85,7 +85,7 @@ class _Call:
             "CAUSAL": self.causal,
             "STATISTICS": self.statistics,
             "DROPOUT": self.dropout > 0,
-        } | blocks(kernel, q, k)
+        } | blocks(kernel, q, k, self.dropout > 0)
 
 
 class _Attend(torch.autograd.Function):

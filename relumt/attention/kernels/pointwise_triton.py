@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from relumt.attention.kernels.tiles import first_and_last, is_kept, tile
+from relumt.attention.kernels.tiles import first_and_last, kept_block, tile
 
 TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32: what log is taken of where a weight is 0."""
@@ -93,8 +93,8 @@ def _mix(
             total += tl.sum(weights, 1)
             s_log_s += tl.sum(weights * _log2(weights), 1)
         if DROPOUT:
-            kept = is_kept(queries, keys[None], bh, T, S, dropout, seed)
-            weights = tl.where(kept, weights / (1 - dropout), 0.0)
+            kept = kept_block(tl.program_id(1) * q.shape[0], first, bh, T, S, dropout, seed, q.shape[0], BLOCK_S)
+            weights = tl.where(kept, weights * (1 / (1 - dropout)), 0.0)
         if v.dtype == tl.float16:
             weights = tl.minimum(weights, LARGEST_HALF, propagate_nan=tl.PropagateNan.ALL)
         mixed += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
@@ -151,17 +151,15 @@ def _seen_by_all(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr
 
 @triton.jit
 def _gradients(
-    products, of_weights, factor, bias, of_total, of_s_log_s, real, queries, keys, bh, T, S, dropout, seed,
-    ACTIVATION: tl.constexpr, DIAGONAL: tl.constexpr, STATISTICS: tl.constexpr, DROPOUT: tl.constexpr,
-    HALF: tl.constexpr,
+    products, of_weights, factor, bias, of_total, of_s_log_s, real, queries, keys, T, S, kept, scale,
+    ACTIVATION: tl.constexpr, DIAGONAL: tl.constexpr, STATISTICS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Of a block of pairs, either way round: the weights after dropout, and the gradient of the products q·k."""
     weights = _weights(products, factor, bias, real, queries, keys, T, S, ACTIVATION, DIAGONAL)
     dropped = weights
-    if DROPOUT:
-        kept = is_kept(queries, keys, bh, T, S, dropout, seed)
-        dropped = tl.where(kept, weights / (1 - dropout), 0.0)
-        of_weights = tl.where(kept, of_weights / (1 - dropout), 0.0)
+    if kept is not None:
+        dropped = tl.where(kept, weights * scale, 0.0)
+        of_weights = tl.where(kept, of_weights * scale, 0.0)
     if STATISTICS:
         of_weights += of_total + of_s_log_s + of_s_log_s * LN_2 * _log2(weights)
     of_scores = tl.where(weights > 0, of_weights, 0.0)
@@ -186,9 +184,12 @@ def _to_queries(
         v = tile(V, v_s, v_d, keys, real, dims, D)
         products = tl.dot(q, tl.trans(k), input_precision="ieee")
         of_weights = tl.dot(grad, tl.trans(v), input_precision="ieee")
+        kept = None
+        if DROPOUT:
+            kept = kept_block(tl.program_id(1) * q.shape[0], first, bh, T, S, dropout, seed, q.shape[0], BLOCK_S)
         _, of_products = _gradients(
-            products, of_weights, factor, bias, of_total, of_s_log_s, real[None], queries, keys[None], bh, T, S,
-            dropout, seed, ACTIVATION, DIAGONAL, STATISTICS, DROPOUT, False,
+            products, of_weights, factor, bias, of_total, of_s_log_s, real[None], queries, keys[None], T, S, kept,
+            1 / (1 - dropout), ACTIVATION, DIAGONAL, STATISTICS, False,
         )  # fmt: skip
         grad_q += tl.dot(of_products.to(k.dtype), k, input_precision="ieee")
     return grad_q
@@ -250,9 +251,13 @@ def _to_keys(
         of_total, of_s_log_s = _per_row(OfTotal, T, 1, bh, row, T), _per_row(OfSLogS, T, 1, bh, row, T)
         products = tl.dot(k, tl.trans(q), input_precision="ieee")
         of_weights = tl.dot(v, tl.trans(grad), input_precision="ieee")
+        kept = None
+        if DROPOUT:
+            first_key = tl.program_id(1) * k.shape[0]
+            kept = kept_block(first, first_key, bh, T, S, dropout, seed, BLOCK_T, k.shape[0]).trans()
         dropped, of_products = _gradients(
-            products, of_weights, factor, bias, of_total, of_s_log_s, real[:, None], row, keys[:, None], bh, T, S,
-            dropout, seed, ACTIVATION, DIAGONAL, STATISTICS, DROPOUT, v.dtype == tl.float16,
+            products, of_weights, factor, bias, of_total, of_s_log_s, real[:, None], row, keys[:, None], T, S, kept,
+            1 / (1 - dropout), ACTIVATION, DIAGONAL, STATISTICS, v.dtype == tl.float16,
         )  # fmt: skip
         grad_v += tl.dot(dropped.to(grad.dtype), grad, input_precision="ieee")
         grad_k += tl.dot(of_products.to(q.dtype), q, input_precision="ieee")

@@ -46,3 +46,22 @@ def first_and_last(Bounds, b, S):
         return 0, S
     else:
         return tl.load(Bounds + 2 * b), tl.load(Bounds + 2 * b + 1)
+
+
+@triton.jit
+def kept_block(query, key, bh, T, S, dropout, seed, QUERIES: tl.constexpr, KEYS: tl.constexpr):
+    """Which pairs of a block dropout keeps, queries × keys, from a query and a key that are multiples of 16.
+
+    A Philox call gives four numbers: to a pair, to that 8 queries on, 8 keys on, and both, which a tensor core's layout
+    has in one thread. Blocks of whatever size, and in other kernels, so draw the same.
+    """
+    of_queries, of_keys = tl.arange(0, QUERIES // 2), tl.arange(0, KEYS // 2)
+    fours = bh.to(tl.int64) * tl.cdiv(T, 16) * 8 + query // 2 + of_queries[:, None]
+    drawn = tl.randint4x(seed, fours * tl.cdiv(S, 16) * 8 + key // 2 + of_keys[None])
+    shape: tl.constexpr = (QUERIES // 16, 8, KEYS // 16, 8)
+    words = tl.join(
+        tl.join(drawn[0].reshape(shape), drawn[1].reshape(shape)),
+        tl.join(drawn[2].reshape(shape), drawn[3].reshape(shape)),
+    )
+    words = words.permute(0, 5, 1, 2, 4, 3).reshape(QUERIES, KEYS)
+    return words.to(tl.uint32, bitcast=True) >= tl.full([], dropout * 4294967296.0, tl.float32).to(tl.uint32)
