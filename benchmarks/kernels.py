@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import peak_bytes, seconds, write_figures
+from measure import peak_bytes, seconds_of_kernels, write_figures
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -56,8 +56,8 @@ def device() -> str:
 def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
     """TFLOP/s of a product of two square matrices, and GB/s of a copy, read and written."""
     a, b = (torch.randn(size, size, device=device()).to(dtype) for _ in range(2))
-    product = min(seconds(lambda: a @ b) for _ in range(10))
-    copy = min(seconds(lambda: a.clone()) for _ in range(10))
+    product = min(seconds_of_kernels(lambda: a @ b) for _ in range(10))
+    copy = min(seconds_of_kernels(lambda: a.clone()) for _ in range(10))
     return {
         "product, TFLOP/s": 2 * size**3 / product / 1e12,
         "copy, GB/s": 2 * a.numel() * a.element_size() / copy / 1e9,
@@ -143,9 +143,12 @@ def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[
     times = {name: {"forward": [], "backward": []} for name in works}
     for round_ in range(args.rounds):
         for name in list(works) if round_ % 2 else reversed(works):
-            kept = []
-            times[name]["forward"].append(seconds(lambda name=name, kept=kept: kept.append(works[name](*inputs))))
-            times[name]["backward"].append(seconds(lambda kept=kept: kept.pop().backward(grad)))
+            attend = works[name]
+            mixed = attend(*inputs)
+            times[name]["forward"].append(seconds_of_kernels(lambda attend=attend: attend(*inputs)))
+            times[name]["backward"].append(
+                seconds_of_kernels(lambda mixed=mixed: torch.autograd.grad(mixed, inputs, grad, retain_graph=True))
+            )
     flops = 4 * args.batch * args.heads * n * n * args.head_dim / (2 if args.causal else 1)
     result = {}
     for name, attend in works.items():
@@ -173,7 +176,7 @@ def main() -> None:
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--padding", type=float, default=0.0, help="share of the keys that are padding (default: 0)")
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--rounds", type=int, default=21, help="(default: 21)")
+    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--ceiling-size", type=int, default=8192, help="of the matrices (default: 8192)")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()

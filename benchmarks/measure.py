@@ -30,6 +30,15 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def seconds_of_kernels(work: Callable[[], object]) -> float:
+    """Time of `work`: on a GPU the median of its own clock's over 20 ms, with a cold cache, else wall time."""
+    if not torch.cuda.is_available():
+        return seconds(work)
+    from triton.testing import do_bench
+
+    return do_bench(work, warmup=5, rep=20, return_mode="median") / 1e3
+
+
 def interval(ratios: list[float], samples: int = 10_000) -> tuple[float, float]:
     """95 % bootstrap interval of the median."""
     seeded = random.Random(1)

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# What docs/kernels.md wants of a GPU, in one go: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]
+# The kernels against float64, their times in the shapes of its goals, and, with data-bins of sentences and of
+# documents, whole training steps. Everything goes to OUT; what fails is said and stops nothing else.
+# PYTHON is the interpreter (.venv/bin/python).
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-$root/.venv/bin/python}
+if (($# < 1 || $# > 3)); then
+    echo "relumt: error: usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]" >&2
+    exit 2
+fi
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+sentences=${2:+$(realpath "$2")}
+documents=${3:+$(realpath "$3")}
+cd "$root"
+failed=0
+
+# step NAME COMMAND…: its output is OUT/NAME.md, what it says OUT/NAME.log
+step() {
+    local name=$1
+    shift
+    if "$@" >"$out/$name.md" 2>"$out/$name.log"; then
+        echo "$name: $out/$name.md"
+    else
+        echo "$name: FAILED, $out/$name.log ends in: $(tail -n 1 "$out/$name.log")" >&2
+        failed=1
+    fi
+}
+
+kernels() {
+    local name=$1
+    shift
+    step "$name" "$python" benchmarks/kernels.py --json "$out/$name.json" "$@"
+}
+
+training() {
+    local name=$1 data=$2 dataset=$3
+    shift 3
+    step "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset/train.args" \
+        --models "stock --bf16" "softmax --bf16" "relu_unregularised --bf16" "reluformer --bf16" --json "$out/$name.json" "$@"
+}
+
+step tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_pointwise.py \
+    tests/attention/test_inhibitor_triton.py tests/attention/test_training_curve.py
+kernels dense
+kernels causal --causal --lengths 2048 4096
+kernels wide --head-dim 128 --lengths 2048 4096
+kernels padded --padding 0.25 --lengths 1024 2048
+kernels sentences --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
+kernels inhibitor --batch 1 --lengths 512 2048 --dtype float32
+step tune_long "$python" benchmarks/tune.py
+step tune_short "$python" benchmarks/tune.py --batch 64 --heads 4 --length 64 --causal
+step tune_dropout "$python" benchmarks/tune.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --statistics
+if [[ -n $sentences ]]; then
+    training training_sentences "$sentences" iwslt14_de_en
+fi
+if [[ -n $documents ]]; then
+    training training_documents "$documents" europarl7_en_de_2048
+fi
+exit "$failed"

@@ -1,0 +1,61 @@
+"""200 steps with the fused kernels have the loss of 200 steps without: on a GPU, or interpreted, in minutes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from relumt.attention import MECHANISMS, Visible, Want
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else [pytest.mark.slow]
+HEADS, HEAD_DIM, TOKENS, LENGTH, BATCH, STEPS = 1, 16, 8, 12, 2, 200
+
+
+class Copier(nn.Module):
+    """One layer of causal attention over tokens and positions, which has to say the first half again."""
+
+    def __init__(self, mechanism: str):
+        super().__init__()
+        size = HEADS * HEAD_DIM
+        self.tokens, self.positions = nn.Embedding(TOKENS, size), nn.Embedding(LENGTH, size)
+        self.qkv, self.out = nn.Linear(size, 3 * size), nn.Linear(size, TOKENS)
+        self.mechanism = MECHANISMS[mechanism](HEADS, HEAD_DIM)
+
+    def forward(self, text):
+        x = self.tokens(text) + self.positions.weight
+        q, k, v = self.qkv(x).unflatten(2, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
+        attended = self.mechanism(q, k, v, Visible(None, True), Want.STATISTICS)
+        regulariser = attended.statistics.total.log1p().square().mean() + attended.statistics.s_log_s.mean()
+        return self.out(x + attended.mixed.transpose(1, 2).flatten(2)), regulariser
+
+
+def losses(mechanism: str, dtype: torch.dtype) -> torch.Tensor:
+    torch.manual_seed(1)
+    model = Copier(mechanism).to(DEVICE, dtype)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    found = []
+    for _ in range(STEPS):
+        half = torch.randint(TOKENS, (BATCH, LENGTH // 2))
+        text = torch.cat([half, half], 1).to(DEVICE)
+        logits, regulariser = model(text)
+        loss = F.cross_entropy(logits[:, LENGTH // 2 : -1].float().flatten(0, 1), text[:, LENGTH // 2 + 1 :].flatten())
+        optimiser.zero_grad()
+        (loss + 0.01 * regulariser.float()).backward()
+        optimiser.step()
+        found.append(loss.detach().cpu())
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("mechanism", ["relu", "sigmoid"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_loss_falls_as_with_the_reference(mechanism, dtype, monkeypatch):
+    if DEVICE == "cpu" and dtype == torch.bfloat16:
+        pytest.skip("Triton's interpreter multiplies bfloat16 as integers")
+    curves = {}
+    for kernels in ("reference", "fused"):
+        monkeypatch.setenv("RELUMT_KERNELS", kernels)
+        curves[kernels] = losses(mechanism, dtype).unflatten(0, (10, STEPS // 10)).mean(1)
+    assert curves["reference"][-1] < 0.9 * curves["reference"][0]
+    torch.testing.assert_close(curves["fused"], curves["reference"], rtol=0.05, atol=0.02)
