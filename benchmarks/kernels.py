@@ -44,6 +44,8 @@ OURS = {
 }
 UNFUSED = "relu, unfused"
 FLEX = "relu, flex"
+OF_RELU = ("relu", UNFUSED, FLEX)
+"""What computes [RF] Eq. 6 and nothing else."""
 SHIFT = 1.0
 """N of FlexAttention's way: what is added to ReLU before the logarithm."""
 
@@ -121,27 +123,30 @@ def flex(args: argparse.Namespace, visible: Visible, n: int) -> Attend:
     return attend
 
 
-def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[str, dict[str, float]]]:
-    """By system and direction: milliseconds, TFLOP/s, share of the ceiling, MiB, speed relative to the best softmax."""
-    seeded = torch.Generator().manual_seed(1)
-    shape = (args.batch, args.heads, n, args.head_dim)
-    dtype = getattr(torch, args.dtype)
-    inputs = [torch.randn(shape, generator=seeded).to(device(), dtype).requires_grad_() for _ in range(3)]
-    grad = torch.randn(shape, generator=seeded).to(device(), dtype)
-    keys = None
-    if args.padding:
-        lengths = torch.linspace(1 - 2 * args.padding, 1, args.batch).mul(n).long().clamp(min=1)
-        keys = (torch.arange(n)[None] < lengths[:, None]).to(device())
-    visible = Visible(keys, args.causal)
+def visible_keys(args: argparse.Namespace, n: int) -> Visible:
+    """Sentences of several lengths, padded at their end, or all of n keys."""
+    if not args.padding:
+        return Visible(None, args.causal)
+    lengths = torch.linspace(1 - 2 * args.padding, 1, args.batch).mul(n).long().clamp(min=1)
+    return Visible((torch.arange(n)[None] < lengths[:, None]).to(device()), args.causal)
+
+
+def that_work(found: dict[str, Attend], inputs: list[Tensor], grad: Tensor) -> dict[str, Attend]:
+    """Those of the systems that run forward and backward; of the others, why they do not is said."""
     works = {}
-    for name, attend in systems(args, visible, n).items():
+    for name, attend in found.items():
         try:
             attend(*inputs).backward(grad)
             works[name] = attend
-        except (RuntimeError, ValueError) as error:
-            print(f"n = {n}: no {name}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+        except Exception as error:  # each system has errors of its own for what it cannot do
+            print(f"n = {grad.shape[2]}: no {name}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+    return works
+
+
+def times_in_turn(works: dict[str, Attend], inputs: list[Tensor], grad: Tensor, rounds: int) -> dict[str, dict]:
+    """By system and direction the median of its seconds; what slows the machine slows every system."""
     times = {name: {"forward": [], "backward": []} for name in works}
-    for round_ in range(args.rounds):
+    for round_ in range(rounds):
         for name in list(works) if round_ % 2 else reversed(works):
             attend = works[name]
             mixed = attend(*inputs)
@@ -149,19 +154,45 @@ def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[
             times[name]["backward"].append(
                 seconds_of_kernels(lambda mixed=mixed: torch.autograd.grad(mixed, inputs, grad, retain_graph=True))
             )
+    return {name: {way: statistics.median(taken) for way, taken in of.items()} for name, of in times.items()}
+
+
+def error(args: argparse.Namespace, attend: Attend, inputs: list[Tensor], visible: Visible) -> float:
+    """‖mixed − exact‖ / ‖exact‖ of ReLU attention, of the first sentence and head; exact is in float64."""
+    first = Visible(None if visible.keys is None else visible.keys[:1], visible.causal)
+    relu = MECHANISMS["relu"](1, args.head_dim)
+    with torch.no_grad():
+        exact = relu.to(device())(*(x[:1, :1].double() for x in inputs), first).mixed
+        ours = attend(*inputs)[:1, :1].double()
+    return ((ours - exact).norm() / exact.norm()).item()
+
+
+def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[str, dict[str, float]]]:
+    """By system and direction: milliseconds, TFLOP/s, share of the ceiling, MiB, speed relative to the best softmax.
+
+    Of ReLU's own ways forward the error too.
+    """
+    seeded = torch.Generator().manual_seed(1)
+    shape, dtype = (args.batch, args.heads, n, args.head_dim), getattr(torch, args.dtype)
+    inputs = [torch.randn(shape, generator=seeded).to(device(), dtype).requires_grad_() for _ in range(3)]
+    grad = torch.randn(shape, generator=seeded).to(device(), dtype)
+    visible = visible_keys(args, n)
+    works = that_work(systems(args, visible, n), inputs, grad)
+    times = times_in_turn(works, inputs, grad, args.rounds)
     flops = 4 * args.batch * args.heads * n * n * args.head_dim / (2 if args.causal else 1)
     result = {}
     for name, attend in works.items():
         result[name] = {}
         memory = peak_bytes(lambda attend=attend: attend(*inputs).backward(grad))
         for direction, of_flops in (("forward", flops), ("backward", 2.5 * flops)):
-            median = statistics.median(times[name][direction])
-            softmax = min(statistics.median(times[other][direction]) for other in works if other.startswith("softmax"))
-            rate = of_flops / median / 1e12
+            softmax = min(times[other][direction] for other in works if other.startswith("softmax"))
+            rate = of_flops / times[name][direction] / 1e12
             result[name][direction] = {
-                "ms": median * 1e3, "TFLOP/s": rate, "share": rate / ceiling, "MiB": memory / 2**20,
-                "against the best softmax": softmax / median,
+                "ms": times[name][direction] * 1e3, "TFLOP/s": rate, "share": rate / ceiling, "MiB": memory / 2**20,
+                "against the best softmax": softmax / times[name][direction],
             }  # fmt: skip
+        if name in OF_RELU and not args.dropout:
+            result[name]["forward"]["error"] = error(args, attend, inputs, visible)
     return result
 
 
@@ -184,14 +215,14 @@ def main() -> None:
     print("ceilings: " + ", ".join(f"{name} {value:.1f}" for name, value in limits.items()) + "\n")
     shape = f"B {args.batch}, H {args.heads}, D {args.head_dim}, {args.dtype}, {'causal' if args.causal else 'dense'}"
     print(f"{shape}, padding {args.padding:g}, dropout {args.dropout:g}; {args.rounds} rounds\n")
-    print("| n | system | direction | ms | TFLOP/s | share of the ceiling | MiB | against the best softmax |")
-    print("|---" * 8 + "|")
+    print("| n | system | direction | ms | TFLOP/s | share of the ceiling | MiB | against the best softmax | error |")
+    print("|---" * 9 + "|")
     figures = {}
     for n in args.lengths:
         figures[str(n)] = measure(args, n, limits["product, TFLOP/s"])
         for name, directions in figures[str(n)].items():
             for direction, of in directions.items():
-                cells = (f"{value:.3g}" for value in of.values())
+                cells = [f"{value:.3g}" for value in of.values()] + [""] * ("error" not in of)
                 print(f"| {n} | {name} | {direction} | " + " | ".join(cells) + " |", flush=True)
     if args.json:
         write_figures(args.json, shape, "the best softmax", {"ceilings": limits, "lengths": figures})
