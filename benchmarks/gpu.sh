@@ -23,7 +23,7 @@ step() {
     if "$@" >"$out/$name.md" 2>"$out/$name.log"; then
         echo "$name: $out/$name.md"
     else
-        echo "$name: FAILED, $out/$name.log ends in: $(tail -n 1 "$out/$name.log")" >&2
+        echo "$name: FAILED, its last line is: $(cat "$out/$name.md" "$out/$name.log" | tail -n 1)" >&2
         failed=1
     fi
 }
@@ -38,7 +38,7 @@ training() {
     local name=$1 data=$2 dataset=$3
     shift 3
     step "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset/train.args" \
-        --models "stock --bf16" "softmax --bf16" "relu_unregularised --bf16" "reluformer --bf16" --json "$out/$name.json" "$@"
+        --models "stock --fp16" "softmax --fp16" "relu_unregularised --fp16" "reluformer --fp16" --json "$out/$name.json" "$@"
 }
 
 step tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_pointwise.py \
@@ -49,13 +49,13 @@ kernels wide --head-dim 128 --lengths 2048 4096
 kernels padded --padding 0.25 --lengths 1024 2048
 kernels sentences --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
 kernels inhibitor --batch 1 --lengths 512 2048 --dtype float32
-step tune_long "$python" benchmarks/tune.py
-step tune_short "$python" benchmarks/tune.py --batch 64 --heads 4 --length 64 --causal
-step tune_dropout "$python" benchmarks/tune.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --statistics
 if [[ -n $sentences ]]; then
     training training_sentences "$sentences" iwslt14_de_en
 fi
 if [[ -n $documents ]]; then
     training training_documents "$documents" europarl7_en_de_2048
 fi
+step tune_long "$python" benchmarks/tune.py
+step tune_short "$python" benchmarks/tune.py --batch 64 --heads 4 --length 64 --causal
+step tune_dropout "$python" benchmarks/tune.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --statistics
 exit "$failed"

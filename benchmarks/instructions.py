@@ -94,14 +94,16 @@ def pointwise(name: str, of: str, activation: str, statistics: bool, optional: b
     return Kernel(described, function, "bf16", absent, constants, blocks.warps, blocks.stages, pairs)
 
 
-def inhibitor(name: str, of: str, optional: bool) -> Kernel:
-    """A kernel of `inhibitor_triton`."""
-    block = inhibitor_triton.BLOCK[of]
+def inhibitor(name: str, of: str, columns: int, optional: bool) -> Kernel:
+    """A kernel of `inhibitor_triton`, for values of so many columns: signed has twice as many."""
+    block = inhibitor_triton.block_of(of, 64, columns)
     constants = {
-        "D": 64, "BLOCK_D": 64, "V_SIZE": 64, "BLOCK_V": 64, "CAUSAL": optional, "DROPOUT": optional, "BLOCK": block
+        "D": 64, "BLOCK_D": 64, "V_SIZE": columns, "BLOCK_V": columns, "CAUSAL": optional, "DROPOUT": optional,
+        "BLOCK": block,
     }  # fmt: skip
     function, absent = getattr(inhibitor_triton, name), () if optional else OPTIONAL
-    described = f"inhibitor, {name}" + (", all options" if optional else "")
+    signed = "_signed" if columns > 64 else ""
+    described = f"inhibitor{signed}, {name}" + (", all options" if optional else "")
     return Kernel(described, function, "fp32", absent, constants, 1, 1, block)
 
 
@@ -121,7 +123,7 @@ def kernels() -> list[Kernel]:
             ("gradients_of_queries", "gradients"),
             ("gradients_of_keys", "gradients"),
         ):
-            found.append(inhibitor(name, of, optional))
+            found += [inhibitor(name, of, columns, optional) for columns in (64, 128)]
     return found
 
 
@@ -147,7 +149,10 @@ def counted(kernel: Kernel) -> dict[str, float]:
         file.flush()
         code = subprocess.run([TOOLS / "nvdisasm", "-c", file.name], capture_output=True, text=True, check=True).stdout
         usage = subprocess.run([TOOLS / "cuobjdump", "-res-usage", file.name], capture_output=True, text=True).stdout
-    inner = max((loop for loop in loops(code) if not any("BAR.ARV" in line for line in loop)), key=len)
+    found = loops(code)
+    with_products = [loop for loop in found if any("MMA" in line for line in loop)]
+    # of two loops with products the longer one is that of the diagonal
+    inner = min(with_products, key=len) if with_products else max(found, key=len)
     kinds = collections.Counter()
     for line in inner:
         operation = re.sub(r"^@!?U?P\w+\s+", "", line).split()[0]

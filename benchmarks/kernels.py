@@ -104,8 +104,10 @@ def attend_with(
 
 def flex(args: argparse.Namespace, visible: Visible, n: int) -> Attend:
     """ReLU attention, scaled as [RF] Eq. 6, by FlexAttention."""
+    import torch._functorch.config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    torch._functorch.config.donated_buffer = False  # so that a backward pass can be repeated, to time it
     like = torch.empty(0, device=device())
     factor = MECHANISMS["relu"](args.heads, args.head_dim).factor(n, n, visible, like)
     of_rows = torch.as_tensor(factor, device=device(), dtype=torch.float32).flatten().expand(n).contiguous()
@@ -224,8 +226,8 @@ def main() -> None:
             for direction, of in directions.items():
                 cells = [f"{value:.3g}" for value in of.values()] + [""] * ("error" not in of)
                 print(f"| {n} | {name} | {direction} | " + " | ".join(cells) + " |", flush=True)
-    if args.json:
-        write_figures(args.json, shape, "the best softmax", {"ceilings": limits, "lengths": figures})
+        if args.json:  # after each length, so that none is lost with a later one
+            write_figures(args.json, shape, "the best softmax", {"ceilings": limits, "lengths": figures})
 
 
 if __name__ == "__main__":

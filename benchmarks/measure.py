@@ -14,6 +14,10 @@ from torch.profiler import ProfilerActivity, profile
 from relumt.files import write_whole
 from relumt.runs.environment import find_device
 
+WARM_UPS, REPEATS = 3, 10
+CYCLES_TO_QUEUE = 4_000_000
+"""About 2 ms: more than Python takes to queue what is timed."""
+
 
 def synchronise() -> None:
     """Wait for the GPU, where there is one."""
@@ -31,12 +35,26 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def seconds_of_kernels(work: Callable[[], object]) -> float:
-    """Time of `work`: on a GPU the median of its own clock's over 20 ms, with a cold cache, else wall time."""
+    """Time of `work`: on a GPU the median of its own clock's, else wall time.
+
+    Before each repeat the GPU's cache is overwritten, and it is kept waiting until all of `work` is queued, so that how
+    long Python takes to queue it does not count.
+    """
     if not torch.cuda.is_available():
         return seconds(work)
-    from triton.testing import do_bench
-
-    return do_bench(work, warmup=5, rep=20, return_mode="median") / 1e3
+    cache = torch.empty(256 * 2**20, dtype=torch.int8, device="cuda")
+    taken = []
+    for repeat in range(WARM_UPS + REPEATS):
+        cache.zero_()
+        torch.cuda._sleep(CYCLES_TO_QUEUE)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        synchronise()
+        if repeat >= WARM_UPS:
+            taken.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(taken)
 
 
 def interval(ratios: list[float], samples: int = 10_000) -> tuple[float, float]:

@@ -5,7 +5,7 @@
 
 Every candidate stands in for the choice of relumt/attention/kernels/blocks.py, one kernel at a time; what does not fit
 is left out. Printed are, of each kernel, the fastest five and today's choice, with the median time of ReLU attention's
-pass in that direction relative to today's.
+pass in that direction relative to today's, or to the fastest's where today's does not fit.
 """
 
 import argparse
@@ -16,14 +16,12 @@ import torch
 from measure import seconds_of_kernels
 
 from relumt.attention import MECHANISMS, Visible, Want
+from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.blocks import CHOSEN, Blocks, kind
 from relumt.errors import UserError, one_line_errors
 
-CANDIDATES = [
-    Blocks(*choice)
-    for choice in itertools.product((32, 64, 128), (32, 64, 128), (4, 8), (2, 3, 4))
-    if max(choice[:2]) > 32
-]
+SIZES, WARPS, STAGES = (32, 64, 128), (4, 8), (2, 3)
+CANDIDATES = [Blocks(*choice) for choice in itertools.product(SIZES, SIZES, WARPS, STAGES) if max(choice[:2]) > 32]
 
 
 def passes(args: argparse.Namespace) -> tuple[dict, str]:
@@ -39,10 +37,10 @@ def passes(args: argparse.Namespace) -> tuple[dict, str]:
     def backward() -> None:
         torch.autograd.grad(mixed, inputs, grad, retain_graph=True)
 
-    directions = {"forward": lambda: mechanism(*inputs, visible, want)} | dict.fromkeys(
-        ("of_queries", "of_keys"), backward
-    )
-    return directions, kind(inputs[0], inputs[1], args.dropout > 0)
+    if not dispatch.serves(*inputs, visible):
+        raise UserError("the kernels do not take such a call; the log says why")
+    directions = {"forward": lambda: mechanism(*inputs, visible, want), "of_queries": backward, "of_keys": backward}
+    return directions, kind(inputs[0], args.dropout > 0)
 
 
 def timed(kernel: str, of: str, run, candidates: list[Blocks]) -> dict[Blocks, float]:
@@ -78,8 +76,11 @@ def main() -> None:
     for kernel, run in directions.items():
         today = CHOSEN[kernel][of]
         times = timed(kernel, of, run, [today, *(blocks for blocks in CANDIDATES if blocks != today)])
-        for blocks in [*sorted(times, key=times.get)[:5], today]:
-            relative = f"{times[blocks] / times[today]:.3f}"
+        if not times:
+            continue  # each has said why
+        of_today = times.get(today, min(times.values()))
+        for blocks in [*sorted(times, key=times.get)[:5], *({today} & set(times))]:
+            relative = f"{times[blocks] / of_today:.3f}"
             cells = (kernel, blocks.queries, blocks.keys, blocks.warps, blocks.stages, relative)
             print("| " + " | ".join(map(str, cells)) + " |")
 

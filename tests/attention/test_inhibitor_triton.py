@@ -31,6 +31,15 @@ def test_values_and_gradients(shape, causal):
     compare(ours, theirs, TOLERANCE)
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_nan_stays_nan(which):
+    inputs = [torch.randn(1, 1, 4, 3, device=DEVICE) for _ in range(3)]
+    inputs[which][0, 0, 1, 2] = torch.nan
+    mixed = inhibitor_triton.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0)
+    naive = inhibitor_naive.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), Visible(None, False), None)
+    assert torch.equal(mixed.isnan(), naive.isnan()) and naive.isnan().any()
+
+
 def test_ties_have_half_the_gradient_as_elsewhere():
     q = torch.zeros(1, 1, 2, 3, device=DEVICE).requires_grad_()
     k, v = torch.zeros(2, 1, 1, 4, 3, device=DEVICE)

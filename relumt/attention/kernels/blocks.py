@@ -36,33 +36,38 @@ CHOSEN = {
         "long": Blocks(128, 128, 8, 3),
         "dropout": Blocks(128, 64, 8, 2),
         "wide": Blocks(64, 32, 4, 2),
+        "exact": Blocks(32, 32, 4, 1),
     },
     "of_queries": {
         "short": Blocks(64, 64, 4, 2),
         "long": Blocks(128, 64, 8, 2),
         "dropout": Blocks(128, 64, 8, 2),
         "wide": Blocks(64, 32, 4, 2),
+        "exact": Blocks(32, 32, 4, 1),
     },
     "of_keys": {
         "short": Blocks(64, 64, 4, 2),
         "long": Blocks(64, 128, 8, 2),
         "dropout": Blocks(32, 128, 8, 2),
         "wide": Blocks(32, 64, 4, 2),
+        "exact": Blocks(32, 32, 4, 1),
     },
 }
 """By kernel (values; q's gradient; k's and v's) and kind of call. In a product, wgmma wants 64 rows of each four warps:
 queries where a program holds queries, keys where it holds keys."""
 
 
-def kind(q: Tensor, k: Tensor, dropout: bool) -> str:
-    """Which of a kernel's choices serves q [B, H, T, D] and k [B, H, S, D]."""
-    if q.dtype == torch.float32 or q.shape[3] > 64:
+def kind(held: Tensor, dropout: bool) -> str:
+    """Which of a kernel's choices serves a call whose programs hold rows of this, [B, H, T, D]: of q, or of k."""
+    if held.dtype == torch.float32:
+        return "exact"
+    if held.shape[3] > 64:
         return "wide"
-    if max(q.shape[2], k.shape[2]) <= SHORT:
+    if held.shape[2] <= SHORT:
         return "short"
     return "dropout" if dropout else "long"
 
 
-def blocks(kernel: str, q: Tensor, k: Tensor, dropout: bool) -> dict[str, int]:
+def blocks(kernel: str, held: Tensor, dropout: bool) -> dict[str, int]:
     """The constants of a kernel that say how a call is cut."""
-    return CHOSEN[kernel][kind(q, k, dropout)].constants()
+    return CHOSEN[kernel][kind(held, dropout)].constants()

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from relumt.attention.kernels.tiles import bounds, first_and_last, is_kept
 
 BLOCK = {"values": 32, "gradients": 16}
-"""Queries, or keys, that a program holds: in the backward pass each takes more registers."""
+"""Queries, or keys, that a program holds, as fit into its registers with 64 dimensions and 64 columns of values."""
 
 PROGRAMS = 4096
 """As many warps keep a GPU busy; with fewer the other side is cut into parts."""
@@ -84,7 +84,7 @@ class _Inhibit(torch.autograd.Function):
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
         ctx.save_for_backward(q, k, v, shift)
         ctx.call = call
-        block = BLOCK["values"]
+        block = block_of("values", q.shape[3], v.shape[3])
         grid, part, partial = _cut(q, k, block)
         mixed = partial(v)
         values[grid](
@@ -97,7 +97,7 @@ class _Inhibit(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
-        call, block = ctx.call, BLOCK["gradients"]
+        call, block = ctx.call, block_of("gradients", q.shape[3], v.shape[3])
         arguments, constants = call.arguments(q, k, shift), call.constants(q, v, block)
         grid, part, partial = _cut(q, k, block)
         grad_q, of_queries = partial(q), partial(q[..., :1])
@@ -113,6 +113,11 @@ class _Inhibit(torch.autograd.Function):
         )  # fmt: skip
         of_shift = _added(of_queries, q).sum((0, 2, 3))
         return _added(grad_q, q), _added(grad_k, k), _added(grad_v, k), of_shift, None
+
+
+def block_of(what: str, dims: int, columns: int) -> int:
+    """How many queries, or keys, a program holds of so many dimensions, with values of so many columns."""
+    return max(4, BLOCK[what] * 128 // max(128, triton.next_power_of_2(dims + columns)))
 
 
 def held(x: Tensor, block: int) -> Tensor:
@@ -138,6 +143,12 @@ def _cut(rows: Tensor, others: Tensor, block: int) -> tuple[tuple[int, int, int]
 def _added(partial: Tensor, like: Tensor) -> Tensor:
     """The sum of the parts, [B, H, T, D] with the T of `like`."""
     return partial.sum(0)[..., : like.shape[2]].mT
+
+
+@triton.jit
+def _positive(x):
+    """x⁺; NaN stays NaN."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -214,7 +225,7 @@ def values(
     for key in range(start, stop):
         k, v = _row(K, bh, S, key, dims, D), _row(V, bh, S, key, columns, V_SIZE)
         r = _inhibition(q, k, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
-        mixed += tl.maximum(v - tl.maximum(r, 0.0)[None], 0.0)
+        mixed += _positive(v - _positive(r)[None])
     _keep(Mixed, mixed, bh, stride, queries, columns, V_SIZE)
 
 
@@ -236,7 +247,7 @@ def gradients_of_queries(
     for key in range(start, stop):
         k, v = _row(K, bh, S, key, dims, D), _row(V, bh, S, key, columns, V_SIZE)
         r = _inhibition(q, k, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
-        of_r = -_through(r, tl.sum(_through(v - tl.maximum(r, 0.0)[None], grad), 0))
+        of_r = -_through(r, tl.sum(_through(v - _positive(r)[None], grad), 0))
         grad_q += _signed(q - k, of_r[None])
         grad_shift -= of_r
     _keep(GradQ, grad_q * rate, bh, stride, queries, dims, D)
@@ -266,7 +277,7 @@ def gradients_of_keys(
     for query in range(start, stop):
         q, grad = _row(Q, bh, T, query, dims, D), _row(Grad, bh, T, query, columns, V_SIZE)
         r = _inhibition(k, q, rate, shift, query, keys, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
-        through = _through(v - tl.maximum(r, 0.0)[None], grad)
+        through = _through(v - _positive(r)[None], grad)
         of_r = -_through(r, tl.sum(through, 0))
         grad_v += through
         grad_k += _signed(k - q, of_r[None])

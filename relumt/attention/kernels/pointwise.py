@@ -76,16 +76,16 @@ class _Call:
             q.shape[1], T, S, self.dropout, self.seed,
         ]  # fmt: skip
 
-    def constants(self, kernel: str, q: Tensor, k: Tensor) -> dict[str, object]:
-        """Of a kernel: what it is compiled for."""
+    def constants(self, kernel: str, held: Tensor) -> dict[str, object]:
+        """Of a kernel: what it is compiled for; its programs hold rows of `held`."""
         return {
-            "D": q.shape[3],
-            "BLOCK_D": max(16, triton.next_power_of_2(q.shape[3])),
+            "D": held.shape[3],
+            "BLOCK_D": max(16, triton.next_power_of_2(held.shape[3])),
             "ACTIVATION": self.rows.activation,
             "CAUSAL": self.causal,
             "STATISTICS": self.statistics,
             "DROPOUT": self.dropout > 0,
-        } | blocks(kernel, q, k, self.dropout > 0)
+        } | blocks(kernel, held, self.dropout > 0)
 
 
 class _Attend(torch.autograd.Function):
@@ -99,7 +99,7 @@ class _Attend(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         mixed = torch.empty(B, T, H, D, dtype=call.dtype, device=q.device).transpose(1, 2)  # as the heads are merged
         total, s_log_s = (q.new_empty(B, H, T, dtype=torch.float32) if call.statistics else None for _ in range(2))
-        constants = call.constants("forward", q, k)
+        constants = call.constants("forward", q)
         grid = (B * H, triton.cdiv(T, constants["BLOCK_T"]))
         forward[grid](*call.arguments(q, k, v), *with_strides(mixed), total, s_log_s, **constants)
         return mixed, total, s_log_s
@@ -118,11 +118,11 @@ class _Attend(torch.autograd.Function):
         of_rows = [None if x is None and not call.statistics else _or_zeros(x, q) for x in (grad_total, grad_s_log_s)]
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         arguments, given = call.arguments(q, k, v), (*with_strides(grad), *of_rows)
-        constants = call.constants("of_queries", q, k)
+        constants = call.constants("of_queries", q)
         backward_of_queries[(B * H, triton.cdiv(T, constants["BLOCK_T"]))](
             *arguments, *given, *with_strides(grad_q), **constants
         )
-        constants = call.constants("of_keys", q, k)
+        constants = call.constants("of_keys", k)
         backward_of_keys[(B * H, triton.cdiv(S, constants["BLOCK_S"]))](
             *arguments, *given, *with_strides(grad_k), *with_strides(grad_v), **constants
         )

@@ -9,6 +9,7 @@ not TF32. Under float16 a weight is held at 65,504, the largest that the product
 
 import os
 
+import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -19,7 +20,7 @@ TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32: what log is taken of where a weight is 0."""
 
 LARGEST_HALF = tl.constexpr(65504.0)
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+FAST_LOG2 = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.version.hip is None)
 LN_2 = tl.constexpr(0.6931471805599453)
 
 VARYING = ["seed", "T", "S", "f_b", "f_t", "b_b", "b_t"]
@@ -60,19 +61,16 @@ def _weights(
 @triton.jit
 def _log2(weights):
     """0 has the logarithm of the smallest normal number; what it is multiplied with is 0."""
-    if INTERPRETED:
-        return tl.log2(tl.maximum(weights, TINY))
-    else:  # the GPU's own instruction, exact to 22 bits, instead of twenty
+    if FAST_LOG2:  # one instruction of the GPU's, exact to 22 bits, instead of twenty
         return libdevice.fast_log2f(tl.maximum(weights, TINY))
+    else:
+        return tl.log2(tl.maximum(weights, TINY))
 
 
 @triton.jit
 def _per_row(X, s_b, s_t, b, queries, T):
-    """A number for each query, of the shape of `queries`, or None."""
-    if X is None:  # Triton compiles what follows a return: hence the else
-        return None
-    else:
-        return tl.load(X + b * s_b + queries * s_t, queries < T, 0.0)
+    """A number for each query, of the shape of `queries`."""
+    return tl.load(X + b * s_b + queries * s_t, queries < T, 0.0)
 
 
 @triton.jit
@@ -116,7 +114,9 @@ def forward(
     dims = tl.arange(0, BLOCK_D)
     q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
     column = queries[:, None]
-    factor, bias = _per_row(Factor, f_b, f_t, b, column, T), _per_row(Bias, b_b, b_t, b, column, T)
+    factor, bias = _per_row(Factor, f_b, f_t, b, column, T), None
+    if Bias is not None:
+        bias = _per_row(Bias, b_b, b_t, b, column, T)
     of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
     mixed = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     total, s_log_s = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
@@ -211,8 +211,12 @@ def backward_of_queries(
     q = tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
     grad = tile(Grad + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, queries < T, dims, D)
     column = queries[:, None]
-    factor, bias = _per_row(Factor, f_b, f_t, b, column, T), _per_row(Bias, b_b, b_t, b, column, T)
-    of_total, of_s_log_s = _per_row(OfTotal, T, 1, bh, column, T), _per_row(OfSLogS, T, 1, bh, column, T)
+    factor, bias = _per_row(Factor, f_b, f_t, b, column, T), None
+    if Bias is not None:
+        bias = _per_row(Bias, b_b, b_t, b, column, T)
+    of_total, of_s_log_s = None, None
+    if STATISTICS:
+        of_total, of_s_log_s = _per_row(OfTotal, T, 1, bh, column, T), _per_row(OfSLogS, T, 1, bh, column, T)
     of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
     grad_q = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     start, stop = first_and_last(Bounds, b, S)
@@ -247,8 +251,12 @@ def _to_keys(
         q = tile(Q, q_t, q_d, queries, queries < T, dims, D)
         grad = tile(Grad, g_t, g_d, queries, queries < T, dims, D)
         row = queries[None]
-        factor, bias = _per_row(Factor, f_b, f_t, b, row, T), _per_row(Bias, b_b, b_t, b, row, T)
-        of_total, of_s_log_s = _per_row(OfTotal, T, 1, bh, row, T), _per_row(OfSLogS, T, 1, bh, row, T)
+        factor, bias = _per_row(Factor, f_b, f_t, b, row, T), None
+        if Bias is not None:
+            bias = _per_row(Bias, b_b, b_t, b, row, T)
+        of_total, of_s_log_s = None, None
+        if STATISTICS:
+            of_total, of_s_log_s = _per_row(OfTotal, T, 1, bh, row, T), _per_row(OfSLogS, T, 1, bh, row, T)
         products = tl.dot(k, tl.trans(q), input_precision="ieee")
         of_weights = tl.dot(v, tl.trans(grad), input_precision="ieee")
         kept = None

@@ -26,7 +26,7 @@ def with_strides(x: Tensor) -> tuple:
 @triton.jit
 def tile(X, s_row, s_d, rows, within, dims, D: tl.constexpr):
     """Rows × D of a tensor, 0 in rows that are not `within` and beyond D."""
-    where = X + rows[:, None] * s_row + dims[None] * s_d
+    where = X + rows[:, None].to(tl.int64) * s_row + dims[None] * s_d
     if dims.shape[0] == D:
         return tl.load(where, within[:, None], 0.0)
     else:
