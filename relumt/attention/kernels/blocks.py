@@ -49,7 +49,7 @@ CHOSEN = {
         "short": Blocks(64, 64, 4, 2),
         "long": Blocks(64, 128, 8, 2),
         "dropout": Blocks(32, 128, 8, 2),
-        "wide": Blocks(32, 64, 4, 2),
+        "wide": Blocks(16, 64, 4, 2),
         "exact": Blocks(32, 32, 4, 1),
     },
 }
