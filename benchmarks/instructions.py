@@ -43,7 +43,6 @@ KINDS = {
     "float": re.compile(r"FADD|FMUL|FFMA|FMNMX|FSEL|FSETP|FSET|HADD2|HFMA2|HMNMX2"),
     "special": re.compile("MUFU"),
     "exchange": re.compile("SHFL"),
-    "product": re.compile("HGMMA|HMMA"),
 }
 
 
@@ -111,18 +110,10 @@ def kernels() -> list[Kernel]:
     """All there are: bare, with statistics, and with everything that is optional."""
     found = []
     for optional in (False, True):
-        for name, of in (
-            ("forward", "forward"),
-            ("backward_of_queries", "of_queries"),
-            ("backward_of_keys", "of_keys"),
-        ):
+        for name, of in POINTWISE.items():
             found += [pointwise(name, of, "relu", statistics, optional) for statistics in (False, True)]
             found.append(pointwise(name, of, "sigmoid", False, optional))
-        for name, of in (
-            ("values", "values"),
-            ("gradients_of_queries", "gradients"),
-            ("gradients_of_keys", "gradients"),
-        ):
+        for name, of in INHIBITOR.items():
             found += [inhibitor(name, of, columns, optional) for columns in (64, 128)]
     return found
 
@@ -160,7 +151,7 @@ def counted(kernel: Kernel) -> dict[str, float]:
     threads = 32 * kernel.warps
     return {
         "instructions": len(inner) * threads / kernel.pairs,
-        **{name: kinds[name] * threads / kernel.pairs for name in KINDS if name != "product"},
+        **{name: kinds[name] * threads / kernel.pairs for name in KINDS},
         "registers": int(re.search(r"REG:(\d+)", usage)[1]),
         "spilled bytes": int(re.search(r"STACK:(\d+)", usage)[1]),
     }
