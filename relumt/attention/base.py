@@ -11,6 +11,7 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Flag, auto
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -83,8 +84,9 @@ class Visible:
 
     def hide_(self, x: Tensor, value: float) -> Tensor:
         """Overwrite x [B, H, T, S] with `value` where a key is not visible."""
-        seen = self.dense(*x.shape[-2:], device=x.device)
-        return x if seen is None else x.masked_fill_(~seen, value)
+        if self.pairs is None and (not self.causal or x.shape[-2] == 1):
+            return x if self.keys is None else x.masked_fill_(self._padding, value)
+        return x.masked_fill_(~self.dense(*x.shape[-2:], device=x.device), value)
 
     def count(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Number of keys each query sees, [B or 1, 1, T or 1, 1] int64: the n of length-dependent formulas."""
@@ -93,12 +95,24 @@ class Visible:
         if not self.causal or T == 1:
             if self.keys is None:
                 return torch.full((1, 1, 1, 1), S, device=device)
-            return self.keys.sum(-1)[:, None, None, None]
+            return self._real
         last_key = torch.arange(S - T, S, device=device)
         if self.keys is None:
             return (last_key + 1).clamp(min=0)[None, None, :, None]
         seen = self.keys.cumsum(-1).index_select(-1, last_key.clamp(min=0))
         return (seen * (last_key >= 0))[:, None, :, None]
+
+    # Kept, since decoding asks at every step for what is the same at every step.
+
+    @cached_property
+    def _padding(self) -> Tensor:
+        """[B, 1, 1, S] bool, True for padding."""
+        return ~self.keys[:, None, None]
+
+    @cached_property
+    def _real(self) -> Tensor:
+        """[B, 1, 1, 1] int64, number of real keys."""
+        return self.keys.sum(-1)[:, None, None, None]
 
 
 class Attended(NamedTuple):
@@ -160,8 +174,9 @@ class Mechanism(nn.Module):
 
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """q·k times `factor`, [B, H, T, S]; the factor goes into q, which is smaller than the product."""
-        factor, bias = (of(q.shape[-2], k.shape[-2], visible, q) for of in (self.factor, self.bias))
-        scores = (q * factor) @ k.transpose(-2, -1)
+        T, S = q.shape[-2], k.shape[-2]
+        scores = (q * self.factor(T, S, visible, q)) @ k.transpose(-2, -1)
+        bias = self.bias(T, S, visible, q)
         return scores if bias is None else scores.add_(bias)
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
@@ -186,7 +201,8 @@ class Mechanism(nn.Module):
         with without_autocast(q):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             weights = self.weights(self.scores(q, k, visible), visible)
-            mixed = F.dropout(weights, self.drop_probability) @ v
+            p = self.drop_probability
+            mixed = (F.dropout(weights, p) if p else weights) @ v
             statistics = None
             if Want.STATISTICS in want and not self.signed:
                 T, S = weights.shape[-2:]

@@ -9,8 +9,9 @@ a stock Transformer loads.
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from relumt.attention import Attended, Mechanism, Visible, Want, saturated
 from relumt.errors import UserError, one_line_errors
@@ -37,6 +38,8 @@ class MechanismAttention(MultiheadAttention):
         mechanism.initialise(self.q_proj, self.k_proj)
         self.taps: list[tuple[Want, Tap]] = []
         self.weights_for_alignment = False
+        self.register_buffer("joined_weight", None, persistent=False)
+        self.register_buffer("joined_bias", None, persistent=False)
 
     def forward(
         self,
@@ -56,37 +59,30 @@ class MechanismAttention(MultiheadAttention):
         Returns the output [T, B, E], and the weights, [B, T, S] or [H, B, T, S] with `need_head_weights`, only when
         generating with alignments: fairseq sets `need_weights` at every step and nearly never reads them.
         """
-        q = self._heads(self.q_proj(query))
-        held = self._get_input_buffer(incremental_state)
-        if static_kv and "prev_key" in held:
-            k, v, key_padding_mask = held["prev_key"], held["prev_value"], held["prev_key_padding_mask"]
+        if incremental_state is None:
+            q, k, v = self._projected(query, key, value)
+            visible = self._visible(key_padding_mask, attn_mask)
         else:
-            beam = self._beam(query, key, key_padding_mask) if incremental_state is not None else 1
-            if beam > 1:
-                held["beam"] = torch.tensor(beam)
-                key, value = key[:, ::beam], value[:, ::beam]
-                key_padding_mask = None if key_padding_mask is None else key_padding_mask[::beam]
-            k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
-            if incremental_state is not None:
-                k, v, key_padding_mask = self._appended(held, k, v, key_padding_mask, static_kv)
-                self._set_input_buffer(incremental_state, held)
-
-        visible = self._visible(key_padding_mask, attn_mask)
+            held = self._get_input_buffer(incremental_state)
+            step = self._source_step if self.site == "cross" else self._prefix_step
+            q, k, v, visible = step(held, query, key, value, key_padding_mask, attn_mask)
+            self._set_input_buffer(incremental_state, held)
         want = Want.WEIGHTS if need_weights and self.weights_for_alignment else Want.NOTHING
         for tap_wants, _ in self.taps:
             want |= tap_wants
-        attended = self._attend(q, k, v, visible, want)
+        attended = self.mechanism(q, k, v, visible, want)
         for _, tap in self.taps:
             tap(self, attended, visible)
 
         if attended.weights is None and need_weights and self.weights_for_alignment:
             with one_line_errors():
                 raise UserError(f"{type(self.mechanism).__name__} has no weights to align by; drop --print-alignment")
-        merged = self.mechanism.merged(attended.mixed.permute(2, 0, 1, 3).flatten(2))
-        output = self.out_proj(saturated(merged, q.dtype))
+        T, hypotheses = query.shape[:2]
+        mixed = self._by_hypothesis(attended.mixed, T).permute(3, 0, 2, 1, 4).reshape(T, hypotheses, -1)
+        output = self.out_proj(saturated(self.mechanism.merged(mixed), q.dtype))
         if attended.weights is None or not need_weights:
             return output, None
-        weights = attended.weights.transpose(0, 1)
+        weights = self._by_hypothesis(attended.weights, T).transpose(0, 1).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)
 
     def make_generation_fast_(
@@ -100,6 +96,20 @@ class MechanismAttention(MultiheadAttention):
         self.weights_for_alignment = bool(need_attn)
         chosen = retain_dropout_modules is None or "MultiheadAttention" in retain_dropout_modules
         self.mechanism.retain_dropout = retain_dropout and chosen
+        self._join_projections()
+
+    @torch.no_grad()
+    def _join_projections(self) -> None:
+        """From now on make q, k and v of one step in one product: the weights stay as they are."""
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        if self.site == "decoder" and all(type(part) is nn.Linear for part in parts):
+            self.joined_weight = torch.cat([part.weight for part in parts])
+            self.joined_bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
+
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
+        """PyTorch's announcement of other weights: what was joined is of the old ones."""
+        self.joined_weight = self.joined_bias = None
+        super()._load_from_state_dict(*args, **kwargs)
 
     def reorder_incremental_state(
         self, incremental_state: dict[str, dict[str, Tensor | None]] | None, new_order: Tensor
@@ -127,46 +137,72 @@ class MechanismAttention(MultiheadAttention):
         )
         return beam if same else 1
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
-        """Attend; hypotheses that share their keys do as further queries of one sentence."""
-        beam = len(q) // len(k)
-        if beam == 1:
-            return self.mechanism(q, k, v, visible, want)
-        together = q.unflatten(0, (len(k), beam)).transpose(1, 2).flatten(2, 3)
-        attended = self.mechanism(together, k, v, visible, want)
-        mixed, weights = (
-            None if x is None else x.unflatten(2, (beam, -1)).transpose(1, 2).flatten(0, 1)
-            for x in (attended.mixed, attended.weights)
-        )
-        return attended._replace(mixed=mixed, weights=weights)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """[T, B, E] → [B, H, T, D]."""
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
-
-    def _appended(
+    def _prefix_step(
         self,
         held: cache.Cache,
-        k: Tensor,
-        v: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         key_padding_mask: Tensor | None,
-        static_kv: bool,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Add k and v [B, H, S, D] to what `held` has, in place, and return all of it."""
-        if self.site == "cross":
-            held |= {"prev_key": k, "prev_value": v}
+        attn_mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Visible]:
+        """What to attend with and to: what was decoded before, which `held` has, and its continuation."""
+        if self.joined_weight is not None and query is key and key is value:
+            joined = F.linear(query, self.joined_weight, self.joined_bias)
+            q, kv = joined.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4).split((1, 2))
+            q = q.squeeze(0)
         else:
-            cache.append(held, k, v)
-            k, v = held["prev_key"], held["prev_value"]
-        key_padding_mask = self._append_prev_key_padding_mask(
-            key_padding_mask=key_padding_mask,
-            prev_key_padding_mask=held.get("prev_key_padding_mask"),
-            batch_size=k.size(0),
-            src_len=k.size(2),
-            static_kv=static_kv,
-        )
-        held["prev_key_padding_mask"] = key_padding_mask
-        return k, v, key_padding_mask
+            q, *kv = self._projected(query, key, value)
+            kv = torch.stack(kv)
+        k, v = cache.append(held, kv)
+        if key_padding_mask is not None or held.get("prev_key_padding_mask") is not None:
+            held["prev_key_padding_mask"] = key_padding_mask = self._append_prev_key_padding_mask(
+                key_padding_mask=key_padding_mask,
+                prev_key_padding_mask=held.get("prev_key_padding_mask"),
+                batch_size=k.size(0),
+                src_len=k.size(2),
+                static_kv=False,
+            )
+        return q, k, v, self._visible(key_padding_mask, attn_mask)
+
+    def _source_step(
+        self,
+        held: cache.Cache,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Visible]:
+        """What to attend with and to: the source, whose keys, values and padding are the same at every step."""
+        if "prev_key" not in held:
+            beam = self._beam(query, key, key_padding_mask)
+            if beam > 1:
+                held["beam"] = beam
+                key, value = key[:, ::beam], value[:, ::beam]
+                key_padding_mask = None if key_padding_mask is None else key_padding_mask[::beam]
+            padded = key_padding_mask is not None and bool(key_padding_mask.any())
+            held["prev_key"], held["prev_value"] = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+            held["prev_key_padding_mask"] = key_padding_mask if padded else None
+        if "visible" not in held:
+            held["visible"] = self._visible(held["prev_key_padding_mask"], attn_mask)
+        q = self._heads(self.q_proj(query), held.get("beam", 1))
+        return q, held["prev_key"], held["prev_value"], held["visible"]
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query [T, B, E], key and value [S, B, E] → q [B, H, T, D], k and v [B, H, S, D]."""
+        return self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+
+    def _heads(self, x: Tensor, beam: int = 1) -> Tensor:
+        """[T, B, E] → [B, H, T, D]; the hypotheses of a beam become further queries, [B/beam, H, beam·T, D]."""
+        T, B, _ = x.shape
+        if beam == 1:
+            return x.view(T, B, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+        return x.view(T, B // beam, beam, self.num_heads, self.head_dim).permute(1, 3, 2, 0, 4).flatten(2, 3)
+
+    def _by_hypothesis(self, x: Tensor, T: int) -> Tensor:
+        """[B/beam, H, beam·T, any] → [B/beam, H, beam, T, any]."""
+        return x.view(*x.shape[:2], x.shape[2] // T, T, x.shape[3])
 
     def _visible(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Visible:
         """fairseq marks what is hidden; the decoder's mask is always the causal one, so its values are not read."""

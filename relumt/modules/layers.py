@@ -1,16 +1,20 @@
 """fairseq's Transformer layers with a mechanism at each of the three attention sites, and a feed-forward variant.
 
-Only the builders are overridden; every forward pass is fairseq's.
+Of computation only the order of a beam is overridden; every forward pass is fairseq's.
 """
+
+from functools import cached_property
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
-from torch import nn
+from torch import Tensor, nn
 
 from relumt.modules.attention import MechanismAttention
 from relumt.options import build_feedforward, build_mechanism
+
+IncrementalState = dict[str, dict[str, Tensor | None]]
 
 
 def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **stock) -> MechanismAttention:
@@ -92,6 +96,16 @@ class MechanismDecoder(TransformerDecoderBase):
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, wrapped as `cfg` asks."""
         return wrapped(MechanismDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
+        """As fairseq's, which at every step asks every module whether it is an attention; here they are known."""
+        for attention in self.attentions:
+            attention.reorder_incremental_state(incremental_state, new_order)
+
+    @cached_property
+    def attentions(self) -> list[MechanismAttention]:
+        """The attentions of all layers."""
+        return [module for module in self.modules() if isinstance(module, MechanismAttention)]
 
 
 def wrapped(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

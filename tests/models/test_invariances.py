@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relumt.attention import MECHANISMS
 from relumt.feedforward import FEEDFORWARDS
@@ -99,19 +100,71 @@ def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name, monk
         other = model_with(("--attention", name))
         other.decoder.set_beam_size = other.set_beam_size = lambda _: None
     rows = []
-    append = MechanismAttention._appended
+    step = MechanismAttention._source_step
 
-    def appended(self, held, k, *rest):
-        rows.append(len(k) if self.site == "cross" else None)
-        return append(self, held, k, *rest)
+    def first_step(self, held, *rest):
+        first, found = not held, step(self, held, *rest)
+        if first:
+            rows.append(len(held["prev_key"]))
+        return found
 
-    monkeypatch.setattr(MechanismAttention, "_appended", appended)
+    monkeypatch.setattr(MechanismAttention, "_source_step", first_step)
     assert shared == translations(other)
-    assert set(rows) - {None} == ({3 * len(UNEVEN)} if name == "relu" else set())
+    assert set(rows) == ({3 * len(UNEVEN)} if name == "relu" else set())
     rows.clear()
     assert translations(model, 1) == translations(model_with(("--attention", name)), 1)  # after a beam of 3
     rows.clear()
-    assert translations(model) == shared and set(rows) - {None} == {len(UNEVEN)}
+    assert translations(model) == shared and set(rows) == {len(UNEVEN)}
+
+
+@every_variant
+@torch.no_grad()
+def test_preparing_for_generation_changes_nothing_and_other_weights_can_be_loaded(variant):
+    model, other = model_with(variant), model_with(variant, seed=2)
+    net_input = sample(UNEVEN)["net_input"]
+    for of in (model, other):
+        encoded, state = of.encoder(net_input["src_tokens"], net_input["src_lengths"]), {}
+        model.load_state_dict(of.state_dict())
+        model.make_generation_fast_()
+        for i in range(2):
+            prefix = net_input["prev_output_tokens"][:, : i + 1]
+            step = model.decoder(prefix, encoder_out=encoded, incremental_state=state)[0][:, 0]
+        torch.testing.assert_close(step, of(**net_input)[0][:, 1], rtol=1e-5, atol=1e-5)
+
+
+class Counting(TorchDispatchMode):
+    """Counts the operators that reach PyTorch's dispatcher, but for those that only look at a tensor otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.count += not func.is_view
+        return result
+
+
+def operators_of_a_step(model):
+    """Of the third step of a beam, and of moving its hypotheses."""
+    model.make_generation_fast_()
+    model.decoder.set_beam_size(2)
+    net_input, beams = sample([(4, 6), (4, 6)])["net_input"], torch.tensor([0, 0, 1, 1])
+    encoded = model.encoder(net_input["src_tokens"][beams], net_input["src_lengths"][beams])
+    prefix, state = net_input["prev_output_tokens"][beams], {}
+    with torch.no_grad(), Counting() as counting:
+        for i in range(3):
+            counting.count = 0
+            model.decoder.reorder_incremental_state_scripting(state, torch.tensor([1, 0, 3, 3]))
+            model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)
+    return counting.count
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu"])
+def test_a_step_of_decoding_takes_fewer_operators_than_stock(name):
+    """On a GPU, and here with small models, the number of operators is what a step takes."""
+    counted = operators_of_a_step(build("mechanism_transformer", "--attention", name))
+    assert counted < operators_of_a_step(build("transformer"))
 
 
 @every_variant
