@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import relative_to, seconds, write_figures
+from measure import is_measured, measured_on, relative_to, seconds, write_figures
 
 from relumt.checkpoints import load_vetted
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, one_line_errors
+from relumt.runs.comparing import evaluated
 from relumt.runs.flags import read_flags
+from relumt.runs.record import load_record
 from relumt.tables.cells import Cell
 from relumt.tables.runs import runs_of
 from relumt.tables.speeds import ratio
@@ -65,6 +67,12 @@ def first_run(runs: Path, dataset: str, model: str) -> Path:
     if not found:
         raise UserError(f"{runs / dataset / model}: no scored run; make it with scripts/run.sh {dataset} {model}")
     return found[0].folder
+
+
+def checkpoints_of(runs: Path, dataset: str, models: list[str]) -> dict[str, str]:
+    """By model the SHA-256 of the checkpoint that is timed."""
+    folders = {model: first_run(runs, dataset, model) for model in models}
+    return {model: evaluated(load_record(folder))["checkpoint_sha256"] for model, folder in folders.items()}
 
 
 def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
@@ -132,6 +140,9 @@ def main() -> None:
     )
     args = parser.parse_args()
     quiet_fairseq()
+    checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
+    if is_measured(args.json, checkpoints):
+        return
     found = open_runs(args.runs, args.dataset, args.models)
     if args.stock:
         found = with_stock(found)
@@ -149,7 +160,8 @@ def main() -> None:
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
-        write_figures(args.json, what, next(iter(found)), {"groups": groups})
+        figures = {"checkpoints": checkpoints, "groups": groups}
+        write_figures(args.json, what, next(iter(found)), measured_on("fp32"), figures)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ training() {
     local name=$1 data=$2 dataset=$3
     shift 3
     step "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset/train.args" \
-        --models "stock --fp16" "softmax --fp16" "relu_unregularised --fp16" "reluformer --fp16" --json "$out/$name.json" "$@"
+        --json "$out/$name.json" "$@"
 }
 
 step tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_pointwise.py \

@@ -17,16 +17,18 @@ import os
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import peak_bytes, seconds_of_kernels, write_figures
+from measure import measured_on, peak_bytes, seconds_of_kernels, write_figures
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relumt.attention import MECHANISMS, Visible, Want
 from relumt.errors import one_line_errors
+from relumt.runs.environment import Device
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 BACKENDS = {
@@ -53,6 +55,12 @@ SHIFT = 1.0
 def device() -> str:
     """Where it is measured."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_of(dtype: str) -> Device:
+    """What the figures of kernels in this type are of."""
+    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    return replace(measured_on(None), precision=names[dtype])
 
 
 def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
@@ -227,7 +235,9 @@ def main() -> None:
                 cells = [f"{value:.3g}" for value in of.values()] + [""] * ("error" not in of)
                 print(f"| {n} | {name} | {direction} | " + " | ".join(cells) + " |", flush=True)
         if args.json:  # after each length, so that none is lost with a later one
-            write_figures(args.json, shape, "the best softmax", {"ceilings": limits, "lengths": figures})
+            write_figures(
+                args.json, shape, "the best softmax", device_of(args.dtype), {"ceilings": limits, "lengths": figures}
+            )
 
 
 if __name__ == "__main__":

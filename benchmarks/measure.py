@@ -5,14 +5,16 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from relumt.console import say
 from relumt.files import write_whole
-from relumt.runs.environment import find_device
+from relumt.runs.environment import Device, Precision, find_device
 
 WARM_UPS, REPEATS = 3, 10
 CYCLES_TO_QUEUE = 4_000_000
@@ -74,10 +76,24 @@ def relative_to(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[
     return summary
 
 
-def write_figures(path: Path, what: str, baseline: str, figures: dict[str, Any]) -> None:
+def measured_on(precision: Precision | None) -> Device:
+    """The device of a measurement, which takes place on one; the precision of training as scripts/ choose it if None."""
+    return replace(find_device(precision), count=1)
+
+
+def write_figures(path: Path, what: str, baseline: str, device: Device, figures: dict[str, Any]) -> None:
     """Write figures as JSON: what was measured on which device, and relative to what."""
-    described = {"what": what, "baseline": baseline, "device": str(find_device(None))}
+    described = {"what": what, "baseline": baseline, "device": str(device)}
     write_whole(path, json.dumps(described | figures, indent=2) + "\n")
+
+
+def is_measured(path: Path | None, checkpoints: dict[str, str]) -> bool:
+    """Whether `path` has figures of these very checkpoints, SHA-256 by model; says so."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
+    measured = found.get("checkpoints") == checkpoints
+    if measured:
+        say(f"{path}: measured already")
+    return measured
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

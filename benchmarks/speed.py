@@ -2,7 +2,8 @@
 
     python benchmarks/speed.py RUNS DATASET --models softmax sparsemax rela_g --json RUNS/speed-DATASET.json
 
-Training is that of benchmarks/training.py: whole steps on the same batches, one of each model in turn. Decoding is that
+Training is that of benchmarks/training.py: whole steps on the same batches, one of each model in turn, with the flags
+that the runs were trained with, in fp16 on a GPU. Decoding is that
 of benchmarks/decoding.py: the same sentences of the test set, every model in turn. Reported is the median of the first
 model's time over each model's, with a 95 % interval from 10,000 bootstrap samples; above 1 is faster than the first.
 """
@@ -12,6 +13,7 @@ import argparse
 from decoding import (
     CONFIGS,
     add_arguments,
+    checkpoints_of,
     first_run,
     generation,
     groups_by_length,
@@ -19,26 +21,34 @@ from decoding import (
     relative_times,
     translator,
 )
-from measure import relative_to, write_figures
-from training import build, flags_of, step_times
+from measure import is_measured, measured_on, relative_to, write_figures
+from training import MODELS, build, step_times
 
 import relumt
 from relumt.console import quiet_fairseq
 from relumt.errors import one_line_errors
-from relumt.runs.environment import find_device
-from relumt.runs.flags import command_line, read_flags
-from relumt.runs.record import load_record
+from relumt.runs.environment import Device
+from relumt.runs.flags import command_line, read_flags, readable
+from relumt.runs.record import Record, load_record
 from relumt.tables.speeds import ratio
 
 
-def training(args: argparse.Namespace) -> dict[str, dict[str, float]]:
+def flags_of(record: Record) -> list[str]:
+    """The flags that a run was trained with.
+
+    run.json has a flag's values as one string: those that the configs have too are taken from there, the others split.
+    """
+    configured = read_flags(CONFIGS / record["dataset"] / "train.args") | read_flags(MODELS / f"{record['model']}.args")
+    as_read, recorded = readable(configured), record["fingerprint"]["flags"]
+    return command_line(
+        {name: configured[name] if as_read.get(name) == of else of.split() for name, of in recorded.items()}
+    )
+
+
+def training(args: argparse.Namespace, device: Device) -> dict[str, dict[str, float]]:
     """Speed of training steps by model."""
-    common = command_line(read_flags(CONFIGS / args.dataset / "train.args"))
-    data_bins = [load_record(first_run(args.runs, args.dataset, model))["data_bin"] for model in args.models]
-    trainers = {
-        model: build(data_bin, [*common, *flags_of(model)])
-        for model, data_bin in zip(args.models, data_bins, strict=True)
-    }
+    records = {model: load_record(first_run(args.runs, args.dataset, model)) for model in args.models}
+    trainers = {model: build(record["data_bin"], flags_of(record), device) for model, record in records.items()}
     return relative_to(args.models[0], step_times(trainers, args.models[0], args.warm_up, args.steps))
 
 
@@ -61,7 +71,11 @@ def main() -> None:
     args = parser.parse_args()
     quiet_fairseq()
     relumt.register()
-    kinds = {"training": training(args), "decoding": decoding(args)}
+    checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
+    if is_measured(args.json, checkpoints):
+        return
+    devices = {"training": measured_on(None), "decoding": measured_on("fp32")}
+    kinds = {"training": training(args, devices["training"]), "decoding": decoding(args)}
     beam = generation(args.dataset).beam
     how = {
         "training": f"training, {args.steps} steps",
@@ -72,12 +86,12 @@ def main() -> None:
         of_kinds = (kind[model] for kind in kinds.values())
         print(f"| {model} | " + " | ".join(map(ratio, of_kinds)) + " |")
     if args.json:
-        device = str(find_device(None))
         figures = {
-            kind: {"what": how[kind], "baseline": args.models[0], "device": device, "relative": relative}
+            kind: {"what": how[kind], "baseline": args.models[0], "device": str(devices[kind]), "relative": relative}
             for kind, relative in kinds.items()
         }
-        write_figures(args.json, "training and decoding", args.models[0], figures)
+        what = "training and decoding"
+        write_figures(args.json, what, args.models[0], devices["training"], {"checkpoints": checkpoints} | figures)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/training.py DATA-BIN --config configs/datasets/multi30k_de_en/train.args
 
-A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --fp16". Every one
+A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --dropout 0". Every one
 trains on the same batches, one step each in turn, so that what slows the machine slows all of them. Reported is the
 median of the paired ratios the baseline's time / the model's, with a 95 % interval from 10,000 bootstrap samples. Runs
 on a GPU where there is one.
@@ -17,10 +17,12 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
-from measure import relative_to, seconds, write_figures
+from measure import measured_on, relative_to, seconds, write_figures
 
 import relumt
 from relumt.errors import UserError, one_line_errors
+from relumt.runs.command import PRECISIONS
+from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags
 
 MODELS = Path(__file__).resolve().parents[1] / "configs" / "models"
@@ -32,10 +34,10 @@ def flags_of(model: str) -> list[str]:
     return [*command_line(read_flags(MODELS / f"{name}.args")), *further]
 
 
-def build(data_bin: str, flags: list[str]) -> Trainer:
-    """A fairseq trainer for `flags` on the training set of `data_bin`."""
-    device = [] if torch.cuda.is_available() else ["--cpu"]
-    args = options.parse_args_and_arch(options.get_training_parser(), [data_bin, *flags, *device])
+def build(data_bin: str, flags: list[str], device: Device) -> Trainer:
+    """A fairseq trainer for `flags` on the training set of `data_bin`, in the precision of `device`."""
+    given = [data_bin, *flags, *device.train_flags()]
+    args = options.parse_args_and_arch(options.get_training_parser(), given)
     config = convert_namespace_to_omegaconf(args)
     torch.manual_seed(1)
     task = tasks.setup_task(config.task)
@@ -82,18 +84,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each system (%(default)s)")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before timing (%(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--precision", choices=PRECISIONS, help="(default: fp16 on a GPU, fp32 on a CPU)")
     parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="all that follows is for every model")
     args = parser.parse_args()
     baseline = args.baseline or args.models[0]
     if baseline not in args.models:
         raise UserError(f"--models must name the baseline, {baseline}")
     torch.set_num_threads(args.threads)
     relumt.register()
-    common = command_line(read_flags(args.config))
-    trainers = {name: build(args.data_bin, [*common, *flags_of(name)]) for name in args.models}
+    common, device = command_line(read_flags(args.config)), measured_on(args.precision)
+    trainers = {name: build(args.data_bin, [*common, *flags_of(name), *args.flags], device) for name in args.models}
     summary = relative_to(baseline, step_times(trainers, baseline, args.warm_up, args.steps))
     if args.json:
-        write_figures(args.json, "training steps", baseline, {"throughput": summary})
+        write_figures(args.json, "training steps", baseline, device, {"throughput": summary})
     print(report(baseline, summary))
 
 

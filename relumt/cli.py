@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         subparsers.add_parser(name, help=command.help, add_help=False)
     known, rest = parser.parse_known_args(argv)
     module = importlib.import_module(COMMANDS[known.command].module)
-    command_parser = argparse.ArgumentParser(prog=f"relumt {known.command}", description=module.__doc__)
+    command_parser = argparse.ArgumentParser(
+        prog=f"relumt {known.command}", description=module.__doc__, allow_abbrev=False
+    )
     module.add_arguments(command_parser)
     try:
         with one_line_errors():

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", metavar="MODEL", help="of the table's models these alone")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--root", type=Path, default=Path(), help="the checkout, with scripts/ (default: .)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="at a time (default: one a GPU; one on a CPU)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="at a time (default and at most: one a GPU; on a CPU: 1)")
     parser.add_argument("--gpus-per-job", type=int, default=1, metavar="N", help="trained on together (default: 1)")
     parser.add_argument(
         "--slurm", nargs="*", metavar="KEY=VALUE", help="submit to Slurm, with submitit's parameters: timeout_min=600 …"
@@ -124,7 +124,7 @@ def run_all(jobs: Sequence[Job], arguments: argparse.Namespace) -> States:
     if on_cluster and (arguments.jobs or arguments.gpus_per_job > 1):
         raise UserError("--jobs and --gpus-per-job are of this machine; Slurm is told with --slurm gpus_per_node=2 …")
     shares = [[] for _ in jobs] if on_cluster else shares_of(arguments.jobs, gpus(), arguments.gpus_per_job)
-    if not shares:
+    if not shares and not on_cluster:
         raise UserError(f"--gpus-per-job {arguments.gpus_per_job}: there are but {len(gpus())} GPUs; give fewer")
     states = States(jobs, console.is_terminal, len(shares))
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:

@@ -99,7 +99,7 @@ def is_held(job: Job) -> bool:
     path = job.folder / ".lock"
     if not path.is_file():
         return False
-    with path.open("a") as lock:
+    with path.open("a+") as lock:  # NFS gives a shared lock to whoever may read
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -109,7 +109,7 @@ def is_held(job: Job) -> bool:
 
 def shares_of(jobs: int | None, gpus: Sequence[str], gpus_per_job: int) -> list[list[str]]:
     """The GPUs of each job that runs at a time: `jobs` of them, or as many as there are GPUs for; one on a CPU."""
-    if not gpus:
+    if not gpus and gpus_per_job == 1:
         return [[] for _ in range(jobs or 1)]
     together = len(gpus) // gpus_per_job
     return [list(gpus[n * gpus_per_job : (n + 1) * gpus_per_job]) for n in range(min(jobs or together, together))]

@@ -6,20 +6,29 @@ line; it prints nothing where the work is done already.
 
 import argparse
 import json
+import shlex
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from relumt.analysis.command import ANALYSIS
+from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.console import say
 from relumt.errors import UserError
 from relumt.runs import evaluation
-from relumt.runs.comparing import evaluated
+from relumt.runs.comparing import SUBSET, evaluated
 from relumt.runs.environment import find_device
 from relumt.runs.fingerprint import training_fingerprint
 from relumt.runs.plan import Plan, plan_run
-from relumt.runs.record import Record, load_record, open_for_training, save_record, trained_record, unfinished_record
-from relumt.runs.training_log import divergence, read_training_log
+from relumt.runs.record import (
+    Record,
+    load_record,
+    open_for_training,
+    save_record,
+    trained_record,
+    unfinished_record,
+    updates_so_far,
+)
+from relumt.runs.training_log import START, divergence, read_training_log
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -80,7 +89,14 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
         say(f"{plan.folder}: trained already")
         return
     save_record(plan.folder, record)
-    print(plan.folder / "train.log", *plan.train_command(flags, device), sep="\n")
+    most = int(flags.get("--max-update", ["0"])[0])
+    if 0 < most <= updates_so_far(plan):  # fairseq would make one more before it looks
+        trained(plan, arguments)
+        return
+    command, log = plan.train_command(flags, device), plan.folder / "train.log"
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{START} {shlex.join(command)}\n")
+    print(log, *command, sep="\n")
 
 
 def trained(plan: Plan, _: argparse.Namespace) -> None:
@@ -115,6 +131,9 @@ def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
     record = trained_record(plan)
     flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"])
     device = find_device(arguments.precision)
+    if evaluation.outlives_its_checkpoint(plan, record, flags):
+        say(f"{plan.folder}: evaluated already, and its checkpoints deleted")
+        return
     begun = evaluation.describe_evaluation(plan, flags, device) | {"one_by_one": arguments.one_by_one}
     if evaluation.is_evaluated(record, begun):
         say(f"{plan.folder}: {begun['subset']} evaluated already")
@@ -141,7 +160,9 @@ def one_by_one(plan: Plan, arguments: argparse.Namespace) -> None:
 
 def score(plan: Plan, _: argparse.Namespace) -> None:
     """After translation: write the translations and record their scores."""
-    record = evaluation.finish(plan, trained_record(plan))
+    record = trained_record(plan)
+    save_record(plan.folder, evaluation.without_scores(record, evaluation.begun(plan, record)["subset"]))
+    record = evaluation.finish(plan, record)
     save_record(plan.folder, record)
     for subset, of_subset in record["evaluation"].items():
         for result in of_subset["scores"].values():
@@ -154,8 +175,10 @@ def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
     if has_diverged(plan, record):
         return
     path = plan.folder / ANALYSIS
-    analysed = json.loads(path.read_text(encoding="utf-8"))["checkpoints"] if path.is_file() else []
-    if [one["sha256"] for one in analysed] == [evaluated(record)["checkpoint_sha256"]]:
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    analysed = [one["sha256"] for one in found.get("checkpoints", [])]
+    wanted = (SCHEMA, SUBSET, [evaluated(record)["checkpoint_sha256"]])
+    if (found.get("schema"), found.get("subset"), analysed) == wanted:
         say(f"{plan.folder}: analysed already")
     else:
         print(plan.folder)

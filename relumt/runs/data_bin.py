@@ -5,6 +5,7 @@ fairseq-preprocess alone, whose files then have to say the same: languages by th
 the dictionary.
 """
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -71,6 +72,13 @@ class DataBin:
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(f"{path}: no such file, so no '{subset}' to translate; make the data-bin with it")
+
+    def checksum(self, subset: str, ends: tuple[str, ...]) -> str:
+        """Twelve hexadecimal digits over the files of `subset` that end so: "idx" has the lengths, "bin" the words."""
+        digest = hashlib.sha256()
+        for path in (Path(f"{self.prefix(subset)}.{language}.{end}") for language in self.languages for end in ends):
+            digest.update(sha256(path).encode() if path.is_file() else b"none")
+        return digest.hexdigest()[:12]
 
     def dictionaries(self) -> dict[str, str]:
         """SHA-256 of each dictionary by its language."""

@@ -30,17 +30,32 @@ def describe_evaluation(plan: Plan, flags: Flags, device: Device) -> Evaluation:
     Raises:
         UserError: the data-bin has no such subset, or the run no checkpoint.
     """
-    subset = flags.get("--gen-subset", ["test"])[0]
+    subset = subset_of(flags)
     plan.data_bin.require(subset)
     checkpoint = averaged_checkpoint(plan, plan.averaged) if plan.averaged else best_checkpoint(plan)
     return {
         "subset": subset,
         "flags": readable(flags),
+        "data": plan.data_bin.checksum(subset, ("idx", "bin")),
         "checkpoint": checkpoint.name,
         "checkpoint_sha256": sha256(checkpoint),
         "environment": environment_fingerprint(plan.data_bin, device),
         "versions": versions(),
     }
+
+
+def subset_of(flags: Flags) -> str:
+    """Which set is translated; raises UserError where --gen-subset does not name one."""
+    names = flags.get("--gen-subset", ["test"])
+    if len(names) != 1:
+        raise UserError("--gen-subset needs one value: test, valid or train")
+    return names[0]
+
+
+def outlives_its_checkpoint(plan: Plan, record: Record, flags: Flags) -> bool:
+    """Whether the run has scores of this translation and no checkpoint any more, which is all that is compared then."""
+    scored = record.get("evaluation", {}).get(subset_of(flags), {})
+    return scored.get("flags") == readable(flags) and not any(plan.checkpoints.glob("*.pt"))
 
 
 def best_checkpoint(plan: Plan) -> Path:
@@ -115,6 +130,12 @@ def begun(plan: Plan, record: Record) -> Evaluation:
     if "evaluating" not in record:
         raise UserError(f"{plan.folder}: nothing is translated that is not scored; run scripts/evaluate.sh")
     return record["evaluating"]
+
+
+def without_scores(record: Record, subset: str) -> Record:
+    """The record of a run whose translations of `subset` are about to be written over."""
+    others = {name: of for name, of in record.get("evaluation", {}).items() if name != subset}
+    return record | {"evaluation": others}
 
 
 def finish(plan: Plan, record: Record) -> Record:

@@ -1,4 +1,4 @@
-"""What makes two runs the same run: flags, vocabulary, versions, revision, device."""
+"""What makes two runs the same run: flags, data, vocabulary, versions, revision, device."""
 
 from typing import Any
 
@@ -27,16 +27,20 @@ def environment_fingerprint(data_bin: DataBin, device: Device) -> Fingerprint:
 
 
 def training_fingerprint(flags: Flags, data_bin: DataBin, device: Device) -> Fingerprint:
-    """All of it: the flags as resolved, without paths, the environment's part, and the precision of training."""
+    """All of it: the flags as resolved, without paths, the sentences by their lengths, the environment's part, and the
+    precision of training.
+    """
     environment = environment_fingerprint(data_bin, device)
     environment["device"]["precision"] = device.precision
-    return {"flags": readable(flags)} | environment
+    data = {subset: data_bin.checksum(subset, ("idx",)) for subset in ("train", "valid")}
+    return {"flags": readable(flags), "data": data} | environment
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     """What differs between a recorded fingerprint and the present one, a short phrase each.
 
-    Only what `now` has is compared, so that translation can leave out the flags and precision of training.
+    Only what both have is compared: translation leaves out the flags, data and precision of training, and older
+    records have no data.
     """
     found = []
     if "flags" in now:
@@ -46,10 +50,11 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
             for name in names
             if then["flags"].get(name) != now["flags"].get(name)
         ]
-    for part in ("versions", "revision", "device"):
+    for part in ("data", "versions", "revision", "device"):
         found += [
             f"{part.removesuffix('s')} {name} {then[part].get(name) or 'none'} (now {value or 'none'})"
-            for name, value in now[part].items()
+            for name, value in now.get(part, {}).items()
+            if part in then
             if then[part].get(name) != value and (part, name) not in RECORDED_ONLY
         ]
     return found

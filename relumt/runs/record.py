@@ -76,14 +76,15 @@ def new_record(plan: Plan, fingerprint: Fingerprint, device: Device) -> Record:
 def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, accept_mixed: bool) -> Record:
     """The record to train on: a new one, or that of the run that is there if it is the same run.
 
-    Nothing is mixed where no checkpoint was left yet: then the record and its log begin anew, unless it is known that
-    the run diverges. With `accept_mixed` another fingerprint is let in, and `mixed` says so.
+    Nothing is mixed where no checkpoint was left yet: then the record and its log begin anew, unless the run has ended,
+    in scores or not, and its checkpoints were deleted since. With `accept_mixed` another fingerprint is let in, and
+    `mixed` says so.
 
     Raises:
         UserError: checkpoints without a record, of another vocabulary or fingerprint, or that carry code.
     """
     record = load_record(plan.folder)
-    if not any(plan.checkpoints.glob("*.pt")) and "diverged" not in (record or {}):
+    if not any(plan.checkpoints.glob("*.pt")) and not {"training", "diverged"} & set(record or {}):
         (plan.folder / "train.log").unlink(missing_ok=True)
         return new_record(plan, fingerprint, device)
     if record is None:
@@ -95,13 +96,11 @@ def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, acce
         record |= {"fingerprint": fingerprint, "device": str(device), "versions": versions()}
         for outdated in ("training", "diverged", "evaluating", "evaluation"):
             record.pop(outdated, None)
-    if "training" not in record:
-        vet_last_checkpoint(plan)
     return record
 
 
-def vet_last_checkpoint(plan: Plan) -> None:
-    """Raise UserError if the checkpoint from which fairseq would resume carries code.
+def updates_so_far(plan: Plan) -> int:
+    """Updates in the checkpoint from which fairseq would resume, 0 without one; raises UserError if it carries code.
 
     fairseq writes the first name of a checkpoint as a whole and copies it to the others: killed meanwhile, it leaves a
     last one that breaks off. Then the newest of the others, which is the same, takes its place.
@@ -110,18 +109,19 @@ def vet_last_checkpoint(plan: Plan) -> None:
 
     last = plan.checkpoints / "checkpoint_last.pt"
     if not last.is_file():
-        return
+        return 0
     try:
-        load_vetted(last)
+        checkpoint = load_vetted(last)
     except UnreadableError:
         others = [path for path in plan.checkpoints.glob("checkpoint*.pt") if path != last]
         if not others:
             raise
         newest = max(others, key=lambda path: path.stat().st_mtime)
-        load_vetted(newest)
+        checkpoint = load_vetted(newest)
         with whole(last) as unfinished:
             shutil.copyfile(newest, unfinished)
         say(f"{last}: breaks off; going on from {newest.name}, of which it was to be a copy")
+    return checkpoint["optimizer_history"][-1]["num_updates"]
 
 
 def accept_or_refuse(plan: Plan, record: Record, changed: list[str], accept_mixed: bool) -> None:

@@ -53,6 +53,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def tables_of_all(runs: Path, dataset: str | None) -> list[Sheet]:
     """A table a dataset, or of this one alone; raises UserError where there is no evaluated run."""
+    if dataset and (set(dataset) & set("/*?[") or dataset == ".."):
+        raise UserError(f"--dataset {dataset}: not the name of a folder in {runs}")
     records = finished_runs(runs, dataset or "*")
     if not records:
         raise UserError(f"{runs / (dataset or '')}: no evaluated run; run scripts/run.sh first")

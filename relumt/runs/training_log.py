@@ -15,6 +15,9 @@ STATISTICS = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})")
 WALL = {"train_inner": "wall", "train": "train_wall"}
 """Kind of statistics → what it calls the seconds since the start; an interval's train_wall is another time."""
 
+START = "$ fairseq-train"
+"""What the line begins with that `relumt run-record start` writes before fairseq's own."""
+
 STARTED = re.compile(r"\| training on \d+ devices")
 NOT_FINITE = re.compile(r"FloatingPointError: (.*)")
 """fairseq's last words where a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
@@ -74,7 +77,7 @@ def divergence(path: Path) -> dict[str, Any] | None:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
     reason, update = None, 0
     for line in lines:
-        if STARTED.search(line):
+        if line.startswith(START) or STARTED.search(line):
             reason = None
         elif match := NOT_FINITE.search(line):
             reason = match[1]

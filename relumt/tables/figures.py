@@ -65,6 +65,7 @@ class LayerFigure:
         """A row a model, site and line, a column a layer; and the plot. Raises UserError where there are no runs."""
         found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
         study.require_any(found)
+        found = {cell: [run for run in runs if run.diverged or run.analysis] for cell, runs in found.items()}
         every = list(chain.from_iterable(found.values()))
         require_comparable(every, BLEU_TOKENISED.score)
         rows = [
@@ -105,9 +106,7 @@ class LayerFigure:
     def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
         """The line's values, the mean over seeds, layer by layer; none where an attention of the site has none."""
         of_seeds = [
-            [None if layer is None else line.of(layer) for layer in attentions(run.analysis, site)]
-            for run in runs
-            if run.analysis is not None
+            [None if layer is None else line.of(layer) for layer in attentions(run.analysis, site)] for run in runs
         ]
         by_layer = list(zip(*of_seeds, strict=True))
         return [] if any(None in values for values in by_layer) else [mean(values) for values in by_layer]
@@ -192,7 +191,7 @@ class AlignmentFigure(LayerFigure):
 
     def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
         """See LayerFigure; alignment is measured apart from the rest."""
-        measured = [run.analysis["alignment"] for run in runs if run.analysis and run.analysis["alignment"]]
+        measured = [run.analysis["alignment"] for run in runs if run.analysis["alignment"]]
         of_seeds = [[line.of(layer) for layer in of_run["layers"].values()] for of_run in measured]
         return [mean(values) for values in zip(*of_seeds, strict=True)]
 

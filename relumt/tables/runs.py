@@ -28,6 +28,13 @@ OF_MODELS = re.compile(
 """Flags that may differ within a column: those that a file of configs/models can set, and the seed."""
 
 
+DEVICES = (
+    "the number of devices or the precision of training",
+    lambda record: [record["fingerprint"]["device"][of] for of in ("count", "precision")],
+)
+"""The batch is as many times as large as there are devices."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A run: its folder and its run.json."""
@@ -92,11 +99,11 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
             raise UserError(f"{path}: of seed {run.seed}, which its folder is not named by; put it where it belongs")
         if run.ended:
             found.append(run)
-    if found:
+    records = [run.record for run in found]
+    if records:
         flags = "the flags of training"
-        require_equal(
-            [run.record for run in found], flags, lambda record: record["fingerprint"]["flags"] | {"--seed": ""}
-        )
+        require_equal(records, flags, lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
+        require_equal(records, *DEVICES)
     return found
 
 
@@ -114,6 +121,7 @@ def require_comparable(runs: Iterable[Run], measured_by: str, varied: Sequence[s
     every = [run.record for run in runs]
     if every:
         require_equal(every, "the flags of training", lambda record: common_flags(record, varied))
+        require_equal(every, *DEVICES)
     records = [record for record in every if SUBSET in record.get("evaluation", {})]
     if records:
         require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])

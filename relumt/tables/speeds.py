@@ -152,22 +152,24 @@ class SpeedByLength:
             f"{study.of_preset}; {dataset}",
             how(of),
             f"the paper: {papers()['RL']['figures']['figure2']['text']}",
-            self.plot(of["groups"], names, study),
+            self.plot(of, names, study),
         ]
         return [Sheet(study.caption(self.title), ["source tokens", *names], rows, notes)]
 
-    def plot(self, groups: Sequence[dict[str, Any]], names: Sequence[str], study: Study) -> str:
+    def plot(self, of: dict[str, Any], names: Sequence[str], study: Study) -> str:
         """Write the plot; returns where it is."""
         from relumt.analysis.plots import Figure
 
         figure = Figure(figsize=(6, 4), layout="constrained")
-        ax = figure.subplots()
+        ax, groups = figure.subplots(), of["groups"]
         lengths = [(group["shortest"] + group["longest"]) / 2 for group in groups]
         for name in names:
-            of_groups = [group["relative"][name] for group in groups]
-            ax.plot(lengths, [of["median"] for of in of_groups], marker="o", label=name)
-            ax.fill_between(lengths, [of["low"] for of in of_groups], [of["high"] for of in of_groups], alpha=0.15)
-        ax.set(xlabel="source tokens", ylabel="decoding speed relative to softmax")
+            median, low, high = (
+                [group["relative"][name][end] for group in groups] for end in ("median", "low", "high")
+            )
+            ax.plot(lengths, median, marker="o", label=name)
+            ax.fill_between(lengths, low, high, alpha=0.15)
+        ax.set(xlabel="source tokens", ylabel=f"decoding speed relative to {of['baseline']}")
         ax.legend()
         return study.plotted(figure)
 

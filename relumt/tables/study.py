@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from relumt.console import say
 from relumt.errors import UserError
-from relumt.runs.comparing import name_of, signature
+from relumt.runs.comparing import SUBSET, name_of, signature
 from relumt.runs.record import RECORD
 from relumt.tables.cells import PRESETS, Cell
 from relumt.tables.measures import Measure
@@ -22,6 +22,13 @@ TESTS = {"bootstrap": "bs", "randomization": "ar"}
 
 DIVERGED = "-"
 """What stands for a run that diverged, as in the papers."""
+
+MADE_WITH = {
+    "versions of packages": lambda record: record["fingerprint"]["versions"],
+    "the revision of relumt": lambda record: [record["fingerprint"]["revision"][name] for name in ("code", "dirty")],
+    "the kind of device": lambda record: record["fingerprint"]["device"]["name"],
+}
+"""What may differ among a table's runs, and is then said below it."""
 
 SPREAD = "±: standard deviation over seeds"
 
@@ -62,8 +69,9 @@ class Study:
         """Write a figure; returns where it is, for the notes of its sheet."""
         from relumt.analysis.plots import save
 
-        save(figure, self.out, self.name)
-        return f"plot: {self.out / self.name}.png, .svg"
+        name = f"{self.name}-{self.preset}"
+        save(figure, self.out, name)
+        return f"plot: {self.out / name}.png, .svg"
 
     def require_any(self, found: Mapping[Cell, Sequence[Run]]) -> None:
         """Say which cells have no run; raise UserError if none has."""
@@ -91,7 +99,10 @@ class Study:
             by_cell.setdefault(run.folder.parent, set()).add(run.seed)
         few = [cell.name for cell, of_cell in by_cell.items() if len(of_cell) < len(set(seeds.split(", ")))]
         notes = [f"{dataset}: test set, seeds {seeds}" + (f"; fewer of {', '.join(few)}" if few else "")]
-        evaluated = [run.record for run in ended if "evaluation" in run.record]
+        differ = [name for name, of in MADE_WITH.items() if len({str(of(run.record)) for run in ended}) > 1]
+        if differ:
+            notes.append(f"the runs differ in {' and '.join(differ)} ({RECORD} says which)")
+        evaluated = [run.record for run in ended if SUBSET in run.record.get("evaluation", {})]
         if evaluated:
             notes += [f"{of.label}, {dataset}: `{signature(evaluated[0], of.score)}`" for of in scores]
         if diverged(ended):

@@ -13,6 +13,6 @@ if [[ ! -e $speeds ]]; then
     variants=("${variants[@]##*/}")
     "$python" "$root/benchmarks/training.py" "$(run_record data-bin "$dataset" ffn_relu)" \
         --config "$root/configs/datasets/$dataset/train.args" --models "${variants[@]%.args}" --baseline ffn_relu \
-        --json "$speeds" >&2
+        --json "$speeds" --flags ${flags[@]+"${flags[@]}"} >&2 || failed=1
 fi
 print_table

@@ -22,12 +22,13 @@ make_table() {
 make_runs() {
     table=$1
     shift
-    preset=paper printing=() failed=0
+    preset=paper printing=() flags=() failed=0
     local grid=() done_after=
     while (($# > 0)); do
         case $1 in
             --)
-                grid+=(--flags "${@:2}")
+                flags=("${@:2}")
+                grid+=(--flags "${flags[@]}")
                 break
                 ;;
             --*=*)
@@ -68,27 +69,36 @@ finished() {
     relumt grid "$table" --preset "$preset" --runs "$runs" --list | awk -F '\t' '$3 && !seen[$3]++'
 }
 
-# measure SCRIPT: time the table's models with benchmarks/SCRIPT, unless TABLE-DATASET.json is there.
+# measure SCRIPT: time the table's finished models with benchmarks/SCRIPT, relative to the first one, which has to be
+# among them; TABLE-DATASET.json has the figures, and is made anew for other models or checkpoints.
 measure() {
-    local script=$1 dataset briefly=() of
+    local script=$1 dataset baseline models briefly=() cells
     if [[ $preset == smoke ]]; then
         briefly=(--sample 1 --repeats 1)
         [[ $script != speed.py ]] || briefly+=(--steps 3)
     fi
-    of=$(finished)
-    while read -r dataset; do
-        [[ -z $dataset || -e $runs/$table-$dataset.json ]] || "$python" "$root/benchmarks/$script" "$runs" "$dataset" \
-            --models $(awk -v d="$dataset" '$1 == d {print $2}' <<<"$of") \
-            --json "$runs/$table-$dataset.json" ${briefly[@]+"${briefly[@]}"} >&2
-    done < <(cut -f1 <<<"$of" | sort -u)
+    cells=$(relumt grid "$table" --preset "$preset" --runs "$runs" --list)
+    for dataset in $(cut -f1 <<<"$cells" | sort -u); do
+        baseline=$(awk -F '\t' -v d="$dataset" '$1 == d {print $2; exit}' <<<"$cells")
+        mapfile -t models < <(awk -F '\t' -v d="$dataset" '$1 == d && $3 && !seen[$2]++ {print $2}' <<<"$cells")
+        if [[ ${models[0]:-} != "$baseline" ]]; then
+            echo "relumt: no speeds on $dataset: they are relative to $baseline, which has no finished run" >&2
+            continue
+        fi
+        "$python" "$root/benchmarks/$script" "$runs" "$dataset" --models "${models[@]}" \
+            --json "$runs/$table-$dataset.json" ${briefly[@]+"${briefly[@]}"} >&2 || failed=1
+    done
 }
 
 # report SENTENCES: analyse the table's runs together, of one seed each, with maps of so many sentences to explore.
 report() {
-    local found
+    local found out=$runs/$table-$preset
     mapfile -t found < <(finished | cut -f3)
-    ((${#found[@]} == 0)) || [[ -e $runs/$table-$preset/report.html ]] ||
-        relumt analyze "${found[@]}" --sentences "$1" --out "$runs/$table-$preset"
+    ((${#found[@]} > 0)) || return 0
+    if [[ ! -e $out/report.html ]] || ! cmp -s "$out/runs" <(printf '%s\n' "${found[@]}"); then
+        relumt analyze "${found[@]}" --sentences "$1" --out "$out"
+        printf '%s\n' "${found[@]}" >"$out/runs"
+    fi
 }
 
 print_table() {

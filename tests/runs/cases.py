@@ -22,7 +22,9 @@ def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None 
     return folder
 
 
-def leave_checkpoint(plan: Plan, name: str = "checkpoint_best.pt") -> Path:
+def leave_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
     plan.checkpoints.mkdir(parents=True, exist_ok=True)
-    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": None, "args": None}, plan.checkpoints / name)
+    history = [{"num_updates": updates}]
+    state = {"model": {"weight": torch.zeros(2)}, "cfg": None, "args": None, "optimizer_history": history}
+    torch.save(state, plan.checkpoints / name)
     return plan.checkpoints / name

@@ -4,6 +4,7 @@ import pickle
 import pytest
 import torch
 
+from relumt.analysis.command import SCHEMA
 from relumt.cli import main
 from relumt.runs.record import load_record
 from tests.runs.cases import leave_checkpoint
@@ -217,5 +218,63 @@ def test_an_analysis_is_wanted_of_the_checkpoint_that_was_scored(plan, step):
     assert step("to-analyze").out == f"{plan.folder}\n"
     sha = load_record(plan.folder)["evaluation"]["test"]["checkpoint_sha256"]
     for found, wanted in ((sha, ""), ("other", f"{plan.folder}\n")):
-        (plan.folder / "analysis.json").write_text(json.dumps({"checkpoints": [{"sha256": found}]}))
+        (plan.folder / "analysis.json").write_text(
+            json.dumps({"schema": SCHEMA, "subset": "test", "checkpoints": [{"sha256": found}]})
+        )
         assert step("to-analyze").out == wanted
+    (plan.folder / "analysis.json").write_text(
+        json.dumps({"schema": SCHEMA - 1, "subset": "test", "checkpoints": [{"sha256": sha}]})
+    )
+    assert step("to-analyze").out == f"{plan.folder}\n"
+
+
+def test_scores_outlive_their_checkpoints(plan, step, refused):
+    train(plan, step)
+    translate(plan, step)
+    (plan.checkpoints / "checkpoint_best.pt").unlink()
+    before = load_record(plan.folder)
+    assert "trained already" in step("start").err
+    assert "evaluated already, and its checkpoints deleted" in step("evaluate").err
+    assert "no checkpoint" in refused("evaluate", "--beam", "1")
+    assert load_record(plan.folder) == before and (plan.folder / "train.log").is_file()
+
+
+def test_a_training_with_all_its_updates_is_not_resumed_for_one_more(plan, step):
+    step("start", "--max-update", "6")
+    leave_checkpoint(plan, "checkpoint_last.pt", updates=6)
+    (plan.folder / "train.log").write_text(LOG)
+    assert step("start", "--max-update", "6").out == ""
+    assert load_record(plan.folder)["training"]["updates"] == 6
+
+
+def test_a_start_that_fails_at_once_did_not_diverge(plan, step, refused):
+    step("start")
+    (plan.folder / "train.log").write_text(LOG + DIVERGED)
+    step("stopped")
+    step("start", "--lr", "abc", settings=["--accept-mixed"])
+    with (plan.folder / "train.log").open("a") as log:
+        log.write("error: argument --lr: invalid float value: 'abc'\n")
+    assert "fairseq-train failed" in refused("stopped")
+
+
+def test_another_test_set_under_the_same_vocabulary_is_translated(plan, step):
+    train(plan, step)
+    translate(plan, step)
+    (plan.data_bin.folder / "test.de-en.de.idx").write_bytes(b"others")
+    assert step("evaluate").out
+
+
+def test_scores_go_before_their_translations_are_written_over(plan, step, monkeypatch):
+    train(plan, step)
+    translate(plan, step)
+    step("evaluate", "--beam", "1")
+    monkeypatch.setattr("relumt.runs.evaluation.write_scored", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        step("score")
+    assert load_record(plan.folder)["evaluation"] == {}
+    assert step("evaluate").out
+
+
+def test_a_subset_without_a_name_is_refused(plan, step, refused):
+    train(plan, step)
+    assert "--gen-subset needs one value" in refused("evaluate", "--gen-subset")

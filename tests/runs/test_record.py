@@ -7,7 +7,7 @@ import torch
 from relumt.errors import UserError
 from relumt.runs.fingerprint import differences, environment_fingerprint, training_fingerprint
 from relumt.runs.plan import plan_run
-from relumt.runs.record import load_record, open_for_training, save_record, trained_record
+from relumt.runs.record import load_record, open_for_training, save_record, trained_record, updates_so_far
 from tests.runs.cases import CPU, leave_checkpoint, write_data_bin
 
 
@@ -88,7 +88,7 @@ def test_checkpoint_that_carries_code_is_not_resumed(plan, fingerprint):
     path = leave_checkpoint(plan, "checkpoint_last.pt")
     torch.save({"model": {}, "code": print}, path, pickle_module=pickle)
     with pytest.raises(UserError, match="carries code"):
-        open_for_training(plan, fingerprint, CPU, False)
+        updates_so_far(plan)
 
 
 def test_checkpoints_without_a_record_are_refused(plan, fingerprint):
@@ -113,10 +113,19 @@ def test_a_last_checkpoint_that_breaks_off_gives_way_to_what_it_was_copied_from(
     whole = leave_checkpoint(plan, "checkpoint_best.pt")
     last = plan.checkpoints / "checkpoint_last.pt"
     last.write_bytes(whole.read_bytes()[:200])
-    open_for_training(plan, fingerprint, CPU, accept_mixed=False)
+    assert updates_so_far(plan) == 6
     assert last.read_bytes() == whole.read_bytes()
     assert "checkpoint_last.pt: breaks off; going on from checkpoint_best.pt" in capsys.readouterr().err
     whole.unlink()
     last.write_bytes(b"")
     with pytest.raises(UserError, match="not a readable checkpoint"):
-        open_for_training(plan, fingerprint, CPU, accept_mixed=False)
+        updates_so_far(plan)
+
+
+def test_other_sentences_under_the_same_vocabulary_are_refused(plan, fingerprint):
+    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, accept_mixed=False))
+    leave_checkpoint(plan)
+    (plan.data_bin.folder / "train.de-en.de.idx").write_bytes(b"others")
+    other = training_fingerprint({}, plan.data_bin, CPU) | {"flags": fingerprint["flags"]}
+    with pytest.raises(UserError, match="data train .* \\(now "):
+        open_for_training(plan, other, CPU, accept_mixed=False)

@@ -30,7 +30,13 @@ def record_of(cell: Cell, seed: int = 1, bleu: float = 30.0, **flags: str) -> di
         "model": cell.model,
         "seed": seed,
         "mixed": [],
-        "fingerprint": {"flags": {"--seed": str(seed), "--lr": "1"} | given, "dictionaries": {"de": "d", "en": "d"}},
+        "fingerprint": {
+            "flags": {"--seed": str(seed), "--lr": "1"} | given,
+            "dictionaries": {"de": "d", "en": "d"},
+            "versions": {"torch": "2"},
+            "revision": {"commit": "c", "code": "c", "dirty": ""},
+            "device": {"kind": "cpu", "name": "x86_64", "count": 1, "precision": "fp32"},
+        },
         "training": {"parameters": 2_340_000, "best_valid_loss": 4.5},
         "evaluation": {
             "test": {"references_sha256": "r", "checkpoint_sha256": "c", "flags": {"--beam": "5"}, "scores": scores}

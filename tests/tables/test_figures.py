@@ -19,7 +19,9 @@ def test_a_row_a_model_site_and_line_a_column_a_layer_and_a_plot(tmp_path):
     assert sheet.head == ["model", "site", "null rate", "layer 1", "layer 2", "mean"]
     assert ["rela_g", "cross", "targets shuffled", "0.300", "0.300", "0.300"] in sheet.rows
     assert ["rela_g", "decoder", "variance over heads", "0.010", "0.010", "0.010"] in sheet.rows
-    assert (tmp_path / "plots" / "rela_figure6.png").is_file() and (tmp_path / "plots" / "rela_figure6.svg").is_file()
+    assert (tmp_path / "plots" / "rela_figure6-small.png").is_file() and (
+        tmp_path / "plots" / "rela_figure6-small.svg"
+    ).is_file()
 
 
 def test_alignment_errors_are_of_cross_attention(tmp_path):

@@ -52,7 +52,9 @@ def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
     sheets = {}
     for name in ("reluformer_figure1", "reluformer_figure2", "reluformer_figure3"):
         (sheets[name],) = make(name, tmp_path)
-        assert (tmp_path / "plots" / f"{name}.png").is_file() and (tmp_path / "plots" / f"{name}.svg").is_file()
+        assert (tmp_path / "plots" / f"{name}-small.png").is_file() and (
+            tmp_path / "plots" / f"{name}-small.svg"
+        ).is_file()
     assert sheets["reluformer_figure1"].head == ["BLEU (tokenised)", "32", "128"]
     assert sheets["reluformer_figure1"].rows == [["ffn_relu", "30.00", "30.00"], ["ffn_softmax", "", "-"]]
     assert ["ffn_relu", 32, "0.300", "0.900"] in sheets["reluformer_figure2"].rows

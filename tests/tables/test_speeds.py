@@ -42,4 +42,4 @@ def test_speed_by_length_has_a_row_a_group_and_a_plot(tmp_path):
     (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(of))
     (sheet,) = make("rela_figure2", tmp_path)
     assert sheet.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)"]]
-    assert (tmp_path / "plots" / "rela_figure2.png").is_file()
+    assert (tmp_path / "plots" / "rela_figure2-small.png").is_file()

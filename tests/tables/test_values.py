@@ -161,3 +161,19 @@ def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
     leave(cell, tmp_path, record_of(cell), analysis(sha256="other"))
     with pytest.raises(UserError, match="of another checkpoint than the scores"):
         make("reluformer_table3", tmp_path)
+
+
+def test_other_numbers_of_devices_are_refused_and_other_revisions_told(tmp_path):
+    cells = table_named("reluformer_table4").cells("small")[:2]
+    for cell in cells:
+        leave(cell, tmp_path, record_of(cell))
+    other = record_of(cells[1])
+    other["fingerprint"]["revision"]["code"] = "d"
+    leave(cells[1], tmp_path, other)
+    assert any(
+        "the runs differ in the revision of relumt" in note for note in make("reluformer_table4", tmp_path)[0].notes
+    )
+    other["fingerprint"]["device"]["count"] = 8
+    leave(cells[1], tmp_path, other)
+    with pytest.raises(UserError, match="differ in the number of devices"):
+        make("reluformer_table4", tmp_path)
