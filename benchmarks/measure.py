@@ -77,7 +77,7 @@ def relative_to(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[
 
 
 def measured_on(precision: Precision | None) -> Device:
-    """The device of a measurement, which takes place on one; the precision of training as scripts/ choose it if None."""
+    """The device of a measurement, which takes place on one. precision: of training; None for what scripts/ choose."""
     return replace(find_device(precision), count=1)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/training.py DATA-BIN --config configs/datasets/multi30k_de_en/train.args
 
-A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --dropout 0". Every one
-trains on the same batches, one step each in turn, so that what slows the machine slows all of them. Reported is the
+A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --dropout 0". Every
+one trains on the same batches, one step each in turn, so that what slows the machine slows all of them. Reported is the
 median of the paired ratios the baseline's time / the model's, with a 95 % interval from 10,000 bootstrap samples. Runs
 on a GPU where there is one.
 """

@@ -127,5 +127,5 @@ def test_other_sentences_under_the_same_vocabulary_are_refused(plan, fingerprint
     leave_checkpoint(plan)
     (plan.data_bin.folder / "train.de-en.de.idx").write_bytes(b"others")
     other = training_fingerprint({}, plan.data_bin, CPU) | {"flags": fingerprint["flags"]}
-    with pytest.raises(UserError, match="data train .* \\(now "):
+    with pytest.raises(UserError, match=r"data train .* \(now "):
         open_for_training(plan, other, CPU, accept_mixed=False)
