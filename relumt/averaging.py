@@ -6,14 +6,19 @@ training cannot go on from it.
 
 import argparse
 import re
+from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from relumt.console import say
 from relumt.errors import UserError
 from relumt.files import whole
 
 NUMBERED = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
+
+OF_KIND = ("arch", "attention", "feedforward", "relu_", "inhibitor_", "memory_", "gated_", "vocabulary_fingerprint")
+"""What the names of settings begin with that models of one training have in common beside their parameters' shapes."""
 
 LEFT_OUT = ("last_optimizer_state",)
 """What has no average; the rest of a checkpoint says what fairseq has to know to load it."""
@@ -31,7 +36,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Write the average."""
     if arguments.out.resolve() in {path.resolve() for path in arguments.checkpoints}:
         raise UserError(f"{arguments.out}: is one of the checkpoints to average; name another --out")
+    if len({path.resolve() for path in arguments.checkpoints}) < len(arguments.checkpoints):
+        raise UserError("a checkpoint is named twice; name each once")
     write_average(arguments.checkpoints, arguments.out)
+    say(f"{arguments.out}: the mean of {len(arguments.checkpoints)} checkpoints")
 
 
 def write_average(paths: Iterable[Path], out: Path) -> None:
@@ -65,6 +73,13 @@ def last_checkpoints(folder: Path, count: int) -> list[Path]:
     return last
 
 
+def kind_of_model(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """What the checkpoint says of its architecture, mechanisms and vocabulary."""
+    model = (checkpoint.get("cfg") or {}).get("model") or checkpoint.get("args") or Namespace()
+    settings = vars(model) if isinstance(model, Namespace) else model
+    return {name: value for name, value in settings.items() if name.startswith(OF_KIND)}
+
+
 def average(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
     """The first checkpoint with the mean of all models in its place.
 
@@ -82,6 +97,8 @@ def average(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any
         model = checkpoint["model"]
         if {n: t.shape for n, t in model.items()} != {n: t.shape for n, t in result["model"].items()}:
             raise UserError(f"{path}: has other parameters than {first}; average checkpoints of one training")
+        if kind_of_model(checkpoint) != kind_of_model(result):
+            raise UserError(f"{path}: is of another kind of model than {first}; average checkpoints of one training")
         for name in sums:
             sums[name] += model[name].double()
         count += 1

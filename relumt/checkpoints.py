@@ -54,7 +54,7 @@ def load_vetted(path: str | Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: refused, it is damaged or carries code ({first_line(error)}); use one from a source you trust"
         ) from None
-    except (RuntimeError, EOFError) as error:
+    except (RuntimeError, EOFError, IndexError, KeyError, ValueError) as error:  # what torch.load says of other files
         raise UnreadableError(
             f"{path}: not a readable checkpoint ({first_line(error)}); train again or copy again"
         ) from None

@@ -1,9 +1,12 @@
 """What preparation and runs both need of files."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from relumt.errors import UserError
 
 
 def digest(path: Path, kind: str) -> str:
@@ -15,6 +18,13 @@ def digest(path: Path, kind: str) -> str:
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     return digest(path, "sha256")
+
+
+def require_writable(folder: Path) -> None:
+    """Raise UserError if nothing can be written in a folder, or in the one that it would be made in."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{folder}: {existing} is no folder that can be written to; name another")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ def checkpoint(**tensors):
     return {
         "model": {name: torch.tensor(value) for name, value in tensors.items()},
         "last_optimizer_state": 1,
-        "cfg": "kept",
+        "cfg": {"model": {"arch": "kept"}},
     }
 
 
@@ -22,7 +22,7 @@ def test_the_mean_by_hand():
     averaged = average([("a", checkpoint(w=[1.0, 2.0], n=3)), ("b", checkpoint(w=[3.0, 6.0], n=5))])
     assert averaged["model"]["w"].tolist() == [2.0, 4.0]
     assert averaged["model"]["n"].item() == 3
-    assert averaged["cfg"] == "kept" and "last_optimizer_state" not in averaged
+    assert averaged["cfg"] == {"model": {"arch": "kept"}} and "last_optimizer_state" not in averaged
 
 
 def test_halves_are_averaged_in_double_precision():
@@ -69,3 +69,20 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_epochs(tmp_path, names,
     assert [path.stem for path in last_checkpoints(tmp_path, 2)] == last
     with pytest.raises(UserError, match="numbered checkpoints, not the 4 to average"):
         last_checkpoints(tmp_path, 4)
+
+
+def test_another_mechanism_in_the_same_shapes_is_refused():
+    one, other = checkpoint(w=[1.0]), checkpoint(w=[2.0])
+    other["cfg"] = {"model": {"arch": "kept", "attention": "relu"}}
+    with pytest.raises(UserError, match="y: is of another kind of model than x"):
+        average([("x", one), ("y", other)])
+
+
+def test_a_checkpoint_twice_and_a_text_are_refused(tmp_path, capsys):
+    path = tmp_path / "a.pt"
+    path.write_text(".")
+    for given, message in (([path, path], "named twice"), ([path], "not a readable checkpoint")):
+        with pytest.raises(SystemExit) as stopped:
+            main(["average", "--out", str(tmp_path / "out.pt"), *map(str, given)])
+        assert stopped.value.code == 2 and message in capsys.readouterr().err
+    assert not (tmp_path / "out.pt").exists()

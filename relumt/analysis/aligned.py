@@ -36,6 +36,7 @@ class AlignmentCollector:
         self.subwords = subwords
         self.agreements: dict[tuple[str, str], list[Agreement]] = {}
         self.beyond: dict[int, Links] = {}
+        self.unknown: set[int] = set()
 
     @contextmanager
     def listening(self, sample: dict[str, Any]) -> Iterator[None]:
@@ -55,7 +56,11 @@ class AlignmentCollector:
         source_pad, target_pad = (dictionary.pad() for dictionary in self.dictionaries)
         source, target = sample["net_input"]["src_tokens"][row], sample["target"][row]
         real_source = source.ne(source_pad)
-        kept = weights[:, :, real_source][:, :, :-1].float().cpu()
+        if self.subwords != "none" and self._is_unknown(source, 0) | self._is_unknown(target, 1):
+            self.unknown.add(pair)
+            return
+        given = sample["net_input"]["prev_output_tokens"][row].ne(target_pad)
+        kept = weights[:, given][:, :, real_source][:, :, :-1].float().cpu()
         source_words = word_numbers(self._symbols(source[real_source][:-1], 0), self.subwords)
         target_words = word_numbers(self._symbols(target[target.ne(target_pad)][:-1], 1), self.subwords)
         if not source_words or not target_words:
@@ -67,6 +72,10 @@ class AlignmentCollector:
             found = [Agreement.of(one, gold) for one in links]
             before = self.agreements.get((name, kind), [Agreement()] * len(found))
             self.agreements[name, kind] = [a + b for a, b in zip(before, found, strict=True)]
+
+    def _is_unknown(self, tokens: Tensor, side: int) -> bool:
+        """Whether the dictionary lacks a subword; then nothing says whether its word goes on after it."""
+        return bool(tokens.eq(self.dictionaries[side].unk()).any())
 
     def _symbols(self, tokens: Tensor, side: int) -> list[str]:
         return [self.dictionaries[side][token] for token in tokens.tolist()]
@@ -82,8 +91,9 @@ class AlignmentCollector:
     def result(self) -> dict[str, Any] | None:
         """AER in percent; None for a model without cross-attention weights.
 
-        layers: by attention and kind, that of each head, of the best one, and of the heads' mean weights. AoH, AoL: the
-        means over layers of the best head's and of the mean weights', by kind.
+        unknown: pairs left out, since a subword of theirs is not in the dictionary. layers: by attention and kind, that
+        of each head, of the best one, and of the heads' mean weights. AoH, AoL: the means over layers of the best
+        head's and the mean weights', by kind.
         """
         if not self.agreements:
             return None
@@ -98,4 +108,4 @@ class AlignmentCollector:
             }
             for kind in SHIFTS
         }
-        return {"layers": layers, **over_layers}
+        return {"unknown": len(self.unknown), "layers": layers, **over_layers}

@@ -16,7 +16,7 @@ from rich.progress import track
 
 from relumt.console import quiet_fairseq, say
 from relumt.errors import UserError
-from relumt.files import sha256, write_whole
+from relumt.files import require_writable, sha256, write_whole
 
 if TYPE_CHECKING:
     from relumt.analysis.alignment import Gold
@@ -53,8 +53,9 @@ def run(arguments: argparse.Namespace) -> None:
     for name in ("max_tokens", "sentences"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} must be positive, not {getattr(arguments, name)}")
-    if arguments.out.exists() and not arguments.out.is_dir():
-        raise UserError(f"{arguments.out}: is no folder; name another --out")
+    require_writable(arguments.out)
+    if not arguments.numbers_only:
+        require_packages()
     analyses, maps = [], []
     for path in arguments.checkpoints:
         analysis, sentences = analyse(path, arguments)
@@ -65,6 +66,12 @@ def run(arguments: argparse.Namespace) -> None:
     say(str(arguments.out / ANALYSIS))
     if not arguments.numbers_only:
         draw(result, maps, arguments.out)
+
+
+def require_packages() -> None:
+    """Raise UserError where those are missing that plots and reports take, before anything is measured."""
+    import relumt.analysis.plots
+    import relumt.analysis.report  # noqa: F401
 
 
 def draw(result: dict[str, Any], maps: list["list[Sentence]"], out: Path) -> None:
@@ -97,12 +104,14 @@ def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any],
 
     opened, data = open_given(given, arguments.data, arguments.cpu)
     path = opened.path
+    if getattr(opened.model.decoder, "cross_self_attention", False):
+        raise UserError(f"{path}: attends to source and target together (--cross-self-attention), which has no sites")
     pairs = opened.load(arguments.subset)
     alignments, gold = gold_of(data, pairs, arguments)
     pad = opened.task.target_dictionary.pad()
     feedforward, attention = FeedForwardCollector(opened.model, pad), AttentionCollector(opened.model, pad)
     maps, nulls = MapCollector(opened.model, opened.task, arguments.sentences), NullRates(opened.model, pad)
-    collectors = [feedforward, attention, maps]
+    collectors = [feedforward, attention] if arguments.numbers_only else [feedforward, attention, maps]
     if gold is not None:
         aligned = AlignmentCollector(opened.model, opened.task, gold, open_data_bin(data).subwords)
         collectors.append(aligned)
@@ -119,6 +128,8 @@ def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any],
             first = arguments.first_word if arguments.alignments else 0
             beyond = " ".join(f"{s + first}-{t + first}" for s, t in sorted(links))
             say(f"{alignments}: pair {pair + 1}: {beyond} lie beyond the sentence; left out")
+        if aligned.unknown:
+            say(f"{path}: {len(aligned.unknown)} pairs have subwords that no dictionary has; left out of the alignment")
     return {
         "name": name_of(given),
         "path": str(path),

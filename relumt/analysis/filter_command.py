@@ -6,12 +6,15 @@ pairs kept are written to OUT.SRC and OUT.TGT. Only mechanisms with null rows (R
 """
 
 import argparse
+import math
 import sys
+from array import array
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console
 from rich.progress import track
 
@@ -56,22 +59,30 @@ def run(arguments: argparse.Namespace) -> None:
     opened, data = open_given(arguments.checkpoint, arguments.data, arguments.cpu)
     refuse_unusable(opened, arguments)
     scores = scored(opened, encoded(opened, data, arguments.src, arguments.tgt), arguments.max_tokens)
-    ranked: list[tuple[float, float] | None] = []
+    wanted = arguments.threshold is not None or arguments.keep is not None
+    ranks, tied, too_long = array("d"), array("d"), 0
     console = Console(file=sys.stderr)
     with whole(Path(f"{arguments.out}.scores")) as unfinished, open_text(unfinished, "w") as file:
         for score in track(scores, str(opened.path), lines, console=console, disable=not console.is_terminal):
-            ranked.append(score.rank(arguments.by))
+            rank = score.rank(arguments.by)
+            too_long += rank is None
+            if wanted:
+                for column, value in zip((ranks, tied), rank or (math.nan, math.nan), strict=True):
+                    column.append(value)
             file.write(f"{as_text(score.null_rate)}\t{as_text(score.cross_entropy)}\n")
-    too_long = ranked.count(None)
     say(f"{arguments.out}.scores: {lines} pairs" + (f", {too_long} too long for the model" if too_long else ""))
-    if arguments.threshold is not None or arguments.keep is not None:
-        write_kept(ranked, arguments, opened)
+    if wanted:
+        write_kept(np.frombuffer(ranks), np.frombuffer(tied), arguments, opened)
 
 
 def check(arguments: argparse.Namespace) -> None:
     """Raise UserError for options that cannot be."""
     if arguments.threshold is not None and arguments.keep is not None:
         raise UserError("--threshold and --keep both say what to keep; give one of them")
+    if arguments.threshold is not None and math.isnan(arguments.threshold):
+        raise UserError("--threshold must be a number, not nan")
+    if arguments.src.resolve() == arguments.tgt.resolve():
+        raise UserError(f"{arguments.src}: is source and target; give two texts")
     if arguments.keep is not None and not 0 < arguments.keep <= 1:
         raise UserError(f"--keep must be above 0 and at most 1, not {arguments.keep:g}")
     if arguments.max_tokens < 1:
@@ -85,6 +96,10 @@ def refuse_unusable(opened: "Opened", arguments: argparse.Namespace) -> None:
     cross = [attention.mechanism for attention in attentions(opened.model).values() if attention.site == "cross"]
     if arguments.by == "null_rate" and not any(map(can_be_null, cross)):
         raise UserError(f"{opened.path}: its cross-attention has no null rows to count; rank --by cross_entropy")
+    of_model = opened.task.cfg.source_lang, opened.task.cfg.target_lang
+    for path, language, other in zip((arguments.src, arguments.tgt), of_model, reversed(of_model), strict=True):
+        if path.name.removesuffix(".gz").endswith(f".{other}"):
+            raise UserError(f"{path}: {language} is wanted there, by its name it is {other}; exchange the texts")
     for path in outputs(opened, arguments):
         if path.resolve() in {arguments.src.resolve(), arguments.tgt.resolve()}:
             raise UserError(f"{path}: is the text to filter; name another --out")
@@ -129,21 +144,21 @@ def encoded(opened: "Opened", data: Path, source: Path, target: Path) -> Iterato
         yield from zip(*tokens, strict=True)
 
 
-def write_kept(ranked: list[tuple[float, float] | None], arguments: argparse.Namespace, opened: "Opened") -> None:
+def write_kept(ranks: np.ndarray, tied: np.ndarray, arguments: argparse.Namespace, opened: "Opened") -> None:
     """Write the pairs that --threshold or --keep leaves, in their order; those that are too long are left out.
 
-    Among pairs of equal rank --keep takes those of the lower cross-entropy first.
+    ranks: of the pairs, NaN of those that are too long. tied: what --keep takes pairs of equal rank by.
     """
-    order = sorted((number for number, rank in enumerate(ranked) if rank is not None), key=ranked.__getitem__)
+    chosen = ranks <= arguments.threshold if arguments.keep is None else np.zeros(len(ranks), dtype=bool)
     if arguments.keep is not None:
-        chosen = set(order[: round(arguments.keep * len(order))])
-    else:
-        chosen = {number for number in order if ranked[number][0] <= arguments.threshold}
+        order = np.lexsort((tied, ranks))  # NaN comes last
+        chosen[order[: round(arguments.keep * np.count_nonzero(~np.isnan(ranks)))]] = True
     for path, output in zip((arguments.src, arguments.tgt), outputs(opened, arguments), strict=True):
         lines = map(normalise, read_lines(path))
         with whole(output) as unfinished:
-            write_lines(unfinished, (line for number, line in enumerate(lines) if number in chosen))
-    say(f"{' and '.join(map(str, outputs(opened, arguments)))}: {len(chosen)} of {len(ranked)} pairs by {arguments.by}")
+            write_lines(unfinished, (line for line, keep in zip(lines, chosen, strict=True) if keep))
+    kept = f"{np.count_nonzero(chosen)} of {len(ranks)} pairs by {arguments.by}"
+    say(f"{' and '.join(map(str, outputs(opened, arguments)))}: {kept}")
 
 
 def as_text(value: float | None) -> str:

@@ -43,11 +43,20 @@ class Visible:
         keys: [B, S] bool, False for padding; None when all keys are real.
         causal: query i sees keys j ≤ S − T + i (the last query sees every key).
         pairs: [T, S] bool, any other pattern shared by the batch; None when there is none.
+
+    Raises:
+        TypeError: a mask is of another type or number of dimensions.
     """
 
     keys: Tensor | None = None
     causal: bool = False
     pairs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name, shape in (("keys", "[B, S]"), ("pairs", "[T, S]")):
+            mask = getattr(self, name)
+            if mask is not None and (mask.dtype != torch.bool or mask.dim() != 2):
+                raise TypeError(f"Visible.{name} is {shape} of bool, not {list(mask.shape)} of {mask.dtype}")
 
     @property
     def everything(self) -> bool:

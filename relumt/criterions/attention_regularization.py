@@ -21,10 +21,13 @@ from relumt.criterions.regularization import Regularity
 from relumt.errors import UserError, one_line_errors
 from relumt.modules.attention import MechanismAttention
 from relumt.options import SITES
-from relumt.tap import tapped
+from relumt.tap import attentions, tapped
 
 LOGGED = {"norm": "norm_reg", "excess": "entropy_reg", "entropy": "entropy", "null": "null_rate"}
 """Field of Regularity → its name in the log, followed there by _SITE for one site."""
+
+OF_SIZE = "attention_sample_size"
+"""Name in the log of what the figures were multiplied by, followed by _SITE too."""
 
 
 @dataclass
@@ -74,44 +77,52 @@ class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
 
         with tapped(model, collect):
             loss, sample_size, log = super().forward(model, sample, reduce)
+        every = [one for several in by_site.values() for one in several]
         with one_line_errors():
-            refuse_unusable(by_site)
+            refuse_unusable(model, every)
 
-        overall = Regularity.mean([one for several in by_site.values() for one in several])
-        if model.training:
+        if model.training and every:
+            overall = Regularity.mean(every)
             penalty = self.norm_weight * overall.norm + self.entropy_weight * overall.excess
             loss = loss + penalty * sample_size
             log["loss"] = loss.data
-        log |= summable("", overall, sample_size)
-        for site, several in by_site.items():
-            log |= summable(f"_{site}", Regularity.mean(several), sample_size)
+        log |= summable("", every, sample_size, loss)
+        for site in SITES:
+            log |= summable(f"_{site}", by_site[site], sample_size, loss)
         return loss, sample_size, log
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
         """Log fairseq's figures, and norm_reg, entropy_reg, entropy and null_rate, over all and for each site."""
         super().reduce_metrics(logging_outputs)
-        sample_size = sum(log["sample_size"] for log in logging_outputs)
         for suffix in ("", *(f"_{site}" for site in SITES)):
-            for name in LOGGED.values():
-                values = [log[name + suffix] for log in logging_outputs if name + suffix in log]
-                if values:
-                    metrics.log_scalar(name + suffix, sum(values) / sample_size, sample_size, round=4)
+            size = sum(log[OF_SIZE + suffix] for log in logging_outputs)
+            if size:
+                for name in LOGGED.values():
+                    total = sum(log[name + suffix] for log in logging_outputs)
+                    metrics.log_scalar(name + suffix, total / size, size, round=4)
 
 
-def summable(suffix: str, regularity: Regularity, sample_size: int) -> dict[str, Tensor]:
-    """The figures times the sample size: summed over workers and divided by its sum they are a mean again."""
-    return {LOGGED[f.name] + suffix: getattr(regularity, f.name).detach() * sample_size for f in fields(regularity)}
+def summable(suffix: str, several: list[Regularity], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:
+    """Mean figures times the sample size, and that size: sums over workers give a mean again.
+
+    Workers have to log the same names: where LayerDrop left none of a site, the figures and the size are 0.
+    """
+    if not several:
+        return {name + suffix: loss.new_zeros(()) for name in LOGGED.values()} | {OF_SIZE + suffix: 0}
+    regularity = Regularity.mean(several)
+    figures = {LOGGED[f.name] + suffix: getattr(regularity, f.name).detach() * sample_size for f in fields(regularity)}
+    return figures | {OF_SIZE + suffix: sample_size}
 
 
-def refuse_unusable(by_site: dict[str, list[Regularity]]) -> None:
+def refuse_unusable(model: nn.Module, every: list[Regularity]) -> None:
     """Raise UserError where the penalty would have nothing to act on."""
-    if not by_site:
+    if not every and not any(of.mechanism.has_weights and not of.mechanism.signed for of in attentions(model).values()):
         raise UserError(
             "attention regularization needs attention weights, which --arch transformer and the inhibitor do not "
             "give; use --arch reluformer or --criterion label_smoothed_cross_entropy"
         )
-    if torch.is_grad_enabled() and not all(one.norm.requires_grad for several in by_site.values() for one in several):
+    if torch.is_grad_enabled() and not all(one.norm.requires_grad for one in every):
         raise UserError(
             "attention regularization gets no gradient through --checkpoint-activations; drop one of the two"
         )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from relumt.checkpoints import refuse_code_in_config
 from relumt.errors import UserError, one_line_errors
 from relumt.models.attention_log import AttentionLog
-from relumt.modules.layers import MechanismDecoder, MechanismEncoder
+from relumt.modules.layers import MechanismDecoder, MechanismEncoder, name_dropouts_as_in_stock
 from relumt.options import CHOICES
 
 
@@ -56,6 +56,7 @@ class MechanismTransformer(TransformerModel):
             refuse_checkpointed_log(args)
             remember_vocabulary(args, task)
             model = super().build_model(args, task)
+            name_dropouts_as_in_stock(model)
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
             return model
 

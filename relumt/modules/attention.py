@@ -2,11 +2,11 @@
 
 Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D.
 
-Parameters, their names and initialisation, the cache and its re-ordering are inherited, so that a checkpoint of
-a stock Transformer loads.
+Parameters, their names and initialisation are inherited, so that a checkpoint of a stock Transformer loads.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,14 @@ from relumt.errors import UserError, one_line_errors
 from relumt.modules import cache
 
 Tap = Callable[["MechanismAttention", Attended, Visible], None]
+
+
+class Joined(NamedTuple):
+    """The projections of q, k and v as one, [3E, E] and [3E], and the tensors they are of: address and version."""
+
+    weight: Tensor
+    bias: Tensor | None
+    made_of: list[tuple[int, int]]
 
 
 class MechanismAttention(MultiheadAttention):
@@ -38,8 +46,7 @@ class MechanismAttention(MultiheadAttention):
         mechanism.initialise(self.q_proj, self.k_proj)
         self.taps: list[tuple[Want, Tap]] = []
         self.weights_for_alignment = False
-        self.register_buffer("joined_weight", None, persistent=False)
-        self.register_buffer("joined_bias", None, persistent=False)
+        self._joined: Joined | None = None
 
     def forward(
         self,
@@ -96,20 +103,6 @@ class MechanismAttention(MultiheadAttention):
         self.weights_for_alignment = bool(need_attn)
         chosen = retain_dropout_modules is None or "MultiheadAttention" in retain_dropout_modules
         self.mechanism.retain_dropout = retain_dropout and chosen
-        self._join_projections()
-
-    @torch.no_grad()
-    def _join_projections(self) -> None:
-        """From now on make q, k and v of one step in one product: the weights stay as they are."""
-        parts = (self.q_proj, self.k_proj, self.v_proj)
-        if self.site == "decoder" and all(type(part) is nn.Linear for part in parts):
-            self.joined_weight = torch.cat([part.weight for part in parts])
-            self.joined_bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-
-    def _load_from_state_dict(self, *args, **kwargs) -> None:
-        """PyTorch's announcement of other weights: what was joined is of the old ones."""
-        self.joined_weight = self.joined_bias = None
-        super()._load_from_state_dict(*args, **kwargs)
 
     def reorder_incremental_state(
         self, incremental_state: dict[str, dict[str, Tensor | None]] | None, new_order: Tensor
@@ -147,10 +140,11 @@ class MechanismAttention(MultiheadAttention):
         attn_mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Visible]:
         """What to attend with and to: what was decoded before, which `held` has, and its continuation."""
-        if self.joined_weight is not None and query is key and key is value:
-            joined = F.linear(query, self.joined_weight, self.joined_bias)
-            q, kv = joined.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4).split((1, 2))
-            q = q.squeeze(0)
+        joined = self._joined_projections() if query is key and key is value else None
+        if joined:
+            x = F.linear(query, joined.weight, joined.bias)
+            x = x.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4)
+            q, kv = x[0], x[1:]
         else:
             q, *kv = self._projected(query, key, value)
             kv = torch.stack(kv)
@@ -188,6 +182,21 @@ class MechanismAttention(MultiheadAttention):
             held["visible"] = self._visible(held["prev_key_padding_mask"], attn_mask)
         q = self._heads(self.q_proj(query), held.get("beam", 1))
         return q, held["prev_key"], held["prev_value"], held["visible"]
+
+    def _joined_projections(self) -> "Joined | None":
+        """The three projections as one, made anew where a weight was changed or moved; None where gradients are wanted.
+
+        Weights that do not count their changes, made in inference mode, are not joined.
+        """
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        tensors = [tensor for part in parts for tensor in (part.weight, part.bias) if tensor is not None]
+        if torch.is_grad_enabled() or any(type(part) is not nn.Linear for part in parts) or tensors[0].is_inference():
+            return None
+        made_of = [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+        if self._joined is None or self._joined.made_of != made_of:
+            bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
+            self._joined = Joined(torch.cat([part.weight for part in parts]), bias, made_of)
+        return self._joined
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query [T, B, E], key and value [S, B, E] → q [B, H, T, D], k and v [B, H, S, D]."""

@@ -63,13 +63,20 @@ def reorder(cache: Cache, new_order: Tensor) -> None:
 def reorder_sources(cache: Cache, new_order: Tensor) -> None:
     """The same for a source's keys: they stay while no sentence is done, since a beam moves within its sentence.
 
-    "beam" in the cache is how many hypotheses in turn share a row; without it each has its own.
+    "beam" in the cache is how many hypotheses in turn share a row; without it each has its own. Where sources that were
+    taken for a beam, being equal, turn out to be several sentences, each hypothesis gets its own.
     """
     beam = cache.get("beam", 1)
     if "prev_key" not in cache or len(cache["prev_key"]) * beam == len(new_order):
         return
+    rows = new_order // beam
+    of_beams = rows.view(-1, beam) if len(rows) % beam == 0 else None
+    if of_beams is not None and bool((of_beams == of_beams[:, :1]).all()):
+        rows = of_beams[:, 0]
+    else:
+        cache.pop("beam")
     cache.pop("visible", None)
-    select(cache, ("prev_key", "prev_value", "prev_key_padding_mask"), new_order.view(-1, beam)[:, 0] // beam)
+    select(cache, ("prev_key", "prev_value", "prev_key_padding_mask"), rows)
 
 
 def select(cache: Cache, names: tuple[str, ...], rows: Tensor) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import Tensor, nn
 
@@ -106,6 +107,23 @@ class MechanismDecoder(TransformerDecoderBase):
     def attentions(self) -> list[MechanismAttention]:
         """The attentions of all layers."""
         return [module for module in self.modules() if isinstance(module, MechanismAttention)]
+
+
+STOCK = {
+    "MechanismAttention": "MultiheadAttention",
+    "MechanismEncoder": "TransformerEncoder",
+    "MechanismDecoder": "TransformerDecoder",
+    "MechanismEncoderLayer": "TransformerEncoderLayerBase",
+    "MechanismDecoderLayer": "TransformerDecoderLayerBase",
+}
+"""Our classes → what --retain-dropout-modules calls them in a stock Transformer."""
+
+
+def name_dropouts_as_in_stock(model: nn.Module) -> None:
+    """Let dropouts be of stock's modules by their names."""
+    for module in model.modules():
+        if isinstance(module, FairseqDropout):
+            module.module_name = STOCK.get(module.module_name, module.module_name)
 
 
 def wrapped(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

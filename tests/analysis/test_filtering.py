@@ -80,6 +80,9 @@ def test_gzipped_texts_are_read(files):
     [
         (["--keep", "2"], "--keep must be above 0 and at most 1"),
         (["--keep", "0.5", "--threshold", "1"], "give one of them"),
+        (["--threshold", "nan"], "--threshold must be a number"),
+        (["--tgt", "FDE"], "is source and target; give two texts"),
+        (["--by", "cross_entropy", "--src", "FEN", "--tgt", "FDE"], "de is wanted there, by its name it is en"),
         (["--max-tokens", "0"], "--max-tokens must be positive"),
         (["--src", "none.de"], "none.de: no such file"),
         (["--src", "SHORT"], "short has 1 lines but"),
@@ -91,7 +94,8 @@ def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, mess
     (files / "short").write_text("w1\n")
     checkpoint = write_checkpoint(files / "model", "--attention", "inhibitor")
     with pytest.raises(SystemExit) as stopped:
-        run(files, checkpoint, *(files / option.lower() if option.isupper() else option for option in options))
+        paths = {"SHORT": "short", "F": "f", "FDE": "f.de", "FEN": "f.en"}
+        run(files, checkpoint, *(files / paths[option] if option in paths else option for option in options))
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not list(files.glob("out*"))

@@ -1,5 +1,6 @@
 """What may be seen, as structure, against the same rule written out pair by pair."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +54,10 @@ def test_rows_are_a_part_of_the_rule_with_every_key_that_they_see(case, data):
     assert not expected[..., keys:].any()
     if keys:
         assert torch.equal(written_out(part, B, stop - start, keys), expected[..., :keys])
+
+
+@pytest.mark.parametrize("name", ["keys", "pairs"])
+@pytest.mark.parametrize("mask", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(3).bool()])
+def test_masks_of_another_kind_are_refused(name, mask):
+    with pytest.raises(TypeError, match=f"Visible.{name} is .* of bool, not"):
+        Visible(**{name: mask})

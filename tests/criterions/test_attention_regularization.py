@@ -83,6 +83,21 @@ def test_batches_add_up_as_accumulated_gradients_and_workers_do():
     assert meters.get_smoothed_values()["norm_reg"] == values["norm_reg"]
 
 
+def test_layers_that_are_dropped_leave_no_penalty_and_the_others_mean(monkeypatch):
+    model = build("reluformer", "--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5").train()
+    batch = sample(UNEVEN)
+    monkeypatch.setattr(torch.Tensor, "uniform_", lambda self, *_: self.fill_(0.0))  # fairseq drops a layer below 0.5
+    base = plain()(model, batch)[0]
+    loss, size, log = criterion()(model, batch)
+    assert torch.equal(loss, base) and log["norm_reg"] == log["attention_sample_size"] == 0
+    monkeypatch.undo()
+    whole = criterion()(build("reluformer").eval(), batch)[2]
+    with metrics.aggregate(new_root=True) as meters:
+        AttentionRegularization.reduce_metrics([log, whole])
+    expected = whole["norm_reg_cross"].item() / size
+    assert meters.get_smoothed_values()["norm_reg_cross"] == pytest.approx(expected, abs=1e-4)
+
+
 def test_the_tap_is_gone_after_the_block_even_after_an_error():
     model = build("reluformer")
     with pytest.raises(RuntimeError, match="in between"), tapped(model, print, Want.WEIGHTS):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -67,6 +68,34 @@ def test_reordering_hypotheses_reorders_the_result(variant, order, announced):
     encoded = model.encoder.reorder_encoder_out(encoded, order)
     step = model.decoder(prefix[order][:, :4], encoder_out=encoded, incremental_state=state)[0][:, 0]
     torch.testing.assert_close(step, model(source, lengths, prefix)[0][order, 3], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_equal_sources_that_were_taken_for_a_beam_part():
+    """fairseq announces no beam of 1, so that an earlier one stays announced."""
+    model, batch = model_with(("--attention", "relu")), sample([(4, 6), (3, 6)])
+    model.decoder.set_beam_size(2)
+    net_input, copies = batch["net_input"], torch.tensor([0, 0, 1, 1])
+    source, lengths = net_input["src_tokens"][copies], net_input["src_lengths"][copies]
+    prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
+    encoded, state, rows = model.encoder(source, lengths), {}, torch.arange(4)
+    for steps, kept in enumerate(([0, 1, 2, 3], [0, 1, 3], [0, 2], [1]), start=1):
+        kept = torch.tensor(kept)
+        model.decoder.reorder_incremental_state_scripting(state, kept)
+        encoded, rows = model.encoder.reorder_encoder_out(encoded, kept), rows[kept]
+        step = model.decoder(prefix[rows, :steps], encoder_out=encoded, incremental_state=state)[0][:, 0]
+        expected = model(source[rows], lengths[rows], prefix[rows])[0][:, steps - 1]
+        torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dropouts_are_called_what_they_are_in_stock():
+    names = [
+        [(name, module.module_name) for name, module in of.named_modules() if isinstance(module, FairseqDropout)]
+        for of in (build("mechanism_transformer"), build("transformer"))
+    ]
+    ours, stock = (dict(of) for of in names)
+    assert {name: ours[name] for name in stock if name in ours} == {name: stock[name] for name in stock if name in ours}
+    assert len(ours) >= 10
 
 
 @torch.no_grad()
