@@ -35,11 +35,13 @@ import torch
 from relumt.attention import MECHANISMS, Visible
 
 q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))  # B H T D
-padding = torch.tensor([[True] * 10, [True] * 7 + [False] * 3])
+real = torch.tensor([[True] * 10, [True] * 7 + [False] * 3])  # False for padding
 attention = MECHANISMS["rela_g"](num_heads=8, head_dim=64)
-mixed = attention(q, k, v, Visible(keys=padding, causal=True)).mixed
+mixed = attention(q, k, v, Visible(keys=real, causal=True)).mixed
 output = attention.merged(mixed.permute(2, 0, 1, 3).flatten(2))  # T B E, ready for an output projection
 ```
+
+The README has a whole layer, with projections, their start (`initialise`) and half precision (`saturated`).
 """
 
 
@@ -85,7 +87,10 @@ def mechanism(name: str, row: Row, ours: dict[str, str]) -> str:
         )
         lines.append(f"- [{paper}] {where.replace('table', 'Table ')}, {which}: {values or 'did not converge'}")
     if ours:
-        lines.append("- Ours, multi30k_de_en_small: " + ", ".join(f"{k} {v}" for k, v in ours.items() if v))
+        lines.append(
+            "- Ours, multi30k_de_en_small, [as trained there](results.md#every-attention-on-real-text): "
+            + ", ".join(f"{k} {v}" for k, v in ours.items() if v)
+        )
     return "\n".join(lines)
 
 

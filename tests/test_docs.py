@@ -28,7 +28,7 @@ def test_the_page_has_every_mechanism_and_the_papers_values():
 def test_our_results_reach_the_page():
     results = f"## {generator.OURS}\n\nAs follows.\n\n| model | BLEU tok |\n|---|---|\n| relu | 12.34 |\n\n## Next\n"
     assert "### `relu`" in generator.page(results)
-    assert generator.page(results).count("- Ours, multi30k_de_en_small: BLEU tok 12.34\n") == 1
+    assert generator.page(results).count("(results.md#every-attention-on-real-text): BLEU tok 12.34\n") == 1
 
 
 def test_every_mechanism_says_when_to_use_it_and_names_rows_that_the_papers_have():

@@ -79,7 +79,7 @@ MECHANISMS: dict[str, Row] = {
         ReLUAttention,
         ReLUOptions,
         prefix="relu",
-        use="For sparse weights at softmax's speed, with the regulariser's criterion, and for long inputs.",
+        use="For sparse weights without sorting, with the regulariser's criterion, which makes it ReLUFormer.",
         printed=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularisation loss")),
     ),
     "relu_layernorm": Row(

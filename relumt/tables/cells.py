@@ -6,7 +6,7 @@ from pathlib import Path
 
 PRESETS = {
     "paper": "the paper's corpora and sizes, for GPUs",
-    "small": "real text, at most 15 minutes a run on 2 CPU cores (memories of over 512 slots longer)",
+    "small": "real text, small models, some 15 minutes a run on 2 CPU cores",
     "smoke": "the generated corpus, seconds a run: shows that a script works, and nothing else",
 }
 
