@@ -87,11 +87,14 @@ def mechanism(name: str, row: Row, ours: dict[str, str]) -> str:
         )
         lines.append(f"- [{paper}] {where.replace('table', 'Table ')}, {which}: {values or 'did not converge'}")
     if ours:
-        lines.append(
-            "- Ours, multi30k_de_en_small, [as trained there](results.md#every-attention-on-real-text): "
-            + ", ".join(f"{k} {v}" for k, v in ours.items() if v)
-        )
+        values = ", ".join(f"{name} {value}" for name, value in ours.items() if value)
+        lines.append(f"- Ours, multi30k_de_en_small, [as trained there](results.md#{anchor(OURS)}): {values}")
     return "\n".join(lines)
+
+
+def anchor(heading: str) -> str:
+    """What a link to a heading ends in."""
+    return heading.lower().replace(" ", "-")
 
 
 def described(option: Field) -> str:
