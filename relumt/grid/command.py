@@ -92,8 +92,9 @@ def cells_of(arguments: argparse.Namespace) -> list[Cell]:
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')} must be positive, not {value}")
-    if any(seed < 0 for seed in arguments.seeds):
-        raise UserError("--seeds must be whole numbers from 0")
+    if any(seed < 0 for seed in arguments.seeds) or len(set(arguments.seeds)) < len(arguments.seeds):
+        raise UserError("--seeds must be whole numbers from 0, each once")
+    parameters(arguments.slurm or [])
     cells = table_named(arguments.name).cells(arguments.preset)
     models = sorted({cell.model for cell in cells})
     for model in arguments.only or []:

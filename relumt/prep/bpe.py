@@ -93,7 +93,7 @@ def learn_sentencepiece(texts: Sequence[Path], vocab_size: int, folder: Path, ad
         )
     except RuntimeError as error:
         reason = re.sub(r"^.*\] ", "", str(error))
-        raise UserError(f"sentencepiece cannot learn --vocab-size {vocab_size} pieces: {reason}") from None
+        raise UserError(f"sentencepiece cannot learn --vocab-size {vocab_size} pieces: {reason or 'too few'}") from None
     advance(vocab_size)
     return vocab_size
 

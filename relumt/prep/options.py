@@ -1,5 +1,6 @@
 """What to do to a bitext: the options of `relumt prepare`, checked."""
 
+import math
 from dataclasses import dataclass
 
 from relumt.errors import UserError
@@ -44,15 +45,15 @@ class Options:
         if self.bpe == "none" and self.vocab_size is not None:
             raise UserError("--vocab-size means nothing with --bpe none; leave it out")
         if self.bpe != "none" and (self.vocab_size is None or self.vocab_size < 1):
-            raise UserError(f"--vocab-size is {self.vocab_size}; it must be at least 1")
+            raise UserError(f"--vocab-size is {self.vocab_size}; it must be at least 1, and finite")
         if self.tokenize and self.tokenized_input:
             raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
         if self.documents not in (None, *MARKUPS):
             raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
         if self.separator is not None and len(self.separator.split()) != 1:
             raise UserError(f"--document-separator {self.separator!r} is not one word; <sep> for example")
-        if self.max_length < 1 or self.max_ratio < 1:
-            raise UserError("--max-length and --max-ratio must be at least 1")
+        if self.max_length < 1 or not 1 <= self.max_ratio < math.inf:
+            raise UserError("--max-length and --max-ratio must be at least 1, and finite")
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -18,6 +18,9 @@ from relumt.prep.record import describe_inputs, differences, write_record
 from relumt.prep.staging import Stage, staged
 from relumt.prep.words import lowercase, tokenise
 
+FAIRSEQ_MULTIPLE = 8
+"""fairseq-train leaves out a batch of validation that is smaller (--required-batch-size-multiple)."""
+
 Texts = dict[tuple[str, ...], Path]  # (split, language) -> the file
 Counts = dict[str, int]  # split -> lines of either side
 
@@ -49,16 +52,19 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
             return
         if not overwrite:
             raise UserError(f"{out}: exists, but {', '.join(changes)}; give --overwrite or another --out")
+    pairs_of = {split: alignments_of(path) for split, path in alignments.items()}
     with staged(out) as stage:
         counts = build(originals, documents, options, stage, steps)
         keep_side_files(plain, parts, counts["binarised"], stage.result / "text")
-        keep_alignments(alignments, counts["binarised"], stage.result / "text")
+        keep_alignments(alignments, pairs_of, counts["binarised"], stage.result / "text")
         names = [f"dict.{lang}.txt" for lang in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
         plain_references = bool(plain) or not options.tokenized_input
         write_record(stage.result, options, inputs, counts, dictionaries, plain_references)
     types = ", ".join(f"{name} {described['types']} types" for name, described in dictionaries.items())
     steps.say(f"wrote {out} ({types})")
+    if counts["binarised"]["valid"] < FAIRSEQ_MULTIPLE:
+        steps.say(f"valid has fewer than {FAIRSEQ_MULTIPLE} pairs: fairseq-train finds no batch in it; give it more")
 
 
 def plain_texts(prefixes: dict[str, str], options: Options) -> Texts:
@@ -80,15 +86,20 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
         shutil.copyfile(path, parts_path(str(folder / split)))
 
 
-def keep_alignments(alignments: dict[str, Path], lines: Counts, folder: Path) -> None:
-    """Copy word alignments by hand; raises UserError for what is none, or of another number of pairs."""
-    if not alignments:
-        return
+def alignments_of(path: Path) -> int:
+    """How many pairs a file of word alignments by hand is of; raises UserError for what is none."""
     from relumt.analysis.alignment import read_alignments
 
+    return len(read_alignments(path, 0))
+
+
+def keep_alignments(alignments: dict[str, Path], pairs: Counts, lines: Counts, folder: Path) -> None:
+    """Copy word alignments by hand; raises UserError for those of another number of pairs than the text."""
     for split, path in alignments.items():
-        if (count := len(read_alignments(path, 0))) != lines[split]:
-            raise UserError(f"{path} has {count} alignments, but the text {lines[split]} pairs; correct or remove it")
+        if pairs[split] != lines[split]:
+            raise UserError(
+                f"{path} has {pairs[split]} alignments, but the text {lines[split]} pairs; correct or remove it"
+            )
         shutil.copyfile(path, folder / f"{split}.align")
 
 

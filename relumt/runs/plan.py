@@ -51,6 +51,7 @@ class Plan:
     """One run: a model on a dataset with a seed.
 
     Attributes:
+        given: the dataset as it was typed, a name or the path of a data-bin.
         dataset, model, seed: what the run is called by.
         data_bin: the data.
         dataset_folder: folder of the dataset's *.args.
@@ -58,6 +59,7 @@ class Plan:
         folder: where the run keeps everything it makes.
     """
 
+    given: str
     dataset: str
     model: str
     seed: int
@@ -151,7 +153,7 @@ def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, dat
     else:
         known = ", ".join(datasets)
         raise UserError(f"no dataset '{dataset}' in {configs / 'datasets'} nor a data-bin there; known: {known}")
-    return Plan(name, model, seed, open_data_bin(data), folder, models[model], runs / name / model / str(seed))
+    return Plan(dataset, name, model, seed, open_data_bin(data), folder, models[model], runs / name / model / str(seed))
 
 
 def default_data_bin(dataset_folder: Path) -> Path:
@@ -164,4 +166,6 @@ def default_data_bin(dataset_folder: Path) -> Path:
 def how_to_make(dataset_folder: Path, data: Path) -> str:
     """The command that makes the data-bin `data`: a script of its own, or the one for any bitext."""
     script = dataset_folder.parents[2] / "data_prep" / f"{data.name}.sh"
-    return f"data_prep/{script.name}" if script.is_file() else f"data_prep/prepare.sh … --out {data}"
+    if script.is_file():
+        return f"data_prep/{script.name}"
+    return f"data_prep/prepare.sh … --out {data} (docs/tables.md says from what)"

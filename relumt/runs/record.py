@@ -46,7 +46,7 @@ def unfinished_record(plan: Plan) -> Record:
     """The record of a run whose training was begun; raises UserError if there is none."""
     record = load_record(plan.folder)
     if record is None:
-        raise UserError(f"{plan.folder}: no {RECORD}; run scripts/train.sh {plan.dataset} {plan.model}")
+        raise UserError(f"{plan.folder}: no {RECORD}; run scripts/train.sh {plan.given} {plan.model}")
     return record
 
 
@@ -54,7 +54,7 @@ def trained_record(plan: Plan) -> Record:
     """The record of a run that is trained to its end; raises UserError if there is none."""
     record = load_record(plan.folder)
     if record is None or "training" not in record:
-        raise UserError(f"{plan.folder}: not trained to the end; run scripts/train.sh {plan.dataset} {plan.model}")
+        raise UserError(f"{plan.folder}: not trained to the end; run scripts/train.sh {plan.given} {plan.model}")
     return record
 
 

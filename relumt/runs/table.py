@@ -32,22 +32,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help=f"of a paper's: {', '.join(TABLES)}")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--dataset", help="without a name: this dataset alone (default: all, a table each)")
-    parser.add_argument("--preset", default="paper", choices=list(PRESETS), help="of a paper's table (default: paper)")
+    parser.add_argument("--preset", choices=list(PRESETS), help="of a paper's table (default: paper)")
     parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="(default: markdown)")
     parser.add_argument("--out", type=Path, help="folder for a figure's plots (default: that of the runs)")
-    parser.add_argument("--test", default="bootstrap", choices=list(TESTS), help="of differences (default: bootstrap)")
+    parser.add_argument("--test", choices=list(TESTS), help="of differences in a paper's table (default: bootstrap)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the tables."""
     if arguments.name is None:
+        for name in ("preset", "out", "test"):
+            if getattr(arguments, name):
+                raise UserError(f"--{name} is of a paper's table; name one: {', '.join(TABLES)}")
         sheets = tables_of_all(arguments.runs, arguments.dataset)
     else:
         table = table_named(arguments.name)
         if arguments.dataset:
             raise UserError(f"--dataset is not of {arguments.name}; its corpora are chosen with --preset")
-        out = arguments.out or arguments.runs
-        sheets = table.make(Study(arguments.name, arguments.runs, arguments.preset, out, arguments.test))
+        preset, test = arguments.preset or "paper", arguments.test or "bootstrap"
+        study = Study(arguments.name, arguments.runs, preset, arguments.out or arguments.runs, test)
+        sheets = table.make(study)
     print("\n\n".join(map(FORMATS[arguments.format], sheets)))
 
 
@@ -57,7 +61,9 @@ def tables_of_all(runs: Path, dataset: str | None) -> list[Sheet]:
         raise UserError(f"--dataset {dataset}: not the name of a folder in {runs}")
     records = finished_runs(runs, dataset or "*")
     if not records:
-        raise UserError(f"{runs / (dataset or '')}: no evaluated run; run scripts/run.sh first")
+        deeper = sorted({str(path.parents[3]) for path in runs.glob(f"*/*/*/*/{RECORD}")})
+        hint = f"give --runs {deeper[0]}, or another such folder there" if deeper else "run scripts/run.sh first"
+        raise UserError(f"{runs / (dataset or '')}: no evaluated run; {hint}")
     datasets = sorted({record["dataset"] for record in records})
     return [sheet for name in datasets for sheet in table(name, [one for one in records if one["dataset"] == name])]
 

@@ -2,10 +2,13 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tabulate import tabulate
+
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,11 @@ def latex(sheet: Sheet) -> str:
 
 
 def comma_separated(sheet: Sheet) -> str:
-    """Comma-separated values; caption and notes are lines that begin with #."""
+    """Comma-separated values, numbers without a mark of thousands; caption and notes are lines that begin with #."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(sheet.head)
-    writer.writerows(sheet.rows)
+    writer.writerows([THOUSANDS.sub("", str(cell)) for cell in row] for row in sheet.rows)
     return "\n".join([f"# {sheet.caption}", text.getvalue().rstrip("\n"), *(f"# {note}" for note in sheet.notes)])
 
 

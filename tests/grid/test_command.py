@@ -52,6 +52,8 @@ def test_models_are_chosen_and_runs_listed(capsys):
         (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
         (["rela_table3", "--jobs", "0"], "--jobs must be positive, not 0"),
         (["rela_table3", "--seeds", "-1"], "--seeds must be whole numbers from 0"),
+        (["rela_table3", "--seeds", "1", "1"], "--seeds must be whole numbers from 0, each once"),
+        (["rela_table3", "--slurm", "foo"], "--slurm foo: not KEY=VALUE"),
         (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
     ],
 )

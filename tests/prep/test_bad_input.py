@@ -64,6 +64,7 @@ def test_documents_that_do_not_add_up(bitext, capsys):
         (["--tokenize", "--tokenized-input"], "exclude each other"),
         (["--tgt", "de"], "--src and --tgt are both 'de'"),
         (["--max-ratio", "0.5"], "must be at least 1"),
+        (["--max-ratio", "nan"], "must be at least 1, and finite"),
         (["--bpe", "sentencepiece"], "Vocabulary size too high"),
     ],
 )

@@ -3,6 +3,7 @@ import copy
 
 import pytest
 
+from relumt.cli import main
 from relumt.errors import UserError
 from relumt.runs import table as command
 from relumt.runs.record import save_record
@@ -30,7 +31,8 @@ def printed(*arguments):
 
 
 def arguments(runs, dataset=None):
-    return argparse.Namespace(name=None, runs=runs, dataset=dataset, format="markdown")
+    of_paper = {"preset": None, "out": None, "test": None}
+    return argparse.Namespace(name=None, runs=runs, dataset=dataset, format="markdown", **of_paper)
 
 
 def test_one_row_a_model_with_its_seeds_and_the_signatures_below():
@@ -93,3 +95,16 @@ def test_one_table_a_dataset_of_the_finished_runs(tmp_path, capsys):
     assert "large" not in capsys.readouterr().out
     with pytest.raises(UserError, match="no evaluated run"):
         command.run(arguments(tmp_path, "other"))
+
+
+def test_what_is_of_a_papers_table_is_refused_without_one_and_deeper_runs_are_told(tmp_path, capsys):
+    folder = tmp_path / "slots-32" / "small" / "softmax" / "1"
+    save_record(folder, record())
+    for given, message in (
+        (["--preset", "small"], "--preset is of a paper's table; name one: reluformer_table1"),
+        (["--dataset", "/small"], "--dataset /small: not the name of a folder"),
+        ([], f"no evaluated run; give --runs {tmp_path / 'slots-32'}"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["table", "--runs", str(tmp_path), *given])
+        assert ended.value.code == 2 and message in capsys.readouterr().err

@@ -32,3 +32,8 @@ def test_csv_quotes_what_needs_it():
         '"said ""so""",-,"a, b"',
         "# note 1",
     ]
+
+
+def test_numbers_of_comma_separated_values_are_plain():
+    text = FORMATS["csv"](Sheet("of", ["model", "parameters", "seeds"], [["a", "2,001,408", "1, 2"]]))
+    assert text.splitlines()[2] == 'a,2001408,"1, 2"'
