@@ -179,7 +179,7 @@ class MechanismAttention(MultiheadAttention):
             held["prev_key"], held["prev_value"] = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             held["prev_key_padding_mask"] = key_padding_mask if padded else None
         if "visible" not in held:
-            held["visible"] = self._visible(held["prev_key_padding_mask"], attn_mask)
+            held["visible"] = self._visible(held.get("prev_key_padding_mask"), attn_mask)
         q = self._heads(self.q_proj(query), held.get("beam", 1))
         return q, held["prev_key"], held["prev_value"], held["visible"]
 

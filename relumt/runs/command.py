@@ -18,6 +18,7 @@ from relumt.runs import evaluation
 from relumt.runs.comparing import SUBSET, evaluated
 from relumt.runs.environment import find_device
 from relumt.runs.fingerprint import training_fingerprint
+from relumt.runs.flags import Flags
 from relumt.runs.plan import Plan, plan_run
 from relumt.runs.record import (
     Record,
@@ -89,14 +90,19 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
         say(f"{plan.folder}: trained already")
         return
     save_record(plan.folder, record)
-    most = int(flags.get("--max-update", ["0"])[0])
-    if 0 < most <= updates_so_far(plan):  # fairseq would make one more before it looks
+    if has_all_updates(plan, flags):
         trained(plan, arguments)
         return
     command, log = plan.train_command(flags, device), plan.folder / "train.log"
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{START} {shlex.join(command)}\n")
     print(log, *command, sep="\n")
+
+
+def has_all_updates(plan: Plan, flags: Flags) -> bool:
+    """Whether the last checkpoint is of the last update that was asked for; fairseq would make one more to see it."""
+    so_far, most = updates_so_far(plan), "".join(flags.get("--max-update", []))
+    return most.isdecimal() and 0 < int(most) <= so_far
 
 
 def trained(plan: Plan, _: argparse.Namespace) -> None:

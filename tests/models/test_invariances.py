@@ -148,7 +148,7 @@ def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name, monk
 
 @every_variant
 @torch.no_grad()
-def test_preparing_for_generation_changes_nothing_and_other_weights_can_be_loaded(variant):
+def test_weights_may_change_between_translations(variant):
     model, other = model_with(variant), model_with(variant, seed=2)
     net_input = sample(UNEVEN)["net_input"]
     for of in (model, other):
