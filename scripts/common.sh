@@ -38,9 +38,13 @@ run_record() {
 }
 
 # plan_step STEP DATASET MODEL [fairseq flags…]: hold the run, and set `log` and `arguments` to what fairseq is to be
-# run with. Where the step is done already, the script ends here.
+# run with. Where the step is done already, the script ends here. What was never started is not held, so that nothing
+# is left where a later step is refused.
 plan_step() {
-    hold_named "${@:2}"
+    require_names "${@:2}"
+    local folder
+    folder=$(run_record folder "$2" "$3")
+    [[ $1 != start && ! -e $folder/run.json ]] || hold_run "$folder"
     read_plan "$@"
     ((${#arguments[@]} > 0)) || exit 0
 }

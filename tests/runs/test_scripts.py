@@ -75,6 +75,12 @@ def data_bin(tmp_path):
     return tmp_path / "tiny"
 
 
+def test_evaluating_what_was_never_trained_leaves_nothing(data_bin, tmp_path):
+    refused = run_script("evaluate.sh", str(data_bin), "stock", RUNS=tmp_path / "runs")
+    assert refused.returncode == 2 and not (tmp_path / "runs").exists()
+    assert f"not trained to the end; run scripts/train.sh {data_bin} stock\n" in refused.stderr
+
+
 @pytest.mark.slow
 def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     configs = tmp_path / "configs"
