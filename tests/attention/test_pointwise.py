@@ -65,17 +65,19 @@ def test_values_statistics_and_gradients(shape, causal, activation):
     compare(with_gradients(outputs, (q, k, v), weights), theirs, TOLERANCE[torch.float32])
 
 
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize("shape", [(1, 2, 70, 70, 32), (2, 1, 33, 90, 64)], ids=str)
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(dtype):
-    if DEVICE == "cpu" and dtype == torch.bfloat16:
-        pytest.skip("Triton's interpreter multiplies bfloat16 as integers")
-    q, k, v, keys = problem(1, 2, 70, 70, 32, dtype)
+def test_half_precision(shape, activation, dtype):
+    q, k, v, keys = problem(*shape, dtype)
     visible = Visible(keys, True)
-    rows = rows_for("relu", q, visible)
-    outputs = pointwise.attend(q, k, v, rows, keys, True, 0.0, False, dtype)[:1]
+    rows = rows_for(activation, q, visible)
+    outputs = pointwise.attend(q, k, v, rows, keys, True, 0.0, True, dtype)
     weights = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) for x in outputs]
     doubles = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    theirs = with_gradients(exact(*doubles, rows, visible)[:1], doubles, [w.to(dtype).double() for w in weights])
+    rounded = [w.to(x.dtype).double() for x, w in zip(outputs, weights, strict=True)]
+    theirs = with_gradients(exact(*doubles, rows, visible), doubles, rounded)
     compare(with_gradients(outputs, (q, k, v), weights), theirs, TOLERANCE[dtype])
 
 
