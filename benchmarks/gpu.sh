@@ -49,6 +49,7 @@ kernels wide --head-dim 128 --lengths 2048 4096
 kernels padded --padding 0.25 --lengths 1024 2048
 kernels sentences --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
 kernels inhibitor --batch 1 --lengths 512 2048 --dtype float32
+kernels inhibitor_half --batch 1 --lengths 512 2048
 if [[ -n $sentences ]]; then
     training training_sentences "$sentences" iwslt14_de_en
 fi

@@ -27,7 +27,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
-from relumt.attention.kernels import inhibitor_triton, pointwise_triton
+from relumt.attention.kernels import inhibitor_float32, inhibitor_packed, inhibitor_triton, pointwise_triton
 from relumt.attention.kernels.blocks import CHOSEN
 from relumt.errors import one_line_errors
 
@@ -58,6 +58,8 @@ class Kernel:
     warps: int
     stages: int
     pairs: int
+    held: tuple[str, ...] = ()
+    """Tensors that are of float32 in kernels of another type."""
 
     def compiled(self) -> CompiledKernel:
         """The kernel for sm_90, its last strides 1 and its pointers and other strides multiples of 16."""
@@ -71,7 +73,7 @@ class Kernel:
             elif name in ("H", "T", "S", "seed", "part", "stride") or "_" in name:
                 signature[name] = "i32"
             else:
-                of_type = {"Keys": "u8", "Bounds": "i32"} | dict.fromkeys(FLOAT32, "fp32")
+                of_type = {"Keys": "u8", "Bounds": "i32"} | dict.fromkeys((*FLOAT32, *self.held), "fp32")
                 signature[name] = f"*{of_type.get(name, self.type_)}"
             if signature[name].startswith("*") or name == "stride" or name[-2:] in ("_b", "_h", "_t", "_s"):
                 known[(place,)] = [["tt.divisibility", 16]]
@@ -93,17 +95,20 @@ def pointwise(name: str, of: str, activation: str, statistics: bool, optional: b
     return Kernel(described, function, "bf16", absent, constants, blocks.warps, blocks.stages, pairs)
 
 
-def inhibitor(name: str, of: str, columns: int, optional: bool) -> Kernel:
-    """A kernel of `inhibitor_triton`, for values of so many columns: signed has twice as many."""
+def inhibitor(name: str, of: str, columns: int, half: bool, optional: bool) -> Kernel:
+    """A kernel of the Inhibitor, for values of so many columns: signed has twice as many."""
+    module = inhibitor_packed if half else inhibitor_float32
     block = inhibitor_triton.block_of(of, 64, columns)
     constants = {
         "D": 64, "BLOCK_D": 64, "V_SIZE": columns, "BLOCK_V": columns, "CAUSAL": optional, "DROPOUT": optional,
-        "BLOCK": block,
+        "BLOCK": block, "PTX": True,
     }  # fmt: skip
-    function, absent = getattr(inhibitor_triton, name), () if optional else OPTIONAL
+    function, run = getattr(module, name), inhibitor_packed.RUN.value if half else 1
     signed = "_signed" if columns > 64 else ""
-    described = f"inhibitor{signed}, {name}" + (", all options" if optional else "")
-    return Kernel(described, function, "fp32", absent, constants, 1, 1, block)
+    described = f"inhibitor{signed}, {name}" + (", half" if half else "") + (", all options" if optional else "")
+    constants = {name: value for name, value in constants.items() if name in function.arg_names}
+    absent = () if optional else OPTIONAL
+    return Kernel(described, function, "fp16" if half else "fp32", absent, constants, 1, 1, block * run, ("Q", "Mixed"))
 
 
 def kernels() -> list[Kernel]:
@@ -114,7 +119,8 @@ def kernels() -> list[Kernel]:
             found += [pointwise(name, of, "relu", statistics, optional) for statistics in (False, True)]
             found.append(pointwise(name, of, "sigmoid", False, optional))
         for name, of in INHIBITOR.items():
-            found += [inhibitor(name, of, columns, optional) for columns in (64, 128)]
+            found += [inhibitor(name, of, columns, False, optional) for columns in (64, 128)]
+        found += [inhibitor("values", "values", columns, True, optional) for columns in (64, 128)]
     return found
 
 

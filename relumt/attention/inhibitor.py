@@ -92,21 +92,22 @@ class InhibitorAttention(Mechanism):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
         with without_autocast(q):
+            half = q.dtype in (torch.float16, torch.bfloat16)
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             if self.options.learn:
                 nearness = (-self.log_factor.to(q.dtype)).exp()
                 q, k = q * nearness, k * nearness
-            mixed = self.inhibit(q, k, v, visible)
+            mixed = self.inhibit(q, k, v, visible, half)
             if self.options.scale == "visible":
                 mixed = mixed / visible.n(q.shape[-2], k.shape[-2], q)
         return Attended(mixed)
 
-    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
-        """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor."""
+    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, half: bool) -> Tensor:
+        """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor; `half` where they were rounded."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
         p = self.drop_probability
         if self.options.implementation == "fused" and dispatch.serves(q, k, v, visible):
-            mixed = dispatch.inhibit(q, k, v, self.gamma, shift, visible, p)
+            mixed = dispatch.inhibit(q, k, v, self.gamma, shift, visible, p, half)
         else:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
@@ -117,8 +118,8 @@ class InhibitorAttention(Mechanism):
 class SignedInhibitorAttention(InhibitorAttention):
     """[IN] Eq. 5: values below zero come nearer to it too, instead of giving nothing."""
 
-    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
+    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, half: bool) -> Tensor:
         """Eq. 5, [B, H, T, D], of q and k divided by each head's learnt factor."""
         both = torch.cat([inhibitor_naive.positive(v), inhibitor_naive.positive(-v)], dim=-1)
-        above, below = super().inhibit(q, k, both, visible).chunk(2, dim=-1)
+        above, below = super().inhibit(q, k, both, visible, half).chunk(2, dim=-1)
         return above - below

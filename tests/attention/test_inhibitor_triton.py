@@ -9,49 +9,63 @@ from tests.attention.test_pointwise import DEVICE, compare, problem, with_gradie
 
 inhibitor_triton = pytest.importorskip("relumt.attention.kernels.inhibitor_triton")
 TOLERANCE = 1e-5
+HALF_TOLERANCE = 1e-3
 
 
-def both(shape, causal, dropout=0.0, dropped=None):
-    q, k, v, keys = problem(*shape)
+def both(shape, causal, half, dropout=0.0, dropped=None):
+    q, k, v, keys = problem(*shape, torch.float16 if half else torch.float32)
+    q, k, v = (x.detach().float().requires_grad_() for x in (q, k, v))
     shift = torch.linspace(0.2, 0.6, shape[1], device=DEVICE)[:, None, None].requires_grad_()
     inputs = (q, k, v, shift)
     gamma = shape[-1]
-    mixed = inhibitor_triton.inhibit(q, k, v, gamma, shift, keys, causal, dropout)
+    mixed = inhibitor_triton.inhibit(q, k, v, gamma, shift, keys, causal, dropout, half)
     doubles = [x.detach().double().requires_grad_() for x in inputs]
     exact = inhibitor_naive.inhibit(*doubles[:3], gamma, doubles[3], Visible(keys, causal), dropped)
     weights = [torch.randn(mixed.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
     return with_gradients([mixed], inputs, weights), with_gradients([exact], doubles, weights)
 
 
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(2, 2, 35, 35, 8), (1, 1, 5, 40, 24), (2, 1, 1, 5, 3)], ids=str)
-def test_values_and_gradients(shape, causal):
-    ours, theirs = both(shape, causal)
+def test_values_and_gradients(shape, causal, half):
+    ours, theirs = both(shape, causal, half)
     assert theirs[0].ne(0).double().mean() > 0.1
-    compare(ours, theirs, TOLERANCE)
+    compare(ours[:1], theirs[:1], HALF_TOLERANCE if half else TOLERANCE)
+    compare(ours[1:], theirs[1:], TOLERANCE)
 
 
+def test_half_precision_stays_finite_where_numbers_are_large():
+    q, k, v = (torch.full((1, 1, 9, 3), most, device=DEVICE) for most in (6e4, -6e4, 3e4))
+    shift = torch.zeros(1, 1, 1, device=DEVICE)
+    assert inhibitor_triton.inhibit(q, k, v, 1.0, shift, None, False, 0.0, True).eq(0).all()
+    near = inhibitor_triton.inhibit(q, q, v, 1.0, shift, None, False, 0.0, True)
+    assert near.eq(9 * torch.finfo(torch.float16).max / 4).all()
+
+
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_nan_stays_nan(which):
+def test_nan_stays_nan(which, half):
     inputs = [torch.randn(1, 1, 4, 3, device=DEVICE) for _ in range(3)]
     inputs[which][0, 0, 1, 2] = torch.nan
-    mixed = inhibitor_triton.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0)
+    mixed = inhibitor_triton.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
     naive = inhibitor_naive.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), Visible(None, False), None)
     assert torch.equal(mixed.isnan(), naive.isnan()) and naive.isnan().any()
 
 
-def test_ties_have_half_the_gradient_as_elsewhere():
+@pytest.mark.parametrize("half", [False, True])
+def test_ties_have_half_the_gradient_as_elsewhere(half):
     q = torch.zeros(1, 1, 2, 3, device=DEVICE).requires_grad_()
     k, v = torch.zeros(2, 1, 1, 4, 3, device=DEVICE)
     v = v.clone().requires_grad_()
-    mixed = inhibitor_triton.inhibit(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0)
+    mixed = inhibitor_triton.inhibit(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
     mixed.sum().backward()
     assert mixed.eq(0).all() and v.grad.eq(2 * 0.5).all()
 
 
-def test_dropout_drops_the_same_pairs_in_every_direction(monkeypatch):
+@pytest.mark.parametrize("half", [False, True])
+def test_dropout_drops_the_same_pairs_in_every_direction(half):
     shape = (1, 1, 20, 20, 4)
-    kept = {}
 
     def of_pairs(seed):
         """Which pairs are kept, from values that say which key they are of: q = k, so that z = 0."""
@@ -59,26 +73,30 @@ def test_dropout_drops_the_same_pairs_in_every_direction(monkeypatch):
         torch.manual_seed(seed)
         one_hot = torch.eye(20, device=DEVICE)[None, None]
         return inhibitor_triton.inhibit(
-            zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.3
+            zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.3, half
         )
 
     kept = of_pairs(3)
     assert set(kept.unique().tolist()) == {0.0, 1.0} and 0.6 < kept.mean() < 0.8
     torch.manual_seed(3)
-    ours, theirs = both(shape, False, 0.3, kept.eq(0))
-    compare(ours, theirs, TOLERANCE)
+    ours, theirs = both(shape, False, half, 0.3, kept.eq(0))
+    compare(ours[:1], theirs[:1], HALF_TOLERANCE if half else TOLERANCE)
+    compare(ours[1:], theirs[1:], TOLERANCE)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["inhibitor", "inhibitor_signed"])
-def test_it_serves_the_mechanism(name, monkeypatch):
+def test_it_serves_the_mechanism_in_half_precision_where_inputs_are(name, dtype, monkeypatch):
     q, k, v, keys = problem(2, 2, 9, 9, 8, grad=False)
+    q, k, v = (x.to(dtype) for x in (q / 4, k / 4, v))
     visible = Visible(keys, True)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
     served = []
     inhibit = dispatch.inhibit
-    monkeypatch.setattr(dispatch, "inhibit", lambda *a: served.append(1) or inhibit(*a))
+    monkeypatch.setattr(dispatch, "inhibit", lambda *a: served.append(a[-1]) or inhibit(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
-    fused = mechanism(q / 4, k / 4, v, visible).mixed
-    assert served
+    fused = mechanism(q, k, v, visible).mixed
+    assert served == [dtype != torch.float32]
     naive = MECHANISMS[name](2, 8, implementation="naive").to(DEVICE)
-    compare([fused], [naive(q.double() / 4, k.double() / 4, v.double(), visible).mixed], TOLERANCE)
+    exact = naive(q.double(), k.double(), v.double(), visible).mixed
+    compare([fused], [exact], TOLERANCE if dtype == torch.float32 else HALF_TOLERANCE)

@@ -103,8 +103,10 @@ def pointwise(
     return attend(q, k, v, rows, visible.keys, visible.causal, dropout, statistics, dtype)
 
 
-def inhibit(q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: "Visible", dropout: float) -> Tensor:
+def inhibit(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: "Visible", dropout: float, half: bool
+) -> Tensor:
     """`inhibitor_triton.inhibit`."""
     from relumt.attention.kernels import inhibitor_triton
 
-    return inhibitor_triton.inhibit(q, k, v, gamma, shift, visible.keys, visible.causal, dropout)
+    return inhibitor_triton.inhibit(q, k, v, gamma, shift, visible.keys, visible.causal, dropout, half)
