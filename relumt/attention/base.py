@@ -8,6 +8,7 @@ caller needs beyond the mixed values is said by `Want`; nothing else is built.
 """
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -194,8 +195,10 @@ class Mechanism(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
-        if self.pointwise and dispatch.serves(q, k, v, visible, Want.WEIGHTS in want, self.normed):
-            return self.attend_fused(q, k, v, visible, want)
+        if self.pointwise:
+            fused = dispatch.pointwise(q, k, v, visible, Want.WEIGHTS in want, self.normed)
+            if fused is not None:
+                return self.attend_fused(fused, q, k, v, visible, want)
         large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
         if large and torch.is_grad_enabled() and self.keeps_weights(q, want):
             return checkpoint(self.attend, q, k, v, visible, want, use_reentrant=False)
@@ -218,16 +221,18 @@ class Mechanism(nn.Module):
                 statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
         return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)
 
-    def attend_fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+    def attend_fused(self, fused: Callable, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
         """What `attend` gives, by a kernel; in half precision `mixed` is too, unless `merged` can take more."""
         T, S = q.shape[-2], k.shape[-2]
-        like = q.new_empty(0, dtype=torch.float32)
+        like = at_least_float32(q.new_empty(0))
         factor, bias = (of(T, S, visible, like) for of in (self.factor, self.bias))
         factor = factor[:, 0, :, 0] if isinstance(factor, Tensor) else like.new_full((1, 1), factor)
         rows = Rows(self.pointwise, factor, None if bias is None else bias[:, 0, :, 0])
-        dtype = torch.float32 if self.normed else q.dtype
+        dtype = like.dtype if self.normed else q.dtype
         statistics = Want.STATISTICS in want
-        mixed, total, s_log_s = dispatch.pointwise(q, k, v, rows, visible, self.drop_probability, statistics, dtype)
+        p = self.drop_probability
+        with without_autocast(q):
+            mixed, total, s_log_s = fused(q, k, v, rows, visible.keys, visible.causal, p, statistics, dtype)
         if not statistics:
             return Attended(mixed)
         return Attended(mixed, None, RowStatistics(total, s_log_s, visible.count(T, S, q.device).squeeze(-1)))

@@ -139,8 +139,8 @@ def test_every_pointwise_mechanism_is_served(name, monkeypatch):
     visible = Visible(keys, True)
     mechanism = MECHANISMS[name](2, 16).to(DEVICE)
     served = []
-    attend = dispatch.pointwise
-    monkeypatch.setattr(dispatch, "pointwise", lambda *a: served.append(1) or attend(*a))
+    attend = pointwise.attend
+    monkeypatch.setattr(pointwise, "attend", lambda *a: served.append(1) or attend(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, visible, Want.STATISTICS)
     assert served

@@ -2,7 +2,7 @@
 
 The environment variable RELUMT_KERNELS says what may be chosen:
 
-    auto        (default) the fused kernels on a GPU where they can, else the reference
+    auto        (default) the fused kernels on a GPU where they can, and on a CPU where they win, else the reference
     fused       the same, and on a CPU too where Triton interprets (TRITON_INTERPRET=1); slow, for tests
     reference   PyTorch's operators alone
 
@@ -13,12 +13,13 @@ import functools
 import importlib.util
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from relumt.attention.kernels.rows import Rows
+from relumt.attention.kernels import pointwise_blocked
 
 if TYPE_CHECKING:
     from relumt.attention.base import Visible
@@ -30,6 +31,8 @@ CHOICES = ("auto", "fused", "reference")
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 LARGEST_HEAD = 128
 LARGEST_FLOAT32_HEAD = 64
+LARGE_ON_CPU = 1 << 18
+"""Weights of a head from which on it is faster on a CPU not to make them all at once."""
 OLDEST = (8, 0)
 """Compute capability: Ampere."""
 
@@ -94,13 +97,17 @@ def _say_once(message: str) -> None:
 
 
 def pointwise(
-    q: Tensor, k: Tensor, v: Tensor, rows: Rows, visible: "Visible", dropout: float, statistics: bool,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """`pointwise.attend`; Triton is imported here, at the first call that needs it."""
-    from relumt.attention.kernels.pointwise import attend
+    q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool, normed: bool
+) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] | None:
+    """The `attend` of `pointwise` or `pointwise_blocked` that serves a call, as `serves` has it; None for neither."""
+    if serves(q, k, v, visible, wants_weights, normed):
+        # Triton is imported at the first call that needs it.
+        from relumt.attention.kernels.pointwise import attend
 
-    return attend(q, k, v, rows, visible.keys, visible.causal, dropout, statistics, dtype)
+        return attend
+    blocked = chosen() == "auto" and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= LARGE_ON_CPU
+    possible = not wants_weights and visible.pairs is None and q.dtype in TYPES and q.dtype == k.dtype == v.dtype
+    return pointwise_blocked.attend if blocked and possible else None
 
 
 def inhibit(

@@ -1,0 +1,158 @@
+"""Attention whose weights depend on their own score alone, on a CPU, block by block. Shapes: B H T S D.
+
+What `pointwise` does in Triton, by PyTorch's operators: so few queries at a time that their weights stay in the
+processor's cache. A block is done when it is added. The backward pass computes its weights again, dropout and all, so
+that nothing of T·S is ever kept; keys in the future of all of a block's queries, and padding before the first real key
+and after the last, are not visited.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from relumt.attention.kernels.rows import Rows
+
+PAIRS = 1 << 19
+"""Weights of a block: 2 MiB, of which two or three are at work. Of 2¹⁶ to 2¹⁹ the best for two threads; for one, which
+would take half of it, nearly so. Not a number of threads, or dropout would depend on it."""
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows: Rows,
+    keys: Tensor | None,
+    causal: bool,
+    dropout: float,
+    statistics: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """As `pointwise.attend`, for heads of any size and float64 too; half precision is computed in float32."""
+    q, k, v = (x.to(rows.factor.dtype) for x in (q, k, v))
+    seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
+    bias = None if rows.bias is None else rows.bias.expand(q.shape[0], q.shape[2])
+    call = _Call(rows.activation, bias, keys, causal, dropout, seed, statistics)
+    mixed, total, s_log_s = _Attend.apply(q * rows.factor[:, None, :, None], k.contiguous(), v.contiguous(), call)
+    most = torch.finfo(dtype).max
+    return mixed if dtype == mixed.dtype else mixed.clamp(-most, most).to(dtype), total, s_log_s
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some queries of some heads of a sentence, and the keys from the first to the last that one of them sees."""
+
+    index: int
+    rows: tuple[int, slice, slice]
+    keys: tuple[int, slice, slice]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What both directions need besides q (times its factor), k and v."""
+
+    activation: str
+    bias: Tensor | None
+    keys: Tensor | None
+    causal: bool
+    dropout: float
+    seed: int
+    statistics: bool
+
+    def blocks(self, q: Tensor, k: Tensor) -> Iterator[_Block]:
+        """Those in which a query sees a key."""
+        (B, H, T, _), S = q.shape, k.shape[2]
+        rows = max(1, min(T, PAIRS // S))
+        heads = max(1, PAIRS // (rows * S))
+        index = 0
+        for b in range(B):
+            first, stop = self._real_keys(b, S)
+            for h in range(0, H, heads):
+                for row in range(0, T, rows):
+                    end = min(row + rows, T)
+                    last = min(stop, S - T + end) if self.causal else stop
+                    if first < last:
+                        some = slice(h, h + heads)
+                        yield _Block(index, (b, some, slice(row, end)), (b, some, slice(first, last)))
+                    index += 1
+
+    def _real_keys(self, b: int, S: int) -> tuple[int, int]:
+        """The first real key of a sentence and the one after the last."""
+        if self.keys is None:
+            return 0, S
+        real = self.keys[b].nonzero()
+        return (int(real[0]), int(real[-1]) + 1) if len(real) else (0, 0)
+
+    def weights(self, q: Tensor, k: Tensor, block: _Block) -> Tensor:
+        """φ of a block's scores, [heads, rows, keys], 0 where a key is not visible."""
+        b, _, rows = block.rows
+        keys = block.keys[2]
+        weights = torch.bmm(q[block.rows], k[block.keys].mT)
+        if self.bias is not None:
+            weights += self.bias[b, rows, None]
+        weights = weights.relu_() if self.activation == "relu" else weights.sigmoid_()
+        if self.causal:
+            seen = k.shape[2] - q.shape[2] + rows.start  # the last key that the first query sees
+            start = max(keys.start, seen)
+            weights[:, :, start - keys.start :].tril_(seen - start)
+        if self.keys is not None:
+            weights.masked_fill_(~self.keys[b, keys], 0.0)
+        return weights
+
+    def kept(self, weights: Tensor, block: _Block) -> Tensor:
+        """What dropout multiplies a block's weights with, the same whenever it is asked."""
+        drawn = torch.Generator().manual_seed(self.seed + block.index)
+        return torch.empty_like(weights).bernoulli_(1 - self.dropout, generator=drawn).div_(1 - self.dropout)
+
+    def through(self, grad: Tensor, weights: Tensor) -> Tensor:
+        """The gradient of scores, from that of their weights."""
+        if self.activation == "relu":
+            return torch.ops.aten.threshold_backward(grad, weights, 0)
+        return torch.ops.aten.sigmoid_backward(grad, weights)
+
+
+class _Attend(torch.autograd.Function):
+    """q times its factor, k, v and a `_Call` → mixed, Σ w, Σ w log w."""
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        ctx.save_for_backward(q, k, v)
+        ctx.call = call
+        mixed = q.new_zeros(*q.shape[:3], v.shape[3])
+        total, s_log_s = (q.new_zeros(q.shape[:3]) if call.statistics else None for _ in range(2))
+        for block in call.blocks(q, k):
+            weights = call.weights(q, k, block)
+            if call.statistics:
+                total[block.rows] = weights.sum(-1)
+                s_log_s[block.rows] = torch.xlogy(weights, weights).sum(-1)
+            if call.dropout:
+                weights *= call.kept(weights, block)
+            torch.bmm(weights, v[block.keys], out=mixed[block.rows])
+        return mixed, total, s_log_s
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, grad_total: Tensor | None, grad_s_log_s: Tensor | None) -> tuple:
+        q, k, v = ctx.saved_tensors
+        call, grad = ctx.call, grad.contiguous()
+        grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+        for block in call.blocks(q, k):
+            weights = call.weights(q, k, block)
+            of_weights = torch.bmm(grad[block.rows], v[block.keys].mT)
+            mixing = weights
+            if call.dropout:
+                kept = call.kept(weights, block)
+                of_weights *= kept
+                mixing = weights * kept
+            grad_v[block.keys].baddbmm_(mixing.mT, grad[block.rows])
+            if call.statistics:
+                log = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
+                of_weights += grad_total[block.rows][..., None]
+                of_weights += log.add_(1.0).mul_(grad_s_log_s[block.rows][..., None])
+            of_scores = call.through(of_weights, weights)
+            torch.bmm(of_scores, k[block.keys], out=grad_q[block.rows])
+            grad_k[block.keys].baddbmm_(of_scores.mT, q[block.rows])
+        return grad_q, grad_k, grad_v, None
