@@ -168,6 +168,13 @@ class Mechanism(nn.Module):
     retain_dropout = False
     pointwise: Activation | None = None
 
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """A variant that makes other weights has no fused kernel, unless it says which."""
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        if "pointwise" not in own and any(name in own for name in ("weights", "activation", "scores", "attend")):
+            cls.pointwise = None
+
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -196,7 +203,9 @@ class Mechanism(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
         if self.pointwise:
-            fused = dispatch.pointwise(q, k, v, visible, Want.WEIGHTS in want, self.normed)
+            # Not by gradients alone: activation checkpointing asks twice, first without, and wants the same dropout.
+            trains_norm = self.normed and (self.training or torch.is_grad_enabled())
+            fused = dispatch.pointwise(q, k, v, visible, Want.WEIGHTS in want, trains_norm)
             if fused is not None:
                 return self.attend_fused(fused, q, k, v, visible, want)
         large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM

@@ -82,7 +82,6 @@ class ReLAgWithGELU(ReLAg):
     """ReLA-g with GELU in ReLU's place: an ablation of [RL]."""
 
     signed = True
-    pointwise = None
 
     def activation(self, scores: Tensor) -> Tensor:
         """GELU."""
@@ -93,7 +92,6 @@ class ReLAgWithLeakyReLU(ReLAg):
     """ReLA-g with LeakyReLU in ReLU's place: an ablation of [RL], which prints no slope."""
 
     signed = True
-    pointwise = None
     negative_slope = 0.2
     """The default of the framework of the authors' code."""
 

@@ -1,5 +1,7 @@
 """The Inhibitor's Triton kernels against the equation in float64: on a GPU, or interpreted on the CPU, in small."""
 
+import math
+
 import pytest
 import torch
 
@@ -25,14 +27,36 @@ def both(shape, causal, half, dropout=0.0, dropped=None):
     return with_gradients([mixed], inputs, weights), with_gradients([exact], doubles, weights)
 
 
+@pytest.fixture(params=[inhibitor_triton.SHORTEST_PART, 3], ids="parts of {}".format)
+def parts(request, monkeypatch):
+    """The other side whole, or cut into parts, whose results are added up."""
+    monkeypatch.setattr(inhibitor_triton, "SHORTEST_PART", request.param)
+
+
+@pytest.mark.usefixtures("parts")
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", [(2, 2, 35, 35, 8), (1, 1, 5, 40, 24), (2, 1, 1, 5, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2, 35, 35, 8), (1, 1, 5, 40, 24), (1, 2, 20, 13, 7), (2, 1, 1, 5, 3)], ids=str)
 def test_values_and_gradients(shape, causal, half):
     ours, theirs = both(shape, causal, half)
     assert theirs[0].ne(0).double().mean() > 0.1
     compare(ours[:1], theirs[:1], HALF_TOLERANCE if half else TOLERANCE)
     compare(ours[1:], theirs[1:], TOLERANCE)
+
+
+# The interpreter adds half a distance one by one; a GPU adds parts of it, which rounds less.
+@pytest.mark.parametrize(("distance", "tolerance"), [(1.0, 5e-4), (2.0, 1.5e-3), (3.0, 5e-3)])
+def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
+    D, S = 64, 40
+    seeded = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, 1, S, D, generator=seeded).to(DEVICE) for _ in range(3))
+    # |q − k|₁/√D is on average `distance`; every pair's, so that the start is InhibitorOptions.initial_distance's
+    size = distance / math.sqrt(D) / (2 / math.sqrt(math.pi))
+    q, k, v = ((x * factor).half().float() for x, factor in ((q, size), (k, size), (v, 1.0)))
+    shift = torch.full((1, 1, 1), 0.5, device=DEVICE)
+    ours = inhibitor_triton.inhibit(q, k, v, math.sqrt(D), shift, None, False, 0.0, True)
+    exact = inhibitor_naive.inhibit(*(x.double() for x in (q, k, v)), math.sqrt(D), shift.double(), Visible(), None)
+    compare([ours], [exact], tolerance)
 
 
 def test_half_precision_stays_finite_where_numbers_are_large():

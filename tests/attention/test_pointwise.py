@@ -174,4 +174,18 @@ def test_mixed_is_in_half_unless_a_norm_follows(monkeypatch):
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     q, k, v, keys = problem(1, 2, 6, 6, 16, torch.float16, grad=False)
     for name, dtype in (("relu", torch.float16), ("rela_g", torch.float32)):
-        assert MECHANISMS[name](2, 16).to(DEVICE)(q, k, v, Visible(keys, True)).mixed.dtype == dtype
+        assert MECHANISMS[name](2, 16).to(DEVICE).eval()(q, k, v, Visible(keys, True)).mixed.dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["relu", "rela_g"])
+def test_gradients_do_not_decide_who_serves_training(name, monkeypatch):
+    """Activation checkpointing asks twice, first without gradients, and both must drop the same weights."""
+    monkeypatch.setenv("RELUMT_KERNELS", "fused")
+    q, k, v, keys = problem(1, 2, 6, 6, 16, torch.float16, grad=False)
+    mechanism = MECHANISMS[name](2, 16, 0.5).to(DEVICE).train()
+    mixed = []
+    for enabled in (False, True):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(enabled):
+            mixed.append(mechanism(q, k, v, Visible(keys, True)).mixed)
+    assert torch.equal(*mixed)

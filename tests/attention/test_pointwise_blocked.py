@@ -1,25 +1,38 @@
 """Pointwise weights on a CPU in blocks: against PyTorch's operators on the whole, in float64."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relumt.attention import MECHANISMS, Visible, Want
 from relumt.attention.kernels import dispatch, pointwise_blocked
+from relumt.attention.relu import ReLUAttention
 from tests.attention.cases import Case, cases
 
 POINTWISE = sorted(name for name, row in MECHANISMS.items() if row(1, 16).pointwise)
 TOLERANCE = 1e-11
 
 
-@pytest.fixture(params=[8, 60, 1 << 19], ids="pairs={}".format)
-def pairs(request, monkeypatch):
-    """Blocks of a few queries of one head, of some heads, and of everything; and always blocks."""
-    monkeypatch.setattr(pointwise_blocked, "PAIRS", request.param)
-    monkeypatch.setattr(dispatch, "LARGE_ON_CPU", 0)
-    monkeypatch.setattr(dispatch, "TYPES", (torch.float64,))
+BLOCKS = pytest.mark.parametrize("pairs", [8, 60, 1 << 19])
+"""Blocks of a few queries of one head, of some heads, and of everything."""
+
+
+@contextmanager
+def in_blocks(pairs: int = 60) -> Iterator[list]:
+    """Always blocks; gives a list of the calls that they serve."""
+    calls, attend = [], pointwise_blocked.attend
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pointwise_blocked, "attend", lambda *given: calls.append(1) or attend(*given))
+        patched.setattr(pointwise_blocked, "PAIRS", pairs)
+        patched.setattr(dispatch, "LARGE_ON_CPU", 0)
+        patched.setattr(dispatch, "TYPES", (torch.float64,))
+        yield calls
 
 
 def attended(name: str, case: Case, kernels: str, want: Want, dropout: float = 0.0) -> list[Tensor]:
@@ -37,20 +50,20 @@ def attended(name: str, case: Case, kernels: str, want: Want, dropout: float = 0
     return [x.detach().double() for x in (*outputs, *torch.autograd.grad(total, inputs))]
 
 
-@pytest.mark.usefixtures("pairs")
+@BLOCKS
 @pytest.mark.parametrize("name", POINTWISE)
 @pytest.mark.parametrize("want", [Want.NOTHING, Want.STATISTICS], ids=str)
 @given(case=cases(longest=9))
-def test_values_statistics_and_gradients(name, want, case):
+def test_values_statistics_and_gradients(pairs, name, want, case):
     if case.visible.pairs is not None:
         case = Case(case.q, case.k, case.v, Visible(case.visible.keys, case.visible.causal))
     for ours, theirs in zip(attended(name, case, "auto", want), attended(name, case, "reference", want), strict=True):
         assert (ours - theirs).norm() <= TOLERANCE * (1 + theirs.norm())
 
 
-@pytest.mark.usefixtures("pairs")
+@BLOCKS
 @given(causal=st.booleans(), seed=st.integers(0, 100))
-def test_dropout_is_the_same_in_both_directions(causal, seed):
+def test_dropout_is_the_same_in_both_directions(pairs, causal, seed):
     T, p = 12, 0.3
     seeded = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(2, 2, T, 5, generator=seeded, dtype=torch.float64) for _ in range(2))
@@ -58,29 +71,86 @@ def test_dropout_is_the_same_in_both_directions(causal, seed):
     visible = Visible(torch.rand(2, T, generator=seeded) > 0.2, causal)
     case = Case(q, k, v, visible)
     mechanism = MECHANISMS["sigmoid"](2, 5)
-    whole = mechanism(q, k, v, visible).mixed
-    ours = attended("sigmoid", case, "auto", Want.STATISTICS, p)
+    with in_blocks(pairs) as served:
+        ours = attended("sigmoid", case, "auto", Want.STATISTICS, p)
+    assert served
     kept = (ours[0] != 0).double() / (1 - p)
     doubles = [x.requires_grad_() for x in (q, k, v)]
-    scores = mechanism.scores(doubles[0], doubles[1], visible)
-    weights = mechanism.weights(scores, visible)
+    weights = mechanism.weights(mechanism.scores(doubles[0], doubles[1], visible), visible)
     outputs = [(weights * kept) @ doubles[2], weights.sum(-1), torch.xlogy(weights, weights.clamp(min=1e-300)).sum(-1)]
     total = sum((x * torch.linspace(-1, 1, x.numel()).double().view_as(x)).sum() for x in outputs)
     theirs = [*outputs, *torch.autograd.grad(total, doubles)]
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).norm() <= TOLERANCE * (1 + other.norm())
-    seen = whole != 0
-    assert not seen.any() or (ours[0][seen] == 0).any()
+
+
+@BLOCKS
+def test_dropout_drops_its_share_anew_in_every_block_and_call(pairs):
+    T, p = 40, 0.3
+    x, v = torch.zeros(2, 2, T, 3, dtype=torch.float64), torch.eye(T, dtype=torch.float64).repeat(2, 2, 1, 1)
+    mechanism = MECHANISMS["sigmoid"](2, 3, p).train()
+    with in_blocks(pairs) as served:
+        first, second = (mechanism(x, x, v, Visible()).mixed != 0 for _ in range(2))
+        assert not MECHANISMS["sigmoid"](2, 3, 1.0).train()(x, x, v, Visible()).mixed.any()
+    assert len(served) == 3
+    assert 0.65 < first.double().mean() < 0.75
+    rows = torch.cat([first, second]).flatten(0, 2)
+    assert len(rows.unique(dim=0)) == len(rows)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_half_precision_is_computed_in_float32(dtype, autocast, monkeypatch):
     monkeypatch.setattr(dispatch, "LARGE_ON_CPU", 0)
-    q, k, v = (torch.randn(1, 2, 6, 8).to(dtype) for _ in range(3))
+    seeded = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(1, 2, 40, 8, generator=seeded).to(dtype).requires_grad_() for _ in range(3)]
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        mixed = MECHANISMS["relu"](2, 8)(q, k, v * 1e5 if dtype == torch.bfloat16 else v * 1e4, Visible()).mixed
-    assert mixed.dtype == dtype and mixed.isfinite().all()
+        mixed = MECHANISMS["relu"](2, 8)(*inputs, Visible()).mixed
+        gradients = torch.autograd.grad(mixed.float().sum(), inputs)  # in the block, as some do
+    doubles = [x.detach().double().requires_grad_() for x in inputs]
+    exact = MECHANISMS["relu"](2, 8)(*doubles, Visible()).mixed
+    rounding = torch.finfo(dtype).eps / 2
+    assert mixed.dtype == dtype
+    for ours, theirs in zip((mixed, *gradients), (exact, *torch.autograd.grad(exact.sum(), doubles)), strict=True):
+        assert (ours.double() - theirs).norm() <= rounding * theirs.norm()
+
+
+def test_half_precision_is_held_at_its_largest(monkeypatch):
+    monkeypatch.setattr(dispatch, "LARGE_ON_CPU", 0)
+    x, v = torch.ones(1, 1, 9, 4, dtype=torch.float16), torch.full((1, 1, 9, 4), 6e4, dtype=torch.float16)
+    assert MECHANISMS["relu"](1, 4)(x, x, v, Visible()).mixed.eq(torch.finfo(torch.float16).max).all()
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "keys"), [((1, 2), (3, 2), None), ((1, 1), (1, 2), None), ((3, 2), (1, 2), None), ((3, 2), (3, 2), 1)]
+)
+def test_what_is_to_be_broadcast_goes_to_the_reference(q, k, keys, monkeypatch):
+    q, k = torch.randn(*q, 512, 4), torch.randn(*k, 512, 4)
+    visible = Visible(None if keys is None else torch.arange(512)[None] < 500)
+    mixed = MECHANISMS["relu"](2, 4)(q, k, k, visible).mixed
+    monkeypatch.setenv("RELUMT_KERNELS", "reference")
+    assert torch.equal(mixed, MECHANISMS["relu"](2, 4)(q, k, k, visible).mixed)
+
+
+def test_a_variant_with_weights_of_its_own_goes_to_the_reference(monkeypatch):
+    class Squared(ReLUAttention):
+        def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+            return super().weights(scores, visible).square()
+
+    x = torch.randn(1, 1, 512, 4)
+    mixed = Squared(1, 4)(x, x, x, Visible()).mixed
+    monkeypatch.setenv("RELUMT_KERNELS", "reference")
+    assert torch.equal(mixed, Squared(1, 4)(x, x, x, Visible()).mixed)
+
+
+def test_a_mask_that_is_changed_before_the_backward_pass_is_said():
+    x = torch.randn(1, 1, 6, 4, dtype=torch.float64, requires_grad=True)
+    keys = torch.ones(1, 6, dtype=torch.bool)
+    with in_blocks():
+        mixed = MECHANISMS["relu"](1, 4)(x, x, x, Visible(keys)).mixed
+    keys[0, 3] = False
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        mixed.sum().backward()
 
 
 def test_only_large_weights_on_a_cpu_are_made_in_blocks(monkeypatch):
@@ -99,8 +169,17 @@ def test_only_large_weights_on_a_cpu_are_made_in_blocks(monkeypatch):
 
 def test_no_tensor_of_all_weights_is_made(monkeypatch):
     monkeypatch.setattr(pointwise_blocked, "PAIRS", 1 << 12)
+
+    class Largest(TorchDispatchMode):
+        numbers = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            for x in made if isinstance(made, (tuple, list)) else [made]:
+                self.numbers = max(self.numbers, x.numel() if isinstance(x, Tensor) else 0)
+            return made
+
     x = torch.randn(1, 2, 600, 8, requires_grad=True)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        MECHANISMS["relu"](2, 8)(x, x, x, Visible()).mixed.sum().backward()
-    assert max(kept) <= x.numel()
+    with Largest() as largest:
+        MECHANISMS["relu"](2, 8)(x, x, x, Visible(causal=True)).mixed.sum().backward()
+    assert largest.numbers <= x.numel()

@@ -2,11 +2,11 @@
 
 The environment variable RELUMT_KERNELS says what may be chosen:
 
-    auto        (default) the fused kernels on a GPU where they can, and on a CPU where they win, else the reference
-    fused       the same, and on a CPU too where Triton interprets (TRITON_INTERPRET=1); slow, for tests
+    auto        (default) Triton on a GPU where it can; on a CPU blocks of large weights; else the reference
+    fused       Triton on a CPU too, where it interprets (TRITON_INTERPRET=1); slow, for tests
     reference   PyTorch's operators alone
 
-What a kernel cannot do goes to the reference, and that is said once.
+What a kernel cannot do goes to the reference, and where it is Triton's that is said once.
 """
 
 import functools
@@ -32,7 +32,8 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32)
 LARGEST_HEAD = 128
 LARGEST_FLOAT32_HEAD = 64
 LARGE_ON_CPU = 1 << 18
-"""Weights of a head from which on it is faster on a CPU not to make them all at once."""
+"""Weights of a head from which on a CPU does not make them all at once: from there on that is no slower (dense), or
+faster, and takes less memory."""
 OLDEST = (8, 0)
 """Compute capability: Ampere."""
 
@@ -45,36 +46,30 @@ def chosen() -> str:
     return choice
 
 
-def serves(
-    q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool = False, normed: bool = False
-) -> bool:
+def serves(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", *objections: str) -> bool:
     """Whether Triton takes a call; q [B, H, T, D], k and v [B, H, S, D]. Where it does not, why is said once.
 
-    normed: whether what is mixed goes through a norm, whose gradients can be larger than float16 holds.
+    objections: the caller's own, "" for none.
     """
     choice = chosen()
     if choice == "reference" or (choice == "auto" and not q.is_cuda):
         return False
-    why_not = _objection(q, k, v, visible, wants_weights)
-    if normed and q.dtype == torch.float16 and torch.is_grad_enabled():
-        why_not = why_not or "float16 cannot hold the gradients of the norm that follows; train in bfloat16"
+    why_not = next(filter(None, (*objections, _objection(q, k, v, visible))), "")
     if why_not:
         _say_once(f"no fused attention: {why_not}; computing it with PyTorch's operators")
     return not why_not
 
 
-def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool) -> str:
-    """Why a kernel cannot take a call; "" if it can."""
-    if wants_weights:
-        return "the weights themselves are wanted"
+def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
+    """Why no kernel can take a call; "" if one can."""
     if visible.pairs is not None:
         return "a mask of pairs that is not the causal one"
     if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
         return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
+    if not _fit(q, k, v, visible):
+        return "shapes that would have to be broadcast"
     if q.shape[-1] > LARGEST_HEAD:
         return f"a head of {q.shape[-1]} dimensions"
-    if q.dtype == torch.float32 and q.shape[-1] > LARGEST_FLOAT32_HEAD and q.is_cuda:
-        return f"a head of {q.shape[-1]} dimensions in float32, too large for a GPU's registers"
     if q.is_cuda and torch.cuda.get_device_capability(q.device) < OLDEST:
         return "a GPU without the memory on its chip that the kernels take"
     if 0 in (*q.shape, *k.shape):
@@ -84,6 +79,14 @@ def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weight
     if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         return "there is no GPU, and TRITON_INTERPRET is not 1"
     return ""
+
+
+def _fit(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> bool:
+    """Whether every sentence and head of q has its own of k, v and the mask."""
+    B, H, _, D = q.shape
+    S = k.shape[2]
+    keys_fit = visible.keys is None or visible.keys.shape == (B, S)
+    return k.shape == (B, H, S, D) and v.shape[:3] == (B, H, S) and keys_fit
 
 
 @functools.cache
@@ -97,17 +100,25 @@ def _say_once(message: str) -> None:
 
 
 def pointwise(
-    q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool, normed: bool
+    q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool, trains_norm: bool
 ) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] | None:
-    """The `attend` of `pointwise` or `pointwise_blocked` that serves a call, as `serves` has it; None for neither."""
-    if serves(q, k, v, visible, wants_weights, normed):
+    """The `attend` of `pointwise` or `pointwise_blocked` that serves a call; None for neither.
+
+    trains_norm: whether gradients come through a norm of what is mixed, which may be larger than float16 holds.
+    """
+    D, of_weights = q.shape[-1], "the weights themselves are wanted" if wants_weights else ""
+    wide = q.is_cuda and q.dtype == torch.float32 and D > LARGEST_FLOAT32_HEAD
+    of_size = f"a head of {D} dimensions in float32, too large for a GPU's registers" if wide else ""
+    overflows = trains_norm and q.dtype == torch.float16
+    of_norm = "float16 cannot hold the gradients of the norm that follows; train in bfloat16" if overflows else ""
+    if serves(q, k, v, visible, of_weights, of_size, of_norm):
         # Triton is imported at the first call that needs it.
         from relumt.attention.kernels.pointwise import attend
 
         return attend
     blocked = chosen() == "auto" and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= LARGE_ON_CPU
-    possible = not wants_weights and visible.pairs is None and q.dtype in TYPES and q.dtype == k.dtype == v.dtype
-    return pointwise_blocked.attend if blocked and possible else None
+    alike = q.dtype in TYPES and q.dtype == k.dtype == v.dtype and _fit(q, k, v, visible)
+    return pointwise_blocked.attend if blocked and alike and not wants_weights and visible.pairs is None else None
 
 
 def inhibit(

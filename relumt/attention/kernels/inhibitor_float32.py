@@ -35,7 +35,9 @@ def values(
     start, stop = keys_of_part(Bounds, b, part, T, S, CAUSAL, BLOCK)
     for key in range(start, stop):
         k, v = load_row(K, bh, S, key, dims, D), load_row(V, bh, S, key, columns, V_SIZE)
-        r = inhibition(q, k, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
+        r = inhibition(
+            tl.sum(tl.abs(q - k), 0), rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT
+        )
         mixed += positive(v - positive(r)[None])
     store_block(Mixed, mixed, bh, stride, queries, columns, V_SIZE)
 
@@ -57,7 +59,9 @@ def gradients_of_queries(
     start, stop = keys_of_part(Bounds, b, part, T, S, CAUSAL, BLOCK)
     for key in range(start, stop):
         k, v = load_row(K, bh, S, key, dims, D), load_row(V, bh, S, key, columns, V_SIZE)
-        r = inhibition(q, k, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
+        r = inhibition(
+            tl.sum(tl.abs(q - k), 0), rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT
+        )
         of_r = -through(r, tl.sum(above(v - positive(r)[None], PTX) * grad, 0))
         of_larger += above(q - k, PTX) * of_r[None]
         of_all += of_r
@@ -83,7 +87,9 @@ def gradients_of_keys(
     start, stop = queries_of_part(Bounds, b, part, T, S, CAUSAL, BLOCK)
     for query in range(start, stop):
         q, grad = load_row(Q, bh, T, query, dims, D), load_row(Grad, bh, T, query, columns, V_SIZE)
-        r = inhibition(k, q, rate, shift, query, keys, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT)
+        r = inhibition(
+            tl.sum(tl.abs(k - q), 0), rate, shift, query, keys, bh, Keys, b, T, S, dropout, seed, CAUSAL, DROPOUT
+        )
         of_pair = above(v - positive(r)[None], PTX) * grad
         of_r = -through(r, tl.sum(of_pair, 0))
         grad_v += of_pair

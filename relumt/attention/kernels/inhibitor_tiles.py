@@ -3,7 +3,7 @@
     r_ij = Σ_d |q_id − k_jd|/γ − α,    z_ij = r⁺_ij,    H_iv = Σ_j (v_jv − z_ij)⁺
 
 A program holds a block of queries, or of keys, dimensions × queries, and takes rows of the other side one by one. A
-pair that is hidden or dropped has r = ∞: it gives 0 and gets no gradient.
+pair that is hidden or dropped has r = ∞: it gives 0, as long as its value is a number, and gets no gradient.
 """
 
 import triton
@@ -37,13 +37,13 @@ def through(x, y):
 
 @triton.jit
 def load_block(X, bh, stride, columns, dims, D: tl.constexpr):
-    """Of a tensor made by `held`: dims × columns, 0 beyond D."""
+    """Of a tensor made by `held` these dimensions × columns; 0 beyond D."""
     return tl.load(X + (bh.to(tl.int64) * D + dims[:, None]) * stride + columns[None], dims[:, None] < D, 0.0)
 
 
 @triton.jit
 def load_row(X, bh, count, row, dims, D: tl.constexpr):
-    """One row of a tensor [B, H, count, D], as a column; 0 beyond D."""
+    """Of one row of a tensor [B, H, count, D] these dimensions, as a column; 0 beyond D."""
     return tl.load(X + (bh.to(tl.int64) * count + row) * D + dims, dims < D, 0.0)[:, None]
 
 
@@ -56,11 +56,11 @@ def store_block(X, x, bh, stride, columns, dims, D: tl.constexpr):
 
 @triton.jit
 def inhibition(
-    block, other, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed,
+    distance, rate, shift, queries, key, bh, Keys, b, T, S, dropout, seed,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """r of a block of columns with one other; `queries` and `key` number the pairs, as blocks that broadcast."""
-    r = tl.sum(tl.abs(block - other), 0).to(tl.float32) * rate - shift
+    r = distance * rate - shift
     seen = (queries < T) & (key < S)
     if Keys is not None:
         seen = seen & (tl.load(Keys + b * S + key, key < S, 0) != 0)

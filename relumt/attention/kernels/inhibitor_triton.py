@@ -77,7 +77,7 @@ class _Call:
         """Of the kernels: what they are compiled for."""
         D, V = q.shape[3], v.shape[3]
         return {
-            "D": D, "BLOCK_D": triton.next_power_of_2(D), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
+            "D": D, "BLOCK_D": max(2, triton.next_power_of_2(D)), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
             "CAUSAL": self.causal, "DROPOUT": self.dropout > 0, "BLOCK": block, "num_warps": 1,
         }  # fmt: skip
 

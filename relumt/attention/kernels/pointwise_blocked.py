@@ -20,6 +20,7 @@ PAIRS = 1 << 19
 would take half of it, nearly so. Not a number of threads, or dropout would depend on it."""
 
 
+@torch.compiler.disable
 def attend(
     q: Tensor,
     k: Tensor,
@@ -31,12 +32,16 @@ def attend(
     statistics: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """As `pointwise.attend`, for heads of any size and float64 too; half precision is computed in float32."""
+    """As `pointwise.attend`, for heads of any size and float64 too; half precision is computed in float32.
+
+    For first derivatives only, as every kernel here: RELUMT_KERNELS=reference has the others, and torch.func.
+    """
     q, k, v = (x.to(rows.factor.dtype) for x in (q, k, v))
     seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
     bias = None if rows.bias is None else rows.bias.expand(q.shape[0], q.shape[2])
-    call = _Call(rows.activation, bias, keys, causal, dropout, seed, statistics)
-    mixed, total, s_log_s = _Attend.apply(q * rows.factor[:, None, :, None], k.contiguous(), v.contiguous(), call)
+    call = _Call(rows.activation, bias, causal, dropout, seed, statistics)
+    scaled = q * rows.factor[:, None, :, None]
+    mixed, total, s_log_s = _Attend.apply(scaled, k.contiguous(), v.contiguous(), keys, call)
     most = torch.finfo(dtype).max
     return mixed if dtype == mixed.dtype else mixed.clamp(-most, most).to(dtype), total, s_log_s
 
@@ -52,24 +57,23 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Call:
-    """What both directions need besides q (times its factor), k and v."""
+    """What both directions need besides q (times its factor), k, v and which keys are real."""
 
     activation: str
     bias: Tensor | None
-    keys: Tensor | None
     causal: bool
     dropout: float
     seed: int
     statistics: bool
 
-    def blocks(self, q: Tensor, k: Tensor) -> Iterator[_Block]:
+    def blocks(self, q: Tensor, k: Tensor, real: Tensor | None) -> Iterator[_Block]:
         """Those in which a query sees a key."""
         (B, H, T, _), S = q.shape, k.shape[2]
         rows = max(1, min(T, PAIRS // S))
         heads = max(1, PAIRS // (rows * S))
         index = 0
         for b in range(B):
-            first, stop = self._real_keys(b, S)
+            first, stop = _first_and_last(real, b, S)
             for h in range(0, H, heads):
                 for row in range(0, T, rows):
                     end = min(row + rows, T)
@@ -79,14 +83,7 @@ class _Call:
                         yield _Block(index, (b, some, slice(row, end)), (b, some, slice(first, last)))
                     index += 1
 
-    def _real_keys(self, b: int, S: int) -> tuple[int, int]:
-        """The first real key of a sentence and the one after the last."""
-        if self.keys is None:
-            return 0, S
-        real = self.keys[b].nonzero()
-        return (int(real[0]), int(real[-1]) + 1) if len(real) else (0, 0)
-
-    def weights(self, q: Tensor, k: Tensor, block: _Block) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, real: Tensor | None, block: _Block) -> Tensor:
         """φ of a block's scores, [heads, rows, keys], 0 where a key is not visible."""
         b, _, rows = block.rows
         keys = block.keys[2]
@@ -98,14 +95,15 @@ class _Call:
             seen = k.shape[2] - q.shape[2] + rows.start  # the last key that the first query sees
             start = max(keys.start, seen)
             weights[:, :, start - keys.start :].tril_(seen - start)
-        if self.keys is not None:
-            weights.masked_fill_(~self.keys[b, keys], 0.0)
+        if real is not None:
+            weights.masked_fill_(~real[b, keys], 0.0)
         return weights
 
     def kept(self, weights: Tensor, block: _Block) -> Tensor:
         """What dropout multiplies a block's weights with, the same whenever it is asked."""
         drawn = torch.Generator().manual_seed(self.seed + block.index)
-        return torch.empty_like(weights).bernoulli_(1 - self.dropout, generator=drawn).div_(1 - self.dropout)
+        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout, generator=drawn)
+        return kept.div_(max(1 - self.dropout, torch.finfo(kept.dtype).tiny))
 
     def through(self, grad: Tensor, weights: Tensor) -> Tensor:
         """The gradient of scores, from that of their weights."""
@@ -115,16 +113,18 @@ class _Call:
 
 
 class _Attend(torch.autograd.Function):
-    """q times its factor, k, v and a `_Call` → mixed, Σ w, Σ w log w."""
+    """q times its factor, k, v, which keys are real and a `_Call` → mixed, Σ w, Σ w log w."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        ctx.save_for_backward(q, k, v)
+    def forward(
+        ctx, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None, call: _Call
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        ctx.save_for_backward(q, k, v, real)
         ctx.call = call
         mixed = q.new_zeros(*q.shape[:3], v.shape[3])
         total, s_log_s = (q.new_zeros(q.shape[:3]) if call.statistics else None for _ in range(2))
-        for block in call.blocks(q, k):
-            weights = call.weights(q, k, block)
+        for block in call.blocks(q, k, real):
+            weights = call.weights(q, k, real, block)
             if call.statistics:
                 total[block.rows] = weights.sum(-1)
                 s_log_s[block.rows] = torch.xlogy(weights, weights).sum(-1)
@@ -135,12 +135,13 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @torch.autocast("cpu", enabled=False)
     def backward(ctx, grad: Tensor, grad_total: Tensor | None, grad_s_log_s: Tensor | None) -> tuple:
-        q, k, v = ctx.saved_tensors
+        q, k, v, real = ctx.saved_tensors
         call, grad = ctx.call, grad.contiguous()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-        for block in call.blocks(q, k):
-            weights = call.weights(q, k, block)
+        for block in call.blocks(q, k, real):
+            weights = call.weights(q, k, real, block)
             of_weights = torch.bmm(grad[block.rows], v[block.keys].mT)
             mixing = weights
             if call.dropout:
@@ -155,4 +156,12 @@ class _Attend(torch.autograd.Function):
             of_scores = call.through(of_weights, weights)
             torch.bmm(of_scores, k[block.keys], out=grad_q[block.rows])
             grad_k[block.keys].baddbmm_(of_scores.mT, q[block.rows])
-        return grad_q, grad_k, grad_v, None
+        return grad_q, grad_k, grad_v, None, None
+
+
+def _first_and_last(real: Tensor | None, b: int, S: int) -> tuple[int, int]:
+    """The first real key of a sentence and the one after the last."""
+    if real is None:
+        return 0, S
+    places = real[b].nonzero()
+    return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
