@@ -98,5 +98,5 @@ CORPORA: dict[str, Corpus] = {
     "wmt18_en_fi": WMT18_EN_FI,
     "wmt18_zh_en": WMT18_ZH_EN,
     "europarl7_en_de": Europarl7(),
-    "europarl7_small": Europarl7(first=20_000, merges=8_000),
+    "europarl7_small": Europarl7(first=20_000, merges=3_000),
 }
