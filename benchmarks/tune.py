@@ -37,7 +37,7 @@ def passes(args: argparse.Namespace) -> tuple[dict, str]:
     def backward() -> None:
         torch.autograd.grad(mixed, inputs, grad, retain_graph=True)
 
-    if not dispatch.serves(*inputs, visible):
+    if dispatch.pointwise(*inputs, visible, wants_weights=False, trains_norm=False) is None:
         raise UserError("the kernels do not take such a call; the log says why")
     directions = {"forward": lambda: mechanism(*inputs, visible, want), "of_queries": backward, "of_keys": backward}
     return directions, kind(inputs[0], args.dropout > 0)
