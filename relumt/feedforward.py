@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relumt.attention.base import at_least_float32, saturated
+from relumt.attention.precision import at_least_float32, saturated
 from relumt.rows import OptionRow
 
 

@@ -9,7 +9,6 @@ caller needs beyond the mixed values is said by `Want`; nothing else is built.
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cached_property
@@ -22,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.rows import Activation, Rows
+from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.statistics import RowStatistics
 
 RECOMPUTED_FROM = 1 << 24
@@ -262,22 +262,3 @@ class Mechanism(nn.Module):
     def merged(self, x: Tensor) -> Tensor:
         """Applied to the concatenated heads, [T, B, E] → [T, B, E], before the output projection."""
         return x
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager:
-    """A block in which products are of their tensors' own type; costs nothing where they are anyway."""
-    device = x.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """`x`, in float32 if its type is a half one."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def saturated(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` as `dtype`, values beyond its range held at its largest: an inf here would be a NaN one layer on."""
-    if x.dtype == dtype:
-        return x
-    largest = torch.finfo(dtype).max
-    return x.clamp(-largest, largest).to(dtype)

@@ -19,8 +19,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from relumt.attention.base import Attended, Mechanism, Visible, Want, at_least_float32, without_autocast
+from relumt.attention.base import Attended, Mechanism, Visible, Want
 from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_fused, inhibitor_naive
+from relumt.attention.precision import HALF, at_least_float32, without_autocast
 
 IMPLEMENTATIONS = {
     "fused": inhibitor_fused.inhibit,
@@ -92,7 +93,7 @@ class InhibitorAttention(Mechanism):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
         with without_autocast(q):
-            half = q.dtype in (torch.float16, torch.bfloat16)
+            half = q.dtype in HALF
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             if self.options.learn:
                 nearness = (-self.log_factor.to(q.dtype)).exp()

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relumt.attention.base import at_least_float32
+from relumt.attention.precision import at_least_float32
 
 EPSILON = 1e-8
 """Added to mean z², so that a token whose heads are all null gives 0 with a finite gradient; as the authors' code."""

@@ -61,13 +61,9 @@ def serves(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", *objections: str
 
 
 def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
-    """Why no kernel can take a call; "" if one can."""
-    if visible.pairs is not None:
-        return "a mask of pairs that is not the causal one"
-    if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
-        return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
-    if not _fit(q, k, v, visible):
-        return "shapes that would have to be broadcast"
+    """Why Triton cannot take a call; "" if it can."""
+    if unlike := _unlike(q, k, v, visible):
+        return unlike
     if q.shape[-1] > LARGEST_HEAD:
         return f"a head of {q.shape[-1]} dimensions"
     if q.is_cuda and torch.cuda.get_device_capability(q.device) < OLDEST:
@@ -81,12 +77,17 @@ def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
     return ""
 
 
-def _fit(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> bool:
-    """Whether every sentence and head of q has its own of k, v and the mask."""
-    B, H, _, D = q.shape
-    S = k.shape[2]
+def _unlike(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
+    """Why only the reference takes such masks, types and shapes; "" if others do too."""
+    if visible.pairs is not None:
+        return "a mask of pairs that is not the causal one"
+    if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
+        return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
+    (B, H, _, D), S = q.shape, k.shape[2]
     keys_fit = visible.keys is None or visible.keys.shape == (B, S)
-    return k.shape == (B, H, S, D) and v.shape[:3] == (B, H, S) and keys_fit
+    if not (k.shape == (B, H, S, D) and v.shape[:3] == (B, H, S) and keys_fit):
+        return "shapes that would have to be broadcast"
+    return ""
 
 
 @functools.cache
@@ -117,8 +118,7 @@ def pointwise(
 
         return attend
     blocked = chosen() == "auto" and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= LARGE_ON_CPU
-    alike = q.dtype in TYPES and q.dtype == k.dtype == v.dtype and _fit(q, k, v, visible)
-    return pointwise_blocked.attend if blocked and alike and not wants_weights and visible.pairs is None else None
+    return pointwise_blocked.attend if blocked and not wants_weights and not _unlike(q, k, v, visible) else None
 
 
 def inhibit(

@@ -19,17 +19,16 @@ from relumt.attention.kernels.inhibitor_tiles import (
     positive,
     store_block,
 )
+from relumt.attention.precision import saturated
 
 RUN = tl.constexpr(4)
 """Keys whose values are added up in float16."""
 
-LARGEST = torch.finfo(torch.float16).max
-
 
 def rounded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v in float16, held to what it can have; v to what it can add up."""
-    most = LARGEST / RUN.value
-    return q.clamp(-LARGEST, LARGEST).half(), k.clamp(-LARGEST, LARGEST).half(), v.clamp(-most, most).half()
+    most = torch.finfo(torch.float16).max / RUN.value
+    return saturated(q, torch.float16), saturated(k, torch.float16), v.clamp(-most, most).half()
 
 
 @triton.jit

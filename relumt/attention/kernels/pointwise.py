@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from relumt.attention.kernels.blocks import blocks
+from relumt.attention.kernels.keys import bounds
 from relumt.attention.kernels.pointwise_triton import backward_of_keys, backward_of_queries, forward
 from relumt.attention.kernels.rows import Rows
-from relumt.attention.kernels.tiles import bounds, with_strides
+from relumt.attention.kernels.tiles import with_strides
 
 
 def attend(

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from relumt.attention.kernels.keys import bounds
 from relumt.attention.kernels.rows import Rows
+from relumt.attention.precision import saturated
 
 PAIRS = 1 << 19
 """Weights of a block: 2 MiB, of which two or three are at work. Of 2¹⁶ to 2¹⁹ the best for two threads; for one, which
@@ -42,8 +44,7 @@ def attend(
     call = _Call(rows.activation, bias, causal, dropout, seed, statistics)
     scaled = q * rows.factor[:, None, :, None]
     mixed, total, s_log_s = _Attend.apply(scaled, k.contiguous(), v.contiguous(), keys, call)
-    most = torch.finfo(dtype).max
-    return mixed if dtype == mixed.dtype else mixed.clamp(-most, most).to(dtype), total, s_log_s
+    return saturated(mixed, dtype), total, s_log_s
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ class _Call:
         (B, H, T, _), S = q.shape, k.shape[2]
         rows = max(1, min(T, PAIRS // S))
         heads = max(1, PAIRS // (rows * S))
+        spans = [(0, S)] * B if real is None else bounds(real.view(torch.uint8)).tolist()
         index = 0
         for b in range(B):
-            first, stop = _first_and_last(real, b, S)
+            first, stop = spans[b]
             for h in range(0, H, heads):
                 for row in range(0, T, rows):
                     end = min(row + rows, T)
@@ -157,11 +159,3 @@ class _Attend(torch.autograd.Function):
             torch.bmm(of_scores, k[block.keys], out=grad_q[block.rows])
             grad_k[block.keys].baddbmm_(of_scores.mT, q[block.rows])
         return grad_q, grad_k, grad_v, None, None
-
-
-def _first_and_last(real: Tensor | None, b: int, S: int) -> tuple[int, int]:
-    """The first real key of a sentence and the one after the last."""
-    if real is None:
-        return 0, S
-    places = real[b].nonzero()
-    return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
