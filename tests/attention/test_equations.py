@@ -23,6 +23,20 @@ def test_weights_and_values_are_the_equation(name, case):
     torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
+@pytest.mark.parametrize("spread", [1e-3, 0.3, 4.0])
+@pytest.mark.parametrize("S", [64, 65, 300])
+def test_a_long_row_is_the_equation_whatever_its_support(name, spread, S):
+    seeded = torch.Generator().manual_seed(S)
+    q, k, v = (torch.randn(1, 1, n, 4, dtype=torch.float64, generator=seeded) for n in (3, S, S))
+    seen = torch.ones(1, 1, 3, S, dtype=torch.bool)
+    seen[..., 1, 50:] = False
+    weights, mixed = oracle.attend(oracle.ROWS[name], spread * q, k, v, seen)
+    attended = MECHANISMS[name](1, 4)(spread * q, k, v, Visible(pairs=seen[0, 0]), Want.WEIGHTS)
+    torch.testing.assert_close(attended.weights, weights, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
+
+
 @given(case=cases(), gamma=st.floats(0.1, 10), scale=st.sampled_from(["visible", "none"]))
 def test_relu_options_are_the_equation(case, gamma, scale):
     row = partial(oracle.relu_row, gamma=gamma, scale=scale)
