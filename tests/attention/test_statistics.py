@@ -38,3 +38,18 @@ def test_zero_weights_have_finite_gradients():
     (statistics.entropy.sum() + statistics.log_total.sum()).backward()
     assert weights.grad.isfinite().all()
     assert torch.all(weights.grad[1] == 0)
+
+
+def test_half_precision_is_summed_in_float32():
+    weights = torch.rand(3, 512, generator=torch.Generator().manual_seed(0)).half()
+    statistics = RowStatistics.of(weights, torch.tensor(512))
+    torch.testing.assert_close(
+        statistics.entropy, RowStatistics.of(weights.double(), torch.tensor(512)).entropy.float()
+    )
+
+
+@given(st.integers(0, 2**32))
+def test_derivatives_are_those_of_the_equation_and_so_are_their_own(seed):
+    weights = torch.rand(2, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.01
+    assert torch.autograd.gradcheck(lambda x: RowStatistics.of(x, torch.tensor(5)).entropy, weights.requires_grad_())
+    assert torch.autograd.gradgradcheck(lambda x: RowStatistics.of(x, torch.tensor(5)).entropy, weights)

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from relumt.attention.kernels.keys import bounds
 from relumt.attention.kernels.rows import Rows
 from relumt.attention.precision import saturated
+from relumt.attention.statistics import finite_log
 
 PAIRS = 1 << 19
 """Weights of a block: 2 MiB, of which two or three are at work. Of 2¹⁶ to 2¹⁹ the best for two threads; for one, which
@@ -129,7 +130,7 @@ class _Attend(torch.autograd.Function):
             weights = call.weights(q, k, real, block)
             if call.statistics:
                 total[block.rows] = weights.sum(-1)
-                s_log_s[block.rows] = torch.xlogy(weights, weights).sum(-1)
+                s_log_s[block.rows] = (weights * finite_log(weights)).sum(-1)
             if call.dropout:
                 weights *= call.kept(weights, block)
             torch.bmm(weights, v[block.keys], out=mixed[block.rows])
@@ -152,7 +153,7 @@ class _Attend(torch.autograd.Function):
                 mixing = weights * kept
             grad_v[block.keys].baddbmm_(mixing.mT, grad[block.rows])
             if call.statistics:
-                log = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
+                log = finite_log(weights)
                 of_weights += grad_total[block.rows][..., None]
                 of_weights += log.add_(1.0).mul_(grad_s_log_s[block.rows][..., None])
             of_scores = call.through(of_weights, weights)
