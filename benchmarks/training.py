@@ -36,7 +36,7 @@ def flags_of(model: str) -> list[str]:
 
 def build(data_bin: str, flags: list[str], device: Device) -> Trainer:
     """A fairseq trainer for `flags` on the training set of `data_bin`, in the precision of `device`."""
-    given = [data_bin, *flags, *device.train_flags()]
+    given = [data_bin, *flags, *device.train_flags(), "--distributed-world-size", "1"]
     args = options.parse_args_and_arch(options.get_training_parser(), given)
     config = convert_namespace_to_omegaconf(args)
     torch.manual_seed(1)
@@ -58,7 +58,7 @@ def step_times(trainers: dict[str, Trainer], baseline: str, warm_up: int, steps:
     times: dict[str, list[float]] = {name: [] for name in trainers}
     for step, batch in enumerate(batches(trainers[baseline], warm_up + steps)):
         for name in list(trainers) if step % 2 else reversed(trainers):
-            taken = seconds(lambda trainer=trainers[name], batch=batch: trainer.train_step([batch]))
+            taken = seconds(lambda trainer=trainers[name], batch=batch: trainer.train_step([batch], raise_oom=True))
             if step >= warm_up:
                 times[name].append(taken)
         print(f"step {step + 1} of {warm_up + steps}", file=sys.stderr, flush=True)

@@ -26,3 +26,17 @@ def printed(paper: str, table: str, row: str) -> dict[str, float | None]:
     """
     found = papers()[paper][table]
     return dict(zip(found["columns"], found["rows"][row], strict=True))
+
+
+def as_printed(paper: str, table: str, row: str, column: str) -> str:
+    """A value with the digits of its column: 34.5 is 34.50 beside 34.56; empty for "-" or nothing.
+
+    Raises:
+        KeyError: no such paper, table, row or column.
+    """
+    value = printed(paper, table, row)[column]
+    if value is None:
+        return ""
+    of_column = [found[column] for name in papers()[paper][table]["rows"] if (found := printed(paper, table, name))]
+    digits = max(len(str(number).partition(".")[2]) for number in of_column if number is not None)
+    return f"{value:.{digits}f}"

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Make the runs; exit with status 1 where any failed."""
+    """Make the runs; see `report` for the exit status."""
     cells = cells_of(arguments)
     if arguments.list:
         print(*(f"{cell.dataset}\t{cell.model}\t{finished(cell, arguments.runs)}" for cell in cells), sep="\n")
@@ -160,14 +160,16 @@ def finished(cell: Cell, runs: Path) -> str:
 
 
 def report(states: States) -> None:
-    """Say what became of all, with the end of each failed run's log; exit with status 1 where any failed."""
-    failed = states.those("failed")
-    for job in failed:
+    """Say what became of all, with the end of each log of what went wrong; exit with status 1 where any run failed,
+    and with 2 where any was refused, since what is there is then not what was asked for.
+    """
+    refused, failed = states.those("refused"), states.those("failed")
+    for job in [*refused, *failed]:
         log = job.folder / LOG
         lines = log.read_text(encoding="utf-8", errors="replace").rstrip().split("\n") if log.is_file() else []
-        say(f"{job.name} failed; the end of {log}:")
+        say(f"{job.name} {states.of[job]}; the end of {log}:")
         print(*(f"    {line[:300]}" for line in lines[-END_OF_LOG:]), sep="\n", file=sys.stderr)
-    diverged = f", {len(states.those('diverged'))} diverged" if states.those("diverged") else ""
-    say(f"{len(states.those('done'))} runs done{diverged}, {len(failed)} failed")
-    if failed:
-        raise SystemExit(1)
+    some = [f", {len(states.those(state))} {state}" for state in ("diverged", "refused") if states.those(state)]
+    say(f"{len(states.those('done'))} runs done{''.join(some)}, {len(failed)} failed")
+    if refused or failed:
+        raise SystemExit(2 if refused else 1)

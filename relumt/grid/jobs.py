@@ -1,14 +1,19 @@
 """A job: one run of a table, as the command that makes it, and how far it is by what lies in its folder."""
 
+import fcntl
 import os
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.analysis.command import ANALYSIS
+from relumt.console import say
 from relumt.errors import UserError
+from relumt.runs.command import is_analysed
 from relumt.runs.comparing import SUBSET
+from relumt.runs.flags import readable
+from relumt.runs.plan import Plan, plan_run
 from relumt.runs.record import Record, load_record
 from relumt.runs.training_log import statistics
 from relumt.tables.cells import Cell, distinct
@@ -52,6 +57,11 @@ class Job:
     def settings(self) -> dict[str, str]:
         """What the script takes from the environment."""
         return {"RUNS": str(self.cell.below(self.runs)), "SEED": str(self.seed)}
+
+    @property
+    def arguments_of_training(self) -> list[str]:
+        """Flags of fairseq-train beyond those of configs/."""
+        return [*self.cell.flags, *self.further]
 
     @property
     def command(self) -> list[str]:
@@ -122,8 +132,18 @@ def fraction(record: Record, logged: dict[str, str]) -> float:
     return min(1.0, max(shares, default=0.0))
 
 
-def outcome(job: Job) -> str:
-    """What became of a job whose command succeeded: "done", "diverged" or, where it left no scores, "failed"."""
+REFUSED = 2
+"""Exit status of a script that found a user's error: the run that is there is of other flags, for example."""
+
+
+def outcome(job: Job, status: int) -> str:
+    """What became of a job whose command ended with this status: one of the last four of STATES.
+
+    Raises:
+        UserError: its record cannot be read.
+    """
+    if status:
+        return "refused" if status == REFUSED else "failed"
     record = load_record(job.folder) or {}
     if "diverged" in record:
         return "diverged"
@@ -131,7 +151,40 @@ def outcome(job: Job) -> str:
 
 
 def is_finished(job: Job) -> bool:
-    """Whether nothing is left to do, by what lies in its folder; its flags are compared when it is started."""
-    became = outcome(job)
-    analysed = not job.cell.analysed or (job.folder / ANALYSIS).is_file()
-    return became == "diverged" or (became == "done" and analysed)
+    """Whether the scripts would find nothing to do: what lies in its folder is of its flags, scored and analysed."""
+    try:
+        record = load_record(job.folder) or {}
+        if readable(plan_of(job).train_flags(job.arguments_of_training)) != record["fingerprint"]["flags"]:
+            return False
+        return "diverged" in record or (
+            SUBSET in record.get("evaluation", {}) and (not job.cell.analysed or is_analysed(job.folder, record))
+        )
+    except (UserError, KeyError, ValueError):  # the script says why
+        return False
+
+
+def plan_of(job: Job) -> Plan:
+    """What its script would plan; raises UserError where it cannot."""
+    configs = Path(os.environ.get("CONFIGS", job.root / "configs"))
+    return plan_run(job.cell.dataset, job.cell.model, job.seed, configs, job.cell.below(job.runs), None)
+
+
+def is_held(job: Job) -> bool:
+    """Whether a process has the lock that scripts/common.sh takes on a run."""
+    path = job.folder / ".lock"
+    if not path.is_file():
+        return False
+    with path.open("a+") as lock:  # NFS gives a shared lock to whoever may read
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def wait_for_others(job: Job, ended: Callable[[], bool]) -> None:
+    """Until no other process works on the run, or it has `ended`: one whose grid was killed may, to a good end."""
+    if is_held(job):
+        say(f"{job.name}: another process works on this run; waiting for it")
+    while is_held(job) and not ended():
+        time.sleep(1)

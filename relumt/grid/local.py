@@ -1,6 +1,5 @@
 """Jobs on this machine, so many at a time, each with GPUs of its own where there are any."""
 
-import fcntl
 import os
 import queue
 import subprocess
@@ -12,7 +11,7 @@ from threading import Lock
 from relumt.console import say
 from relumt.errors import UserError
 from relumt.grid.guard import guarded
-from relumt.grid.jobs import LOG, Job, outcome
+from relumt.grid.jobs import LOG, Job, outcome, wait_for_others
 from relumt.grid.states import States
 
 
@@ -53,24 +52,20 @@ class Local:
     def _run(self, job: Job) -> None:
         share = self.shares.get()
         try:
-            self._wait_for_others(job)
+            wait_for_others(job, self._has_ended)
             self.states.starts(job)
             try:
                 status = self._status_of(job, share)
-                self._wait_for_others(job)  # where the guard alone was killed, the run goes on
-                self.states.ends(job, outcome(job) if status == 0 else "failed")
+                wait_for_others(job, self._has_ended)  # where the guard alone was killed, the run goes on
+                self.states.ends(job, outcome(job, status))
             except (OSError, UserError) as error:  # of this run alone: the others go on
                 say(f"{job.name}: {error}")
                 self.states.ends(job, "failed")
         finally:
             self.shares.put(share)
 
-    def _wait_for_others(self, job: Job) -> None:
-        """Until no other process works on the run: one of a grid whose guard was killed may, to a good end."""
-        if is_held(job):
-            say(f"{job.name}: another process works on this run; waiting for it")
-        while is_held(job) and not self.ended:
-            time.sleep(1)
+    def _has_ended(self) -> bool:
+        return self.ended
 
     def _status_of(self, job: Job, share: Sequence[str]) -> int:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -92,19 +87,6 @@ class Local:
             self.ended = True
             for guard in list(self.guards):
                 guard.stdin.close()
-
-
-def is_held(job: Job) -> bool:
-    """Whether a process has the lock that scripts/common.sh takes on a run."""
-    path = job.folder / ".lock"
-    if not path.is_file():
-        return False
-    with path.open("a+") as lock:  # NFS gives a shared lock to whoever may read
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def shares_of(jobs: int | None, gpus: Sequence[str], gpus_per_job: int) -> list[list[str]]:

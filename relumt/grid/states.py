@@ -10,7 +10,7 @@ from rich.table import Table
 from relumt.console import say
 from relumt.grid.jobs import Job, Progress, progress
 
-STATES = ("done", "running", "waiting", "diverged", "failed")
+STATES = ("running", "waiting", "done", "diverged", "refused", "failed")
 
 SHOWN = 30
 """Rows of the table: what runs, then what ended last."""
@@ -80,7 +80,7 @@ class States:
         if len(known) < len(left) or (counts["waiting"] and not took):
             return text
         waiting = counts["waiting"] * sum(took) / len(took) if counts["waiting"] else 0.0
-        return f"{text}; about {clock((sum(known) + waiting) / self.together)} left"
+        return f"{text}; about {clock((sum(known) + waiting) / max(1, self.together))} left"
 
 
 def cells(of: Progress, left: float | None) -> tuple[str, str, str, str]:

@@ -83,7 +83,7 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     device = find_device(arguments.precision)
     flags = plan.train_flags(arguments.flags)
     fingerprint = training_fingerprint(flags, plan.data_bin, device)
-    record = open_for_training(plan, fingerprint, device, arguments.accept_mixed)
+    record = open_for_training(plan, fingerprint, device, arguments.accept_mixed) | {"given": arguments.flags}
     if has_diverged(plan, record):
         return
     if "training" in record:
@@ -180,14 +180,19 @@ def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
     record = unfinished_record(plan)
     if has_diverged(plan, record):
         return
-    path = plan.folder / ANALYSIS
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    analysed = [one["sha256"] for one in found.get("checkpoints", [])]
-    wanted = (SCHEMA, SUBSET, [evaluated(record)["checkpoint_sha256"]])
-    if (found.get("schema"), found.get("subset"), analysed) == wanted:
+    if is_analysed(plan.folder, record):
         say(f"{plan.folder}: analysed already")
     else:
         print(plan.folder)
+
+
+def is_analysed(folder: Path, record: Record) -> bool:
+    """Whether a scored run's folder has an analysis of the checkpoint that was scored."""
+    path = folder / ANALYSIS
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    analysed = [one["sha256"] for one in found.get("checkpoints", [])]
+    wanted = (SCHEMA, SUBSET, [evaluated(record)["checkpoint_sha256"]])
+    return (found.get("schema"), found.get("subset"), analysed) == wanted
 
 
 STEPS = {

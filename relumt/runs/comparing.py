@@ -1,6 +1,6 @@
 """What of runs may be compared, and how their scores are put together."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from statistics import mean, stdev
 from typing import Any
 
@@ -12,13 +12,22 @@ SCORES = {"bleu_tokenised": "BLEU tok", "bleu_detokenised": "BLEU detok", "chrf"
 """Name of a score in run.json → head of its column."""
 
 
-def require_equal(records: Iterable[Record], what: str, of: Callable[[Record], Any]) -> None:
-    """Raise UserError, naming two of the runs, unless `of` gives the same for all."""
-    first, *others = records
-    for other in others:
-        if of(first) != of(other):
+DEVICES = (
+    "the number of devices or the precision of training",
+    lambda record: [record["fingerprint"]["device"][of] for of in ("count", "precision")],
+)
+"""The batch is as many times as large as there are devices."""
+
+
+def require_equal(records: Mapping[str, Record], what: str, of: Callable[[Record], Any]) -> None:
+    """Raise UserError, naming two of the runs, unless `of` gives the same for all; records: by what to call them."""
+    if not records:
+        return
+    (first, expected), *others = ((name, of(record)) for name, record in records.items())
+    for other, found in others:
+        if found != expected:
             raise UserError(
-                f"{name_of(first)} and {name_of(other)} differ in {what}: {of(first)} and {of(other)}; "
+                f"{first} and {other} differ in {what}: {expected} and {found}; "
                 "evaluate or train them alike, or move one to another RUNS"
             )
 

@@ -156,11 +156,11 @@ def finish(plan: Plan, record: Record) -> Record:
         translations = align(generated, data_bin, subset)
         more = {"sentences": len(translations.hypotheses), "parts": score_parts(plan, subset, translations)}
         more["scored"] = write_scored(plan, subset, translations)
+        more["scores"] = score_translations(translations, data_bin.lowercased)
     results = {
         **more,
         "tokens_per_second": read_speed(generate_log(plan, evaluation), output),
         "references_sha256": translations.references_sha256(),
-        "scores": score_translations(translations, data_bin.lowercased),
     }
     scored = record | {"evaluation": record.get("evaluation", {}) | {subset: evaluation | results}}
     del scored["evaluating"]
@@ -194,7 +194,7 @@ def finish_documents(plan: Plan, evaluation: Evaluation, generated: Generated) -
 
     With separators the sentences are scored too.
     """
-    from relumt.runs.score import score_translations
+    from relumt.runs.score import score_documents, score_translations
 
     subset, data_bin = evaluation["subset"], plan.data_bin
     separator = evaluation["flags"].get("--document-separator", "")
@@ -211,6 +211,7 @@ def finish_documents(plan: Plan, evaluation: Evaluation, generated: Generated) -
     write_lines(plan.folder / f"{subset}.hyp.tok", translated.tokenised_chunks)
     write_lines(plan.folder / f"{subset}.hyp", translated.chunks)
     results["scored"] = write_scored(plan, f"{subset}.documents", translated.documents)
+    results["scores"] = score_documents(translated.documents, data_bin.lowercased)
     write_lengths(plan.folder / f"{subset}.chunks", chunks)
     if separator:
         by_sentence = sentences_of_chunks(translated, generated, data_bin, subset, chunks, separator)

@@ -1,6 +1,7 @@
 """run.json, the record beside a run's checkpoints, and what may be added to it.
 
 fingerprint   what the run is (relumt.runs.fingerprint)
+given         flags of fairseq-train that were given at the last start, beyond those of configs/
 mixed         one entry each time that somebody accepted a run in another environment: the differences
 training      what fairseq-train's log says, once it has ended
 diverged      where and why training ended instead, when no gradient was finite any more

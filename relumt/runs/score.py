@@ -1,4 +1,4 @@
-"""BLEU twice, chrF and TER by sacreBLEU, each with the signature that says how it was counted."""
+"""BLEU twice, chrF and, of sentences, TER by sacreBLEU, each with the signature that says how it was counted."""
 
 from dataclasses import asdict, dataclass
 
@@ -17,11 +17,20 @@ class Score:
     detail: str
 
 
-def score_translations(translations: Translations, ignore_case: bool) -> dict[str, dict[str, float | str]]:
+Scores = dict[str, dict[str, float | str]]
+
+
+def score_translations(translations: Translations, ignore_case: bool) -> Scores:
     """Score on the Moses tokens (BLEU as [RF] counts it) and on detokenised text (comparable across papers).
 
     ignore_case: for text that was put into lower case; the signatures then say case:lc, as TER's always does.
     """
+    ter = corpus_score(TER(), translations.hypotheses, translations.references)
+    return score_documents(translations, ignore_case) | {"ter": asdict(ter)}
+
+
+def score_documents(translations: Translations, ignore_case: bool) -> Scores:
+    """As `score_translations`, of documents a line, without TER: its search for shifts takes hours of long lines."""
     tokenised = (translations.tokenised_hypotheses, translations.tokenised_references)
     plain = (translations.hypotheses, translations.references)
     scores = {
@@ -29,7 +38,6 @@ def score_translations(translations: Translations, ignore_case: bool) -> dict[st
         "bleu_tokenised": corpus_score(BLEU(tokenize="none", lowercase=ignore_case, force=True), *tokenised),
         "bleu_detokenised": corpus_score(BLEU(tokenize="13a", lowercase=ignore_case), *plain),
         "chrf": corpus_score(CHRF(lowercase=ignore_case), *plain),
-        "ter": corpus_score(TER(), *plain),
     }
     return {name: asdict(score) for name, score in scores.items()}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.runs.comparing import (
+    DEVICES,
     SCORES,
     SUBSET,
     average,
@@ -81,18 +82,22 @@ def table(dataset: str, records: list[Record]) -> list[Sheet]:
     Raises:
         UserError: two of the runs cannot be compared; it says which and why.
     """
+    named = by_name(records)
     for name, column in SCORES.items():
-        require_equal(records, f"the signature of {column}", lambda record, name=name: signature(record, name))
-    require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
-    require_equal(records, "the parts of the test set", lambda record: sorted(evaluated(record).get("parts", {})))
-    require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
+        require_equal(named, f"the signature of {column}", lambda record, name=name: signature(record, name))
+    require_equal(named, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])
+    require_equal(named, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
+    require_equal(named, "the parts of the test set", lambda record: sorted(evaluated(record).get("parts", {})))
+    require_equal(named, "the flags of translation", lambda record: evaluated(record)["flags"])
     rows = [row(group) for group in by_model(records)]
     return [Sheet(dataset, HEAD, rows, notes(records)), *parts(dataset, records)]
 
 
 def row(records: list[Record]) -> list[str]:
     """One model's row over its seeds; raises UserError if its seeds were not trained alike."""
-    require_equal(records, "the flags of training", lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
+    named = by_name(records)
+    require_equal(named, "the flags of training", lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
+    require_equal(named, *DEVICES)
     name = records[0]["model"] + ("*" if any(record["mixed"] for record in records) else "")
     scores = [average([score(record, column) for record in records], ".2f") for column in SCORES]
     speed = average([record["training"]["tokens_per_second"] for record in records], ",.0f")
@@ -126,6 +131,11 @@ def notes(records: list[Record]) -> list[str]:
     if mixed:
         lines.append(f"*: made in more than one environment or revision (`mixed` in {RECORD}): {', '.join(mixed)}")
     return lines
+
+
+def by_name(records: list[Record]) -> dict[str, Record]:
+    """The records by DATASET/MODEL/SEED."""
+    return {name_of(record): record for record in records}
 
 
 def by_model(records: list[Record]) -> list[list[Record]]:

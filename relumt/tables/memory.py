@@ -6,6 +6,7 @@ from itertools import chain
 from statistics import mean
 from typing import Any
 
+from relumt.console import say
 from relumt.errors import UserError
 from relumt.papers import papers, printed, title
 from relumt.runs.comparing import average
@@ -97,9 +98,13 @@ class OfMemories:
         study.require_any({cell(study.preset, *key): runs for key, runs in groups.items()})
         every = list(chain.from_iterable(groups.values()))
         require_comparable(every, BLEU_TOKENISED.score, VARIED)
-        for run in every:
-            if not run.diverged and run.analysis is None:
-                raise UserError(f"{run.folder}: not analysed; make it with {study.command}")
+        without = [str(run.folder) for run in every if not run.diverged and run.analysis is None]
+        if without and len(without) == len(every):
+            raise UserError(f"{', '.join(without)}: not analysed; make it with {study.command}")
+        if without:
+            say(f"{', '.join(without)}: not analysed; their cells are empty; make them with {study.command}")
+            groups = {key: [run for run in runs if str(run.folder) not in without] for key, runs in groups.items()}
+            every = list(chain.from_iterable(groups.values()))
         notes = [f"{study.of_preset}; measures are means over layers"]
         notes += study.notes_of(DATASETS[study.preset], every, [BLEU_TOKENISED])
         if any(len(runs) > 1 for runs in groups.values()):

@@ -10,9 +10,12 @@ from typing import Any
 
 from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.errors import UserError
-from relumt.runs.comparing import SUBSET, evaluated, require_equal, score, signature
+from relumt.runs.comparing import DEVICES, SUBSET, evaluated, require_equal, score, signature
+from relumt.runs.flags import parse_flags, readable
 from relumt.runs.record import RECORD, Record, load_record
 from relumt.tables.cells import Cell
+
+FLAGS = "the flags of training"
 
 LEAST_BLEU = 1.0
 """A run that scores less on the test set counts as diverged, as one does whose gradient was not finite any more."""
@@ -23,29 +26,33 @@ MEANINGLESS = ("smoke", "smoke_documents")
 
 OF_MODELS = re.compile(
     r"--(seed|arch|criterion|attention(-encoder|-decoder|-cross|-norm-weight|-entropy-weight|-entropy-bound)?"
-    r"|(relu|inhibitor|memory|gated)-.*|feedforward(-encoder|-decoder)?|no-memory-bias)"
+    r"|(relu|inhibitor|memory|gated)-(?!dropout).*|feedforward(-encoder|-decoder)?|no-memory-bias)"
 )
 """Flags that may differ within a column: those that a file of configs/models can set, and the seed."""
 
 
-DEVICES = (
-    "the number of devices or the precision of training",
-    lambda record: [record["fingerprint"]["device"][of] for of in ("count", "precision")],
-)
-"""The batch is as many times as large as there are devices."""
-
-
 @dataclass(frozen=True)
 class Run:
-    """A run: its folder and its run.json."""
+    """A run: its folder, its run.json, and the cell that it is of."""
 
     folder: Path
     record: Record
+    cell: Cell
 
     @property
     def seed(self) -> int:
         """Its random seed."""
         return self.record["seed"]
+
+    @property
+    def typed(self) -> dict[str, str]:
+        """Flags of training that say which model it is and are neither of configs/ nor of the cell: typed by somebody.
+
+        A record from before the typed ones were kept has none.
+        """
+        given = readable(parse_flags(self.record.get("given", []), RECORD))
+        of_cell = readable(parse_flags(self.cell.flags, "a table's cell"))
+        return {name: value for name, value in given.items() - of_cell.items() if OF_MODELS.fullmatch(name)}
 
     @property
     def diverged(self) -> bool:
@@ -91,7 +98,7 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
     """
     found = []
     for path in sorted(cell.seeds_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
-        run = Run(path.parent, load_record(path.parent))
+        run = Run(path.parent, load_record(path.parent), cell)
         if (run.record["dataset"], run.record["model"]) != (cell.dataset, cell.model):
             of = f"{run.record['dataset']}/{run.record['model']}"
             raise UserError(f"{path}: of {of}, not of {cell.dataset}/{cell.model}; put it where it belongs")
@@ -99,12 +106,15 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
             raise UserError(f"{path}: of seed {run.seed}, which its folder is not named by; put it where it belongs")
         if run.ended:
             found.append(run)
-    records = [run.record for run in found]
-    if records:
-        flags = "the flags of training"
-        require_equal(records, flags, lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
-        require_equal(records, *DEVICES)
+    records = by_folder(found)
+    require_equal(records, FLAGS, lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
+    require_equal(records, *DEVICES)
     return found
+
+
+def by_folder(runs: Iterable[Run]) -> dict[str, Record]:
+    """Their records, by their folders."""
+    return {str(run.folder): run.record for run in runs}
 
 
 def common_flags(record: Record, varied: Sequence[str] = ()) -> dict[str, str]:
@@ -118,13 +128,12 @@ def require_comparable(runs: Iterable[Run], measured_by: str, varied: Sequence[s
 
     measured_by: a score of run.json. varied: flags of training that may differ.
     """
-    every = [run.record for run in runs]
-    if every:
-        require_equal(every, "the flags of training", lambda record: common_flags(record, varied))
-        require_equal(every, *DEVICES)
-    records = [record for record in every if SUBSET in record.get("evaluation", {})]
-    if records:
-        require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])
-        require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
-        require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
-        require_equal(records, "the signature of the score", lambda record: signature(record, measured_by))
+    every = list(runs)
+    require_equal(by_folder(every), FLAGS, lambda record: common_flags(record, varied))
+    require_equal(by_folder(every), *DEVICES)
+    require_equal({str(run.folder): run for run in every}, "the model's flags that were typed", lambda run: run.typed)
+    records = {name: record for name, record in by_folder(every).items() if SUBSET in record.get("evaluation", {})}
+    require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])
+    require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
+    require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
+    require_equal(records, "the signature of the score", lambda record: signature(record, measured_by))

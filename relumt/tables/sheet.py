@@ -10,6 +10,12 @@ from tabulate import tabulate
 
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
+OPENING = re.compile(r"^(\s*)\[", re.MULTILINE)
+"""A bracket that begins a row, which LaTeX would take for an option of the \\\\ before it."""
+
+IN_LATEX = {"γ": r"$\gamma$", "λ₁": r"$\lambda_1$", "λ₂": r"$\lambda_2$", "Δ": r"$\Delta$"}
+"""Signs that pdfLaTeX does not know."""
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -44,6 +50,9 @@ def latex(sheet: Sheet) -> str:
     """A tabular for the package booktabs; caption and notes are comments."""
     align = ["left"] + ["right"] * (len(sheet.head) - 1)
     body = tabulate(sheet.rows, sheet.head, tablefmt="latex_booktabs", disable_numparse=True, colalign=align)
+    for sign, command in IN_LATEX.items():
+        body = body.replace(sign, command)
+    body = OPENING.sub(r"\1{[}", body)
     return "\n".join([f"% {sheet.caption}", body, *(f"% {note}" for note in sheet.notes)])
 
 

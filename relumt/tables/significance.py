@@ -15,15 +15,16 @@ from relumt.runs.record import Record
 from relumt.tables.runs import Run
 
 
-def p_values(systems: Sequence[Run], baselines: Sequence[Run], score: str, test: str) -> list[float]:
-    """The p-value of each seed that both have, in the order of seeds.
+def p_values(systems: Sequence[Run], baselines: Sequence[Run], score: str, test: str) -> dict[int, float]:
+    """By seed, in their order, the p-value of each that both have.
 
     score: "bleu_tokenised" or "bleu_detokenised"; test: "bs" or "ar". A run that was evaluated before its references
     were kept has none.
     """
     by_seed = {run.seed: run for run in baselines}
     pairs = [(run, by_seed[run.seed]) for run in systems if run.seed in by_seed]
-    return [p_value(*pair, score, test) for pair in pairs if all("scored" in evaluated(run.record) for run in pair)]
+    kept = [pair for pair in pairs if all("scored" in evaluated(run.record) for run in pair)]
+    return {system.seed: p_value(system, baseline, score, test) for system, baseline in kept}
 
 
 def p_value(system: Run, baseline: Run, score: str, test: str) -> float:

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 TESTS = {"bootstrap": "bs", "randomization": "ar"}
 """How differences are tested → what sacreBLEU calls it: 1,000 samples of the test set, or 10,000 trials."""
 
+ABOUT_P = {
+    "bootstrap": "p: sacreBLEU's paired bootstrap, which counts one side, so that systems that are as good as each "
+    "other have about 0.4; --test randomization counts both",
+    "randomization": "p: sacreBLEU's paired approximate randomization, of both sides",
+}
+"""What is said of p below a table."""
+
 
 DIVERGED = "-"
 """What stands for a run that diverged, as in the papers."""
@@ -82,11 +89,14 @@ class Study:
             say(f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}")
 
     def p_values(self, systems: Sequence[Run], baselines: Sequence[Run], score: str) -> list[str]:
-        """As they are printed, one a seed that both have and neither diverged."""
+        """As they are printed, one a seed that both have; none where a seed of either diverged."""
         from relumt.tables.significance import p_values
 
-        compared = [[run for run in runs if not run.diverged] for runs in (systems, baselines)]
-        return [f"{p:.3f}" for p in p_values(*compared, score, TESTS[self.test])]
+        if diverged(systems) or diverged(baselines):
+            return []
+        of_seeds = p_values(systems, baselines, score, TESTS[self.test])
+        several = len(systems) > 1
+        return [f"seed {seed}: {p:.3f}" if several else f"{p:.3f}" for seed, p in of_seeds.items()]
 
     def notes_of(self, dataset: str, runs: Iterable[Run], scores: Sequence[Measure] = ()) -> list[str]:
         """What stands below a table of a dataset's runs; `scores` are those that it shows."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import mean
 
-from relumt.papers import papers, title
+from relumt.papers import as_printed, printed, title
 from relumt.runs.comparing import average
 from relumt.tables.cells import Cell
 from relumt.tables.measures import Measure
 from relumt.tables.runs import Run, diverged, require_comparable, runs_of
 from relumt.tables.sheet import Sheet
-from relumt.tables.study import DIVERGED, SPREAD, Study
+from relumt.tables.study import ABOUT_P, DIVERGED, SPREAD, Study
 
 DEFAULT_SCORE = "bleu_tokenised"
 
@@ -109,14 +109,12 @@ class ValueTable:
         return [head for head, _ in parts], [[part(row) for _, part in parts] for row in self.rows]
 
     def papers_value(self, row: Row, column: Column) -> str:
-        """What the paper prints, empty where it prints nothing, or a dash."""
-        value = self.printed(row, column)
-        return "" if value is None else f"{value:{column.of(row).form}}"
+        """What the paper prints, with its digits; empty where it prints nothing, or a dash."""
+        return as_printed(self.paper, self.table, row.printed, column.printed)
 
     def printed(self, row: Row, column: Column) -> float | None:
         """The paper's number."""
-        of = papers()[self.paper][self.table]
-        return of["rows"][row.printed][of["columns"].index(column.printed)]
+        return printed(self.paper, self.table, row.printed)[column.printed]
 
     def difference(self, row: Row, column: Column, runs: Sequence[Run]) -> str:
         """Ours less the paper's, where there are both."""
@@ -138,7 +136,7 @@ class ValueTable:
                 dataset, runs, [m for c in columns if c.dataset == dataset and (m := c.of(self.rows[0])).score]
             )
         if self.baseline:
-            notes.append(f"p: paired {study.test} of sacreBLEU, a value a seed")
+            notes.append(ABOUT_P[study.test])
         return notes + ([SPREAD] if any(len(runs) > 1 for runs in found.values()) else [])
 
 

@@ -14,6 +14,7 @@ mkdir -p "$folder"
 trap 'date +%s.%N >> "$folder/calls"; echo "${CUDA_VISIBLE_DEVICES-}" >> "$folder/calls"' EXIT
 date +%s.%N > "$folder/calls"
 case $2 in
+    refused) echo "relumt: error: of other flags" >&2; exit 2 ;;
     fails) echo "it is broken" >&2; exit 1 ;;
     sleeps) sleep 60 & echo "$!" > "$folder/pid"; wait ;;
     diverges) echo '{"diverged": {"update": 3, "reason": "inf"}}' > "$folder/run.json" ;;

@@ -1,10 +1,14 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from relumt.grid.jobs import Progress, jobs_of, outcome, progress
+from relumt.analysis.command import SCHEMA
+from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, progress
+from relumt.runs.flags import readable
 from relumt.runs.record import save_record
 from relumt.tables.cells import Cell
+from tests.tables.test_registry import ROOT
 
 
 def job_in(tmp_path, **changes):
@@ -75,8 +79,40 @@ def test_a_trained_run_is_done_whatever_its_log_says(tmp_path):
 
 def test_outcomes(tmp_path):
     job = job_in(tmp_path)
-    assert outcome(job) == "failed"
+    assert outcome(job, 0) == "failed"
     save_record(job.folder, {"evaluation": {"test": {}}})
-    assert outcome(job) == "done"
+    assert [outcome(job, status) for status in (0, 1, 2)] == ["done", "failed", "refused"]
     save_record(job.folder, {"diverged": {}})
-    assert outcome(job) == "diverged"
+    assert outcome(job, 0) == "diverged"
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch):
+    """A job whose run was made by the real configs, and its record."""
+    monkeypatch.setattr("relumt.runs.plan.open_data_bin", lambda path: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
+    (job,) = jobs_of([Cell("smoke", "softmax", analysed=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))
+    record = {
+        "fingerprint": {"flags": readable(plan_of(job).train_flags(["--lr", "1"]))},
+        "evaluation": {"test": {"checkpoint_sha256": "c"}},
+    }
+    save_record(job.folder, record)
+    (job.folder / "analysis.json").write_text(analysis_of("c"))
+    return job
+
+
+def analysis_of(checkpoint):
+    return json.dumps({"schema": SCHEMA, "subset": "test", "checkpoints": [{"sha256": checkpoint}]})
+
+
+def test_a_run_is_finished_if_it_is_scored_and_analysed_with_the_flags_asked_for(finished):
+    assert is_finished(finished)
+    assert not is_finished(replace(finished, further=("--lr", "2")))
+
+
+def test_a_run_is_not_finished_by_an_analysis_of_another_checkpoint_nor_by_a_record_that_cannot_be_read(finished):
+    (finished.folder / "analysis.json").write_text(analysis_of("d"))
+    assert not is_finished(finished)
+    (finished.folder / "run.json").write_text("{")
+    assert not is_finished(finished)

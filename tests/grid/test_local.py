@@ -25,10 +25,11 @@ def run(root, runs, *models, shares=([],), seeds=(1,)):
 
 def test_one_failure_stops_no_other_and_the_log_is_appended(root, tmp_path, capsys):
     runs = tmp_path / "runs"
-    states = run(root, runs, "one", "fails", "diverges", "leaves_nothing", "two")
+    states = run(root, runs, "one", "fails", "refused", "diverges", "leaves_nothing", "two")
     assert states == {
         "data/one/1": "done",
         "data/fails/1": "failed",
+        "data/refused/1": "refused",
         "data/diverges/1": "diverged",
         "data/leaves_nothing/1": "failed",
         "data/two/1": "done",

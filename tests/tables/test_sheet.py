@@ -24,6 +24,13 @@ def test_latex_escapes_and_is_a_tabular_of_booktabs():
     assert "rela\\_g" in text and "50 \\%" in text
 
 
+def test_latex_has_no_option_at_the_beginning_of_a_row_and_no_sign_that_it_does_not_know():
+    text = FORMATS["latex"](Sheet("of", ["γ", "λ₁"], [["[RF], IWSLT14", "1"], ["a [b]", "2"]]))
+    rows = [line.strip() for line in text.splitlines()]
+    assert any(row.startswith("{[}RF], IWSLT14") for row in rows) and not any(row.startswith("[") for row in rows)
+    assert "$\\gamma$" in text and "$\\lambda_1$" in text and "a [b]" in text
+
+
 def test_csv_quotes_what_needs_it():
     assert FORMATS["csv"](SHEET).splitlines() == [
         "# A & B",

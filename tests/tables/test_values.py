@@ -3,6 +3,7 @@
 import pytest
 
 from relumt.errors import UserError
+from relumt.papers import papers
 from relumt.tables import table_named
 from tests.tables.cases import analysis, attention_layer, leave, leave_translations, make, record_of
 
@@ -55,8 +56,12 @@ def test_p_values_tell_a_worse_system_from_an_equal_one_seed_by_seed(tmp_path):
         leave_translations(leave(cells[model], tmp_path, record), record, numbers)
     (sheet,) = make("reluformer_table4", tmp_path)
     assert float(row(sheet, "sparsemax")[-1]) < 0.05
-    identical, as_good = (float(p) for p in row(sheet, "reluformer")[-1].split(", "))
-    assert identical == 1 and as_good > 0.2
+    identical, as_good = row(sheet, "reluformer")[-1].split(", ")
+    assert identical == "seed 1: 1.000" and float(as_good.removeprefix("seed 2: ")) > 0.2
+    assert any("which counts one side" in note for note in sheet.notes)
+    record = record_of(cells["reluformer"], 2, bleu=0.1)
+    leave_translations(leave(cells["reluformer"], tmp_path, record), record, {2})
+    assert row(make("reluformer_table4", tmp_path)[0], "reluformer")[-2:] == ["-", ""]
 
 
 def test_entropy_stands_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
@@ -138,6 +143,40 @@ def test_rows_of_other_training_are_refused_and_other_models_are_not(tmp_path):
     leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"], **{"--max-update": "500"}))
     with pytest.raises(UserError, match="differ in the flags of training"):
         make("reluformer_table4", tmp_path)
+
+
+def test_a_row_whose_model_was_changed_by_hand_is_refused_and_a_table_that_was_is_not(tmp_path):
+    cells = cells_of("reluformer_table4")
+    typed = {"given": ["--dropout", "0.3", "--relu-gamma", "2"]}
+    leave(cells["reluformer"], tmp_path, record_of(cells["reluformer"]) | typed)
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"]))
+    with pytest.raises(UserError, match=r"softmax/1 and .*/reluformer/1 differ in the model's flags that were typed: "):
+        make("reluformer_table4", tmp_path)
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"]) | typed)
+    make("reluformer_table4", tmp_path)
+
+
+def test_flags_of_a_cell_are_not_typed_ones(tmp_path):
+    for cell in table_named("reluformer_sweep").cells("small"):
+        leave(cell, tmp_path, record_of(cell) | {"given": [*cell.flags]})
+    make("reluformer_sweep", tmp_path)
+
+
+def test_dropout_of_activations_is_no_flag_of_a_model(tmp_path):
+    cells = cells_of("reluformer_table4")
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"], **{"--relu-dropout": "0.1"}))
+    leave(cells["reluformer"], tmp_path, record_of(cells["reluformer"], **{"--relu-gamma": "1"}))
+    with pytest.raises(UserError, match="differ in the flags of training"):
+        make("reluformer_table4", tmp_path)
+
+
+def test_the_papers_numbers_have_the_papers_digits(tmp_path):
+    cells = {(cell.dataset, cell.model): cell for cell in table_named("rela_table3").cells("paper")}
+    cell = next(cell for cell in cells.values() if cell.model == "softmax")
+    leave(cell, tmp_path, record_of(cell))
+    printed = papers()["RL"]["table3"]["rows"]["softmax"]
+    (sheet,) = make("rela_table3", tmp_path, "paper")
+    assert row(sheet, "softmax")[1] == str(printed[0])
 
 
 def test_a_folder_that_is_no_seed_is_refused(tmp_path):
