@@ -23,7 +23,7 @@ NOT_FINITE = re.compile(r"FloatingPointError: (.*)")
 """fairseq's last words where a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
 
 INCONSISTENT = "gradients are inconsistent between workers"
-"""In fairseq's words also where GPUs disagree; before them stands each one's norm, and only one that is not finite
+"""In fairseq's words also where GPUs disagree; behind them stands each one's norm, and only one that is not finite
 says that the run diverged."""
 
 NORM_NOT_FINITE = re.compile(r"rank +\d+ = -?(nan|inf)")
@@ -81,14 +81,15 @@ def divergence(path: Path) -> dict[str, Any] | None:
         update: the last that was logged, 0 if none was. reason: in fairseq's words.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
-    reason, update, not_finite = None, 0, False
+    reason, inconsistent, update = None, None, 0
     for line in lines:
         if line.startswith(START) or STARTED.search(line):
-            reason, not_finite = None, False
-        elif NORM_NOT_FINITE.search(line):
-            not_finite = True
-        elif (match := NOT_FINITE.search(line)) and (not_finite or INCONSISTENT not in line):
-            reason = match[1]
+            reason, inconsistent = None, None
+        elif match := NOT_FINITE.search(line):
+            inconsistent = match[1] if INCONSISTENT in line else None
+            reason = None if inconsistent else match[1]
+        elif inconsistent and NORM_NOT_FINITE.search(line):
+            reason = inconsistent
     for line in statistics(lines, "train_inner"):
         update = int(line["num_updates"])
     return None if reason is None else {"update": update, "reason": reason}

@@ -137,7 +137,8 @@ def speeds(study: Study) -> list[Sheet]:
     of = measured(path, study)
     rows = [[name, ratio(figures)] for name, figures in of["throughput"].items()]
     head = ("model", f"training tokens/s relative to {of['baseline']} (95 % interval)")
-    return [Sheet(f"training speed of the variants; {DATASETS[study.preset]}", head, rows)]
+    notes = [f"{of['what']} with the slots of configs/datasets/{DATASETS[study.preset]}, on {of['device']}"]
+    return [Sheet(f"training speed of the variants; {DATASETS[study.preset]}", head, rows, notes)]
 
 
 def bleu_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:

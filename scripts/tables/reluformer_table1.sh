@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 make_runs reluformer_table1 "$@"
 read -r dataset _ < <(relumt grid "$table" --preset "$preset" --runs "$runs" --list)
 speeds=$runs/$table-$dataset.json
-if [[ ! -e $speeds ]]; then
+if [[ ! -e $speeds ]] && here speeds; then
     variants=("$root"/configs/models/ffn_*.args)
     variants=("${variants[@]##*/}")
     "$python" "$root/benchmarks/training.py" "$(run_record data-bin "$dataset" ffn_relu)" \

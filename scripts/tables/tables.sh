@@ -6,7 +6,7 @@
 #
 # `relumt grid --help` and `relumt table --help` explain these. What is there already is not made again. RUNS is the
 # folder of all runs (runs); what else can be set is in scripts/common.sh. A run that fails leaves its cell empty; the
-# script then exits with status 1.
+# script then exits with status 1. Where a run that is there was made otherwise, nothing is printed, and the status is 2.
 
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
@@ -22,7 +22,7 @@ make_table() {
 make_runs() {
     table=$1
     shift
-    preset=paper printing=() flags=() failed=0
+    preset=paper printing=() flags=() failed=0 on_cluster=
     local grid=() done_after=
     while (($# > 0)); do
         case $1 in
@@ -44,6 +44,7 @@ make_runs() {
                 exit 2
                 ;;
             *)
+                [[ $1 != --slurm ]] || on_cluster=1
                 [[ $1 != --dry-run && $1 != --list && $1 != --help && $1 != -h ]] || done_after=1
                 grid+=("$1")
                 shift
@@ -64,6 +65,13 @@ require_value() {
     fi
 }
 
+# here WHAT: whether this machine is where the runs are made; says of a cluster that WHAT is not made from outside it.
+here() {
+    [[ -n $on_cluster ]] || return 0
+    echo "relumt: no $1 with --slurm, where it would be of this machine; type the command on a node without it" >&2
+    return 1
+}
+
 # finished: a line for each cell of the table that has a finished run: dataset, model, the run's folder.
 finished() {
     relumt grid "$table" --preset "$preset" --runs "$runs" --list | awk -F '\t' '$3 && !seen[$3]++'
@@ -73,6 +81,7 @@ finished() {
 # among them; TABLE-DATASET.json has the figures, and is made anew for other models or checkpoints.
 measure() {
     local script=$1 dataset baseline models briefly=() cells
+    here speeds || return 0
     if [[ $preset == smoke ]]; then
         briefly=(--sample 1 --repeats 1)
         [[ $script != speed.py ]] || briefly+=(--steps 3)
@@ -93,11 +102,12 @@ measure() {
 # report SENTENCES: analyse the table's runs together, of one seed each, with maps of so many sentences to explore.
 report() {
     local found out=$runs/$table-$preset
+    here report || return 0
     mapfile -t found < <(finished | cut -f3)
     ((${#found[@]} > 0)) || return 0
-    if [[ ! -e $out/report.html ]] || ! cmp -s "$out/runs" <(printf '%s\n' "${found[@]}"); then
+    if [[ ! -e $out/report.html ]] || ! cmp -s "$out/runs" <(sha256sum "${found[@]/%//run.json}"); then
         relumt analyze "${found[@]}" --sentences "$1" --out "$out"
-        printf '%s\n' "${found[@]}" >"$out/runs"
+        sha256sum "${found[@]/%//run.json}" >"$out/runs"
     fi
 }
 

@@ -99,18 +99,34 @@ def test_a_data_bin_for_all_datasets_is_refused(capsys, monkeypatch):
     assert "DATA_BIN is set, which is of one dataset" in grid(capsys, "rela_table3", "--root", ROOT, status=2).err
 
 
-def test_failures_are_reported_with_the_end_of_their_logs(root, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def small(root, tmp_path, monkeypatch):
+    """The checkout with the data of rela_table3's small runs, whose rela_g becomes what is asked for."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "multi30k_de_en").mkdir(parents=True)
     dataset = root / "configs" / "datasets" / "multi30k_de_en_small"
     dataset.mkdir(parents=True)
     (dataset / "data_bin").write_text("multi30k_de_en\n")
-    script = root / "scripts" / "run.sh"
-    script.write_text(script.read_text().replace("fails)", "rela_g)"))
-    printed = grid(capsys, "rela_table3", "--preset", "small", "--root", root, status=1)
+
+    def small(rela_g):
+        script = root / "scripts" / "run.sh"
+        script.write_text(script.read_text().replace(f"{rela_g})", "rela_g)"))
+        return root
+
+    return small
+
+
+def test_failures_are_reported_with_the_end_of_their_logs(small, capsys):
+    printed = grid(capsys, "rela_table3", "--preset", "small", "--root", small("fails"), status=1)
     assert (
         "relumt: multi30k_de_en_small/rela_g/1 failed; the end of runs/multi30k_de_en_small/rela_g/1/grid.log:"
         in printed.err
     )
     assert "    it is broken\n" in printed.err
     assert printed.err.endswith("relumt: 3 runs done, 1 failed\n")
+
+
+def test_a_run_that_is_there_and_was_made_otherwise_is_an_error_of_the_user(small, capsys):
+    printed = grid(capsys, "rela_table3", "--preset", "small", "--root", small("refused"), status=2)
+    assert "relumt: multi30k_de_en_small/rela_g/1 refused; the end of " in printed.err
+    assert printed.err.endswith("    relumt: error: of other flags\nrelumt: 3 runs done, 1 refused, 0 failed\n")

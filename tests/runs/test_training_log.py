@@ -1,7 +1,7 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.training_log import read_training_log
+from relumt.runs.training_log import divergence, read_training_log
 
 STARTED = """\
 2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,234,567 (num. trained: 1,234,567)
@@ -60,3 +60,24 @@ def test_log_without_an_epoch_is_refused(tmp_path):
         read_training_log(write(tmp_path, STARTED + INTERVALS))
     with pytest.raises(UserError, match="no such log"):
         read_training_log(tmp_path / "other.log")
+
+
+WORKERS = """\
+FloatingPointError: Fatal error: gradients are inconsistent between workers. Try --ddp-backend=legacy_ddp.
+--------
+grad_norm across the workers:
+rank   0 = {}
+rank   1 = 0.52000000
+
+--------
+"""
+
+
+def test_workers_whose_gradients_disagree_diverged_only_where_one_is_not_finite(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(STARTED + WORKERS.format("0.51000000"))
+    assert divergence(log) is None
+    log.write_text(STARTED + WORKERS.format("nan"))
+    assert divergence(log)["reason"].startswith("Fatal error: gradients are inconsistent")
+    log.write_text(STARTED + WORKERS.format("nan") + STARTED)
+    assert divergence(log) is None
