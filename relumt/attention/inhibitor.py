@@ -1,7 +1,7 @@
 """The Inhibitor: attention from distances and subtraction, [IN] Eq. 3–5. Shapes: B H T S D.
 
     Z_ij = (Σ_d |q_id − k_jd| / γ − α)⁺,    H_id = Σ_j (V_jd − Z_ij)⁺              inhibitor, Eq. 3–4
-                                            H_id = Σ_j (V⁺_jd − Z_ij)⁺ + (V⁻_jd + Z_ij)⁻   inhibitor_signed, Eq. 5
+                                            H_id = Σ_j [(V⁺_jd − Z_ij)⁺ + (V⁻_jd + Z_ij)⁻] inhibitor_signed, Eq. 5
 
 over the keys j visible to query i; γ = √D and α = 0.5 as in the paper's experiments, or learnt for each head. There is
 no product of weights and values, so there are no weights and no statistics of them; dropout drops pairs (i, j) of the
