@@ -1,0 +1,55 @@
+"""How the documents of a data-bin are cut into chunks of at most L tokens: a Markdown table.
+
+    python benchmarks/chunks.py data-bin/europarl7_small
+
+A chunk has whole sentences of one document, without separators; its length is that of its longer side.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from fairseq.data.data_utils import load_indexed_dataset
+
+from relumt.data.chunks import chunk_sizes, chunk_starts, too_long
+from relumt.errors import UserError, one_line_errors
+from relumt.prep.documents import read_documents
+from relumt.runs.data_bin import DataBin, open_data_bin
+
+
+def rows(data: DataBin, subset: str, limits: list[int]) -> list[list[object]]:
+    """A row a limit: chunks, their mean length, sentences a chunk, sentences that are longer; without separators."""
+    stem = data.folder / f"{subset}.{data.source}-{data.target}"
+    sides = [load_indexed_dataset(f"{stem}.{language}", None, "mmap") for language in (data.source, data.target)]
+    if None in sides:
+        raise UserError(f"{stem}: no such part of the data-bin; give others with --subsets")
+    source, target = (side.sizes for side in sides)
+    documents = read_documents(data.folder / f"{subset}.docs", len(source))
+    found = []
+    for limit in limits:
+        starts = chunk_starts(documents, source, target, limit, separators=False)
+        longer = np.maximum(*(chunk_sizes(starts, sizes, separators=False) for sizes in (source, target)))
+        of_set = [subset, f"{len(documents):,}", f"{len(source):,}"]
+        of_limit = [limit, f"{len(starts):,}", f"{longer.mean():.1f}", f"{len(source) / len(starts):.2f}"]
+        found.append([*of_set, *of_limit, too_long(source, target, limit)])
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("data_bin", type=Path)
+    parser.add_argument("--subsets", nargs="+", default=["valid", "test"], metavar="SUBSET")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 256, 512, 1024, 2048], metavar="L")
+    args = parser.parse_args()
+    data = open_data_bin(args.data_bin)
+    print("| set | documents | sentences | L | chunks | mean length | sentences a chunk | sentences longer than L |")
+    print("|---|---|---|---|---|---|---|---|")
+    for subset in args.subsets:
+        for row in rows(data, subset, args.lengths):
+            print(f"| {' | '.join(map(str, row))} |")
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()
