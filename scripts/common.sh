@@ -74,7 +74,10 @@ hold_run() {
     [[ ${RELUMT_HOLDS:-} != "$1" ]] || return 0
     mkdir -p "$1"
     exec {run_lock}>"$1/.lock"
-    if ! flock --timeout 2 "$run_lock"; then
+    if [[ ${RELUMT_WAITS:-} == 1 ]] && ! flock --nonblock "$run_lock"; then
+        echo "relumt: $1: another process works on this run; waiting for it" >&2
+        flock "$run_lock"
+    elif ! flock --timeout 2 "$run_lock"; then
         echo "relumt: error: $1: another process works on this run; wait for it, or stop it" >&2
         exit 2
     fi

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Train MODEL on DATASET, or resume: scripts/train.sh DATASET MODEL [fairseq-train flags…]
+# Where the dataset's file `start` names another dataset, the model is trained on that first, and starts from it.
 # DATASET is a folder in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+require_names "$@"
+first=$(run_record starts-from "$1" "$2")
+[[ -z $first ]] || RELUMT_WAITS=1 "$root/scripts/train.sh" "$first" "$2"
 plan_step start "$@"
 if "$python" -P -m fairseq_cli.train "${arguments[@]}" 2>&1 | tee -a "$log"; then
     run_record trained "$1" "$2"

@@ -29,6 +29,7 @@ from relumt.runs.record import (
     unfinished_record,
     updates_so_far,
 )
+from relumt.runs.start import start_of
 from relumt.runs.training_log import START, divergence, read_training_log
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -78,22 +79,33 @@ def data_bin(plan: Plan, _: argparse.Namespace) -> None:
     print(plan.data_bin.folder)
 
 
+def starts_from(plan: Plan, _: argparse.Namespace) -> None:
+    """Print the dataset on which the model is trained first, an empty line where there is none."""
+    print(plan.starts_from)
+
+
 def start(plan: Plan, arguments: argparse.Namespace) -> None:
     """Before training: record what the run is, or check that it is the one recorded."""
     device = find_device(arguments.precision)
     flags = plan.train_flags(arguments.flags)
     fingerprint = training_fingerprint(flags, plan.data_bin, device)
+    begins = start_of(plan)
+    if begins and begins.checkpoint:
+        fingerprint["start"] = begins.fingerprint()
     record = open_for_training(plan, fingerprint, device, arguments.accept_mixed) | {"given": arguments.flags}
-    if has_diverged(plan, record):
-        return
     if "training" in record:
         say(f"{plan.folder}: trained already")
         return
+    if begins and not begins.checkpoint:
+        record["diverged"] = {"update": 0, "reason": f"as the run on {begins.dataset} did, from which it would start"}
     save_record(plan.folder, record)
+    if has_diverged(plan, record):
+        return
     if has_all_updates(plan, flags):
         trained(plan, arguments)
         return
     command, log = plan.train_command(flags, device), plan.folder / "train.log"
+    command += begins.flags() if begins else []
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{START} {shlex.join(command)}\n")
     print(log, *command, sep="\n")
@@ -198,6 +210,7 @@ def is_analysed(folder: Path, record: Record) -> bool:
 STEPS = {
     "folder": folder,
     "data-bin": data_bin,
+    "starts-from": starts_from,
     "start": start,
     "trained": trained,
     "stopped": stopped,

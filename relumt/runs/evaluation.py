@@ -17,7 +17,7 @@ from relumt.runs.document_translations import (
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
-from relumt.runs.plan import Plan
+from relumt.runs.plan import CHECKPOINTS, Plan
 from relumt.runs.record import Record, accept_or_refuse
 from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
 
@@ -32,7 +32,7 @@ def describe_evaluation(plan: Plan, flags: Flags, device: Device) -> Evaluation:
     """
     subset = subset_of(flags)
     plan.data_bin.require(subset)
-    checkpoint = averaged_checkpoint(plan, plan.averaged) if plan.averaged else best_checkpoint(plan)
+    checkpoint = averaged_checkpoint(plan, plan.averaged) if plan.averaged else best_checkpoint(plan.folder)
     return {
         "subset": subset,
         "flags": readable(flags),
@@ -58,12 +58,12 @@ def outlives_its_checkpoint(plan: Plan, record: Record, flags: Flags) -> bool:
     return scored.get("flags") == readable(flags) and not any(plan.checkpoints.glob("*.pt"))
 
 
-def best_checkpoint(plan: Plan) -> Path:
-    """The checkpoint of the best validation, or the last one of a training without any."""
+def best_checkpoint(run: Path) -> Path:
+    """The checkpoint of the best validation in a run's folder, or the last one of a training without any."""
     for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
-        if (plan.checkpoints / name).is_file():
-            return plan.checkpoints / name
-    raise UserError(f"{plan.checkpoints}: no checkpoint; delete {plan.folder} and train again")
+        if (run / CHECKPOINTS / name).is_file():
+            return run / CHECKPOINTS / name
+    raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")
 
 
 def averaged_checkpoint(plan: Plan, count: int) -> Path:

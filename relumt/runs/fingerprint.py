@@ -39,7 +39,7 @@ def training_fingerprint(flags: Flags, data_bin: DataBin, device: Device) -> Fin
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     """What differs between a recorded fingerprint and the present one, a short phrase each.
 
-    Only what both have is compared: translation leaves out the flags, data and precision of training, and older
+    Only what both have is compared: translation leaves out the flags, data, start and precision of training, and older
     records have no data.
     """
     found = []
@@ -50,7 +50,7 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
             for name in names
             if then["flags"].get(name) != now["flags"].get(name)
         ]
-    for part in ("data", "versions", "revision", "device"):
+    for part in ("data", "start", "versions", "revision", "device"):
         found += [
             f"{part.removesuffix('s')} {name} {then[part].get(name) or 'none'} (now {value or 'none'})"
             for name, value in now.get(part, {}).items()

@@ -38,6 +38,9 @@ OF_READING = (
 )
 """Flags of training that say what a model reads, so that it has to read the same when it translates."""
 
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints in a run's."""
+
 RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
 """fairseq draws its batches with the seed plus the epoch in which it started, and keeps them: a resumed run would train
 on others. With this it draws them anew in every epoch, resumed or not."""
@@ -71,7 +74,13 @@ class Plan:
     @property
     def checkpoints(self) -> Path:
         """Folder of the checkpoints."""
-        return self.folder / "checkpoints"
+        return self.folder / CHECKPOINTS
+
+    @property
+    def starts_from(self) -> str:
+        """The dataset on which the same model is trained first, which the dataset's file `start` says; else ""."""
+        path = self.dataset_folder / "start"
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
     @property
     def averaged(self) -> int:

@@ -1,12 +1,14 @@
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
 from relumt.analysis.command import SCHEMA
 from relumt.cli import main
-from relumt.runs.record import load_record
+from relumt.files import sha256
+from relumt.runs.record import load_record, save_record
 from tests.runs.cases import leave_checkpoint
 
 LOG = """\
@@ -278,3 +280,41 @@ def test_scores_go_before_their_translations_are_written_over(plan, step, monkey
 def test_a_subset_without_a_name_is_refused(plan, step, refused):
     train(plan, step)
     assert "--gen-subset needs one value" in refused("evaluate", "--gen-subset")
+
+
+@pytest.fixture
+def first(plan, configs):
+    """The run of sentences that `small` starts from, which is to be left in its folder."""
+    (configs / "datasets" / "small" / "start").write_text("default\n")
+    return replace(plan, dataset="default", folder=plan.folder.parents[2] / "default" / "stock" / "1")
+
+
+def test_a_run_starts_from_the_best_checkpoint_of_the_dataset_that_its_own_names(first, plan, step, refused):
+    assert step("starts-from").out == "default\n"
+    assert f"{first.folder}: not trained to the end, and small starts from it; run scripts/train.sh" in refused("start")
+    checkpoint = leave_checkpoint(first)
+    save_record(first.folder, {"training": {}})
+    command = step("start").out.splitlines()
+    assert command[command.index("--finetune-from-model") + 1] == str(checkpoint)
+    assert load_record(plan.folder)["fingerprint"]["start"] == {"dataset": "default", "sha256": sha256(checkpoint)}
+
+
+def test_a_run_from_another_start_is_another_run(first, plan, step, refused):
+    leave_checkpoint(first)
+    save_record(first.folder, {"training": {}})
+    train(plan, step)
+    assert "trained already" in step("start").err
+    leave_checkpoint(first, updates=7)
+    assert "was made otherwise: start sha256 " in refused("start")
+
+
+def test_a_run_whose_start_diverged_did_so_too(first, plan, step):
+    save_record(first.folder, {"diverged": {"update": 3, "reason": "inf"}})
+    assert step("start").out == ""
+    told = "diverged after update 0 (as the run on default did, from which it would start)"
+    assert told in step("start").err and told in step("evaluate").err
+
+
+def test_a_dataset_without_a_start_begins_with_new_weights(step):
+    assert step("starts-from").out == "\n"
+    assert "--finetune-from-model" not in step("start").out

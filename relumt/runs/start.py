@@ -1,0 +1,54 @@
+"""Where a training starts: from new weights, or from those of the same model and seed on another dataset.
+
+That dataset is what the file `start` in a dataset's folder names; its run is in the same RUNS.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from relumt.checkpoints import load_vetted
+from relumt.errors import UserError
+from relumt.files import sha256
+from relumt.runs.evaluation import best_checkpoint
+from relumt.runs.plan import Plan
+from relumt.runs.record import load_record
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a training starts from.
+
+    Attributes:
+        dataset: where it was trained.
+        checkpoint: the best of that run; None if it diverged.
+    """
+
+    dataset: str
+    checkpoint: Path | None
+
+    def fingerprint(self) -> dict[str, str]:
+        """What of it makes two runs the same run; raises UserError where the checkpoint carries code."""
+        load_vetted(self.checkpoint)
+        return {"dataset": self.dataset, "sha256": sha256(self.checkpoint)}
+
+    def flags(self) -> list[str]:
+        """fairseq-train's; where the run has a checkpoint of its own already, fairseq resumes from that."""
+        return ["--finetune-from-model", str(self.checkpoint)]
+
+
+def start_of(plan: Plan) -> Start | None:
+    """What a run starts from, None for new weights.
+
+    Raises:
+        UserError: that run has not been trained to its end.
+    """
+    if not plan.starts_from:
+        return None
+    folder = plan.folder.parents[2] / plan.starts_from / plan.model / str(plan.seed)
+    record = load_record(folder) or {}
+    if "diverged" in record:
+        return Start(plan.starts_from, None)
+    if "training" not in record:
+        make = f"scripts/train.sh {plan.starts_from} {plan.model}"
+        raise UserError(f"{folder}: not trained to the end, and {plan.dataset} starts from it; run {make}")
+    return Start(plan.starts_from, best_checkpoint(folder))
