@@ -141,7 +141,8 @@ def main() -> None:
     args = parser.parse_args()
     quiet_fairseq()
     checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
-    if is_measured(args.json, checkpoints):
+    device = measured_on("fp32")
+    if is_measured(args.json, checkpoints, device):
         return
     found = open_runs(args.runs, args.dataset, args.models)
     if args.stock:
@@ -161,7 +162,7 @@ def main() -> None:
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
         figures = {"checkpoints": checkpoints, "groups": groups}
-        write_figures(args.json, what, next(iter(found)), measured_on("fp32"), figures)
+        write_figures(args.json, what, next(iter(found)), device, figures)
 
 
 if __name__ == "__main__":

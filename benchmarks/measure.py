@@ -87,10 +87,10 @@ def write_figures(path: Path, what: str, baseline: str, device: Device, figures:
     write_whole(path, json.dumps(described | figures, indent=2) + "\n")
 
 
-def is_measured(path: Path | None, checkpoints: dict[str, str]) -> bool:
-    """Whether `path` has figures of these very checkpoints, SHA-256 by model; says so."""
+def is_measured(path: Path | None, checkpoints: dict[str, str], device: Device) -> bool:
+    """Whether `path` has figures of these very checkpoints, SHA-256 by model, on this kind of device; says so."""
     found = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
-    measured = found.get("checkpoints") == checkpoints
+    measured = (found.get("checkpoints"), found.get("device")) == (checkpoints, str(device))
     if measured:
         say(f"{path}: measured already")
     return measured

@@ -72,9 +72,9 @@ def main() -> None:
     quiet_fairseq()
     relumt.register()
     checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
-    if is_measured(args.json, checkpoints):
-        return
     devices = {"training": measured_on(None), "decoding": measured_on("fp32")}
+    if is_measured(args.json, checkpoints, devices["training"]):
+        return
     kinds = {"training": training(args, devices["training"]), "decoding": decoding(args)}
     beam = generation(args.dataset).beam
     how = {

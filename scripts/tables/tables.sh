@@ -6,7 +6,7 @@
 #
 # `relumt grid --help` and `relumt table --help` explain these. What is there already is not made again. RUNS is the
 # folder of all runs (runs); what else can be set is in scripts/common.sh. A run that fails leaves its cell empty; the
-# script then exits with status 1. Where a run that is there was made otherwise, nothing is printed, and the status is 2.
+# script then exits with status 1. Where a run that is there was made otherwise, no table is printed; the status is 2.
 
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
@@ -78,7 +78,7 @@ finished() {
 }
 
 # measure SCRIPT: time the table's finished models with benchmarks/SCRIPT, relative to the first one, which has to be
-# among them; TABLE-DATASET.json has the figures, and is made anew for other models or checkpoints.
+# among them; TABLE-DATASET.json has the figures, and is made anew for other models, checkpoints or kinds of devices.
 measure() {
     local script=$1 dataset baseline models briefly=() cells
     here speeds || return 0
