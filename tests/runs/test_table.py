@@ -20,7 +20,11 @@ def record(model="softmax", seed=1, bleu=30.0, dataset="small", speed=1000.4):
         "seed": seed,
         "device": "x86_64 (cpu, fp32)",
         "mixed": [],
-        "fingerprint": {"flags": {"--lr": "1", "--seed": str(seed)}},
+        "fingerprint": {
+            "flags": {"--lr": "1", "--seed": str(seed)},
+            "dictionaries": {"de": "d", "en": "d"},
+            "device": {"count": 1, "precision": "fp32"},
+        },
         "training": {"parameters": 1234567, "tokens_per_second": speed},
         "evaluation": {"test": {"flags": {"--beam": "5"}, "references_sha256": "a", "scores": scores}},
     }
@@ -79,6 +83,17 @@ def test_seeds_of_one_model_must_be_trained_alike():
     other = record(seed=2)
     other["fingerprint"]["flags"]["--lr"] = "2"
     with pytest.raises(UserError, match="small/softmax/1 and small/softmax/2 differ in the flags of training"):
+        table("small", [record(), other])
+
+
+def test_another_vocabulary_and_seeds_on_another_number_of_devices_are_refused():
+    other = record("relu")
+    other["fingerprint"]["dictionaries"]["de"] = "e"
+    with pytest.raises(UserError, match="small/softmax/1 and small/relu/1 differ in the dictionaries"):
+        table("small", [record(), other])
+    other = record(seed=2)
+    other["fingerprint"]["device"]["count"] = 4
+    with pytest.raises(UserError, match="small/softmax/1 and small/softmax/2 differ in the number of devices"):
         table("small", [record(), other])
 
 
