@@ -87,12 +87,13 @@ def run(jobs: Sequence[Job], made: Any, states: States, refresh: Callable[[], No
     """Submit all and wait for them. Ending this early leaves them on the cluster."""
     waiting = {}
     for job in jobs:
-        submission = None if is_finished(job) else submitted(job, made)
+        finished = is_finished(job)
+        submission = None if finished else submitted(job, made)
         if submission is not None:
             waiting[job] = submission
         else:
             states.starts(job)
-            states.ends(job, outcome(job, 0) if is_finished(job) else "failed")
+            states.ends(job, outcome(job, 0) if finished else "failed")
     while waiting:
         for job, of in list(waiting.items()):
             if of.state == "RUNNING" and states.of[job] == "waiting":

@@ -96,6 +96,7 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     if "training" in record:
         say(f"{plan.folder}: trained already")
         return
+    to_begin = begins.flags() if begins and begins.checkpoint else []
     if begins and not begins.checkpoint:
         record["diverged"] = {"update": 0, "reason": f"as the run on {begins.dataset} did, from which it would start"}
     save_record(plan.folder, record)
@@ -104,8 +105,7 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     if has_all_updates(plan, flags):
         trained(plan, arguments)
         return
-    command, log = plan.train_command(flags, device), plan.folder / "train.log"
-    command += begins.flags() if begins else []
+    command, log = plan.train_command(flags, device) + to_begin, plan.folder / "train.log"
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{START} {shlex.join(command)}\n")
     print(log, *command, sep="\n")

@@ -27,12 +27,16 @@ class Start:
     checkpoint: Path | None
 
     def fingerprint(self) -> dict[str, str]:
-        """What of it makes two runs the same run; raises UserError where the checkpoint carries code."""
-        load_vetted(self.checkpoint)
+        """What of it makes two runs the same run."""
         return {"dataset": self.dataset, "sha256": sha256(self.checkpoint)}
 
     def flags(self) -> list[str]:
-        """fairseq-train's; where the run has a checkpoint of its own already, fairseq resumes from that."""
+        """fairseq-train's; where the run has a checkpoint of its own already, fairseq resumes from that.
+
+        Raises:
+            UserError: the checkpoint carries code.
+        """
+        load_vetted(self.checkpoint)
         return ["--finetune-from-model", str(self.checkpoint)]
 
 

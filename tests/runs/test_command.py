@@ -308,6 +308,14 @@ def test_a_run_from_another_start_is_another_run(first, plan, step, refused):
     assert "was made otherwise: start sha256 " in refused("start")
 
 
+def test_a_start_that_carries_code_is_refused_and_leaves_nothing(first, plan, refused):
+    checkpoint = leave_checkpoint(first)
+    save_record(first.folder, {"training": {}})
+    checkpoint.write_bytes(pickle.dumps(print))
+    assert str(checkpoint) in refused("start")
+    assert load_record(plan.folder) is None
+
+
 def test_a_run_whose_start_diverged_did_so_too(first, plan, step):
     save_record(first.folder, {"diverged": {"update": 3, "reason": "inf"}})
     assert step("start").out == ""
