@@ -90,14 +90,14 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     flags = plan.train_flags(arguments.flags)
     fingerprint = training_fingerprint(flags, plan.data_bin, device)
     begins = start_of(plan)
-    if begins and begins.checkpoint:
+    if begins and not begins.diverged:
         fingerprint["start"] = begins.fingerprint()
     record = open_for_training(plan, fingerprint, device, arguments.accept_mixed) | {"given": arguments.flags}
     if "training" in record:
         say(f"{plan.folder}: trained already")
         return
-    to_begin = begins.flags() if begins and begins.checkpoint else []
-    if begins and not begins.checkpoint:
+    to_begin = begins.flags() if begins and not begins.diverged and not evaluation.has_checkpoints(plan.folder) else []
+    if begins and begins.diverged:
         record["diverged"] = {"update": 0, "reason": f"as the run on {begins.dataset} did, from which it would start"}
     save_record(plan.folder, record)
     if has_diverged(plan, record):

@@ -55,7 +55,12 @@ def subset_of(flags: Flags) -> str:
 def outlives_its_checkpoint(plan: Plan, record: Record, flags: Flags) -> bool:
     """Whether the run has scores of this translation and no checkpoint any more, which is all that is compared then."""
     scored = record.get("evaluation", {}).get(subset_of(flags), {})
-    return scored.get("flags") == readable(flags) and not any(plan.checkpoints.glob("*.pt"))
+    return scored.get("flags") == readable(flags) and not has_checkpoints(plan.folder)
+
+
+def has_checkpoints(run: Path) -> bool:
+    """Whether a run's folder has any checkpoint."""
+    return any((run / CHECKPOINTS).glob("*.pt"))
 
 
 def best_checkpoint(run: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from relumt.checkpoints import load_vetted
 from relumt.errors import UserError
 from relumt.files import sha256
-from relumt.runs.evaluation import best_checkpoint
+from relumt.runs.evaluation import best_checkpoint, has_checkpoints
 from relumt.runs.plan import Plan
 from relumt.runs.record import load_record
 
@@ -20,24 +20,29 @@ class Start:
 
     Attributes:
         dataset: where it was trained.
-        checkpoint: the best of that run; None if it diverged.
+        run: that run's folder.
+        diverged: whether it did, so that there is nothing to start from.
     """
 
     dataset: str
-    checkpoint: Path | None
+    run: Path
+    diverged: bool
 
     def fingerprint(self) -> dict[str, str]:
-        """What of it makes two runs the same run."""
-        return {"dataset": self.dataset, "sha256": sha256(self.checkpoint)}
+        """What of it makes two runs the same run: the best checkpoint, or where all were deleted the dataset alone."""
+        if not has_checkpoints(self.run):
+            return {"dataset": self.dataset}
+        return {"dataset": self.dataset, "sha256": sha256(best_checkpoint(self.run))}
 
     def flags(self) -> list[str]:
-        """fairseq-train's; where the run has a checkpoint of its own already, fairseq resumes from that.
+        """fairseq-train's, for a run without a checkpoint of its own; from that fairseq would resume.
 
         Raises:
-            UserError: the checkpoint carries code.
+            UserError: there is no checkpoint, or it carries code.
         """
-        load_vetted(self.checkpoint)
-        return ["--finetune-from-model", str(self.checkpoint)]
+        checkpoint = best_checkpoint(self.run)
+        load_vetted(checkpoint)
+        return ["--finetune-from-model", str(checkpoint)]
 
 
 def start_of(plan: Plan) -> Start | None:
@@ -50,9 +55,7 @@ def start_of(plan: Plan) -> Start | None:
         return None
     folder = plan.folder.parents[2] / plan.starts_from / plan.model / str(plan.seed)
     record = load_record(folder) or {}
-    if "diverged" in record:
-        return Start(plan.starts_from, None)
-    if "training" not in record:
+    if not {"diverged", "training"} & set(record):
         make = f"scripts/train.sh {plan.starts_from} {plan.model}"
         raise UserError(f"{folder}: not trained to the end, and {plan.dataset} starts from it; run {make}")
-    return Start(plan.starts_from, best_checkpoint(folder))
+    return Start(plan.starts_from, folder, diverged="diverged" in record)

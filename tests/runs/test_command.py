@@ -308,6 +308,19 @@ def test_a_run_from_another_start_is_another_run(first, plan, step, refused):
     assert "was made otherwise: start sha256 " in refused("start")
 
 
+def test_what_was_started_outlives_the_checkpoints_of_its_start(first, plan, step, refused):
+    checkpoint = leave_checkpoint(first)
+    save_record(first.folder, {"training": {}})
+    train(plan, step)
+    started = load_record(plan.folder)["fingerprint"]["start"]
+    checkpoint.unlink()
+    assert "trained already" in step("start").err
+    assert load_record(plan.folder)["fingerprint"]["start"] == started
+    (plan.folder / "run.json").unlink()
+    (plan.checkpoints / "checkpoint_best.pt").unlink()
+    assert f"{first.folder / 'checkpoints'}: no checkpoint" in refused("start")
+
+
 def test_a_start_that_carries_code_is_refused_and_leaves_nothing(first, plan, refused):
     checkpoint = leave_checkpoint(first)
     save_record(first.folder, {"training": {}})
