@@ -9,6 +9,7 @@ Padded positions are left out. A dead attention has zeros everywhere: it gives n
 import argparse
 from pathlib import Path
 
+from measure import measured_on
 from torch import Tensor
 from training import batches, build
 
@@ -33,7 +34,8 @@ def main() -> None:
     args, flags = parser.parse_known_args()
     relumt.register()
     criterion = ["--criterion", "label_smoothed_cross_entropy"]
-    trainer = build(args.data_bin, [*command_line(read_flags(args.config)), *criterion, *flags])
+    of_model = [*command_line(read_flags(args.config)), *criterion, *flags]
+    trainer = build(args.data_bin, of_model, measured_on("fp32"))
     (batch,) = batches(trainer, 1)
     batch, _ = trainer._prepare_sample(batch)
     net_input, padding = batch["net_input"], trainer.task.source_dictionary.pad()

@@ -7,4 +7,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 hold_named "$@"
 "$root/scripts/run.sh" "$@"
 folder=$(run_record to-analyze "$1" "$2")
-[[ -z $folder ]] || relumt analyze "$folder" --numbers-only --out "$folder"
+[[ -z $folder ]] || relumt analyze "$folder" --numbers-only --out "$folder" || exit 1

@@ -7,6 +7,8 @@
 #   PRECISION     fp32, fp16 or bf16 for training (fp16 on a GPU, fp32 on a CPU)
 #   ACCEPT_MIXED  1: go on with a run that was begun in another environment, and have it recorded
 #   PYTHON        the Python that has relumt's requirements (the checkout's .venv, else python3)
+#
+# A script ends with status 2 where what was asked for cannot be, and with 1 where it was tried and failed.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}

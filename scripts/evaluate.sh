@@ -12,4 +12,4 @@ if [[ ${ONE_BY_ONE:-} == 1 ]]; then
     read_plan one-by-one "$@"
     ((${#arguments[@]} == 0)) || "$python" -P -m fairseq_cli.generate "${arguments[@]}" 2>&1 | tee -a "$log"
 fi
-run_record score "$1" "$2"
+run_record score "$1" "$2" || exit 1

@@ -6,11 +6,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 require_names "$@"
-first=$(run_record starts-from "$1" "$2")
+first=$(run_record starts-from "$@")
 [[ -z $first ]] || RELUMT_WAITS=1 "$root/scripts/train.sh" "$first" "$2"
 plan_step start "$@"
 if "$python" -P -m fairseq_cli.train "${arguments[@]}" 2>&1 | tee -a "$log"; then
-    run_record trained "$1" "$2"
+    run_record trained "$1" "$2" || exit 1
 else
-    run_record stopped "$1" "$2"
+    run_record stopped "$1" "$2" || exit 1
 fi

@@ -20,7 +20,7 @@ from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, jobs_of
 from relumt.grid.local import Local, gpus, shares_of
 from relumt.grid.states import States
-from relumt.runs.plan import default_data_bin, how_to_make
+from relumt.runs.plan import default_data_bin, how_to_make, starts_from
 from relumt.tables import TABLES, table_named
 from relumt.tables.cells import PRESETS, Cell
 from relumt.tables.runs import runs_of
@@ -106,8 +106,10 @@ def cells_of(arguments: argparse.Namespace) -> list[Cell]:
 def missing_data(cells: Sequence[Cell], root: Path) -> list[Path]:
     """The scripts that make the data-bins that are not there; raises UserError where there is none for one."""
     scripts = {}
-    for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        folder = Path(os.environ.get("CONFIGS", root / "configs")) / "datasets" / dataset
+    datasets = Path(os.environ.get("CONFIGS", root / "configs")) / "datasets"
+    every = [name for cell in cells for name in (cell.dataset, starts_from(datasets / cell.dataset)) if name]
+    for dataset in dict.fromkeys(every):
+        folder = datasets / dataset
         data = default_data_bin(folder)
         script = root / "data_prep" / f"{data.name}.sh"
         if data.is_dir():

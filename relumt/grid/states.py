@@ -30,7 +30,8 @@ class States:
         self.quiet = quiet
         self.together = together
         self.of: dict[Job, str] = dict.fromkeys(jobs, "waiting")
-        self.began: dict[Job, tuple[float, Progress]] = {}
+        self.began: dict[Job, float] = {}
+        self.trains: dict[Job, tuple[float, Progress]] = {}
         self.took: dict[Job, float] = {}
         self.lock = Lock()
 
@@ -38,14 +39,14 @@ class States:
         """It starts now."""
         with self.lock:
             self.of[job] = "running"
-            self.began[job] = time.monotonic(), progress(job)
+            self.began[job] = time.monotonic()
         self._tell(job)
 
     def ends(self, job: Job, state: str) -> None:
         """It has ended, in this state."""
         with self.lock:
             self.of[job] = state
-            self.took[job] = time.monotonic() - self.began[job][0]
+            self.took[job] = time.monotonic() - self.began[job]
         self._tell(job)
 
     def those(self, state: str) -> list[Job]:
@@ -61,9 +62,9 @@ class States:
     def table(self) -> Table:
         """What to show now."""
         with self.lock:
-            states, began = dict(self.of), dict(self.began)
+            states = dict(self.of)
         running = {job: progress(job) for job, state in states.items() if state == "running"}
-        left = {job: seconds_left(*began[job], of) for job, of in running.items()}
+        left = {job: seconds_left(*self._trains(job, of), of) for job, of in running.items()}
         table = Table(title=self._title(states, left))
         for head in ("run", "state", "progress", "update", "loss", "left"):
             table.add_column(head, justify="left" if head in ("run", "state") else "right")
@@ -71,6 +72,12 @@ class States:
         for job in [*running, *ended][:SHOWN]:
             table.add_row(job.name, states[job], *(cells(running[job], left[job]) if job in running else ()))
         return table
+
+    def _trains(self, job: Job, now: Progress) -> tuple[float, Progress]:
+        """When it was first seen to train, and how far it was: before, it loads, or what it starts from is trained."""
+        if not now.fraction:
+            return time.monotonic(), now
+        return self.trains.setdefault(job, (time.monotonic(), now))
 
     def _title(self, states: dict[Job, str], left: dict[Job, float | None]) -> str:
         counts = Counter(states.values())
@@ -89,7 +96,7 @@ def cells(of: Progress, left: float | None) -> tuple[str, str, str, str]:
 
 
 def seconds_left(began: float, then: Progress, now: Progress) -> float | None:
-    """Until training ends, at the rate since this start; None while it cannot be told."""
+    """Until training ends, at the rate since `began`; None while it cannot be told."""
     done = now.fraction - then.fraction
     return (1 - now.fraction) * (time.monotonic() - began) / done if done > 0 else None
 

@@ -35,13 +35,14 @@ class AttentionLog:
         self.interval = interval
         self.pads = task.source_dictionary.pad(), task.target_dictionary.pad()
         self.due = False
+        self.num_updates: int | None = None
         self.looked_at: int | None = None
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Told before every batch of an update."""
+        """Told before every batch of an update, and when a checkpoint is loaded."""
         due = self.interval is not None and num_updates % self.interval == 0
         self.due = due and num_updates != self.looked_at
-        self.looked_at = num_updates if due else self.looked_at
+        self.num_updates = num_updates
 
     @contextmanager
     def watching(self, model: nn.Module, source: Tensor, given: Tensor) -> Iterator[None]:
@@ -49,7 +50,7 @@ class AttentionLog:
         if not self.due or not model.training:
             yield
             return
-        self.due = False
+        self.due, self.looked_at = False, self.num_updates
         real = real_queries(source, given, self.pads)
         found: dict[str, list[Tensor]] = defaultdict(list)
 

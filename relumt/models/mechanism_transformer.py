@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from relumt.checkpoints import refuse_code_in_config
 from relumt.errors import UserError, one_line_errors
 from relumt.models.attention_log import AttentionLog
+from relumt.models.refusals import refuse_impossible
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, name_dropouts_as_in_stock
 from relumt.options import CHOICES
 
@@ -52,8 +53,7 @@ class MechanismTransformer(TransformerModel):
             for choice in CHOICES:
                 choice.refuse_unused(args)
                 choice.record(args)
-            refuse_xformers(args)
-            refuse_checkpointed_log(args)
+            refuse_impossible(args, task)
             remember_vocabulary(args, task)
             model = super().build_model(args, task)
             name_dropouts_as_in_stock(model)
@@ -70,7 +70,7 @@ class MechanismTransformer(TransformerModel):
         super().set_num_updates(num_updates)
         self.attention_log.set_num_updates(num_updates)
         for name in self.trained_activations:
-            value = self.get_parameter(name).detach().clone()
+            value = self.get_parameter(name).detach().float().clone()  # a meter sums up in the type of its values
             metrics.log_scalar(name.replace(".activation_fn", ""), value, round=4)
 
     @cached_property
@@ -93,23 +93,11 @@ class MechanismTransformer(TransformerModel):
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
 
 
-def refuse_xformers(args: Namespace) -> None:
-    """Raise UserError where fairseq's own replacement of attention is asked for beside ours."""
-    for side in ("encoder", "decoder"):
-        if getattr(args, f"{side}_xformers_att_config", None):
-            raise UserError(f"--{side}-xformers-att-config replaces the attention; drop it or use --arch transformer")
-
-
-def refuse_checkpointed_log(args: Namespace) -> None:
-    """Raise UserError where layers that are watched would be computed again, unwatched, with other dropout."""
-    if getattr(args, "log_attention_interval", None) and getattr(args, "checkpoint_activations", False):
-        raise UserError(
-            "--log-attention-interval cannot watch layers under --checkpoint-activations; drop one of the two"
-        )
-
-
 def remember_vocabulary(args: Namespace, task: FairseqTask) -> None:
     """Write the vocabulary's fingerprint into `args`, which the checkpoint keeps, or compare it with what is there.
+
+    It is there where a model is built from its checkpoint, to translate or to be analysed; in training, resumed or
+    started from another's weights, fairseq builds from the flags (relumt.runs compares dictionaries then).
 
     Raises:
         UserError: a checkpoint of one vocabulary is used with a data-bin of another.

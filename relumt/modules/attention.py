@@ -6,7 +6,6 @@ Parameters, their names and initialisation are inherited, so that a checkpoint o
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,14 +17,6 @@ from relumt.errors import UserError, one_line_errors
 from relumt.modules import cache
 
 Tap = Callable[["MechanismAttention", Attended, Visible], None]
-
-
-class Joined(NamedTuple):
-    """The projections of q, k and v as one, [3E, E] and [3E], and the tensors they are of: address and version."""
-
-    weight: Tensor
-    bias: Tensor | None
-    made_of: list[tuple[int, int]]
 
 
 class MechanismAttention(MultiheadAttention):
@@ -46,7 +37,6 @@ class MechanismAttention(MultiheadAttention):
         mechanism.initialise(self.q_proj, self.k_proj)
         self.taps: list[tuple[Want, Tap]] = []
         self.weights_for_alignment = False
-        self._joined: Joined | None = None
 
     def forward(
         self,
@@ -140,9 +130,9 @@ class MechanismAttention(MultiheadAttention):
         attn_mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Visible]:
         """What to attend with and to: what was decoded before, which `held` has, and its continuation."""
-        joined = self._joined_projections() if query is key and key is value else None
+        joined = self._joined_projections(held) if query is key and key is value else None
         if joined:
-            x = F.linear(query, joined.weight, joined.bias)
+            x = F.linear(query, *joined)
             x = x.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4)
             q, kv = x[0], x[1:]
         else:
@@ -183,20 +173,19 @@ class MechanismAttention(MultiheadAttention):
         q = self._heads(self.q_proj(query), held.get("beam", 1))
         return q, held["prev_key"], held["prev_value"], held["visible"]
 
-    def _joined_projections(self) -> "Joined | None":
-        """The three projections as one, made anew where a weight was changed or moved; None where gradients are wanted.
+    def _joined_projections(self, held: cache.Cache) -> tuple[Tensor, Tensor | None] | None:
+        """Weight [3E, E] and bias [3E] of the three projections as one, None where gradients are wanted.
 
-        Weights that do not count their changes, made in inference mode, are not joined.
+        Joined once a translation, of which `held` is: weights may change between two, and their version does not tell,
+        since fairseq's optimisers write past it.
         """
         parts = (self.q_proj, self.k_proj, self.v_proj)
-        tensors = [tensor for part in parts for tensor in (part.weight, part.bias) if tensor is not None]
-        if torch.is_grad_enabled() or any(type(part) is not nn.Linear for part in parts) or tensors[0].is_inference():
+        if torch.is_grad_enabled() or any(type(part) is not nn.Linear for part in parts):
             return None
-        made_of = [(tensor.data_ptr(), tensor._version) for tensor in tensors]
-        if self._joined is None or self._joined.made_of != made_of:
+        if "joined" not in held:
             bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-            self._joined = Joined(torch.cat([part.weight for part in parts]), bias, made_of)
-        return self._joined
+            held["joined"] = torch.cat([part.weight for part in parts]), bias
+        return held["joined"]
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query [T, B, E], key and value [S, B, E] → q [B, H, T, D], k and v [B, H, S, D]."""

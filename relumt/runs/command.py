@@ -17,7 +17,7 @@ from relumt.errors import UserError
 from relumt.runs import evaluation
 from relumt.runs.comparing import SUBSET, evaluated
 from relumt.runs.environment import find_device
-from relumt.runs.fingerprint import training_fingerprint
+from relumt.runs.fingerprint import NEW_WEIGHTS, training_fingerprint
 from relumt.runs.flags import Flags
 from relumt.runs.plan import Plan, plan_run
 from relumt.runs.record import (
@@ -29,7 +29,7 @@ from relumt.runs.record import (
     unfinished_record,
     updates_so_far,
 )
-from relumt.runs.start import start_of
+from relumt.runs.start import first_of, start_of
 from relumt.runs.training_log import START, divergence, read_training_log
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -79,9 +79,15 @@ def data_bin(plan: Plan, _: argparse.Namespace) -> None:
     print(plan.data_bin.folder)
 
 
-def starts_from(plan: Plan, _: argparse.Namespace) -> None:
-    """Print the dataset on which the model is trained first, an empty line where there is none."""
-    print(plan.starts_from)
+def starts_from(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Print the dataset on which the model is to be trained first; an empty line where there is none, or no need.
+
+    What makes the run impossible is said here, before the other is trained for nothing.
+    """
+    ended = {"training", "diverged"} & set(load_record(plan.folder) or {})
+    begun = ended or evaluation.has_checkpoints(plan.folder)
+    first = None if begun else first_of(plan, arguments.data_bin, arguments.flags)
+    print(first.dataset if first else "")
 
 
 def start(plan: Plan, arguments: argparse.Namespace) -> None:
@@ -90,19 +96,21 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     flags = plan.train_flags(arguments.flags)
     fingerprint = training_fingerprint(flags, plan.data_bin, device)
     begins = start_of(plan)
-    if begins and not begins.diverged:
-        fingerprint["start"] = begins.fingerprint()
+    fingerprint["start"] = begins.fingerprint() if begins else NEW_WEIGHTS
     record = open_for_training(plan, fingerprint, device, arguments.accept_mixed) | {"given": arguments.flags}
     if "training" in record:
         say(f"{plan.folder}: trained already")
         return
-    to_begin = begins.flags() if begins and not begins.diverged and not evaluation.has_checkpoints(plan.folder) else []
+    so_far = updates_so_far(plan)
+    to_begin = []
     if begins and begins.diverged:
         record["diverged"] = {"update": 0, "reason": f"as the run on {begins.dataset} did, from which it would start"}
+    elif begins and not so_far:
+        to_begin = begins.flags()
     save_record(plan.folder, record)
     if has_diverged(plan, record):
         return
-    if has_all_updates(plan, flags):
+    if has_all_updates(so_far, flags):
         trained(plan, arguments)
         return
     command, log = plan.train_command(flags, device) + to_begin, plan.folder / "train.log"
@@ -111,9 +119,9 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     print(log, *command, sep="\n")
 
 
-def has_all_updates(plan: Plan, flags: Flags) -> bool:
-    """Whether the last checkpoint is of the last update that was asked for; fairseq would make one more to see it."""
-    so_far, most = updates_so_far(plan), "".join(flags.get("--max-update", []))
+def has_all_updates(so_far: int, flags: Flags) -> bool:
+    """Whether so many updates are all that were asked for; fairseq would make one more to see it."""
+    most = "".join(flags.get("--max-update", []))
     return most.isdecimal() and 0 < int(most) <= so_far
 
 

@@ -18,6 +18,9 @@ DEVICES = (
 )
 """The batch is as many times as large as there are devices."""
 
+STARTS = ("what training started from", lambda record: started_from(record) or "new weights")
+"""More training may be behind one."""
+
 
 def require_equal(records: Mapping[str, Record], what: str, of: Callable[[Record], Any]) -> None:
     """Raise UserError, naming two of the runs, unless `of` gives the same for all; records: by what to call them."""
@@ -30,6 +33,11 @@ def require_equal(records: Mapping[str, Record], what: str, of: Callable[[Record
                 f"{first} and {other} differ in {what}: {expected} and {found}; "
                 "evaluate or train them alike, or move one to another RUNS"
             )
+
+
+def started_from(record: Record) -> str:
+    """The dataset on which the model was trained first, "" where there is none."""
+    return record["fingerprint"].get("start", {}).get("dataset", "")
 
 
 def evaluated(record: Record) -> dict[str, Any]:

@@ -12,6 +12,9 @@ Fingerprint = dict[str, Any]
 RECORDED_ONLY = {("revision", "commit")}
 """Two commits may differ in documents alone; what counts is the package's code."""
 
+NEW_WEIGHTS = {"dataset": ""}
+"""The start of a training that starts from no other's weights."""
+
 VERSIONS_THAT_COUNT = ("torch", "fairseq", "relumt")
 
 
@@ -40,7 +43,7 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     """What differs between a recorded fingerprint and the present one, a short phrase each.
 
     Only what both have is compared: translation leaves out the flags, data, start and precision of training, and older
-    records have no data.
+    records have no data, nor a start where there was none.
     """
     found = []
     if "flags" in now:
@@ -50,6 +53,7 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
             for name in names
             if then["flags"].get(name) != now["flags"].get(name)
         ]
+    then = {"start": NEW_WEIGHTS} | then
     for part in ("data", "start", "versions", "revision", "device"):
         found += [
             f"{part.removesuffix('s')} {name} {then[part].get(name) or 'none'} (now {value or 'none'})"

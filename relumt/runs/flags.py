@@ -13,6 +13,12 @@ from relumt.errors import UserError
 
 Flags = dict[str, list[str]]
 
+OF_MECHANISMS = (
+    r"attention(-encoder|-decoder|-cross)?|feedforward(-encoder|-decoder)?"
+    r"|(relu|inhibitor|memory|gated)-(?!dropout).*|no-memory-bias"
+)
+"""Pattern of the flags, without their hyphens, that choose a mechanism and set it."""
+
 NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 
 

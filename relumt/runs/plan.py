@@ -78,9 +78,8 @@ class Plan:
 
     @property
     def starts_from(self) -> str:
-        """The dataset on which the same model is trained first, which the dataset's file `start` says; else ""."""
-        path = self.dataset_folder / "start"
-        return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+        """The dataset on which the same model is trained first, "" where there is none."""
+        return starts_from(self.dataset_folder)
 
     @property
     def averaged(self) -> int:
@@ -163,6 +162,12 @@ def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, dat
         known = ", ".join(datasets)
         raise UserError(f"no dataset '{dataset}' in {configs / 'datasets'} nor a data-bin there; known: {known}")
     return Plan(dataset, name, model, seed, open_data_bin(data), folder, models[model], runs / name / model / str(seed))
+
+
+def starts_from(dataset_folder: Path) -> str:
+    """The dataset that the file `start` in a dataset's folder names, "" where there is none."""
+    path = dataset_folder / "start"
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
 def default_data_bin(dataset_folder: Path) -> Path:

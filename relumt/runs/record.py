@@ -104,24 +104,26 @@ def updates_so_far(plan: Plan) -> int:
     """Updates in the checkpoint from which fairseq would resume, 0 without one; raises UserError if it carries code.
 
     fairseq writes the first name of a checkpoint as a whole and copies it to the others: killed meanwhile, it leaves a
-    last one that breaks off. Then the newest of the others, which is the same, takes its place.
+    last one that breaks off, or none. Then the newest of the others, which is the same, takes its place.
     """
     from relumt.checkpoints import UnreadableError, load_vetted
 
     last = plan.checkpoints / "checkpoint_last.pt"
-    if not last.is_file():
-        return 0
+    others = [path for path in plan.checkpoints.glob("checkpoint*.pt") if path != last and "average" not in path.name]
+    checkpoint = None
     try:
-        checkpoint = load_vetted(last)
+        checkpoint = load_vetted(last) if last.is_file() else None
     except UnreadableError:
-        others = [path for path in plan.checkpoints.glob("checkpoint*.pt") if path != last]
         if not others:
             raise
+    if checkpoint is None:
+        if not others:
+            return 0
         newest = max(others, key=lambda path: path.stat().st_mtime)
         checkpoint = load_vetted(newest)
         with whole(last) as unfinished:
             shutil.copyfile(newest, unfinished)
-        say(f"{last}: breaks off; going on from {newest.name}, of which it was to be a copy")
+        say(f"{last}: missing or broken off; going on from {newest.name}, of which it was to be a copy")
     return checkpoint["optimizer_history"][-1]["num_updates"]
 
 

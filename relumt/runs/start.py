@@ -3,6 +3,7 @@
 That dataset is what the file `start` in a dataset's folder names; its run is in the same RUNS.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,52 +11,109 @@ from relumt.checkpoints import load_vetted
 from relumt.errors import UserError
 from relumt.files import sha256
 from relumt.runs.evaluation import best_checkpoint, has_checkpoints
-from relumt.runs.plan import Plan
-from relumt.runs.record import load_record
+from relumt.runs.fingerprint import as_typed
+from relumt.runs.flags import OF_MECHANISMS, readable
+from relumt.runs.plan import Plan, default_data_bin, plan_run
+from relumt.runs.record import Record, load_record
+
+OF_WEIGHTS = re.compile(rf"--(arch|share-.*|activation-fn|(encoder|decoder)-(?!layerdrop).*|{OF_MECHANISMS})")
+"""Flags that say what the weights are or what is computed with them."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a training starts from.
+    """The run that a training starts from.
 
     Attributes:
         dataset: where it was trained.
-        run: that run's folder.
-        diverged: whether it did, so that there is nothing to start from.
+        folder: the run's; it may have been deleted since.
     """
 
     dataset: str
-    run: Path
-    diverged: bool
+    folder: Path
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it did, so that there is nothing to start from."""
+        return "diverged" in self._record()
 
     def fingerprint(self) -> dict[str, str]:
         """What of it makes two runs the same run: the best checkpoint, or where all were deleted the dataset alone."""
-        if not has_checkpoints(self.run):
+        if self.diverged:
+            return {"dataset": self.dataset, "diverged": "yes"}
+        if "training" not in self._record() or not has_checkpoints(self.folder):
             return {"dataset": self.dataset}
-        return {"dataset": self.dataset, "sha256": sha256(best_checkpoint(self.run))}
+        return {"dataset": self.dataset, "sha256": sha256(best_checkpoint(self.folder))}
 
     def flags(self) -> list[str]:
         """fairseq-train's, for a run without a checkpoint of its own; from that fairseq would resume.
 
         Raises:
-            UserError: there is no checkpoint, or it carries code.
+            UserError: it was not trained to its end, has no checkpoint, or one that carries code.
         """
-        checkpoint = best_checkpoint(self.run)
+        if "training" not in self._record():
+            raise UserError(f"{self.folder}: not trained to the end, and what starts from it needs that")
+        checkpoint = best_checkpoint(self.folder)
         load_vetted(checkpoint)
         return ["--finetune-from-model", str(checkpoint)]
 
+    def _record(self) -> Record:
+        return load_record(self.folder) or {}
+
 
 def start_of(plan: Plan) -> Start | None:
-    """What a run starts from, None for new weights.
-
-    Raises:
-        UserError: that run has not been trained to its end.
-    """
+    """What a run starts from, None for new weights."""
     if not plan.starts_from:
         return None
-    folder = plan.folder.parents[2] / plan.starts_from / plan.model / str(plan.seed)
-    record = load_record(folder) or {}
-    if not {"diverged", "training"} & set(record):
-        make = f"scripts/train.sh {plan.starts_from} {plan.model}"
-        raise UserError(f"{folder}: not trained to the end, and {plan.dataset} starts from it; run {make}")
-    return Start(plan.starts_from, folder, diverged="diverged" in record)
+    return Start(plan.starts_from, plan.folder.parents[2] / plan.starts_from / plan.model / str(plan.seed))
+
+
+def first_of(plan: Plan, data_bin: Path | None, flags: list[str]) -> Plan | None:
+    """The run that has to be trained before this one, None if it starts from new weights.
+
+    data_bin: where the data is, if that was said. flags: of fairseq-train for this run, beyond those of configs/.
+
+    Raises:
+        UserError: the start is no dataset of configs/, leads back to this one, or is of other data or another model.
+    """
+    every = [plan]
+    while name := every[-1].starts_from:
+        said_by = every[-1].dataset_folder / "start"
+        if not (said_by.parents[1] / name / "train.args").is_file():
+            raise UserError(f"{said_by}: no dataset '{name}' in {said_by.parents[1]}; name one of those")
+        if name in [one.dataset for one in every]:
+            raise UserError(f"{said_by}: '{name}' starts from this one itself; delete one of the two files")
+        every.append(plan_run(name, plan.model, plan.seed, said_by.parents[2], plan.folder.parents[2], data_bin))
+    if len(every) == 1:
+        return None
+    first = every[1]
+    require_shared_data(plan, first, data_bin)
+    require_same_model(plan, first, flags)
+    return first
+
+
+def require_shared_data(plan: Plan, first: Plan, data_bin: Path | None) -> None:
+    """Raise UserError where the two have other vocabularies, or the one data-bin that was given is not of both."""
+    if data_bin and default_data_bin(plan.dataset_folder) != default_data_bin(first.dataset_folder):
+        own = default_data_bin(first.dataset_folder)
+        raise UserError(f"DATA_BIN is of {plan.dataset}, which starts from {first.dataset}, of {own}; leave it unset")
+    if plan.data_bin.dictionaries() != first.data_bin.dictionaries():
+        raise UserError(
+            f"{plan.data_bin.folder} and {first.data_bin.folder}, where its training starts, differ in vocabulary; "
+            "prepare one with the dictionaries of the other"
+        )
+
+
+def require_same_model(plan: Plan, first: Plan, flags: list[str]) -> None:
+    """Raise UserError where the two would not compute the same with the same weights."""
+    ours, theirs = (readable(flags) for flags in (plan.train_flags(flags), first.train_flags([])))
+    differ = [
+        f"{as_typed(ours, name)} ({as_typed(theirs, name)})"
+        for name in dict.fromkeys([*ours, *theirs])
+        if OF_WEIGHTS.fullmatch(name) and ours.get(name) != theirs.get(name)
+    ]
+    if differ:
+        raise UserError(
+            f"{plan.folder}: not the model of {first.folder}, from which it starts: {'; '.join(differ)}; "
+            "give such flags in a file of configs/models, which both take"
+        )

@@ -11,6 +11,7 @@ from relumt.errors import UserError
 from relumt.runs.comparing import (
     DEVICES,
     SCORES,
+    STARTS,
     SUBSET,
     average,
     evaluated,
@@ -98,6 +99,7 @@ def row(records: list[Record]) -> list[str]:
     named = by_name(records)
     require_equal(named, "the flags of training", lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
     require_equal(named, *DEVICES)
+    require_equal(named, *STARTS)
     name = records[0]["model"] + ("*" if any(record["mixed"] for record in records) else "")
     scores = [average([score(record, column) for record in records], ".2f") for column in SCORES]
     speed = average([record["training"]["tokens_per_second"] for record in records], ",.0f")

@@ -10,8 +10,8 @@ from typing import Any
 
 from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.errors import UserError
-from relumt.runs.comparing import DEVICES, SUBSET, evaluated, require_equal, score, signature
-from relumt.runs.flags import parse_flags, readable
+from relumt.runs.comparing import DEVICES, STARTS, SUBSET, evaluated, require_equal, score, signature
+from relumt.runs.flags import OF_MECHANISMS, parse_flags, readable
 from relumt.runs.record import RECORD, Record, load_record
 from relumt.tables.cells import Cell
 
@@ -24,10 +24,7 @@ LEAST_BLEU = 1.0
 MEANINGLESS = ("smoke", "smoke_documents")
 """Datasets that train for seconds, whose scores say nothing, not that a run diverged either."""
 
-OF_MODELS = re.compile(
-    r"--(seed|arch|criterion|attention(-encoder|-decoder|-cross|-norm-weight|-entropy-weight|-entropy-bound)?"
-    r"|(relu|inhibitor|memory|gated)-(?!dropout).*|feedforward(-encoder|-decoder)?|no-memory-bias)"
-)
+OF_MODELS = re.compile(rf"--(seed|arch|criterion|attention-(norm-weight|entropy-weight|entropy-bound)|{OF_MECHANISMS})")
 """Flags that may differ within a column: those that a file of configs/models can set, and the seed."""
 
 
@@ -109,6 +106,7 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
     records = by_folder(found)
     require_equal(records, FLAGS, lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
     require_equal(records, *DEVICES)
+    require_equal(records, *STARTS)
     return found
 
 
@@ -131,6 +129,7 @@ def require_comparable(runs: Iterable[Run], measured_by: str, varied: Sequence[s
     every = list(runs)
     require_equal(by_folder(every), FLAGS, lambda record: common_flags(record, varied))
     require_equal(by_folder(every), *DEVICES)
+    require_equal(by_folder(every), *STARTS)
     require_equal({str(run.folder): run for run in every}, "the model's flags that were typed", lambda run: run.typed)
     records = {name: record for name, record in by_folder(every).items() if SUBSET in record.get("evaluation", {})}
     require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])

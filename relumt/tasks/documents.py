@@ -1,11 +1,11 @@
 """fairseq's translation task with documents of up to L tokens, made on the fly of a sentence-level data-bin."""
 
+import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq.data import LanguagePairDataset
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -112,20 +112,46 @@ class DocumentsTask(BleuValidation, TranslationTask):
             raise UserError(f"--document-separator {word!r} is no word of the dictionary; add it, or name another")
         return dictionary.index(word)
 
-    def get_batch_iterator(self, *args, **kwargs) -> EpochBatchIterator:
-        """fairseq's batches, but that none of a few documents is dropped for not being a multiple of 8."""
+    def get_batch_iterator(self, dataset: LanguagePairDataset, max_tokens: int | None = None, *args, **kwargs):
+        """fairseq's batches, but that none of a few documents is dropped for not being a multiple of 8.
+
+        A chunk that is larger than a batch ends in one line and exit status 2.
+        """
         if self.cfg.document_length:
             kwargs["required_batch_size_multiple"] = 1
-        return super().get_batch_iterator(*args, **kwargs)
+            with one_line_errors():
+                self.check_fits(dataset, max_tokens)
+        return super().get_batch_iterator(dataset, max_tokens, *args, **kwargs)
+
+    def check_fits(self, chunks: LanguagePairDataset, max_tokens: int | None) -> None:
+        """Raise UserError where a chunk within the model's positions is larger than a batch may be."""
+        within = (chunks.src_sizes <= self.cfg.max_source_positions) & (
+            chunks.tgt_sizes <= self.cfg.max_target_positions
+        )
+        longest = max(chunks.src_sizes[within].max(initial=0), chunks.tgt_sizes[within].max(initial=0))
+        if max_tokens and longest > max_tokens:
+            raise UserError(f"a chunk of {longest} tokens does not fit a batch; give --max-tokens {longest} or more")
 
     def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model; a --document-length beyond its positions ends in one line and exit status 2."""
+        with one_line_errors():
+            self.check_flags()
+        if self.cfg.document_length:
+            # fairseq's own limit, 200 tokens, would cut documents; this is that of configs/datasets.
+            of_search = {"max_len_a": 2, "max_len_b": 200} | json.loads(self.cfg.eval_bleu_args or "{}")
+            self.cfg.eval_bleu_args = json.dumps(of_search)
+        return super().build_model(cfg, from_checkpoint)
+
+    def check_flags(self) -> None:
+        """Raise UserError for flags of documents that cannot be, or would do nothing."""
         allowed = min(self.cfg.max_source_positions, self.cfg.max_target_positions)
         length = self.cfg.document_length
-        with one_line_errors():
-            if length > allowed:
-                raise UserError(
-                    f"--document-length {length} is beyond the model's {allowed} positions; "
-                    f"add --max-source-positions {length} --max-target-positions {length}"
-                )
-        return super().build_model(cfg, from_checkpoint)
+        if length < 0:
+            raise UserError(f"--document-length must be positive, or 0 for sentences, not {length}")
+        if self.cfg.document_separator and not length:
+            raise UserError("--document-separator does nothing without --document-length; add that or leave it out")
+        if length > allowed:
+            raise UserError(
+                f"--document-length {length} is beyond the model's {allowed} positions; "
+                f"add --max-source-positions {length} --max-target-positions {length}"
+            )

@@ -34,7 +34,7 @@ def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
         part: [sum(float(log.get(f"_{name}_{part}_{i}", 0)) for log in logging_outputs) for i in range(size)]
         for part, size in PARTS.items()
     }
-    if not any(added["totals"]):
+    if not any(added["lengths"]):
         return
     # Numbers, not arrays as in fairseq's own task: a checkpoint keeps the meters, and is read with weights_only.
     for part, values in added.items():
@@ -60,7 +60,7 @@ class BleuValidation:
     """Part of a translation task that, with --eval-bleu, validates by "bleu" (on tokens) and "bleu_detokenised".
 
     fairseq's --eval-bleu-args and --eval-bleu-remove-bpe count; --eval-bleu-detok and --eval-tokenized-bleu do not,
-    since both are given.
+    since both are given, nor does --eval-bleu-print-samples.
     """
 
     def valid_step(self, sample: Mapping[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:

@@ -140,6 +140,19 @@ def test_time_left_is_at_the_rate_since_this_start():
     began = time.monotonic() - 10
     assert seconds_left(began, Progress(0.5), Progress(0.75)) == pytest.approx(10, abs=0.5)
     assert seconds_left(began, Progress(0.5), Progress(0.5)) is None
+
+
+def test_time_left_does_not_count_what_comes_before_training(monkeypatch, tmp_path):
+    """Loading, and the training of what a run starts from."""
+    (job,) = jobs_of(cells("one"), [1], tmp_path, tmp_path, ())
+    states, now, done = States([job], quiet=True, together=1), [0.0], [0.0]
+    monkeypatch.setattr("relumt.grid.states.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("relumt.grid.states.progress", lambda _: Progress(done[0]))
+    states.starts(job)
+    seen = []
+    for now[0], done[0] in ((0.0, 0.0), (2400.0, 0.0), (2460.0, 0.1), (2520.0, 0.2)):
+        seen.append(states.table().title.partition("; ")[2])
+    assert seen == ["", "", "", "about 0:08:00 left"]
     assert clock(3725.2) == "1:02:05" and clock(None) == ""
 
 

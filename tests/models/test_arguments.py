@@ -155,3 +155,29 @@ def test_an_alignment_of_attention_without_weights_is_refused(capsys):
         model(**sample([(3, 2)])["net_input"])
     assert stopped.value.code == 2
     assert "InhibitorAttention has no weights to align by; drop --print-alignment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--encoder-attention-heads", "3"], "--encoder-attention-heads 3 does not divide --encoder-embed-dim 16"),
+        (["--decoder-attention-heads", "0"], "--decoder-attention-heads 0 does not divide"),
+        (["--criterion", "label_smoothed_cross_entropy_with_alignment"], "use --arch transformer_align"),
+    ],
+)
+def test_what_these_models_cannot_do_is_refused(flags, told, capsys):
+    message = refused(capsys, *flags, arch="reluformer")
+    assert told in message and message.count("\n") == 1
+
+
+def test_one_embedding_for_two_dictionaries_is_refused(capsys):
+    of_two = task()
+    of_two.tgt_dict = dictionary(21)
+    with pytest.raises(SystemExit):
+        of_two.build_model(arguments("--arch", "reluformer", "--share-all-embeddings"))
+    assert "--share-all-embeddings needs one dictionary for both languages" in capsys.readouterr().err
+
+
+def test_an_unknown_choice_of_kernels_is_refused_before_the_first_step(capsys, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "fast")
+    assert "RELUMT_KERNELS is 'fast'; it must be one of" in refused(capsys, arch="reluformer")

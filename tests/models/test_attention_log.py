@@ -46,6 +46,12 @@ def test_only_the_first_batch_of_an_update_is_looked_at():
         assert len(found.get_smoothed_values()) == 0
 
 
+def test_a_run_that_resumes_at_an_update_that_is_due_looks_at_it():
+    model = build("reluformer", "--log-attention-interval", "10").train()
+    model.set_num_updates(10)  # fairseq says so when it loads a checkpoint
+    assert logged(model, 10, sample(PAIRS))[1]
+
+
 def test_looking_changes_nothing():
     batch = sample(PAIRS)
     outputs, gradients = [], []

@@ -161,6 +161,18 @@ def test_weights_may_change_between_translations(variant):
         torch.testing.assert_close(step, of(**net_input)[0][:, 1], rtol=1e-5, atol=1e-5)
 
 
+@torch.no_grad()
+def test_weights_that_an_optimiser_of_fairseq_wrote_are_the_ones_that_translate():
+    """It writes through `.data`, whose version is another than the parameter's."""
+    model, net_input = build("reluformer").eval(), sample(UNEVEN)["net_input"]
+    for _ in range(2):
+        encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+        step = model.decoder(net_input["prev_output_tokens"][:, :1], encoder_out=encoded, incremental_state={})[0]
+        torch.testing.assert_close(step[:, 0], model(**net_input)[0][:, 0], rtol=1e-5, atol=1e-5)
+        for parameter in model.parameters():
+            parameter.data.mul_(1.5)
+
+
 class Counting(TorchDispatchMode):
     """Counts the operators that reach PyTorch's dispatcher, but for those that only look at a tensor otherwise."""
 

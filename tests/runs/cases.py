@@ -1,6 +1,7 @@
 """What the tests of runs are made from: a data-bin and a checkpoint that look like the real ones from outside."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -9,6 +10,13 @@ from relumt.runs.environment import Device
 from relumt.runs.plan import Plan
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
+
+LOG = """\
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,000 (num. trained: 1,000)
+2026-01-01 10:00:01 | INFO | fairseq_cli.train | training on 1 devices (GPUs/TPUs)
+2026-01-01 10:00:11 | INFO | valid | {"epoch": 1, "valid_loss": "8.5"}
+2026-01-01 10:00:11 | INFO | train | {"epoch": 1, "train_wps": "640.2", "train_num_updates": "6"}
+"""
 
 
 def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None = None) -> Path:
@@ -28,3 +36,10 @@ def leave_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int 
     state = {"model": {"weight": torch.zeros(2)}, "cfg": None, "args": None, "optimizer_history": history}
     torch.save(state, plan.checkpoints / name)
     return plan.checkpoints / name
+
+
+def train(plan: Plan, step: Callable) -> None:
+    step("start")
+    leave_checkpoint(plan)
+    (plan.folder / "train.log").write_text(LOG)
+    step("trained")

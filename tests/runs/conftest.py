@@ -1,9 +1,11 @@
-"""Configs, and a run planned over them."""
+"""Configs, a run planned over them, and its steps."""
 
 from pathlib import Path
 
 import pytest
+import torch
 
+from relumt.cli import main
 from relumt.runs.plan import Plan, plan_run
 from tests.runs.cases import write_data_bin
 
@@ -24,3 +26,31 @@ def configs(tmp_path: Path) -> Path:
 def plan(tmp_path: Path, configs: Path) -> Plan:
     data_bin = write_data_bin(tmp_path / "data-bin" / "small")
     return plan_run("small", "stock", 1, configs, tmp_path / "runs", data_bin)
+
+
+@pytest.fixture
+def step(plan, configs, capsys, monkeypatch):
+    """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def run(name, *flags, settings=()):
+        where = ["--runs", str(plan.folder.parents[2]), "--configs", str(configs)]
+        main(["run-record", name, *where, "--data-bin", str(plan.data_bin.folder), *settings, "small", "stock", *flags])
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(step, capsys):
+    """The one line with which a step is refused."""
+
+    def run(*arguments, **settings):
+        with pytest.raises(SystemExit) as exit_status:
+            step(*arguments, **settings)
+        assert exit_status.value.code == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.startswith("relumt: error: ") and printed.err.count("\n") == 1
+        return printed.err
+
+    return run

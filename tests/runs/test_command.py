@@ -1,58 +1,14 @@
 import json
 import pickle
-from dataclasses import replace
 
 import pytest
 import torch
 
 from relumt.analysis.command import SCHEMA
-from relumt.cli import main
-from relumt.files import sha256
-from relumt.runs.record import load_record, save_record
-from tests.runs.cases import leave_checkpoint
+from relumt.runs.record import load_record
+from tests.runs.cases import LOG, leave_checkpoint, train
 
-LOG = """\
-2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,000 (num. trained: 1,000)
-2026-01-01 10:00:01 | INFO | fairseq_cli.train | training on 1 devices (GPUs/TPUs)
-2026-01-01 10:00:11 | INFO | valid | {"epoch": 1, "valid_loss": "8.5"}
-2026-01-01 10:00:11 | INFO | train | {"epoch": 1, "train_wps": "640.2", "train_num_updates": "6"}
-"""
 OUTPUT = "T-0\ta b c d e\nD-0\t-1\ta b c d f\nGenerate test with beam=5: BLEU4 = 0\n"
-
-
-@pytest.fixture
-def step(plan, configs, capsys, monkeypatch):
-    """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-    def run(name, *flags, settings=()):
-        where = ["--runs", str(plan.folder.parents[2]), "--configs", str(configs)]
-        main(["run-record", name, *where, "--data-bin", str(plan.data_bin.folder), *settings, "small", "stock", *flags])
-        return capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def refused(step, capsys):
-    """The one line with which a step is refused."""
-
-    def run(*arguments, **settings):
-        with pytest.raises(SystemExit) as exit_status:
-            step(*arguments, **settings)
-        assert exit_status.value.code == 2
-        printed = capsys.readouterr()
-        assert printed.out == "" and printed.err.startswith("relumt: error: ") and printed.err.count("\n") == 1
-        return printed.err
-
-    return run
-
-
-def train(plan, step):
-    step("start")
-    leave_checkpoint(plan)
-    (plan.folder / "train.log").write_text(LOG)
-    step("trained")
 
 
 def translate(plan, step):
@@ -280,62 +236,3 @@ def test_scores_go_before_their_translations_are_written_over(plan, step, monkey
 def test_a_subset_without_a_name_is_refused(plan, step, refused):
     train(plan, step)
     assert "--gen-subset needs one value" in refused("evaluate", "--gen-subset")
-
-
-@pytest.fixture
-def first(plan, configs):
-    """The run of sentences that `small` starts from, which is to be left in its folder."""
-    (configs / "datasets" / "small" / "start").write_text("default\n")
-    return replace(plan, dataset="default", folder=plan.folder.parents[2] / "default" / "stock" / "1")
-
-
-def test_a_run_starts_from_the_best_checkpoint_of_the_dataset_that_its_own_names(first, plan, step, refused):
-    assert step("starts-from").out == "default\n"
-    assert f"{first.folder}: not trained to the end, and small starts from it; run scripts/train.sh" in refused("start")
-    checkpoint = leave_checkpoint(first)
-    save_record(first.folder, {"training": {}})
-    command = step("start").out.splitlines()
-    assert command[command.index("--finetune-from-model") + 1] == str(checkpoint)
-    assert load_record(plan.folder)["fingerprint"]["start"] == {"dataset": "default", "sha256": sha256(checkpoint)}
-
-
-def test_a_run_from_another_start_is_another_run(first, plan, step, refused):
-    leave_checkpoint(first)
-    save_record(first.folder, {"training": {}})
-    train(plan, step)
-    assert "trained already" in step("start").err
-    leave_checkpoint(first, updates=7)
-    assert "was made otherwise: start sha256 " in refused("start")
-
-
-def test_what_was_started_outlives_the_checkpoints_of_its_start(first, plan, step, refused):
-    checkpoint = leave_checkpoint(first)
-    save_record(first.folder, {"training": {}})
-    train(plan, step)
-    started = load_record(plan.folder)["fingerprint"]["start"]
-    checkpoint.unlink()
-    assert "trained already" in step("start").err
-    assert load_record(plan.folder)["fingerprint"]["start"] == started
-    (plan.folder / "run.json").unlink()
-    (plan.checkpoints / "checkpoint_best.pt").unlink()
-    assert f"{first.folder / 'checkpoints'}: no checkpoint" in refused("start")
-
-
-def test_a_start_that_carries_code_is_refused_and_leaves_nothing(first, plan, refused):
-    checkpoint = leave_checkpoint(first)
-    save_record(first.folder, {"training": {}})
-    checkpoint.write_bytes(pickle.dumps(print))
-    assert str(checkpoint) in refused("start")
-    assert load_record(plan.folder) is None
-
-
-def test_a_run_whose_start_diverged_did_so_too(first, plan, step):
-    save_record(first.folder, {"diverged": {"update": 3, "reason": "inf"}})
-    assert step("start").out == ""
-    told = "diverged after update 0 (as the run on default did, from which it would start)"
-    assert told in step("start").err and told in step("evaluate").err
-
-
-def test_a_dataset_without_a_start_begins_with_new_weights(step):
-    assert step("starts-from").out == "\n"
-    assert "--finetune-from-model" not in step("start").out

@@ -115,7 +115,7 @@ def test_a_last_checkpoint_that_breaks_off_gives_way_to_what_it_was_copied_from(
     last.write_bytes(whole.read_bytes()[:200])
     assert updates_so_far(plan) == 6
     assert last.read_bytes() == whole.read_bytes()
-    assert "checkpoint_last.pt: breaks off; going on from checkpoint_best.pt" in capsys.readouterr().err
+    assert "checkpoint_last.pt: missing or broken off; going on from checkpoint_best.pt" in capsys.readouterr().err
     whole.unlink()
     last.write_bytes(b"")
     with pytest.raises(UserError, match="not a readable checkpoint"):

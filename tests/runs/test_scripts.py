@@ -81,6 +81,13 @@ def test_evaluating_what_was_never_trained_leaves_nothing(data_bin, tmp_path):
     assert f"not trained to the end; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
+def test_a_training_that_fails_is_status_1_since_2_would_say_that_nothing_was_tried(data_bin, tmp_path):
+    settings = {"RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
+    failed = run_script("run.sh", str(data_bin), "stock", "--optimizer", "no-such", **settings)
+    assert failed.returncode == 1
+    assert "invalid choice: 'no-such'" in failed.stdout and "fairseq-train failed; the end of" in failed.stderr
+
+
 @pytest.mark.slow
 def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     configs = tmp_path / "configs"

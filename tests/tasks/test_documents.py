@@ -121,6 +121,35 @@ def test_a_length_beyond_the_models_positions_is_refused_before_it_is_built(data
     assert model.max_positions() == (2048, 2048)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"document_length": -5}, "--document-length must be positive, or 0 for sentences, not -5"),
+        ({"document_separator": "w7"}, "--document-separator does nothing without --document-length"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(data, capsys, settings, told):
+    with pytest.raises(SystemExit):
+        task_of(data, **settings).build_model(arguments("--arch", "reluformer"))
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
+
+
+def test_a_chunk_larger_than_a_batch_is_refused(data, capsys):
+    task, chunks = loaded(data, document_length=16)
+    assert task.get_batch_iterator(dataset=chunks, max_tokens=16).next_epoch_itr(shuffle=False).total == len(chunks)
+    with pytest.raises(SystemExit):
+        task.get_batch_iterator(dataset=chunks, max_tokens=12)
+    assert "a chunk of 13 tokens does not fit a batch; give --max-tokens 13 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "allowed"), [("{}", (2, 200)), ('{"beam": 2, "max_len_b": 7}', (2, 7))])
+def test_validation_translates_documents_to_their_end(data, given, allowed):
+    task = task_of(data, document_length=16, eval_bleu=True, eval_bleu_args=given)
+    task.build_model(arguments("--arch", "reluformer"))
+    assert (task.sequence_generator.max_len_a, task.sequence_generator.max_len_b) == allowed
+
+
 def test_a_target_of_2048_tokens_is_not_cut():
     """With the flags that configs/ gives to translation: every token is forced, and all of them come back."""
     folder = Path(__file__).resolve().parents[2] / "configs" / "datasets" / "europarl7_en_de_2048"
