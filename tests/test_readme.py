@@ -111,7 +111,7 @@ def fresh(tmp_path):
     relumt = [str(venv / "bin" / "python"), "-m", "relumt.cli"]
     synth = [*relumt, "synth", "--seed", "1", "--documents", "30", "--test-documents", "3", "--out", "corpus"]
     subprocess.run(synth, cwd=clone, env=environment, check=True)
-    (clone / "corpus" / "test.align").unlink()  # texts of one's own have none
+    (clone / "corpus" / "test.de-en.align").unlink()  # texts of one's own have none
     return clone, environment
 
 

@@ -7,6 +7,7 @@ plots, and report.html, which opens offline; maps-N.pt holds the maps of the N-t
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
     if not arguments.numbers_only:
         require_packages()
     analyses, maps = [], []
-    for path in arguments.checkpoints:
-        analysis, sentences = analyse(path, arguments)
+    for path, name in zip(arguments.checkpoints, names_of(arguments.checkpoints), strict=True):
+        analysis, sentences = analyse(path, name, arguments)
         analyses.append(analysis)
         maps.append(sentences)
     result = {"schema": SCHEMA, "subset": arguments.subset, "checkpoints": analyses}
@@ -88,8 +89,8 @@ def draw(result: dict[str, Any], maps: list["list[Sentence]"], out: Path) -> Non
     say(str(write_report(result, maps, out)))
 
 
-def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any], "list[Sentence]"]:
-    """Everything about one checkpoint, and its maps.
+def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], "list[Sentence]"]:
+    """Everything about one checkpoint, to be called `name`, and its maps.
 
     Raises:
         UserError: there is none, nothing to look at it on, or not as many alignments as sentence pairs.
@@ -120,8 +121,8 @@ def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any],
         raise UserError(f"{data}: no pair of '{arguments.subset}' fits {path}'s positions")
     read(opened, opened.shuffle_targets(arguments.subset), arguments.max_tokens, [nulls], f"{path}, targets shuffled")
     of_attention = attention.result()
-    for name, rates in nulls.result().items():
-        of_attention[name]["null_rate_shuffled"] = rates
+    for module, rates in nulls.result().items():
+        of_attention[module]["null_rate_shuffled"] = rates
     say_what_is_missing(path, of_attention)
     if gold is not None:
         for pair, links in sorted(aligned.beyond.items()):
@@ -131,7 +132,7 @@ def analyse(given: Path, arguments: argparse.Namespace) -> tuple[dict[str, Any],
         if aligned.unknown:
             say(f"{path}: {len(aligned.unknown)} pairs have subwords that no dictionary has; left out of the alignment")
     return {
-        "name": name_of(given),
+        "name": name,
         "path": str(path),
         "data": str(data),
         "sha256": sha256(path),
@@ -188,9 +189,16 @@ def say_what_is_missing(path: Path, attention: dict[str, dict[str, Any] | None])
         )
     signed = [name for name, measures in attention.items() if measures and measures["entropy"] is None]
     if signed:
-        say(f"{path}: no null rate, entropy, shares or diversity of {', '.join(signed)}: weights can be negative")
+        say(
+            f"{path}: no null rate, entropy, distances, shares or diversity of {', '.join(signed)}: weights can be "
+            "negative"
+        )
 
 
-def name_of(given: Path) -> str:
-    """What to call a checkpoint: MODEL/SEED of a run, else its path."""
-    return "/".join(given.resolve().parts[-2:]) if given.is_dir() else str(given)
+def names_of(given: Sequence[Path]) -> list[str]:
+    """What to call checkpoints: MODEL/SEED of a run, with more of its path where others have the same; or a path."""
+    for parts in range(2, max(len(path.resolve().parts) for path in given) + 1):
+        names = ["/".join(path.resolve().parts[-parts:]) if path.is_dir() else str(path) for path in given]
+        if len(set(names)) == len(names):
+            break
+    return names

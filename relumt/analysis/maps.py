@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention import Attended, Visible, Want
+from relumt.files import whole
 from relumt.modules.attention import MechanismAttention
 from relumt.tap import tapped
 
@@ -86,7 +87,8 @@ class MapCollector:
 
 def save_maps(sentences: list[Sentence], path: Path) -> None:
     """Write sentences to a file that `load_maps` reads."""
-    torch.save([vars(sentence) for sentence in sentences], path)
+    with whole(path) as unfinished:
+        torch.save([vars(sentence) for sentence in sentences], unfinished)
 
 
 def load_maps(path: Path) -> list[Sentence]:

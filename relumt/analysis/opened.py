@@ -76,11 +76,13 @@ class Opened:
     def batches(self, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
         """fairseq's batches of a loaded subset, on the model's device; pairs beyond its positions are left out."""
         dataset = self.task.dataset(subset)
+        positions = resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), positions)
         batches = self.task.get_batch_iterator(
             dataset,
             # fairseq refuses a sentence that is longer than a batch.
-            max_tokens=max(max_tokens, *(dataset.num_tokens(i) for i in range(len(dataset)))),
-            max_positions=resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
+            max_tokens=max([max_tokens, *(dataset.num_tokens(i) for i in fitting)]),
+            max_positions=positions,
             ignore_invalid_inputs=True,
         ).next_epoch_itr(shuffle=False)
         for sample in batches:

@@ -8,6 +8,7 @@ import torch
 
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS
+from relumt.files import whole
 from relumt.options import SITES
 
 try:
@@ -21,9 +22,9 @@ RANGE = (-4.0, 4.0)
 
 def save(figure: Figure, out: Path, name: str) -> None:
     """Write a figure to OUT/NAME.png and OUT/NAME.svg."""
-    out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / f"{name}.png", dpi=150)
-    figure.savefig(out / f"{name}.svg")
+    for kind in ("png", "svg"):
+        with whole(out / f"{name}.{kind}") as unfinished:
+            figure.savefig(unfinished, dpi=150, format=kind)
 
 
 def plot_activations(analyses: list[dict[str, Any]], out: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from relumt.analysis.maps import Sentence
 from relumt.analysis.plots import layers_of
 from relumt.errors import UserError
+from relumt.files import write_whole
 from relumt.options import SITES
 from relumt.papers import papers, printed
 
@@ -62,7 +63,7 @@ def write_report(result: dict[str, Any], maps: list[list[Sentence]], out: Path) 
         maps=json.dumps([encoded(analysis, of_one) for analysis, of_one in zip(analyses, maps, strict=True)]),
     )
     path = out / REPORT
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 

@@ -60,7 +60,7 @@ def check_no_empty_line(text: Path, original: Path) -> None:
 
 
 def check_no_reserved_word(text: Path, original: Path) -> None:
-    """Raise `UserError` at the first line with a word that fairseq keeps for itself."""
+    """Raise `UserError` at the first line with a word that fairseq keeps for itself; markup has no number."""
     for number, line in enumerate(read_clean(text), start=1):
         for word in RESERVED_WORDS.intersection(line.split(" ")):
             raise UserError(f"{original}:{number}: the word {word} is reserved by fairseq; take it out")

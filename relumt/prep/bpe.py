@@ -54,7 +54,7 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
     """Learn up to `merges` merges, as `subword-nmt learn-bpe -s merges`, into `folder`/bpe.codes.
 
     Returns how many were learnt: fewer when no pair occurs twice any more. Raises `UserError` if train
-    has no word of two letters.
+    has no pair of letters twice.
     """
     from subword_nmt.learn_bpe import learn_bpe
 
@@ -63,6 +63,8 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
     with open_text(folder / "bpe.codes", "w") as file, contextlib.redirect_stderr(io.StringIO()):
         counter = MergeCounter(file, advance)
         learn_bpe(_lines(texts), counter, merges)
+    if not counter.merges:
+        raise UserError("in train no two letters stand together twice, so there is no BPE to learn; use --bpe none")
     return counter.merges
 
 

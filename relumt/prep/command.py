@@ -1,8 +1,8 @@
 """Turn a bitext into a fairseq data-bin: read, check, tokenise, clean, segment by a joint BPE and binarise.
 
 P is a prefix: the texts are P.SRC and P.TGT, or P.SRC.gz and P.TGT.gz, UTF-8, one sentence a line; P.docs, if it
-is there, gives the sentences of each document, P.align the word alignments of valid or test (0-0 1-2). Repeating a
-finished command does nothing.
+is there, gives the sentences of each document, P.align the word alignments of valid or test (0-0 1-2, the source's word
+first; P.de-en.align of either direction). Repeating a finished command does nothing.
 """
 
 import argparse

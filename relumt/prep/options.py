@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from relumt.errors import UserError
+from relumt.prep.bitext import RESERVED_WORDS
 from relumt.prep.bpe import KINDS
 from relumt.prep.markup import MARKUPS
 
@@ -52,6 +53,8 @@ class Options:
             raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
         if self.separator is not None and len(self.separator.split()) != 1:
             raise UserError(f"--document-separator {self.separator!r} is not one word; <sep> for example")
+        if self.separator in {*RESERVED_WORDS, "<unk>"}:
+            raise UserError(f"--document-separator {self.separator} is reserved by fairseq; <sep> for example")
         if self.max_length < 1 or not 1 <= self.max_ratio < math.inf:
             raise UserError("--max-length and --max-ratio must be at least 1, and finite")
 

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from relumt.errors import UserError
+from relumt.prep.alignments import alignments_path, keep_alignments, pairs_of
 from relumt.prep.binarise import add_word, binarise, describe_dictionary
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
 from relumt.prep.bpe import KINDS
@@ -37,7 +38,7 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     named = {".".join(key): path for key, path in (originals | plain).items()}
     side_files = {f"{s}.docs": path for s, path in documents.items()}
     side_files |= {f"{s}.parts.json": path for s, path in parts.items()}
-    alignments = {s: path for s in HELD_OUT if (path := Path(f"{prefixes[s]}.align")).is_file()}
+    alignments = {s: path for s in HELD_OUT if (path := alignments_path(prefixes[s], options.languages))}
     side_files |= {f"{s}.align": path for s, path in alignments.items()}
     if alignments and options.tokenize:
         raise UserError(
@@ -52,11 +53,13 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
             return
         if not overwrite:
             raise UserError(f"{out}: exists, but {', '.join(changes)}; give --overwrite or another --out")
-    pairs_of = {split: alignments_of(path) for split, path in alignments.items()}
+    aligned = {split: pairs_of(path) for split, path in alignments.items()}
     with staged(out) as stage:
         counts = build(originals, documents, options, stage, steps)
         keep_side_files(plain, parts, counts["binarised"], stage.result / "text")
-        keep_alignments(alignments, pairs_of, counts["binarised"], stage.result / "text")
+        for split, path in alignments.items():
+            require_all_aligned(path, aligned[split], counts["binarised"][split])
+            keep_alignments(path, options.languages, stage.result / "text" / f"{split}.align")
         names = [f"dict.{lang}.txt" for lang in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
         plain_references = bool(plain) or not options.tokenized_input
@@ -86,21 +89,10 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
         shutil.copyfile(path, parts_path(str(folder / split)))
 
 
-def alignments_of(path: Path) -> int:
-    """How many pairs a file of word alignments by hand is of; raises UserError for what is none."""
-    from relumt.analysis.alignment import read_alignments
-
-    return len(read_alignments(path, 0))
-
-
-def keep_alignments(alignments: dict[str, Path], pairs: Counts, lines: Counts, folder: Path) -> None:
-    """Copy word alignments by hand; raises UserError for those of another number of pairs than the text."""
-    for split, path in alignments.items():
-        if pairs[split] != lines[split]:
-            raise UserError(
-                f"{path} has {pairs[split]} alignments, but the text {lines[split]} pairs; correct or remove it"
-            )
-        shutil.copyfile(path, folder / f"{split}.align")
+def require_all_aligned(path: Path, pairs: int, lines: int) -> None:
+    """Raise UserError for word alignments of another number of pairs than the text."""
+    if pairs != lines:
+        raise UserError(f"{path} has {pairs} alignments, but the text {lines} pairs; correct or remove it")
 
 
 def build(
@@ -108,13 +100,13 @@ def build(
 ) -> dict[str, object]:
     """Run every step that `options` asks for; return what each counted, for the record."""
     texts, lines = read(originals, stage.scratch / "read", steps)
+    for key in texts:
+        if key[0] in HELD_OUT:
+            check_no_empty_line(texts[key], originals[key])
     if options.documents:
         texts, lines, lengths = without_markup(texts, originals, options.documents, stage.scratch / "unmarked")
     else:
         lengths = {split: read_documents(path, lines[split]) for split, path in documents.items()}
-    for key in texts:
-        if key[0] in HELD_OUT:
-            check_no_empty_line(texts[key], originals[key])
     if not options.tokenized_input:
         keep_held_out(texts, stage.result / "text", ".raw")
 

@@ -3,7 +3,7 @@
 import re
 
 CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f])")}
-"""Languages written without spaces, whose every character of these blocks is a word; BPE puts them together again."""
+"""Languages written without spaces: every character of these blocks is a word, and BPE puts none of them together."""
 
 
 def normalise_punctuation(lines: list[str], language: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 train/valid/test.de, .en    one sentence a line, tokens separated by one space
 train/valid/test.docs       one document a line: its number of sentences
-test.align                  one sentence a line: pairs `i-j`, German index - English index, from 0
+test.de-en.align            one sentence a line: pairs `i-j`, German index - English index, from 0
 test.contrast.jsonl         one pronoun a line, see `contrast`
 corpus.json                 seed, sizes and the grammar's version
 """
@@ -87,7 +87,7 @@ def _write_split(folder: Path, split: str, split_documents: Iterable[Document]) 
 
 def _write_annotations(folder: Path, test_documents: Iterable[Document]) -> None:
     """Write the gold alignments and the contrastive pronouns of the test set."""
-    with _opened(folder / "test.align") as alignments, _opened(folder / "test.contrast.jsonl") as contrasts:
+    with _opened(folder / "test.de-en.align") as alignments, _opened(folder / "test.contrast.jsonl") as contrasts:
         for number, document in enumerate(test_documents):
             for sentence in document.sentences:
                 alignments.write(" ".join(f"{german}-{english}" for german, english in sentence.alignment) + "\n")

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from relumt.analysis.opened import find_checkpoint
+from relumt.analysis.command import names_of
+from relumt.analysis.opened import find_checkpoint, open_given
 from relumt.cli import main
 from relumt.runs.record import save_record
 from tests.models.build import write_checkpoint, write_data_bin
@@ -35,6 +36,22 @@ def test_two_checkpoints_are_measured_and_trained_activations_drawn(tmp_path, da
     for name in ("activations", "parameters"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 5000
         assert "</svg>" in (tmp_path / "out" / f"{name}.svg").read_text()
+
+
+def test_models_are_called_by_as_much_of_their_path_as_tells_them_apart(tmp_path):
+    runs = [tmp_path / dataset / "softmax" / "1" for dataset in ("short", "long")]
+    for run in runs:
+        run.mkdir(parents=True)
+    assert names_of(runs[:1]) == ["softmax/1"]
+    assert names_of([*runs, tmp_path / "checkpoint.pt"]) == [
+        "short/softmax/1", "long/softmax/1", str(tmp_path / "checkpoint.pt")
+    ]  # fmt: skip
+
+
+def test_a_pair_that_is_left_out_does_not_make_the_batches_larger(tmp_path, data):
+    opened, _ = open_given(write_checkpoint(tmp_path, "--max-source-positions", "6"), data, cpu=True)
+    opened.load("test")
+    assert [len(batch["id"]) for batch in opened.batches("test", 6)] == [1, 1]
 
 
 def test_each_side_may_have_an_activation_of_its_own(tmp_path, data):

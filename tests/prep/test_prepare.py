@@ -83,7 +83,15 @@ def test_word_alignments_are_kept_where_they_fit(bitext, capsys):
         assert message in capsys.readouterr().err and not bitext.out.exists()
     of_valid.unlink()
     bitext.prepare("--bpe", "none", "--tokenized-input")
-    assert (bitext.out / "text" / "test.align").read_text() == of_test.read_text()
+    kept = bitext.out / "text" / "test.align"
+    assert kept.read_text() == of_test.read_text()
+    of_test.rename(bitext.folder / "test.en-de.align")
+    bitext.prepare("--bpe", "none", "--tokenized-input", "--overwrite")
+    assert kept.read_text() == "0-0 2-1\n\n1p1\n"
+    (bitext.folder / "test.de-en.align").write_text("0-0\n1-2\n2-2\n")
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none", "--tokenized-input", "--overwrite")
+    assert "alignments of one text; remove one" in capsys.readouterr().err
 
 
 def test_record(moses):
@@ -156,7 +164,11 @@ def test_a_separator_is_added_to_the_dictionaries_alone(bitext, capsys):
     for language in ("de", "en"):
         words = (bitext.out / f"dict.{language}.txt").read_text().splitlines()
         assert words[-1] == "<sep> 1" and words.count("<sep> 1") == 1
-    for word, message in (("two words", "is not one word"), ("Der", "the text itself has the word Der")):
+    for word, message in (
+        ("two words", "is not one word"),
+        ("</s>", "is reserved"),
+        ("Der", "the text itself has the word Der"),
+    ):
         with pytest.raises(SystemExit):
             bitext.prepare("--bpe", "none", "--document-separator", word, "--overwrite")
         assert message in capsys.readouterr().err

@@ -8,7 +8,7 @@ from relumt.synth import write
 
 FILES = {
     *(f"{split}.{kind}" for split in ("train", "valid", "test") for kind in ("de", "en", "docs")),
-    "test.align",
+    "test.de-en.align",
     "test.contrast.jsonl",
     "corpus.json",
 }
@@ -37,14 +37,14 @@ def test_the_files_are_complete_and_agree_in_length(corpus):
     for split in ("train", "valid", "test"):
         sizes = [int(size) for size in lines(corpus / f"{split}.docs")]
         assert sum(sizes) == len(lines(corpus / f"{split}.de")) == len(lines(corpus / f"{split}.en"))
-    assert len(lines(corpus / "test.align")) == len(lines(corpus / "test.de"))
+    assert len(lines(corpus / "test.de-en.align")) == len(lines(corpus / "test.de"))
     summary = json.loads((corpus / "corpus.json").read_text())
     assert summary["documents"] == {"train": 3000, "valid": 30, "test": 300}
     assert summary["sentences"]["train"] == len(lines(corpus / "train.de"))
 
 
 def test_alignments_point_at_words(corpus):
-    triples = zip(lines(corpus / "test.align"), lines(corpus / "test.de"), lines(corpus / "test.en"), strict=True)
+    triples = zip(lines(corpus / "test.de-en.align"), lines(corpus / "test.de"), lines(corpus / "test.en"), strict=True)
     for alignment, german, english in triples:
         pairs = [tuple(map(int, pair.split("-"))) for pair in alignment.split()]
         assert max(i for i, _ in pairs) == len(german.split(" ")) - 1

@@ -7,6 +7,7 @@ into it. Tokenised texts are kept in OUT.text, so that another BPE repeats neith
 import argparse
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from relumt.errors import UserError
@@ -85,7 +86,12 @@ def make_texts(corpus: Corpus, raw: Path, texts: Path, overwrite: bool, out: Pat
     """
     raw.mkdir(parents=True, exist_ok=True)
     files = corpus.files(raw, steps)
-    described = {"switches": corpus.switches(), "raw": {path.name: sha256(path) for path in files}}
+    described = {
+        "switches": corpus.switches(),
+        "limits": [corpus.max_length, corpus.max_ratio],
+        "sacremoses": version("sacremoses"),
+        "raw": {path.name: sha256(path) for path in files},
+    }
     record = texts / RECORD
     if record.is_file() and json.loads(record.read_text(encoding="utf-8")) == described:
         steps.say(f"{texts} is up to date")
@@ -93,6 +99,8 @@ def make_texts(corpus: Corpus, raw: Path, texts: Path, overwrite: bool, out: Pat
     for path in (texts, out):
         if path.exists() and not overwrite:
             raise UserError(f"{path}: exists, and was made otherwise; give --overwrite or another --out")
+    if texts.exists() and not record.is_file():
+        raise UserError(f"{texts}: not made by this command, so it is not overwritten; move it or give another --out")
     with staged(texts) as stage:
         corpus.write(raw, stage.result, stage.scratch, steps)
         (stage.result / RECORD).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

@@ -1,12 +1,14 @@
 """Europarl7 English–German in documents, with the validation and test documents of Maruf et al. 2019, as [RF] App. B.
 
 Their training documents have to be asked for. Without them all of Europarl v7 is cut into documents where a session
-opens and after every 40 lines, and stripped of the lines that recur in validation and test.
+opens and after every 40 lines, and stripped of the lines that recur in validation and test, whose spelling is another
+("96 / 71" for "96/71"): letters and digits alone are compared.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 
 from relumt.prep.bitext import check_line_counts
@@ -42,6 +44,8 @@ CHECKSUMS = {
 
 RUNNING = "training/europarl-v7.de-en.{}"
 """Path of Europarl v7 in its archive; it says nothing of documents."""
+
+NEITHER_LETTER_NOR_DIGIT = re.compile(r"[\W_]+")
 
 OPENING = "Resumption of the session"
 AT_MOST = 40
@@ -92,7 +96,7 @@ class Europarl7(Corpus):
         for name, pattern in HELD_OUT.items():
             sides, lengths = self.documents(pattern, raw, scratch)
             texts = [list(read_clean(path)) for path in sides]
-            held_out.update(*texts)
+            held_out.update(map(key, chain(*texts)))
             write_held_out(name, (texts[0], texts[1]), self.languages, folder)
             write_lengths(folder / f"{name}.docs", lengths)
         if self.has_documents(raw):
@@ -116,7 +120,7 @@ class Europarl7(Corpus):
         return plain, lengths
 
     def running_text(self, raw: Path, held_out: set[str], scratch: Path, steps: Steps) -> tuple[Pair, list[int]]:
-        """The sides of Europarl v7 less every pair with a line of `held_out`, and the documents cut out of it."""
+        """The sides of Europarl v7 less every pair of which `held_out` has the `key` of a side; and their documents."""
         read, kept_lines = each(scratch, "read", self.languages), each(scratch, "kept", self.languages)
         counts = []
         for path, member in zip(read, map(RUNNING.format, self.languages), strict=True):
@@ -125,11 +129,16 @@ class Europarl7(Corpus):
                 counts.append(copy_normalised(lines, path, advance))
         check_line_counts(read, counts, lambda side: read_clean(read[side]))
         lengths = cut(read_clean(read[0]))
-        stays = [held_out.isdisjoint(pair) for pair in zip(*map(read_clean, read), strict=True)]
+        stays = [held_out.isdisjoint(map(key, pair)) for pair in zip(*map(read_clean, read), strict=True)]
         for path, kept in zip(read, kept_lines, strict=True):
             write_lines(kept, compress(read_clean(path), stays))
         steps.say(f"left out {stays.count(False)} of {len(stays)} pairs of train that recur in valid or test")
         return kept_lines, after_cleaning(lengths, stays)
+
+
+def key(line: str) -> str:
+    """What two spellings of a line have in common; the line itself where that is nothing."""
+    return NEITHER_LETTER_NOR_DIGIT.sub("", line.casefold()) or line
 
 
 def cut(lines: Iterable[str]) -> list[int]:

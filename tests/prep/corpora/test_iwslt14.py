@@ -136,6 +136,9 @@ def test_what_is_not_ours_is_not_replaced(raw, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "bin")])
     assert "bin.text: exists" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "bin"), "--overwrite"])
+    assert "bin.text: not made by this command" in capsys.readouterr().err
     assert (tmp_path / "bin.text" / "notes").read_text() == "mine"
 
 
