@@ -19,6 +19,7 @@ from relumt.runs.comparing import (
     require_equal,
     score,
     signature,
+    started_from,
 )
 from relumt.runs.record import RECORD, Record, load_record
 from relumt.tables import TABLES, table_named
@@ -90,6 +91,7 @@ def table(dataset: str, records: list[Record]) -> list[Sheet]:
     require_equal(named, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
     require_equal(named, "the parts of the test set", lambda record: sorted(evaluated(record).get("parts", {})))
     require_equal(named, "the flags of translation", lambda record: evaluated(record)["flags"])
+    require_equal(named, *STARTS)
     rows = [row(group) for group in by_model(records)]
     return [Sheet(dataset, HEAD, rows, notes(records)), *parts(dataset, records)]
 
@@ -99,7 +101,6 @@ def row(records: list[Record]) -> list[str]:
     named = by_name(records)
     require_equal(named, "the flags of training", lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
     require_equal(named, *DEVICES)
-    require_equal(named, *STARTS)
     name = records[0]["model"] + ("*" if any(record["mixed"] for record in records) else "")
     scores = [average([score(record, column) for record in records], ".2f") for column in SCORES]
     speed = average([record["training"]["tokens_per_second"] for record in records], ",.0f")
@@ -127,6 +128,8 @@ def notes(records: list[Record]) -> list[str]:
     lines.append(f"tokens/s: target tokens a second in training, on {'; '.join(devices)}")
     if len(devices) > 1:
         lines.append("the devices differ, so the speeds do not compare")
+    if first := started_from(records[0]):
+        lines.append(f"trained on {first} first")
     if any(len(group) > 1 for group in by_model(records)):
         lines.append("±: standard deviation over the seeds")
     mixed = [name_of(record) for record in records if record["mixed"]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from relumt.console import say
 from relumt.errors import UserError
-from relumt.runs.comparing import SUBSET, name_of, signature
+from relumt.runs.comparing import SUBSET, name_of, signature, started_from
 from relumt.runs.record import RECORD
 from relumt.tables.cells import PRESETS, Cell
 from relumt.tables.measures import Measure
@@ -109,6 +109,8 @@ class Study:
             by_cell.setdefault(run.folder.parent, set()).add(run.seed)
         few = [cell.name for cell, of_cell in by_cell.items() if len(of_cell) < len(set(seeds.split(", ")))]
         notes = [f"{dataset}: test set, seeds {seeds}" + (f"; fewer of {', '.join(few)}" if few else "")]
+        if first := started_from(ended[0].record):
+            notes.append(f"{dataset}: trained on {first} first")
         differ = [name for name, of in MADE_WITH.items() if len({str(of(run.record)) for run in ended}) > 1]
         if differ:
             notes.append(f"the runs differ in {' and '.join(differ)} ({RECORD} says which)")

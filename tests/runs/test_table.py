@@ -97,6 +97,16 @@ def test_another_vocabulary_and_seeds_on_another_number_of_devices_are_refused()
         table("small", [record(), other])
 
 
+def test_runs_that_started_from_another_are_named_and_not_mixed_with_those_that_did_not():
+    runs = [record(), record("relu")]
+    for run, sha in zip(runs, ("1", "2"), strict=True):
+        run["fingerprint"]["start"] = {"dataset": "sentences", "sha256": sha}
+    assert "- trained on sentences first" in printed("small", runs)
+    runs[1]["fingerprint"]["start"] = {"dataset": ""}
+    with pytest.raises(UserError, match="differ in what training started from: sentences and new weights"):
+        table("small", runs)
+
+
 def test_one_table_a_dataset_of_the_finished_runs(tmp_path, capsys):
     unfinished = record("relu")
     del unfinished["evaluation"]

@@ -120,6 +120,10 @@ def test_no_run_at_all_names_the_runs_and_the_command(tmp_path):
             "differ in the flags of translation",
         ),
         (lambda record: record["fingerprint"].update(dictionaries={}), "differ in the dictionaries"),
+        (
+            lambda record: record["fingerprint"].update(start={"dataset": "first", "sha256": "s"}),
+            "differ in what training started from: new weights and first",
+        ),
         (lambda record: record.update(dataset="smoke"), "of smoke/sparsemax, not of multi30k_de_en_small/sparsemax"),
     ],
 )
