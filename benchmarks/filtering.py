@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
 
 from relumt.console import quiet_fairseq
-from relumt.errors import one_line_errors
+from relumt.errors import UserError, one_line_errors
 
 MEASURES = ("null_rate", "cross_entropy")
 RECALLS = (0.5, 0.8, 0.9, 0.95)
@@ -49,7 +49,13 @@ def measure(arguments: argparse.Namespace) -> dict:
             for name in (arguments.subset, opened.shuffle_targets(arguments.subset))
         )
     )
-    right, wrong = (list(scored(opened, pairs, 4096)) for pairs in (of_right, of_wrong))
+    both = zip(*(scored(opened, pairs, 4096) for pairs in (of_right, of_wrong)), strict=True)
+    measured = [pair for pair in both if not any(getattr(score, name) is None for score in pair for name in MEASURES)]
+    if not measured:
+        raise UserError(
+            f"{arguments.checkpoint}: no pair has both {' and '.join(MEASURES)}; give a model with null rows"
+        )
+    right, wrong = zip(*measured, strict=True)
     noisy = np.random.default_rng(arguments.seed).random(len(right)) < arguments.noise
     result: dict = {"pairs": len(right), "noise": arguments.noise, "made wrong": int(noisy.sum())}
     for name in MEASURES:

@@ -1,0 +1,87 @@
+"""The benchmarks of docs/ that need no GPU run, on next to nothing: their figures mean nothing here."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models.build import SMALL, write_checkpoint, write_data_bin
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """What a benchmark prints, by its name and arguments."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path):
+    for subset in ("train", "valid", "test"):
+        write_data_bin(tmp_path / "data-bin", LENGTHS * 4, subset)
+        (tmp_path / "data-bin" / f"{subset}.docs").write_text("20\n4\n")
+    return tmp_path / "data-bin"
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "train.args"
+    path.write_text(" ".join([*SMALL, "--optimizer adam --lr 1e-3 --max-tokens 20 --source-lang de --target-lang en"]))
+    return path
+
+
+def rows(printed):
+    return [line.split(" | ") for line in printed.splitlines() if line.startswith("| ")]
+
+
+def test_liveness(run, data, config):
+    printed = run("liveness.py", data, "--config", config, "--arch", "reluformer")
+    assert [row[0] for row in rows(printed)[1:]] == [
+        *(f"| encoder.layers.{i}.self_attn" for i in range(2)),
+        *(f"| decoder.layers.{i}.{of}" for i in range(2) for of in ("self_attn", "encoder_attn")),
+    ]
+
+
+def test_training(run, data, config, tmp_path):
+    models = ["softmax", "reluformer --relu-gamma 2"]
+    threads = torch.get_num_threads()
+    printed = run(
+        "training.py", data, "--config", config, "--models", *models, "--steps", "2", "--warm-up", "1", "--threads",
+        threads, "--json", tmp_path / "speeds.json",
+    )  # fmt: skip
+    assert [row[0] for row in rows(printed)[1:]] == [f"| {model}" for model in models]
+    assert json.loads((tmp_path / "speeds.json").read_text())["throughput"][models[1]]["median"] > 0
+
+
+def test_attention(run):
+    systems = ["softmax", "relu", "entmax15"]
+    printed = run("attention.py", "--systems", *systems, "--lengths", "8", "--heads", "2", "--rounds", "2")
+    assert all(any(system in line for line in printed.splitlines()) for system in systems)
+
+
+def test_chunks(run, data):
+    printed = run("chunks.py", data, "--subsets", "test", "--lengths", "10", "100")
+    assert [row[3] for row in rows(printed)[1:]] == ["10", "100"]
+
+
+def test_analysis(run, data, tmp_path):
+    printed = run("analysis.py", write_checkpoint(tmp_path), data, "--repeats", "2")
+    assert "of a validation pass" in printed and "MiB more at the peak" in printed
+
+
+def test_filtering(run, data, tmp_path):
+    checkpoint = write_checkpoint(tmp_path, "--attention", "rela_g", "--max-source-positions", "8")
+    found = json.loads(run("filtering.py", checkpoint, data, "--noise", "0.5"))
+    assert 0 < found["pairs"] < 24 and 0 <= found["null_rate"]["AUC"] <= 1
