@@ -1,6 +1,7 @@
 """What of runs may be compared, and how their scores are put together."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -33,6 +34,12 @@ def require_equal(records: Mapping[str, Record], what: str, of: Callable[[Record
                 f"{first} and {other} differ in {what}: {expected} and {found}; "
                 "evaluate or train them alike, or move one to another RUNS"
             )
+
+
+def require_seed_folder(folder: Path, record: Record) -> None:
+    """Raise UserError where a run's folder is not named by its seed: a copy, which would count as one more seed."""
+    if folder.name != str(record["seed"]):
+        raise UserError(f"{folder}: of seed {record['seed']}, which it is not named by; put it where it belongs")
 
 
 def started_from(record: Record) -> str:

@@ -17,6 +17,7 @@ from relumt.runs.comparing import (
     evaluated,
     name_of,
     require_equal,
+    require_seed_folder,
     score,
     signature,
     started_from,
@@ -73,8 +74,12 @@ def tables_of_all(runs: Path, dataset: str | None) -> list[Sheet]:
 
 def finished_runs(runs: Path, dataset: str) -> list[Record]:
     """The records below RUNS/DATASET/MODEL/SEED/ that have scores of the test set, by model and seed."""
-    records = [load_record(path.parent) for path in runs.glob(f"{dataset}/*/*/{RECORD}")]
-    finished = [record for record in records if SUBSET in record.get("evaluation", {})]
+    finished = []
+    for path in runs.glob(f"{dataset}/*/*/{RECORD}"):
+        record = load_record(path.parent)
+        if SUBSET in record.get("evaluation", {}):
+            require_seed_folder(path.parent, record)
+            finished.append(record)
     return sorted(finished, key=lambda record: (record["model"], record["seed"]))
 
 

@@ -10,7 +10,16 @@ from typing import Any
 
 from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.errors import UserError
-from relumt.runs.comparing import DEVICES, STARTS, SUBSET, evaluated, require_equal, score, signature
+from relumt.runs.comparing import (
+    DEVICES,
+    STARTS,
+    SUBSET,
+    evaluated,
+    require_equal,
+    require_seed_folder,
+    score,
+    signature,
+)
 from relumt.runs.flags import OF_MECHANISMS, parse_flags, readable
 from relumt.runs.record import RECORD, Record, load_record
 from relumt.tables.cells import Cell
@@ -99,8 +108,7 @@ def runs_of(cell: Cell, runs: Path) -> list[Run]:
         if (run.record["dataset"], run.record["model"]) != (cell.dataset, cell.model):
             of = f"{run.record['dataset']}/{run.record['model']}"
             raise UserError(f"{path}: of {of}, not of {cell.dataset}/{cell.model}; put it where it belongs")
-        if path.parent.name != str(run.seed):
-            raise UserError(f"{path}: of seed {run.seed}, which its folder is not named by; put it where it belongs")
+        require_seed_folder(run.folder, run.record)
         if run.ended:
             found.append(run)
     records = by_folder(found)

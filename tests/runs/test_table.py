@@ -133,3 +133,10 @@ def test_what_is_of_a_papers_table_is_refused_without_one_and_deeper_runs_are_to
         with pytest.raises(SystemExit) as ended:
             main(["table", "--runs", str(tmp_path), *given])
         assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_copy_of_a_run_is_not_one_more_seed(tmp_path):
+    for name in ("1", "1.bak"):
+        save_record(tmp_path / "small" / "softmax" / name, record())
+    with pytest.raises(UserError, match=r"1\.bak: of seed 1, which it is not named by"):
+        command.run(arguments(tmp_path))

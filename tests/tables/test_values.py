@@ -187,7 +187,7 @@ def test_a_folder_that_is_no_seed_is_refused(tmp_path):
     cell = cells_of("reluformer_table4")["softmax"]
     folder = leave(cell, tmp_path, record_of(cell))
     folder.rename(folder.with_name("1.bak"))
-    with pytest.raises(UserError, match=r"1\.bak/run\.json: of seed 1, which its folder is not named by"):
+    with pytest.raises(UserError, match=r"1\.bak: of seed 1, which it is not named by"):
         make("reluformer_table4", tmp_path)
 
 
