@@ -20,7 +20,7 @@ smoke: $(INSTALLED)
 	@scripts/smoke.sh
 
 test: $(INSTALLED)
-	$(PYTEST) -n auto -m "not slow and not gpu"
+	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
 
 test-slow: $(INSTALLED)
 	$(PYTEST) -m slow

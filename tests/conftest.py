@@ -3,6 +3,7 @@
 import os
 
 import hypothesis
+import pytest
 import torch
 
 if not torch.cuda.is_available():
@@ -12,3 +13,8 @@ if not torch.cuda.is_available():
 hypothesis.settings.register_profile("relumt", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("relumt")
 torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those marked `first` first."""
+    items.sort(key=lambda item: item.get_closest_marker("first") is None)

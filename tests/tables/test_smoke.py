@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("rela_table4", "rela_figure7", "reluformer_table6")
 
 
+@pytest.mark.first
 def test_three_tables_from_nothing(tmp_path):
     settings = os.environ | {"PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     command = [ROOT / "scripts" / "smoke.sh", *TABLES]
