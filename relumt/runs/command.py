@@ -19,7 +19,7 @@ from relumt.runs.comparing import SUBSET, evaluated
 from relumt.runs.environment import find_device
 from relumt.runs.fingerprint import NEW_WEIGHTS, training_fingerprint
 from relumt.runs.flags import Flags
-from relumt.runs.plan import Plan, plan_run
+from relumt.runs.plan import Plan, has_checkpoints, plan_run
 from relumt.runs.record import (
     Record,
     load_record,
@@ -85,7 +85,7 @@ def starts_from(plan: Plan, arguments: argparse.Namespace) -> None:
     What makes the run impossible is said here, before the other is trained for nothing.
     """
     ended = {"training", "diverged"} & set(load_record(plan.folder) or {})
-    begun = ended or evaluation.has_checkpoints(plan.folder)
+    begun = ended or has_checkpoints(plan.folder)
     first = None if begun else first_of(plan, arguments.data_bin, arguments.flags)
     print(first.dataset if first else "")
 

@@ -17,7 +17,7 @@ from relumt.runs.document_translations import (
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
-from relumt.runs.plan import CHECKPOINTS, Plan
+from relumt.runs.plan import CHECKPOINTS, Plan, has_checkpoints
 from relumt.runs.record import Record, accept_or_refuse
 from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
 
@@ -56,11 +56,6 @@ def outlives_its_checkpoint(plan: Plan, record: Record, flags: Flags) -> bool:
     """Whether the run has scores of this translation and no checkpoint any more, which is all that is compared then."""
     scored = record.get("evaluation", {}).get(subset_of(flags), {})
     return scored.get("flags") == readable(flags) and not has_checkpoints(plan.folder)
-
-
-def has_checkpoints(run: Path) -> bool:
-    """Whether a run's folder has any checkpoint."""
-    return any((run / CHECKPOINTS).glob("*.pt"))
 
 
 def best_checkpoint(run: Path) -> Path:

@@ -164,6 +164,11 @@ def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, dat
     return Plan(dataset, name, model, seed, open_data_bin(data), folder, models[model], runs / name / model / str(seed))
 
 
+def has_checkpoints(run: Path) -> bool:
+    """Whether a run's folder has any checkpoint."""
+    return any((run / CHECKPOINTS).glob("*.pt"))
+
+
 def starts_from(dataset_folder: Path) -> str:
     """The dataset that the file `start` in a dataset's folder names, "" where there is none."""
     path = dataset_folder / "start"

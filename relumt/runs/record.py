@@ -20,7 +20,7 @@ from relumt.errors import UserError
 from relumt.files import whole, write_whole
 from relumt.runs.environment import Device, versions
 from relumt.runs.fingerprint import Fingerprint, differences, refuse_other_vocabulary
-from relumt.runs.plan import Plan
+from relumt.runs.plan import Plan, has_checkpoints
 
 Record = dict[str, Any]
 
@@ -85,7 +85,7 @@ def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, acce
         UserError: checkpoints without a record, of another vocabulary or fingerprint, or that carry code.
     """
     record = load_record(plan.folder)
-    if not any(plan.checkpoints.glob("*.pt")) and not {"training", "diverged"} & set(record or {}):
+    if not has_checkpoints(plan.folder) and not {"training", "diverged"} & set(record or {}):
         (plan.folder / "train.log").unlink(missing_ok=True)
         return new_record(plan, fingerprint, device)
     if record is None:

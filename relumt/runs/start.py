@@ -10,10 +10,10 @@ from pathlib import Path
 from relumt.checkpoints import load_vetted
 from relumt.errors import UserError
 from relumt.files import sha256
-from relumt.runs.evaluation import best_checkpoint, has_checkpoints
+from relumt.runs.evaluation import best_checkpoint
 from relumt.runs.fingerprint import as_typed
 from relumt.runs.flags import OF_MECHANISMS, readable
-from relumt.runs.plan import Plan, default_data_bin, plan_run
+from relumt.runs.plan import Plan, default_data_bin, has_checkpoints, plan_run
 from relumt.runs.record import Record, load_record
 
 OF_WEIGHTS = re.compile(rf"--(arch|share-.*|activation-fn|(encoder|decoder)-(?!layerdrop).*|{OF_MECHANISMS})")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq.data import LanguagePairDataset
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -112,7 +113,9 @@ class DocumentsTask(BleuValidation, TranslationTask):
             raise UserError(f"--document-separator {word!r} is no word of the dictionary; add it, or name another")
         return dictionary.index(word)
 
-    def get_batch_iterator(self, dataset: LanguagePairDataset, max_tokens: int | None = None, *args, **kwargs):
+    def get_batch_iterator(
+        self, dataset: LanguagePairDataset, max_tokens: int | None = None, *args, **kwargs
+    ) -> EpochBatchIterator:
         """fairseq's batches, but that none of a few documents is dropped for not being a multiple of 8.
 
         A chunk that is larger than a batch ends in one line and exit status 2.
