@@ -16,6 +16,7 @@ from relumt.errors import UserError
 from relumt.prep.lines import read_lines
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), from 0
+Link = tuple[str, int, int]  # kind, source word, target word, as a file has them
 
 TOKEN = re.compile(r"(\d+)([-p?])(\d+)")
 NUMBERED = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?")
@@ -32,6 +33,11 @@ class Gold:
 
     sure: Links
     possible: Links
+
+    def turned(self) -> "Gold":
+        """Of the same pair, translated the other way."""
+        sure, possible = (frozenset((t, s) for s, t in links) for links in (self.sure, self.possible))
+        return Gold(sure, possible)
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def best_links(weights: Tensor) -> list[Links]:
     ]
 
 
-def read_alignments(path: Path, start: int) -> list[Gold]:
+def read_alignments(path: Path, start: int, count: int | None = None) -> list[Gold]:
     """Alignments by hand, a sentence pair a line of `1-2` (sure), `1p2` or `1?2` (possible), or lines `pair 1 2 S`.
 
     The second form (Blinker's, the .talp files of some sets) numbers the pairs from 1, and may leave S out.
@@ -113,6 +119,8 @@ def read_alignments(path: Path, start: int) -> list[Gold]:
     Args:
         path: the file.
         start: number of the first word, 0 or 1.
+        count: of the text's pairs, where it is known: numbered lines name none beyond, and may leave out the last ones,
+            which have no links then.
 
     Raises:
         UserError: no such file, or a line that is neither; it names the line.
@@ -120,26 +128,42 @@ def read_alignments(path: Path, start: int) -> list[Gold]:
     lines = [line.strip() for line in read_lines(path)]
     if not any(lines):
         raise UserError(f"{path}: no alignment in it")
-    numbered = all(NUMBERED.fullmatch(line) for line in lines if line)
-    pairs: list[list[tuple[str, int, int]]] = [] if numbered else [[] for _ in lines]
-    for number, line in enumerate(lines, start=1):
-        if numbered and line:
-            pair, source, target, kind = NUMBERED.fullmatch(line).groups()
-            if int(pair) < 1:
-                raise UserError(f"{path}:{number}: pair {pair}, but pairs are numbered from 1")
-            pairs += [[] for _ in range(int(pair) - len(pairs))]
-            pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
-            continue
-        for token in line.split():
-            match = TOKEN.fullmatch(token)
-            if not match:
-                raise UserError(f"{path}:{number}: {token!r} is no link; write 1-2, or 1p2 for a possible one")
-            source, kind, target = match.groups()
-            pairs[number - 1].append(("S" if kind == "-" else "P", int(source), int(target)))
+    if all(NUMBERED.fullmatch(line) for line in lines if line):
+        pairs = _numbered(path, lines, count)
+    else:
+        pairs = [_links(path, number, line) for number, line in enumerate(lines, start=1)]
     return [_gold(path, number, links, start) for number, links in enumerate(pairs, start=1)]
 
 
-def _gold(path: Path, number: int, links: list[tuple[str, int, int]], start: int) -> Gold:
+def _numbered(path: Path, lines: Sequence[str], count: int | None) -> list[list[Link]]:
+    """Each pair's links, of lines `pair 1 2 S`; raises UserError for a pair that cannot be."""
+    pairs: list[list[Link]] = [[] for _ in range(count or 0)]
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        pair, source, target, kind = NUMBERED.fullmatch(line).groups()
+        if int(pair) < 1:
+            raise UserError(f"{path}:{number}: pair {pair}, but pairs are numbered from 1")
+        if count is not None and int(pair) > count:
+            raise UserError(f"{path}:{number}: pair {pair}, but there are {count}")
+        pairs += [[] for _ in range(int(pair) - len(pairs))]
+        pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
+    return pairs
+
+
+def _links(path: Path, number: int, line: str) -> list[Link]:
+    """The links of a line `1-2 3p4`; raises UserError for anything else in it."""
+    links = []
+    for token in line.split():
+        match = TOKEN.fullmatch(token)
+        if not match:
+            raise UserError(f"{path}:{number}: {token!r} is no link; write 1-2, or 1p2 for a possible one")
+        source, kind, target = match.groups()
+        links.append(("S" if kind == "-" else "P", int(source), int(target)))
+    return links
+
+
+def _gold(path: Path, number: int, links: list[Link], start: int) -> Gold:
     """One pair's links, counted from 0; raises UserError for one before the first word."""
     if any(min(source, target) < start for _, source, target in links):
         raise UserError(

@@ -3,10 +3,12 @@
 Everything is added up while the model reads the references: memory grows with layers × heads and one batch's maps.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import variance
 from typing import Any
 
 import torch
@@ -35,7 +37,7 @@ class _Sums:
     def add(self, name: str, values: Tensor) -> None:
         """Add a measure's values, [..., R, H] or [R, 1]; NaN where a row has none."""
         there = ~values.isnan()
-        total, count = values.double().nan_to_num(0.0).sum(-2).cpu(), there.sum(-2).cpu()
+        total, count = values.double().where(there, 0.0).sum(-2).cpu(), there.sum(-2).cpu()
         self.totals[name] = self.totals[name] + total if name in self.totals else total
         self.counts[name] = self.counts[name] + count if name in self.counts else count
 
@@ -103,8 +105,11 @@ class AttentionCollector(_Listening):
         sums.add("sparsity", rows.sparsity(of_rows, seen))
         if attention.mechanism.signed:
             return
-        sums.add("null_rate", rows.null(of_rows).float())
-        sums.add("entropy", rows.entropy(of_rows))
+        null, entropy = rows.null(of_rows), rows.entropy(of_rows)
+        sums.add("null_rate", null.float())
+        sums.add("entropy", entropy)
+        sums.add("entropy_not_null", entropy.masked_fill(null, math.nan))
+        sums.add("sparsity_not_null", rows.sparsity(of_rows, seen).masked_fill(null, math.nan))
         sums.add("top_share", rows.top_share(of_rows, seen, PERCENTS))
         if attention.site != "cross":
             positions = torch.arange(T, device=of_rows.device).expand(B, T)[real]
@@ -128,7 +133,9 @@ class AttentionCollector(_Listening):
         """The measures of an attention, by head where not said otherwise; None where one does not apply.
 
         Without entropy, shares and the like are mechanisms whose weights can be negative; distances are of
-        self-attention. diversity: of all heads, by τ; under "p" where the weights are distributions themselves.
+        self-attention. Shares, distances and what is called so are means over the rows that are not null. diversity: of
+        all heads, by τ; under "p" where the weights are distributions themselves. null_variance: of the heads' rates, a
+        sample's (the 0.256 that [RL] Fig. 6 has is more than a population's in 0–1 can be); None for one head.
         """
         shares = sums.mean("top_share")
         null_rate = sums.mean("null_rate")
@@ -140,8 +147,10 @@ class AttentionCollector(_Listening):
             "queries": sums.rows,
             "sparsity": sums.mean("sparsity"),
             "null_rate": null_rate,
-            "null_variance": None if null_rate is None else torch.tensor(null_rate).var(correction=0).item(),
+            "null_variance": None if null_rate is None or len(null_rate) < 2 else variance(null_rate),
             "entropy": sums.mean("entropy"),
+            "entropy_not_null": sums.mean("entropy_not_null"),
+            "sparsity_not_null": sums.mean("sparsity_not_null"),
             "top_share": None if shares is None else dict(zip(map(str, PERCENTS), shares, strict=True)),
             "distance": sums.mean("distance"),
             "distant_share": sums.mean("distant_share"),

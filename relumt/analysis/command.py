@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relumt.analysis.opened import Opened
 
 ANALYSIS = "analysis.json"
-SCHEMA = 1
+SCHEMA = 2
 """Raised when what analysis.json holds changes its meaning."""
 
 
@@ -102,13 +102,19 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
     from relumt.analysis.opened import open_given
     from relumt.runs.data_bin import open_data_bin
     from relumt.runs.environment import versions
+    from relumt.tap import attentions
 
     opened, data = open_given(given, arguments.data, arguments.cpu)
     path = opened.path
     if getattr(opened.model.decoder, "cross_self_attention", False):
         raise UserError(f"{path}: attends to source and target together (--cross-self-attention), which has no sites")
+    if not attentions(opened.model):
+        raise UserError(
+            f"{path}: not of relumt's architectures, so that nothing of it can be measured; mechanism_transformer with "
+            "the same flags loads a stock Transformer's weights (--finetune-from-model)"
+        )
     pairs = opened.load(arguments.subset)
-    alignments, gold = gold_of(data, pairs, arguments)
+    alignments, gold = gold_of(opened, data, pairs, arguments)
     pad = opened.task.target_dictionary.pad()
     feedforward, attention = FeedForwardCollector(opened.model, pad), AttentionCollector(opened.model, pad)
     maps, nulls = MapCollector(opened.model, opened.task, arguments.sentences), NullRates(opened.model, pad)
@@ -119,7 +125,9 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
     seen = read(opened, arguments.subset, arguments.max_tokens, collectors, str(path))
     if not seen:
         raise UserError(f"{data}: no pair of '{arguments.subset}' fits {path}'s positions")
-    read(opened, opened.shuffle_targets(arguments.subset), arguments.max_tokens, [nulls], f"{path}, targets shuffled")
+    if seen > 1:
+        shuffled = opened.shuffle_targets(arguments.subset)
+        read(opened, shuffled, arguments.max_tokens, [nulls], f"{path}, targets shuffled")
     of_attention = attention.result()
     for module, rates in nulls.result().items():
         of_attention[module]["null_rate_shuffled"] = rates
@@ -146,21 +154,27 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
     }, maps.result()
 
 
-def gold_of(data: Path, pairs: int, arguments: argparse.Namespace) -> tuple[Path, "list[Gold] | None"]:
+def gold_of(
+    opened: "Opened", data: Path, pairs: int, arguments: argparse.Namespace
+) -> tuple[Path, "list[Gold] | None"]:
     """The file of word alignments given, or the data-bin's own, and what it says; None where there is neither.
 
-    The data-bin's are of sentences: they are left out where the model reads documents.
+    The data-bin's are of sentences: they are left out where the model reads documents. They have its source's word
+    first, which is the target of a model that translates the other way.
 
     Raises:
         UserError: it does not hold alignments, or not as many as there are `pairs`.
     """
     from relumt.analysis.alignment import read_alignments
+    from relumt.runs.data_bin import open_data_bin
 
     own = data / "text" / f"{arguments.subset}.align"
     if arguments.alignments is None:
         gold = read_alignments(own, 0) if own.is_file() else []
+        if gold and opened.task.cfg.source_lang == open_data_bin(data).target:
+            gold = [of_pair.turned() for of_pair in gold]
         return own, gold if len(gold) == pairs else None
-    gold = read_alignments(arguments.alignments, arguments.first_word)
+    gold = read_alignments(arguments.alignments, arguments.first_word, pairs)
     if len(gold) != pairs:
         raise UserError(f"{arguments.alignments}: {len(gold)} alignments for {pairs} pairs of {arguments.subset}")
     return arguments.alignments, gold
@@ -197,8 +211,9 @@ def say_what_is_missing(path: Path, attention: dict[str, dict[str, Any] | None])
 
 def names_of(given: Sequence[Path]) -> list[str]:
     """What to call checkpoints: MODEL/SEED of a run, with more of its path where others have the same; or a path."""
-    for parts in range(2, max(len(path.resolve().parts) for path in given) + 1):
+    parts, longest = 2, max(len(path.resolve().parts) for path in given)
+    while True:
         names = ["/".join(path.resolve().parts[-parts:]) if path.is_dir() else str(path) for path in given]
-        if len(set(names)) == len(names):
-            break
-    return names
+        if len(set(names)) == len(names) or parts >= longest:
+            return names
+        parts += 1

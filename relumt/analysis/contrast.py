@@ -9,6 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,7 @@ def majority_rate(examples: Iterable[Example]) -> float:
     right: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for example in examples:
         words = [variant.split() for variant in example.variants]
-        differing = [column for column in zip(*words, strict=False) if len(set(column)) > 1]
+        differing = [column for column in zip_longest(*words, fillvalue="") if len(set(column)) > 1]
         choices = [" ".join(column[i] for column in differing) for i in range(len(words))]
         right[tuple(sorted(choices))][choices[0]] += 1
     return sum(max(counts.values()) for counts in right.values()) / sum(map(Counter.total, right.values()))

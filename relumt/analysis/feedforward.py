@@ -79,7 +79,7 @@ class FeedForwardCollector:
 
         variance_ratio: of output and residual, [RF] Table 1. null_rate: share of positions at which every score is 0.
         top_share: of the other positions, by percentage, [RF] Fig. 2. Both are None where scores can be negative.
-        slots, anisotropy: of the values, [RF] Eq. 4.
+        slots, anisotropy: of the values, [RF] Eq. 4; None for a single slot.
         """
         values = memory_values(layer)
         scored = sums.positions - sums.null
@@ -90,7 +90,7 @@ class FeedForwardCollector:
             "variance_ratio": sums.output_variance / sums.residual_variance,
             "null_rate": None if sums.negative else sums.null / sums.positions,
             "top_share": None if shares is None else dict(zip(map(str, PERCENTS), shares, strict=True)),
-            "anisotropy": anisotropy(values).item(),
+            "anisotropy": anisotropy(values).item() if len(values) > 1 else None,
         }
 
 

@@ -149,14 +149,17 @@ def write_kept(ranks: np.ndarray, tied: np.ndarray, arguments: argparse.Namespac
 
     ranks: of the pairs, NaN of those that are too long. tied: what --keep takes pairs of equal rank by.
     """
+    there = ranks[~np.isnan(ranks)]
     chosen = ranks <= arguments.threshold if arguments.keep is None else np.zeros(len(ranks), dtype=bool)
     if arguments.keep is not None:
         order = np.lexsort((tied, ranks))  # NaN comes last
-        chosen[order[: round(arguments.keep * np.count_nonzero(~np.isnan(ranks)))]] = True
+        chosen[order[: round(arguments.keep * len(there))]] = True
     for path, output in zip((arguments.src, arguments.tgt), outputs(opened, arguments), strict=True):
         lines = map(normalise, read_lines(path))
         with whole(output) as unfinished:
             write_lines(unfinished, (line for line, keep in zip(lines, chosen, strict=True) if keep))
+    if len(there) > 1 and there.min() == there.max():
+        say(f"every pair has the same {arguments.by}, {there[0]:g}, which ranks none before another")
     kept = f"{np.count_nonzero(chosen)} of {len(ranks)} pairs by {arguments.by}"
     say(f"{' and '.join(map(str, outputs(opened, arguments)))}: {kept}")
 

@@ -59,11 +59,12 @@ class Opened:
     def shuffle_targets(self, subset: str) -> str:
         """Make a subset whose targets are those of other sentences, the same for every model; returns its name.
 
-        No target stays where it was: each goes to the next of a random order of all.
+        No target stays where it was: each goes to the next of a random order of all. Pairs that the model cannot take
+        are no part of that, so that the sentences read are those of `subset`; they have to be two or more.
         """
         dataset = self.task.dataset(subset)
-        order = np.random.default_rng(SHUFFLED_BY).permutation(len(dataset))
-        of_next = np.empty_like(order)
+        order = np.random.default_rng(SHUFFLED_BY).permutation(self.fitting(subset))
+        of_next = np.arange(len(dataset))
         of_next[order] = np.roll(order, 1)
         name = f"{subset}, targets shuffled"
         self.task.datasets[name] = LanguagePairDataset(
@@ -73,16 +74,24 @@ class Opened:
         )  # fmt: skip
         return name
 
+    @property
+    def positions(self) -> tuple[int, int]:
+        """How long a source and a target the model takes."""
+        return resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+
+    def fitting(self, subset: str) -> np.ndarray:
+        """Numbers of the pairs of a loaded subset that fit the model's positions."""
+        dataset = self.task.dataset(subset)
+        return dataset.filter_indices_by_size(np.arange(len(dataset)), self.positions)[0]
+
     def batches(self, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
         """fairseq's batches of a loaded subset, on the model's device; pairs beyond its positions are left out."""
         dataset = self.task.dataset(subset)
-        positions = resolve_max_positions(self.task.max_positions(), self.model.max_positions())
-        fitting, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), positions)
         batches = self.task.get_batch_iterator(
             dataset,
             # fairseq refuses a sentence that is longer than a batch.
-            max_tokens=max([max_tokens, *(dataset.num_tokens(i) for i in fitting)]),
-            max_positions=positions,
+            max_tokens=max([max_tokens, *(dataset.num_tokens(i) for i in self.fitting(subset))]),
+            max_positions=self.positions,
             ignore_invalid_inputs=True,
         ).next_epoch_itr(shuffle=False)
         for sample in batches:
@@ -107,8 +116,14 @@ class Opened:
 
     @torch.no_grad()
     def decode(self, sample: dict[str, Any]) -> None:
-        """Read a batch's sources and references, up to the last layer: what would be predicted is not computed."""
-        self.model(**sample["net_input"], features_only=True)
+        """Read a batch's sources and references, up to the last layer: what would be predicted is not computed.
+
+        Raises:
+            UserError: what the last layer gives is not finite.
+        """
+        features, _ = self.model(**sample["net_input"], features_only=True)
+        if not features[sample["target"].ne(self.task.target_dictionary.pad())].isfinite().all():
+            raise UserError(f"{self.path}: gives numbers that are not finite; its training diverged, take another one")
 
 
 class Reordered(FairseqDataset):

@@ -111,13 +111,14 @@ def layers_of(analysis: dict[str, Any], site: str) -> list[dict[str, Any]]:
 
 
 def _draw_heads(ax: Any, layers: list[dict[str, Any]], measure: str, colour: str, label: str) -> None:
-    by_layer = [(number, layer[measure]) for number, layer in enumerate(layers) if layer[measure]]
+    by_layer = [(number, layer[measure]) for number, layer in enumerate(layers, start=1) if layer[measure]]
     if not by_layer:
         return
     numbers, heads = zip(*by_layer, strict=True)
     ax.plot(numbers, [sum(values) / len(values) for values in heads], marker="o", color=colour, label=label)
     ax.fill_between(numbers, [min(x) for x in heads], [max(x) for x in heads], color=colour, alpha=0.15)
+    places = range(1, len(layers) + 1)
     shuffled = [layer.get(f"{measure}_shuffled") for layer in layers]
     if all(shuffled):
-        ax.plot(range(len(shuffled)), [sum(x) / len(x) for x in shuffled], linestyle="--", color=colour)
-    ax.set_xticks(range(len(layers)))
+        ax.plot(places, [sum(x) / len(x) for x in shuffled], linestyle="--", color=colour)
+    ax.set_xticks(places)

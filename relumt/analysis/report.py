@@ -99,13 +99,14 @@ def figures(analyses: list[dict[str, Any]]) -> dict[str, tuple[str, str, go.Figu
         "null_rate": (
             "Null rate by layer ([RL] Fig. 6)",
             "Share of queries that give no weight to any key; dashed: with the targets of other sentences.",
-            by_layer(analyses, "null_rate", "null_rate_shuffled"),
+            by_layer(analyses, "null_rate", "null_rate_shuffled", "shuffled"),
         ),
         "entropy": (
             "Entropy by layer ([RF] Tables 3 and 5)",
-            "Of the normalised weights, in nats; 0 for a null row. Dotted: what [RF] prints for IWSLT14.",
+            "Of the normalised weights, in nats; 0 for a null row, dashed: without those. Dotted: what [RF] prints for "
+            "IWSLT14.",
             with_lines(
-                by_layer(analyses, "entropy"),
+                by_layer(analyses, "entropy", "entropy_not_null", "not null"),
                 {name: [printed(*where[:3])[where[3]]] * 3 for name, where in PRINTED_ENTROPY.items()},
             ),
         ),
@@ -138,8 +139,8 @@ def figures(analyses: list[dict[str, Any]]) -> dict[str, tuple[str, str, go.Figu
     return {name: one for name, one in drawn.items() if one[2].data}
 
 
-def by_layer(analyses: list[dict[str, Any]], measure: str, dashed: str | None = None) -> go.Figure:
-    """A panel a site, a line a checkpoint: a measure's mean over heads by layer."""
+def by_layer(analyses: list[dict[str, Any]], measure: str, dashed: str = "", called: str = "") -> go.Figure:
+    """A panel a site, a line a checkpoint: a measure's mean over heads by layer, and of another one, `called` so."""
     figure = make_subplots(1, len(SITES), subplot_titles=SITES, shared_yaxes=True)
     for number, analysis in enumerate(analyses):
         for column, site in enumerate(SITES, start=1):
@@ -147,8 +148,8 @@ def by_layer(analyses: list[dict[str, Any]], measure: str, dashed: str | None = 
             for name, dash in ((measure, "solid"), (dashed, "dash")):
                 values = [of_layer(layer.get(name)) for layer in layers]
                 if any(value is not None for value in values):
-                    x, y = list(range(len(values))), values
-                    label = analysis["name"] + (", shuffled" if dash == "dash" else "")
+                    x, y = list(range(1, len(values) + 1)), values
+                    label = analysis["name"] + (f", {called}" if dash == "dash" else "")
                     figure.add_trace(
                         go.Scatter(
                             x=x, y=y, name=label, legendgroup=label, mode="lines+markers",
@@ -214,7 +215,7 @@ def alignment_errors(analyses: list[dict[str, Any]]) -> go.Figure:
                 label = f"{analysis['name']}, {of}"
                 figure.add_trace(
                     go.Scatter(
-                        x=list(range(len(layers))), y=[layer[kind][of] for layer in layers], name=label,
+                        x=list(range(1, len(layers) + 1)), y=[layer[kind][of] for layer in layers], name=label,
                         legendgroup=label, mode="lines+markers", showlegend=column == 1,
                         line={"color": COLOURS[number % len(COLOURS)], "dash": dash},
                     ), 1, column,

@@ -1,10 +1,9 @@
-"""Word alignments by hand beside a text P, and their copy beside the data-bin's texts.
+"""Word alignments by hand beside a text P, and what is kept of them beside the data-bin's texts.
 
 P.align and P.SRC-TGT.align have the source's word first; P.TGT-SRC.align, of a text that is translated the other way
 here, has the target's, and is turned.
 """
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,24 +30,27 @@ def is_turned(path: Path, languages: tuple[str, str]) -> bool:
     return path.name.endswith(f".{target}-{source}.align")
 
 
-def keep_alignments(path: Path, languages: tuple[str, str], kept: Path) -> None:
-    """Copy alignments to `kept`, the source's word first."""
+def check_alignments(path: Path) -> None:
+    """Raise UserError for a file that holds no alignments."""
     from relumt.analysis.alignment import read_alignments
 
-    if is_turned(path, languages):
-        write_lines(kept, (turned(gold) for gold in read_alignments(path, 0)))
-    else:
-        shutil.copyfile(path, kept)
+    read_alignments(path, 0)
 
 
-def turned(gold: "Gold") -> str:
-    """One pair's links, the target's word first, as a line: 2-1, or 2p1 for a possible one."""
-    links = sorted((target, source, "-" if (source, target) in gold.sure else "p") for source, target in gold.possible)
-    return " ".join(f"{target}{kind}{source}" for target, source, kind in links)
+def keep_alignments(path: Path, languages: tuple[str, str], kept: Path, pairs: int) -> None:
+    """Write alignments of so many pairs to `kept`, a pair a line, the source's word first.
 
-
-def pairs_of(path: Path) -> int:
-    """How many sentence pairs a file of alignments is of; raises UserError for what is none."""
+    Raises:
+        UserError: they are of another number of pairs.
+    """
     from relumt.analysis.alignment import read_alignments
 
-    return len(read_alignments(path, 0))
+    every = read_alignments(path, 0, pairs)
+    if len(every) != pairs:
+        raise UserError(f"{path} has {len(every)} alignments, but the text {pairs} pairs; correct or remove it")
+    write_lines(kept, (as_line(gold.turned() if is_turned(path, languages) else gold) for gold in every))
+
+
+def as_line(gold: "Gold") -> str:
+    """One pair's links, the source's word first: 1-2, or 1p2 for a possible one."""
+    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))

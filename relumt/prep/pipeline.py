@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.alignments import alignments_path, keep_alignments, pairs_of
+from relumt.prep.alignments import alignments_path, check_alignments, keep_alignments
 from relumt.prep.binarise import add_word, binarise, describe_dictionary
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
 from relumt.prep.bpe import KINDS
@@ -53,13 +53,14 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
             return
         if not overwrite:
             raise UserError(f"{out}: exists, but {', '.join(changes)}; give --overwrite or another --out")
-    aligned = {split: pairs_of(path) for split, path in alignments.items()}
+    for path in alignments.values():
+        check_alignments(path)
     with staged(out) as stage:
         counts = build(originals, documents, options, stage, steps)
         keep_side_files(plain, parts, counts["binarised"], stage.result / "text")
         for split, path in alignments.items():
-            require_all_aligned(path, aligned[split], counts["binarised"][split])
-            keep_alignments(path, options.languages, stage.result / "text" / f"{split}.align")
+            kept = stage.result / "text" / f"{split}.align"
+            keep_alignments(path, options.languages, kept, counts["binarised"][split])
         names = [f"dict.{lang}.txt" for lang in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
         plain_references = bool(plain) or not options.tokenized_input
@@ -87,12 +88,6 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
     for split, path in parts.items():
         read_parts(path, lines[split])
         shutil.copyfile(path, parts_path(str(folder / split)))
-
-
-def require_all_aligned(path: Path, pairs: int, lines: int) -> None:
-    """Raise UserError for word alignments of another number of pairs than the text."""
-    if pairs != lines:
-        raise UserError(f"{path} has {pairs} alignments, but the text {lines} pairs; correct or remove it")
 
 
 def build(

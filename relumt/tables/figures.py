@@ -65,7 +65,8 @@ class LayerFigure:
         """A row a model, site and line, a column a layer; and the plot. Raises UserError where there are no runs."""
         found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
         study.require_any(found)
-        found = {cell: [run for run in runs if run.diverged or run.analysis] for cell, runs in found.items()}
+        without = study.not_analysed(found)
+        found = {cell: [run for run in runs if run not in without] for cell, runs in found.items()}
         every = list(chain.from_iterable(found.values()))
         require_comparable(every, BLEU_TOKENISED.score)
         rows = [

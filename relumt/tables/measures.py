@@ -68,5 +68,26 @@ def attentions(analysis: Analysis, site: str = "") -> list[dict[str, Any] | None
 
 
 def entropy(site: str = "") -> Measure:
-    """H(s) of [RF] Tables 3 and 5, in nats, mean over heads and layers."""
+    """H(s) of [RF] Tables 3 and 5, in nats, mean over heads and layers; a null row has 0."""
     return of_analysis("entropy" + (f", {site}" if site else ""), over_heads("entropy", site))
+
+
+def of_rows_not_null(analysis: Analysis) -> float | None:
+    """The mean entropy of the rows that are not null, of all heads and layers; None where every row is."""
+    layers = attentions(analysis)
+    if any(layer is None or layer["entropy"] is None for layer in layers):
+        return None
+    of_heads = [
+        (layer["queries"] * entropy, layer["queries"] * (1 - null))
+        for layer in layers
+        for entropy, null in zip(layer["entropy"], layer["null_rate"], strict=True)
+        if entropy is not None
+    ]
+    total, rows = map(sum, zip(*of_heads, strict=True)) if of_heads else (0, 0)
+    return total / rows if rows else None
+
+
+ENTROPY_NOT_NULL = of_analysis("entropy of rows that are not null", of_rows_not_null)
+
+NULL_RATE = of_analysis("null rows", over_heads("null_rate"))
+"""Share of the rows that give no weight to any key."""

@@ -6,18 +6,17 @@ from itertools import chain
 from statistics import mean
 from typing import Any
 
-from relumt.console import say
 from relumt.errors import UserError
 from relumt.papers import papers, printed, title
 from relumt.runs.comparing import average
 from relumt.tables.cells import Cell
 from relumt.tables.measures import BLEU_TOKENISED, Measure
-from relumt.tables.runs import Run, diverged, require_comparable, runs_of
+from relumt.tables.runs import Run, require_comparable, runs_of
 from relumt.tables.scores import IWSLT, by_preset
 from relumt.tables.sheet import Sheet
 from relumt.tables.speeds import figures_of, measured, ratio
 from relumt.tables.study import SPREAD, Study
-from relumt.tables.values import shown
+from relumt.tables.values import shown, values
 
 NAMES = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
 """Row of [RF] Table 1 → model."""
@@ -62,8 +61,8 @@ def mean_over_layers(run: Run, of: Callable[[dict[str, Any]], float | None]) -> 
     return None if None in values else mean(values)
 
 
-def anisotropy(layer: dict[str, Any]) -> float:
-    """Of the value slots."""
+def anisotropy(layer: dict[str, Any]) -> float | None:
+    """Of the value slots; None for a single one."""
     return layer["anisotropy"]
 
 
@@ -98,13 +97,11 @@ class OfMemories:
         study.require_any({cell(study.preset, *key): runs for key, runs in groups.items()})
         every = list(chain.from_iterable(groups.values()))
         require_comparable(every, BLEU_TOKENISED.score, VARIED)
-        without = [str(run.folder) for run in every if not run.diverged and run.analysis is None]
-        if without and len(without) == len(every):
-            raise UserError(f"{', '.join(without)}: not analysed; make it with {study.command}")
-        if without:
-            say(f"{', '.join(without)}: not analysed; their cells are empty; make them with {study.command}")
-            groups = {key: [run for run in runs if str(run.folder) not in without] for key, runs in groups.items()}
-            every = list(chain.from_iterable(groups.values()))
+        without = study.not_analysed(groups)
+        if len(without) == len(every):
+            raise UserError(f"{study.runs}: no run of this table is analysed; make it with {study.command}")
+        groups = {key: [run for run in runs if run not in without] for key, runs in groups.items()}
+        every = list(chain.from_iterable(groups.values()))
         notes = [f"{study.of_preset}; measures are means over layers"]
         notes += study.notes_of(DATASETS[study.preset], every, [BLEU_TOKENISED])
         if any(len(runs) > 1 for runs in groups.values()):
@@ -163,7 +160,7 @@ def by_slots(groups: Groups, study: Study, caption: str, notes: list[str], measu
     for model in dict.fromkeys(model for model, _ in groups):
         runs = {slots: groups[model, slots] for slots in widths if (model, slots) in groups}
         rows.append([model, *(shown(runs.get(slots, []), measure) for slots in widths)])
-        drawn = {slots: mean(measure.of(run) for run in seeds) for slots, seeds in runs.items() if not diverged(seeds)}
+        drawn = {slots: mean(found) for slots, seeds in runs.items() if (found := values(seeds, measure))}
         ax.plot(list(drawn), list(drawn.values()), marker="o", label=model, color=COLOURS[model])
     ax.set_xscale("log", base=2)
     ax.set(xlabel="memory slots", ylabel=measure.label)

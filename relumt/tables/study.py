@@ -88,6 +88,16 @@ class Study:
         if missing:
             say(f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}")
 
+    def not_analysed(self, found: Mapping[object, Sequence[Run]]) -> list[Run]:
+        """The runs that `relumt analyze` has not measured, and says so; those that diverged need none."""
+        without = [run for runs in found.values() for run in runs if not run.diverged and run.analysis is None]
+        if without:
+            say(
+                f"{', '.join(str(run.folder) for run in without)}: not analysed; what that measures is left out; "
+                f"make it with {self.command}"
+            )
+        return without
+
     def p_values(self, systems: Sequence[Run], baselines: Sequence[Run], score: str) -> list[str]:
         """As they are printed, one a seed that both have; none where a seed of either diverged."""
         from relumt.tables.significance import p_values

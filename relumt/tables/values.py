@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import mean
 
+from relumt.console import say
 from relumt.papers import as_printed, printed, title
 from relumt.runs.comparing import average
 from relumt.tables.cells import Cell
@@ -83,10 +84,30 @@ class ValueTable:
         columns = self.columns[study.preset]
         found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
         study.require_any(found)
+        if self.analysed:
+            study.not_analysed(found)
+            self.say_what_is_not_measured(columns, found)
         blocks = [self.block(column, found, study) for column in columns]
         head = ["", *chain.from_iterable(block[0] for block in blocks)]
         rows = [[row.printed, *chain.from_iterable(block[1][n] for block in blocks)] for n, row in enumerate(self.rows)]
         return [Sheet(study.caption(self.title), head, rows, self.notes_below(columns, found, study))]
+
+    def say_what_is_not_measured(self, columns: Sequence[Column], found: dict[Cell, list[Run]]) -> None:
+        """Say which cells are empty though their runs were analysed."""
+        for column in columns:
+            there = {row.model: found[self.cell(row, column)] for row in self.rows}
+            lacking = [
+                row.model
+                for row in self.rows
+                if (runs := there[row.model])
+                and not diverged(runs)
+                and all(run.analysis for run in runs)
+                and not values(runs, column.of(row))
+            ]
+            if lacking:
+                label = f"{column.of(self.rows[0]).label}, {column.dataset}"
+                of = ", ".join(dict.fromkeys(lacking))
+                say(f"{label}: none of {of}, whose weights or test set have nothing for it")
 
     def block(self, column: Column, found: dict[Cell, list[Run]], study: Study) -> tuple[list[str], list[list[str]]]:
         """What stands under one column of the paper's: the heads, and each row's cells."""

@@ -67,6 +67,18 @@ def test_every_form_is_read(tmp_path, text, start):
     assert third == Gold(frozenset({(2, 1)}), frozenset({(2, 1), (0, 1)}))
 
 
+def test_numbered_pairs_are_as_many_as_the_text(tmp_path):
+    (tmp_path / "gold").write_text("1 1 1\n2 2 3\n")
+    assert [len(gold.sure) for gold in read_alignments(tmp_path / "gold", 1, 4)] == [1, 1, 0, 0]
+    with pytest.raises(UserError, match=r"gold:2: pair 2, but there are 1"):
+        read_alignments(tmp_path / "gold", 1, 1)
+
+
+def test_the_same_pair_the_other_way():
+    gold = Gold(frozenset({(0, 1)}), frozenset({(0, 1), (2, 0)}))
+    assert gold.turned() == Gold(frozenset({(1, 0)}), frozenset({(1, 0), (0, 2)}))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("0-0\n1-x\n", r"gold:2: '1-x' is no link"), ("1-1\n0-1\n", "pair 2 has a word 0, but"), ("\n", "no alignment")],

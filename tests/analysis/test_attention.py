@@ -73,8 +73,24 @@ def test_null_rates_alone_are_those_beside_everything_else():
     result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], NullRates)
     assert {name: measures["null_rate"] for name, measures in result.items()} == nulls
     assert any(rate > 0 for rates in nulls.values() for rate in rates)
-    variance = torch.tensor(nulls["encoder.layers.0.self_attn"]).var(correction=0).item()
-    assert result["encoder.layers.0.self_attn"]["null_variance"] == pytest.approx(variance)
+    first, second = nulls["encoder.layers.0.self_attn"]  # of two numbers a sample's variance is half their square
+    assert result["encoder.layers.0.self_attn"]["null_variance"] == pytest.approx((first - second) ** 2 / 2)
+
+
+def test_null_rows_have_entropy_0_and_are_no_part_of_what_is_not_null():
+    model = build("mechanism_transformer", "--attention", "rela_i").eval()
+    for measures in measured(model, [sample(PAIRS)]).values():
+        for head, null in enumerate(measures["null_rate"]):
+            entropy, live = measures["entropy"][head], measures["entropy_not_null"][head]
+            assert live is None if null == 1 else entropy == pytest.approx(live * (1 - null))
+            sparsity = measures["sparsity"][head]  # of a null row 1
+            assert null == 1 or sparsity == pytest.approx(null + (1 - null) * measures["sparsity_not_null"][head])
+
+
+def test_one_head_has_no_variance():
+    model = build("mechanism_transformer", "--attention", "rela_i", "--encoder-attention-heads", "1").eval()
+    result = measured(model, [sample(PAIRS)])
+    assert result["encoder.layers.0.self_attn"]["null_variance"] is None
 
 
 def test_maps_are_the_sentences_own_and_bertviz_takes_them(tmp_path):

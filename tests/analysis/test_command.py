@@ -1,10 +1,14 @@
 """`relumt analyze`: what it writes, and what it says of what it cannot use."""
 
 import json
+import math
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
+import torch
 
-from relumt.analysis.command import names_of
+from relumt.analysis.command import gold_of, names_of
 from relumt.analysis.opened import find_checkpoint, open_given
 from relumt.cli import main
 from relumt.runs.record import save_record
@@ -43,6 +47,7 @@ def test_models_are_called_by_as_much_of_their_path_as_tells_them_apart(tmp_path
     for run in runs:
         run.mkdir(parents=True)
     assert names_of(runs[:1]) == ["softmax/1"]
+    assert names_of([Path("/")]) == ["/"]
     assert names_of([*runs, tmp_path / "checkpoint.pt"]) == [
         "short/softmax/1", "long/softmax/1", str(tmp_path / "checkpoint.pt")
     ]  # fmt: skip
@@ -73,6 +78,41 @@ def test_pairs_beyond_the_positions_are_left_out_and_counted(tmp_path, data):
     assert (analysis["pairs"], analysis["pairs_too_long"]) == (2, 1)
 
 
+def test_shuffled_targets_are_those_of_the_same_sentences(tmp_path):
+    data = write_data_bin(tmp_path / "data-bin", [(7, 5), (3, 8), (1, 2), (2, 9), (4, 4)])
+    checkpoint = write_checkpoint(tmp_path, "--attention", "rela_i", "--max-source-positions", "6")
+    analyse(checkpoint, "--data", data, "--out", tmp_path, "--numbers-only")
+    (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
+    for name, layer in analysis["attention"].items():
+        if name.startswith("encoder"):  # which reads no target
+            assert layer["null_rate"] == pytest.approx(layer["null_rate_shuffled"])
+    opened, _ = open_given(checkpoint, data, cpu=True)
+    opened.load("test")
+    shuffled = opened.task.dataset(opened.shuffle_targets("test"))
+    whole = opened.task.dataset("test")
+    for pair in opened.fitting("test"):
+        others = [whole[other]["target"].tolist() for other in opened.fitting("test") if other != pair]
+        assert shuffled[pair]["target"].tolist() in others
+
+
+def test_a_single_pair_has_no_other_target(tmp_path):
+    data = write_data_bin(tmp_path / "data-bin", [(3, 8)])
+    analyse(write_checkpoint(tmp_path), "--data", data, "--out", tmp_path, "--numbers-only")
+    (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
+    assert all("null_rate_shuffled" not in layer for layer in analysis["attention"].values())
+
+
+def test_numbers_that_are_not_finite_are_no_measures(tmp_path, data, capsys):
+    checkpoint = write_checkpoint(tmp_path)
+    state = torch.load(checkpoint, weights_only=False)
+    state["model"]["decoder.layers.1.fc2.weight"][0, 0] = math.nan
+    torch.save(state, checkpoint)
+    with pytest.raises(SystemExit):
+        analyse(checkpoint, "--data", data, "--out", tmp_path / "out")
+    assert "gives numbers that are not finite" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -83,6 +123,7 @@ def test_pairs_beyond_the_positions_are_left_out_and_counted(tmp_path, data):
         (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens must be positive"),
         (["CHECKPOINT", "--data", "OTHER"], "the checkpoint's vocabulary ("),
         (["NONSENSE", "--data", "DATA"], "refused, it is damaged or carries code"),
+        (["STOCK", "--data", "DATA"], "not of relumt's architectures"),
     ],
 )
 def test_mistakes_end_in_one_line_and_leave_nothing(tmp_path, data, capsys, arguments, message):
@@ -95,6 +136,7 @@ def test_mistakes_end_in_one_line_and_leave_nothing(tmp_path, data, capsys, argu
         "DATA": data,
         "OTHER": other,
         "NONSENSE": tmp_path / "nonsense.pt",
+        "STOCK": write_checkpoint(tmp_path / "stock", "--arch", "transformer"),
     }
     with pytest.raises(SystemExit) as stopped:
         analyse(*(names.get(argument, argument) for argument in arguments), "--out", tmp_path / "out")
@@ -116,6 +158,18 @@ def test_the_data_bins_own_alignments_are_used(tmp_path):
     analyse(write_checkpoint(tmp_path), "--data", data, "--out", tmp_path, "--numbers-only")
     (analysis,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"]
     assert analysis["alignment"] is None
+
+
+def test_the_data_bins_alignments_are_turned_for_a_model_of_the_other_direction(tmp_path):
+    write_data_bin(tmp_path / "data-bin", LENGTHS, "train")
+    data = write_data_bin(tmp_path / "data-bin", LENGTHS)
+    (data / "text").mkdir()
+    (data / "text" / "test.align").write_text("6-4\n0-1\n\n")
+    arguments = Namespace(alignments=None, subset="test")
+    for flags, link in (([], (6, 4)), (["--source-lang", "en", "--target-lang", "de"], (4, 6))):
+        opened, _ = open_given(write_checkpoint(tmp_path, *flags), data, cpu=True)
+        _, gold = gold_of(opened, data, 3, arguments)
+        assert gold[0].sure == {link}
 
 
 def test_of_a_run_the_checkpoint_is_analysed_that_was_scored(tmp_path):

@@ -80,6 +80,8 @@ def test_majority_rate_by_hand():
     ihn = Example(0, ("ich sehe ihn", "ich sehe sie"))
     assert majority_rate([er, sie, sie]) == pytest.approx(2 / 3)
     assert majority_rate([er, sie, sie, ihn]) == pytest.approx(3 / 4)
+    longer, shorter = Example(0, ("er lacht laut", "er lacht")), Example(0, ("er lacht", "er lacht laut"))
+    assert majority_rate([longer, shorter]) == pytest.approx(1 / 2)
 
 
 def test_the_command_prints_what_it_found(tmp_path, data, capsys):

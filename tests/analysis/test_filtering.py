@@ -59,6 +59,11 @@ def test_kept_pairs_are_those_of_the_least(files, capsys):
     assert (files / "out.de").read_text() == (files / "f.de").read_text()
 
 
+def test_ranks_that_are_all_the_same_are_said_to_be(files, capsys):
+    run(files, write_checkpoint(files / "model", "--attention", "sigmoid"), "--keep", "0.5")
+    assert "every pair has the same null_rate, 0, which ranks none before another" in capsys.readouterr().err
+
+
 def test_pairs_beyond_the_positions_have_no_score_and_are_left_out(files, capsys):
     checkpoint = write_checkpoint(files / "model", "--attention", "rela_i", "--max-source-positions", "5")
     scores = run(files, checkpoint, "--keep", "1")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from relumt.analysis.command import SCHEMA
 from relumt.runs.record import save_record
 from relumt.tables import table_named
 from relumt.tables.cells import Cell
@@ -49,7 +50,7 @@ def leave(cell: Cell, runs: Path, record: dict, analysis: dict | None = None) ->
     folder = cell.folder(runs, record["seed"])
     save_record(folder, record)
     if analysis is not None:
-        of_file = {"schema": 1, "subset": "test", "checkpoints": [{"sha256": "c"} | analysis]}
+        of_file = {"schema": SCHEMA, "subset": "test", "checkpoints": [{"sha256": "c"} | analysis]}
         (folder / "analysis.json").write_text(json.dumps(of_file))
     return folder
 
@@ -66,6 +67,7 @@ def leave_translations(folder: Path, record: dict, wrong: set[int]) -> None:
 def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3)) -> dict:
     return {
         "site": site,
+        "queries": 100,
         "sparsity": [0.5, 0.7],
         "null_rate": list(null),
         "null_rate_shuffled": [0.2, 0.4],

@@ -1,6 +1,7 @@
 """[RF]'s table and figures of memories, from runs made up here."""
 
 import json
+import re
 
 import pytest
 
@@ -77,8 +78,17 @@ def test_what_does_not_compare_is_refused(tmp_path, changed, message):
         make("reluformer_table1", tmp_path)
 
 
-def test_a_run_that_was_not_analysed_is_named(tmp_path):
+def test_a_run_that_was_not_analysed_is_named(tmp_path, capsys):
     of = cell("small", "ffn_relu", 32)
     leave(of, tmp_path, record_of(of))
-    with pytest.raises(UserError, match=r"slots-32/.*/ffn_relu/1: not analysed"):
+    with pytest.raises(UserError, match="no run of this table is analysed"):
         make("reluformer_figure3", tmp_path)
+    assert re.search(r"slots-32/.*/ffn_relu/1: not analysed", capsys.readouterr().err)
+
+
+def test_a_memory_of_one_slot_has_no_anisotropy(tmp_path):
+    leave_memory(tmp_path, slots=128)
+    alone = {name: layer | {"anisotropy": None} for name, layer in layers(0.2).items()}
+    leave_memory(tmp_path, slots=32, feedforward=alone)
+    (sheet,) = make("reluformer_figure3", tmp_path)
+    assert ["ffn_relu", "", "0.0100"] in sheet.rows

@@ -1,5 +1,7 @@
 """Tables of scores, from runs made up here."""
 
+import re
+
 import pytest
 
 from relumt.errors import UserError
@@ -73,9 +75,9 @@ def test_entropy_stands_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
     worthless = record_of(cells["relu_unregularised"], bleu=0.3)
     leave(cells["relu_unregularised"], tmp_path, worthless)
     (sheet,) = make("reluformer_table5", tmp_path)
-    assert row(sheet, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50"]
-    assert row(sheet, "- scale factor") == ["- scale factor", "", "-", "", "", "-"]
-    assert row(sheet, "- regularisation loss") == ["- regularisation loss", "33.19", "-", "", "0.08", "-"]
+    assert row(sheet, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50", "1.88", "0.20"]
+    assert row(sheet, "- scale factor") == ["- scale factor", "", "-", "", "", "-", "-", "-"]
+    assert row(sheet, "- regularisation loss") == ["- regularisation loss", "33.19", "-", "", "0.08", "-", "-", "-"]
     assert any(note.startswith("-: a seed diverged") for note in sheet.notes)
 
 
@@ -84,7 +86,28 @@ def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
     layers = {"encoder.0": attention_layer("encoder", entropy=(1.0, None)), "cross.0": attention_layer("cross")}
     leave(cell, tmp_path, record_of(cell), analysis(attention=layers))
     (sheet,) = make("reluformer_table3", tmp_path)
-    assert row(sheet, "softmax")[-1] == "1.25"
+    assert row(sheet, "softmax")[2:] == ["1.25", "1.60", "0.20"]  # 4.00 of 2.5 rows
+
+
+def test_an_attention_whose_rows_are_all_null_has_entropy_0_and_none_without_them(tmp_path):
+    cells = cells_of("reluformer_table3")
+    dead = {"encoder.0": attention_layer("encoder", entropy=(0.0, 0.0), null=(1.0, 1.0))}
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"]), analysis(attention=dead))
+    alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5)) | {"queries": 10}}
+    leave(cells["relu_unregularised"], tmp_path, record_of(cells["relu_unregularised"]), analysis(attention=alive))
+    (sheet,) = make("reluformer_table3", tmp_path)
+    assert row(sheet, "softmax")[2:] == ["0.00", "", "1.00"]
+    assert row(sheet, "relu")[2:] == ["0.25", "0.67", "0.62"]  # 10 of 15 numbers; the dead layer has no row in it
+
+
+def test_what_is_not_analysed_or_not_measured_is_said(tmp_path, capsys):
+    cells = cells_of("rela_table5")
+    leave(cells["softmax"], tmp_path, record_of(cells["softmax"]))
+    leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]), analysis())
+    make("rela_table5", tmp_path)
+    said = capsys.readouterr().err
+    assert re.search(r"/softmax/1: not analysed; .* with scripts/tables/rela_table5.sh --preset small", said)
+    assert "normal AoL, europarl7_aligned: none of rela_g, whose" in said
 
 
 def test_diversities_are_by_temperature_and_site(tmp_path):
