@@ -29,7 +29,13 @@ def require_writable(folder: Path) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A file to write in `path`'s stead; it takes that place when the block ends well, and is removed when not."""
+    """A file to write in `path`'s stead; it takes that place when the block ends well, and is removed when not.
+
+    Raises:
+        UserError: `path` is a folder.
+    """
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:

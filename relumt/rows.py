@@ -1,5 +1,6 @@
 """What the rows of every registry share: options as a dataclass, whose fields become command-line flags."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import Field, fields
 from typing import Any, Literal, get_args, get_origin
@@ -29,6 +30,8 @@ class OptionRow:
             if get_origin(option.type) is Literal and value not in get_args(option.type):
                 known = ", ".join(get_args(option.type))
                 raise ValueError(f"{flag_of(attribute)} must be one of {known}, not '{value}'")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{flag_of(attribute)} must be a finite number, not {value}")
         return checked
 
 

@@ -86,3 +86,10 @@ def test_a_checkpoint_twice_and_a_text_are_refused(tmp_path, capsys):
             main(["average", "--out", str(tmp_path / "out.pt"), *map(str, given)])
         assert stopped.value.code == 2 and message in capsys.readouterr().err
     assert not (tmp_path / "out.pt").exists()
+
+
+def test_a_folder_is_no_place_for_the_average(tmp_path, capsys):
+    trained = write_checkpoint(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["average", "--out", str(tmp_path), str(trained)])
+    assert stopped.value.code == 2 and f"{tmp_path}: is a folder; name a file" in capsys.readouterr().err

@@ -85,6 +85,12 @@ def test_the_python_example_runs():
             y = layer(torch.randn(2, 10, 256, dtype=torch.bfloat16), torch.ones(2, 10, dtype=torch.bool))
             y.sum().backward()
             assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+            for length in (10, 512):  # the longer is computed in blocks
+                layer, x = scope["SelfAttention"](name), torch.randn(1, length, 256)
+                with torch.autocast("cpu", torch.bfloat16):
+                    y = layer(x, torch.ones(1, length, dtype=torch.bool))
+                y.sum().backward()
+                assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
 @pytest.fixture

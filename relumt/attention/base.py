@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -69,7 +68,7 @@ class Visible:
         dense = None
         if self.pairs is not None:
             dense = self.pairs[None, None]
-        if self.causal and T > 1:
+        if self.causal and T != 1:
             earlier = torch.ones(T, S, dtype=torch.bool, device=device).tril_(S - T)[None, None]
             dense = earlier if dense is None else dense & earlier
         if self.keys is not None:
@@ -109,20 +108,33 @@ class Visible:
         last_key = torch.arange(S - T, S, device=device)
         if self.keys is None:
             return (last_key + 1).clamp(min=0)[None, None, :, None]
+        if not S:
+            return last_key.new_zeros(1, 1, 1, 1)
         seen = self.keys.cumsum(-1).index_select(-1, last_key.clamp(min=0))
         return (seen * (last_key >= 0))[:, None, :, None]
 
-    # Kept, since decoding asks at every step for what is the same at every step.
-
-    @cached_property
+    @property
     def _padding(self) -> Tensor:
         """[B, 1, 1, S] bool, True for padding."""
-        return ~self.keys[:, None, None]
+        return self._kept("padding", lambda keys: ~keys[:, None, None])
 
-    @cached_property
+    @property
     def _real(self) -> Tensor:
         """[B, 1, 1, 1] int64, number of real keys."""
-        return self.keys.sum(-1)[:, None, None, None]
+        return self._kept("real", lambda keys: keys.sum(-1)[:, None, None, None])
+
+    def _kept(self, name: str, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `of` makes of `keys`, as long as they are the same: decoding asks for it at every step.
+
+        Not where nothing tells that they have changed, where it could not be trained with, or where it is compiled.
+        """
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or self.keys.is_inference():
+            return of(self.keys)
+        version, kept = vars(self).get(name, (None, None))
+        if version != self.keys._version:
+            kept = of(self.keys)
+            vars(self)[name] = self.keys._version, kept
+        return kept
 
 
 class Attended(NamedTuple):
@@ -144,7 +156,8 @@ class Attended(NamedTuple):
 class Mechanism(nn.Module):
     """An attention mechanism: scores → weights → dropout → weights @ v, each in at least float32.
 
-    A variant overrides `weights`; one without such a product (the Inhibitor) overrides `forward`.
+    A variant overrides `weights`, `factor` or `bias`; one without such a product (the Inhibitor) overrides `forward`. A
+    fused path serves what it computes alone: not a variant's weights, nor a factor or bias that is learnt or of a head.
 
     Large weights are not kept for the backward pass but computed again, attention by attention, dropout and all: what
     is kept then grows with T and S, not with their product.
@@ -160,6 +173,9 @@ class Mechanism(nn.Module):
         num_heads: H.
         head_dim: D.
         dropout: probability of dropping a weight while training.
+
+    Raises:
+        ValueError: a dropout that is no probability.
     """
 
     signed = False
@@ -171,12 +187,17 @@ class Mechanism(nn.Module):
     def __init_subclass__(cls, **kwargs: object) -> None:
         """A variant that makes other weights has no fused kernel, unless it says which."""
         super().__init_subclass__(**kwargs)
-        own = vars(cls)
-        if "pointwise" not in own and any(name in own for name in ("weights", "activation", "scores", "attend")):
-            cls.pointwise = None
+        for base in cls.__mro__:
+            if "pointwise" in vars(base):
+                return
+            if any(name in vars(base) for name in ("weights", "activation", "scores", "attend")):
+                cls.pointwise = None
+                return
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout of attention is a probability, not {dropout}")
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout
@@ -206,8 +227,9 @@ class Mechanism(nn.Module):
             # Not by gradients alone: activation checkpointing asks twice, first without, and wants the same dropout.
             trains_norm = self.normed and (self.training or torch.is_grad_enabled())
             fused = dispatch.pointwise(q, k, v, visible, Want.WEIGHTS in want, trains_norm)
-            if fused is not None:
-                return self.attend_fused(fused, q, k, v, visible, want)
+            rows = fused and self.kernel_rows(q, k, visible)
+            if rows:
+                return self.attend_fused(fused, rows, q, k, v, visible, want)
         large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
         if large and torch.is_grad_enabled() and self.keeps_weights(q, want):
             return checkpoint(self.attend, q, k, v, visible, want, use_reentrant=False)
@@ -230,14 +252,21 @@ class Mechanism(nn.Module):
                 statistics = RowStatistics.of(weights, visible.count(T, S, weights.device).squeeze(-1))
         return Attended(mixed, weights if Want.WEIGHTS in want else None, statistics)
 
-    def attend_fused(self, fused: Callable, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+    def kernel_rows(self, q: Tensor, k: Tensor, visible: Visible) -> Rows | None:
+        """What a kernel has to know; None where it could not: a factor or bias that is learnt, or of heads or keys."""
+        like = at_least_float32(q.new_empty(0))
+        factor, bias = (of(q.shape[-2], k.shape[-2], visible, like) for of in (self.factor, self.bias))
+        factor = factor if isinstance(factor, Tensor) else like.new_full((1, 1, 1, 1), factor)
+        if any(x is not None and (x.requires_grad or x.shape[1] * x.shape[3] != 1) for x in (factor, bias)):
+            return None
+        return Rows(self.pointwise, factor[:, 0, :, 0], None if bias is None else bias[:, 0, :, 0])
+
+    def attend_fused(
+        self, fused: Callable, rows: Rows, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want
+    ) -> Attended:
         """What `attend` gives, by a kernel; in half precision `mixed` is too, unless `merged` can take more."""
         T, S = q.shape[-2], k.shape[-2]
-        like = at_least_float32(q.new_empty(0))
-        factor, bias = (of(T, S, visible, like) for of in (self.factor, self.bias))
-        factor = factor[:, 0, :, 0] if isinstance(factor, Tensor) else like.new_full((1, 1), factor)
-        rows = Rows(self.pointwise, factor, None if bias is None else bias[:, 0, :, 0])
-        dtype = like.dtype if self.normed else q.dtype
+        dtype = rows.factor.dtype if self.normed else q.dtype
         statistics = Want.STATISTICS in want
         p = self.drop_probability
         with without_autocast(q):

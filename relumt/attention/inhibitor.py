@@ -86,6 +86,8 @@ class InhibitorAttention(Mechanism):
         # The difference of q and k is close to normal, and E|x| = √(2/π)·deviation.
         deviation = math.sqrt(sum(p.weight.var().item() * p.in_features for p in (q_proj, k_proj)))
         distance = math.sqrt(2 / math.pi) * deviation * self.head_dim / self.gamma
+        if not distance:  # weights of 0 are as near at any scale
+            return
         for projection in (q_proj, k_proj):
             for parameter in projection.parameters():
                 parameter.mul_(self.options.initial_distance / distance)

@@ -21,7 +21,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def saturated(x: Tensor, dtype: torch.dtype) -> Tensor:
     """`x` as `dtype`, values beyond its range held at its largest: an inf here would be a NaN one layer on."""
-    if x.dtype == dtype:
-        return x
     largest = torch.finfo(dtype).max
-    return x.clamp(-largest, largest).to(dtype)
+    if largest < torch.finfo(x.dtype).max:
+        x = x.clamp(-largest, largest)
+    return x.to(dtype)

@@ -26,13 +26,19 @@ class SoftmaxAttention(Mechanism):
         lowest = torch.finfo(scores.dtype).min
         return scores.masked_fill(~seen, lowest).softmax(-1).masked_fill(~seen, 0.0)
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether PyTorch's fused attention computes these weights: not those of a variant."""
+        own = ("weights", "scores", "factor", "bias")
+        return all(getattr(type(self), name) is getattr(SoftmaxAttention, name) for name in own)
+
     def keeps_weights(self, q: Tensor, want: Want) -> bool:
         """Not where PyTorch's fused attention serves: on a GPU always, on a CPU without dropout."""
-        return bool(want) or not (q.is_cuda or self.drop_probability == 0)
+        return bool(want) or not self.is_fused or not (q.is_cuda or self.drop_probability == 0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
         """See Mechanism."""
-        if want:
+        if want or not self.is_fused:
             return super().attend(q, k, v, visible, want)
         T, S = q.shape[-2], k.shape[-2]
         square = visible.causal and T == S and visible.keys is None and visible.pairs is None

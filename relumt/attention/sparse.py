@@ -39,6 +39,8 @@ class SparseAttention(Mechanism):
 
     def weights(self, scores: Tensor, visible: Visible) -> Tensor:
         """Project scores [B, H, T, S]; a query that sees nothing gets a row of zeros, one with a NaN a row of NaNs."""
+        if not scores.numel():
+            return scores
         scores = visible.hide_(scores, torch.finfo(scores.dtype).min)
         largest = scores.detach().amax(-1, keepdim=True)
         # Shifting and flooring the scores changes no weight and no gradient, and keeps the sums over sorted scores

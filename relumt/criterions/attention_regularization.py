@@ -122,7 +122,8 @@ def refuse_unusable(model: nn.Module, every: list[Regularity]) -> None:
             "attention regularization needs attention weights, which --arch transformer and the inhibitor do not "
             "give; use --arch reluformer or --criterion label_smoothed_cross_entropy"
         )
-    if torch.is_grad_enabled() and not all(one.norm.requires_grad for one in every):
+    if torch.is_grad_enabled() and every and not any(one.norm.requires_grad for one in every):
         raise UserError(
-            "attention regularization gets no gradient through --checkpoint-activations; drop one of the two"
+            "attention regularization gets no gradient: not through --checkpoint-activations, of which drop one or the "
+            "other, nor with every attention frozen"
         )

@@ -51,7 +51,8 @@ class MechanismTransformer(TransformerModel):
         with one_line_errors():
             refuse_code_in_config(vars(args))
             for choice in CHOICES:
-                choice.refuse_unused(args)
+                if not is_of_checkpoint(args):  # whose --model-overrides may be for another model of an ensemble
+                    choice.refuse_unused(args)
                 choice.record(args)
             refuse_impossible(args, task)
             remember_vocabulary(args, task)
@@ -91,6 +92,11 @@ class MechanismTransformer(TransformerModel):
     def build_decoder(cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding):
         """Decoder with the mechanisms of the sites "decoder" and "cross"."""
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
+
+
+def is_of_checkpoint(args: Namespace) -> bool:
+    """Whether a model is built from its checkpoint, to translate or to be analysed, and not to be trained."""
+    return hasattr(args, "vocabulary_fingerprint")
 
 
 def remember_vocabulary(args: Namespace, task: FairseqTask) -> None:

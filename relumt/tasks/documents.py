@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from fairseq.data import LanguagePairDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
@@ -39,24 +40,27 @@ class DocumentsTask(BleuValidation, TranslationTask):
     """Translation of sentences or, with --document-length, of chunks of documents ([RF] Appendix B)."""
 
     cfg: DocumentsConfig
+    skips_invalid = False
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Load a split, as chunks where they are asked for.
 
-        A missing sidecar, one that does not add up, or a sentence that is longer than the model's positions ends in one
-        line and exit status 2.
+        A missing sidecar, or one that does not add up, ends in one line and exit status 2.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.cfg.document_length:
             shards = split_paths(self.cfg.data)
             shard = shards[(epoch - 1) % len(shards)] if split == self.cfg.train_subset else shards[0]
             with one_line_errors():
-                chunks = self.in_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
-                self.check_positions(chunks, split)
-                self.datasets[split] = chunks
+                self.datasets[split] = self.in_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
 
     def in_chunks(self, sentences: LanguagePairDataset, sidecar: Path) -> LanguagePairDataset:
-        """The dataset of chunks of `sentences`; raises UserError without a sidecar that fits."""
+        """The dataset of chunks of `sentences`; raises UserError without a target side, or a sidecar that fits."""
+        if sentences.tgt is None:
+            raise UserError(
+                f"{sidecar.with_suffix('')}: has no target side, by which chunks are cut too; add one to the data-bin, "
+                "or leave out --document-length"
+            )
         if not sidecar.is_file():
             raise UserError(
                 f"{sidecar}: no such file, so nothing tells where documents end; make the data-bin from a text P with "
@@ -88,21 +92,30 @@ class DocumentsTask(BleuValidation, TranslationTask):
             pad_to_multiple=self.cfg.required_seq_len_multiple,
         )
 
-    def check_positions(self, chunks: LanguagePairDataset, split: str) -> None:
-        """Long sentences stand alone, and may be longer than the positions: fairseq would leave them out of training.
+    def beyond(self, chunks: LanguagePairDataset) -> np.ndarray:
+        """Which chunks, [N] bool, are longer than the model's positions: sentences that are longer than the limit."""
+        beyond = chunks.src_sizes > self.cfg.max_source_positions
+        return beyond if chunks.tgt_sizes is None else beyond | (chunks.tgt_sizes > self.cfg.max_target_positions)
 
-        Raises:
-            UserError: a chunk of another subset than the training set is longer than the positions.
-        """
-        beyond = (chunks.src_sizes > self.cfg.max_source_positions) | (chunks.tgt_sizes > self.cfg.max_target_positions)
-        if not beyond.any():
-            return
-        what = f"{split}: {beyond.sum()} sentences are longer than the model's positions"
-        if split == self.cfg.train_subset:
-            logger.warning(f"{what}, and are left out")
-        else:
-            source, target = chunks.src_sizes.max(), chunks.tgt_sizes.max()
-            raise UserError(f"{what}; add --max-source-positions {source} --max-target-positions {target}")
+    def refuse_beyond(self, chunks: LanguagePairDataset, what: str) -> None:
+        """Raise UserError where a chunk is longer than the model's positions: fairseq's own words fill a screen."""
+        beyond = self.beyond(chunks)
+        if beyond.any():
+            targets = [] if chunks.tgt_sizes is None else ["--max-target-positions", str(chunks.tgt_sizes.max())]
+            flags = " ".join(["--max-source-positions", str(chunks.src_sizes.max()), *targets])
+            raise UserError(
+                f"{what}: {beyond.sum()} sentences are longer than the model's positions; train with {flags}, or leave "
+                "them out with --skip-invalid-size-inputs-valid-test"
+            )
+
+    def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
+        """Before an epoch of training: what would stop the validation after it ends in one line and exit status 2."""
+        super().begin_epoch(epoch, model)
+        if self.cfg.document_length and not self.skips_invalid:
+            with one_line_errors():
+                for split, chunks in self.datasets.items():
+                    if split != self.cfg.train_subset:
+                        self.refuse_beyond(chunks, split)
 
     def separator(self, dictionary) -> int | None:
         """Index of the separator, None without one; raises UserError if it is no word of the dictionary."""
@@ -118,32 +131,48 @@ class DocumentsTask(BleuValidation, TranslationTask):
     ) -> EpochBatchIterator:
         """fairseq's batches, but that none of a few documents is dropped for not being a multiple of 8.
 
-        A chunk that is larger than a batch ends in one line and exit status 2.
+        A chunk that is larger than a batch, or than the model's positions and not to be left out, ends in one line and
+        exit status 2.
         """
         if self.cfg.document_length:
             kwargs["required_batch_size_multiple"] = 1
             with one_line_errors():
+                if not kwargs.get("ignore_invalid_inputs"):
+                    self.refuse_beyond(dataset, self.cfg.data)
                 self.check_fits(dataset, max_tokens)
         return super().get_batch_iterator(dataset, max_tokens, *args, **kwargs)
 
     def check_fits(self, chunks: LanguagePairDataset, max_tokens: int | None) -> None:
         """Raise UserError where a chunk within the model's positions is larger than a batch may be."""
-        within = (chunks.src_sizes <= self.cfg.max_source_positions) & (
-            chunks.tgt_sizes <= self.cfg.max_target_positions
-        )
-        longest = max(chunks.src_sizes[within].max(initial=0), chunks.tgt_sizes[within].max(initial=0))
+        sides = [sizes[~self.beyond(chunks)] for sizes in (chunks.src_sizes, chunks.tgt_sizes) if sizes is not None]
+        longest = max(sizes.max(initial=0) for sizes in sides)
         if max_tokens and longest > max_tokens:
-            raise UserError(f"a chunk of {longest} tokens does not fit a batch; give --max-tokens {longest} or more")
+            raise UserError(
+                f"a chunk of {longest} tokens does not fit a batch of {max_tokens}; give --max-tokens (in validation "
+                f"--max-tokens-valid, where that is given) {longest} or more"
+            )
 
     def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model; a --document-length beyond its positions ends in one line and exit status 2."""
+        """Build the model; flags that cannot be end in one line and exit status 2."""
         with one_line_errors():
             self.check_flags()
-        if self.cfg.document_length:
-            # fairseq's own limit, 200 tokens, would cut documents; this is that of configs/datasets.
-            of_search = {"max_len_a": 2, "max_len_b": 200} | json.loads(self.cfg.eval_bleu_args or "{}")
-            self.cfg.eval_bleu_args = json.dumps(of_search)
+            if self.cfg.document_length:
+                # fairseq's own limit, 200 tokens, would cut documents; this is that of configs/datasets.
+                of_search = {"max_len_a": 2, "max_len_b": 200} | self.search_in_validation()
+                self.cfg.eval_bleu_args = json.dumps(of_search)
+        self.skips_invalid = getattr(cfg, "skip_invalid_size_inputs_valid_test", False)
         return super().build_model(cfg, from_checkpoint)
+
+    def search_in_validation(self) -> dict[str, object]:
+        """What --eval-bleu-args says; raises UserError where it is no JSON object."""
+        given = self.cfg.eval_bleu_args or "{}"
+        try:
+            of_search = json.loads(given)
+        except ValueError:
+            of_search = None
+        if not isinstance(of_search, dict):
+            raise UserError(f"--eval-bleu-args {given} is no JSON object; write it as '{{\"beam\": 4}}'")
+        return of_search
 
     def check_flags(self) -> None:
         """Raise UserError for flags of documents that cannot be, or would do nothing."""

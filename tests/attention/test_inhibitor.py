@@ -161,3 +161,31 @@ def test_fused_without_a_compiler_is_refused_at_the_start(monkeypatch):
     ):
         MECHANISMS["inhibitor"](2, 4)
     MECHANISMS["inhibitor"](2, 4, implementation="cdist")
+
+
+@pytest.mark.parametrize("implementation", sorted(set(IMPLEMENTATIONS) - {"naive"}))
+@pytest.mark.parametrize(("q", "k", "keys"), [(1, 3, 3), (3, 1, 3), (3, 3, 1), (1, 1, 3)])
+def test_one_sentence_stands_for_all_where_others_are_more(implementation, q, k, keys):
+    seeded = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(B, 2, 5, 4, generator=seeded, dtype=torch.float64, requires_grad=True) for B in (q, k))
+    visible = Visible(torch.rand(keys, 5, generator=seeded) > 0.3)
+    expected, ours = (
+        MECHANISMS["inhibitor"](2, 4, implementation=one)(q, k, k, visible).mixed for one in ("naive", implementation)
+    )
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), (q, k)) for one in (ours, expected)))
+
+
+def test_second_derivatives_of_the_compiled_one_are_refused():
+    x = torch.randn(1, 1, 3, 4, requires_grad=True)
+    mixed = MECHANISMS["inhibitor"](1, 4)(x, x, x, Visible()).mixed
+    with pytest.raises(RuntimeError, match=r"first derivatives alone; .* 'naive'"):
+        torch.autograd.grad(mixed.sum(), x, create_graph=True)
+
+
+def test_projections_of_zero_stay_so():
+    q_proj, k_proj = (nn.Linear(8, 8) for _ in range(2))
+    for projection in (q_proj, k_proj):
+        nn.init.zeros_(projection.weight)
+    MECHANISMS["inhibitor"](2, 4).initialise(q_proj, k_proj)
+    assert q_proj.weight.eq(0).all()

@@ -171,3 +171,15 @@ def test_code_that_is_compiled_can_attend(name):
     mechanism = MECHANISMS[name](2, 4)
     compiled = torch.compile(mechanism, backend="eager")
     torch.testing.assert_close(compiled(q, k, v, Visible()).mixed, mechanism(q, k, v, Visible()).mixed)
+
+
+@pytest.mark.parametrize("sizes", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_of_nothing_comes_nothing(name, causal, sizes):
+    B, T, S = sizes
+    q, k = (torch.randn(B, 2, n, 4, requires_grad=True) for n in (T, S))
+    for keys in (None, torch.ones(B, S, dtype=torch.bool)):
+        mixed = MECHANISMS[name](2, 4)(q, k, k, Visible(keys, causal)).mixed
+        assert mixed.shape == (B, 2, T, 4) and mixed.eq(0).all()
+        mixed.sum().backward()

@@ -45,6 +45,16 @@ def compare(ours, theirs, tolerance):
         assert (one.double() - other).norm() <= tolerance * other.norm()
 
 
+@pytest.mark.parametrize("size", [8, 32])
+def test_values_of_another_size_than_keys_go_to_the_reference(size, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "fused")
+    q, k, _, keys = problem(1, 1, 5, 6, 16, grad=False)
+    v = torch.randn(1, 1, 6, size, device=DEVICE)
+    mixed = MECHANISMS["relu"](1, 16)(q, k, v, Visible(keys)).mixed
+    monkeypatch.setenv("RELUMT_KERNELS", "reference")
+    torch.testing.assert_close(mixed, MECHANISMS["relu"](1, 16)(q, k, v, Visible(keys)).mixed)
+
+
 def with_gradients(outputs, inputs, weights):
     return [x.detach() for x in outputs] + list(
         torch.autograd.grad(sum((x * w.to(x.dtype)).sum() for x, w in zip(outputs, weights, strict=True)), inputs)

@@ -147,6 +147,14 @@ def test_a_variant_with_weights_of_its_own_goes_to_the_reference(monkeypatch):
     assert torch.equal(mixed, Squared(1, 4)(x, x, x, Visible()).mixed)
 
 
+def test_second_derivatives_are_refused_and_not_left_out():
+    x = torch.randn(1, 1, 6, 4, dtype=torch.float64, requires_grad=True)
+    with in_blocks():
+        mixed = MECHANISMS["relu"](1, 4)(x, x, x, Visible()).mixed
+    with pytest.raises(RuntimeError, match=r"first derivatives alone; .* RELUMT_KERNELS=reference"):
+        torch.autograd.grad(mixed.sum(), x, create_graph=True)
+
+
 def test_a_mask_that_is_changed_before_the_backward_pass_is_said():
     x = torch.randn(1, 1, 6, 4, dtype=torch.float64, requires_grad=True)
     keys = torch.ones(1, 6, dtype=torch.bool)

@@ -61,3 +61,27 @@ def test_rows_are_a_part_of_the_rule_with_every_key_that_they_see(case, data):
 def test_masks_of_another_kind_are_refused(name, mask):
     with pytest.raises(TypeError, match=f"Visible.{name} is .* of bool, not"):
         Visible(**{name: mask})
+
+
+def test_keys_that_are_changed_are_seen_as_they_are():
+    visible = Visible(torch.tensor([[True, True, False]]))
+    x = torch.ones(1, 1, 1, 3)
+    assert visible.count(1, 3).item() == 2 and visible.hide_(x.clone(), 0.0).sum() == 2
+    visible.keys[0, 0] = False
+    assert visible.count(1, 3).item() == 1 and visible.hide_(x.clone(), 0.0).sum() == 1
+
+
+def test_what_was_seen_under_inference_can_be_trained_with():
+    visible = Visible(torch.tensor([[True, False]]))
+    x = torch.ones(1, 1, 1, 2)
+    with torch.inference_mode():
+        visible.hide_(x.clone(), 0.0)
+        visible.count(1, 2)
+    weights = torch.ones(1, 1, 1, 2, requires_grad=True)
+    (visible.hide_(weights * 2, 0.0) / visible.count(1, 2)).sum().backward()
+    assert weights.grad.tolist() == [[[[2.0, 0.0]]]]
+
+
+def test_what_is_asked_again_is_kept():
+    visible = Visible(torch.tensor([[True, False]]))
+    assert visible.count(1, 2) is visible.count(1, 2)

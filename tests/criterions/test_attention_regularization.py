@@ -109,7 +109,7 @@ def test_the_tap_is_gone_after_the_block_even_after_an_error():
     ("arch", "flags", "message"),
     [
         ("transformer", (), "attention regularization needs attention weights"),
-        ("reluformer", ("--checkpoint-activations",), "no gradient through --checkpoint-activations"),
+        ("reluformer", ("--checkpoint-activations",), "no gradient: not through --checkpoint-activations"),
     ],
 )
 def test_a_penalty_without_effect_is_refused(arch, flags, message, capsys):
@@ -118,6 +118,14 @@ def test_a_penalty_without_effect_is_refused(arch, flags, message, capsys):
         criterion()(model, sample(UNEVEN))
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_frozen_encoder_is_no_mistake():
+    model = build("reluformer").train()
+    model.encoder.requires_grad_(False)
+    loss, *_ = criterion()(model, sample(UNEVEN))
+    loss.backward()
+    assert model.decoder.layers[0].self_attn.q_proj.weight.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

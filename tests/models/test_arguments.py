@@ -79,6 +79,28 @@ def test_a_value_that_the_mechanism_refuses_names_the_flag(capsys):
     assert "--relu-gamma must be positive" in refused(capsys, "--relu-gamma", "-1", arch="reluformer")
 
 
+@pytest.mark.parametrize(
+    ("arch", "flags", "told"),
+    [
+        ("reluformer", ["--relu-gamma", "inf"], "--relu-gamma must be a finite number, not inf"),
+        ("reluformer", ["--relu-initial-gain", "nan"], "--relu-initial-gain must be a finite number, not nan"),
+        ("inhibitor", ["--inhibitor-shift", "nan"], "--inhibitor-shift must be a finite number, not nan"),
+        ("rela", ["--attention-dropout", "1.5"], "dropout of attention is a probability, not 1.5"),
+        ("rela", ["--share-all-embeddings", "--decoder-embed-dim", "32"], "--share-all-embeddings needs one size, not"),
+    ],
+)
+def test_numbers_that_cannot_be_end_in_one_line(capsys, arch, flags, told):
+    message = refused(capsys, *flags, arch=arch)
+    assert told in message and message.count("\n") == 1
+
+
+def test_overrides_for_another_model_of_an_ensemble_do_not_matter():
+    of_checkpoint = arguments("--arch", "reluformer")
+    of_checkpoint.vocabulary_fingerprint = vocabulary_fingerprint(dictionary(), dictionary())
+    of_checkpoint.inhibitor_implementation = "naive"  # as --model-overrides sets it in every model
+    assert task().build_model(of_checkpoint)
+
+
 def test_code_in_a_config_is_refused(capsys):
     args = arguments("--arch", "reluformer")
     args.adaptive_softmax_cutoff = "[__import__('os').getpid()]"

@@ -86,7 +86,6 @@ def test_batches_are_padded_as_pairs_of_sentences_are(data):
         ("4\n1\n", {}, "its documents have 5 sentences but the text has 6 lines"),
         ("4\n2\n", {"document_separator": "nowhere"}, "'nowhere' is no word of the dictionary"),
         ("4\n2\n", {"document_separator": "</s>"}, "'</s>' is no word of the dictionary"),
-        ("4\n2\n", {"max_source_positions": 8, "document_length": 8}, "test: 1 sentences are longer than the model's"),
     ],
 )
 def test_what_cannot_be_chunked_ends_in_one_line(data, capsys, docs, settings, message):
@@ -100,6 +99,47 @@ def test_what_cannot_be_chunked_ends_in_one_line(data, capsys, docs, settings, m
     error = capsys.readouterr().err
     assert stopped.value.code == 2
     assert message in error and error.count("\n") == 1
+
+
+def test_sentences_beyond_the_positions_are_refused_or_left_out(data, capsys):
+    task, chunks = loaded(data, document_length=8, max_source_positions=8)
+    with pytest.raises(SystemExit):
+        task.get_batch_iterator(dataset=chunks, max_tokens=16)
+    error = capsys.readouterr().err
+    assert "1 sentences are longer than the model's positions; train with --max-source-positions 9" in error
+    assert error.count("\n") == 1
+    settings = {"max_positions": (8, 1024), "ignore_invalid_inputs": True}
+    left = task.get_batch_iterator(dataset=chunks, max_tokens=16, **settings).next_epoch_itr(shuffle=False)
+    assert sorted(n for batch in left for n in batch["id"].tolist()) == [0, 1, 2, 3]
+
+
+def test_what_would_stop_the_first_validation_stops_training_before(data, capsys):
+    flags = ("--arch", "reluformer", "--max-source-positions", "8")
+    for skips, stops in (((), True), (("--skip-invalid-size-inputs-valid-test",), False)):
+        task, _ = loaded(data, document_length=8, max_source_positions=8)
+        model = task.build_model(arguments(*flags, *skips))
+        if not stops:
+            task.begin_epoch(1, model)
+            continue
+        with pytest.raises(SystemExit):
+            task.begin_epoch(1, model)
+        assert "test: 1 sentences are longer" in capsys.readouterr().err
+
+
+def test_a_model_of_documents_translates_what_has_no_target(data):
+    task = task_of(data, document_length=16)
+    sentences = [torch.tensor([5, 6, EOS]), torch.tensor([7, EOS])]
+    dataset = task.build_dataset_for_inference(sentences, [len(x) for x in sentences])
+    batches = task.get_batch_iterator(dataset=dataset, max_tokens=16).next_epoch_itr(shuffle=False)
+    assert sorted(n for batch in batches for n in batch["id"].tolist()) == [0, 1]
+
+
+def test_documents_need_a_target_side(data, capsys):
+    for path in data.glob("test.*.en.*"):
+        path.unlink()
+    with pytest.raises(SystemExit):
+        loaded(data, document_length=16)
+    assert "test: has no target side, by which chunks are cut too" in capsys.readouterr().err
 
 
 def test_a_sentence_longer_than_the_limit_stands_alone_within_the_positions(data, caplog):
@@ -125,6 +165,8 @@ def test_a_length_beyond_the_models_positions_is_refused_before_it_is_built(data
     ("settings", "told"),
     [
         ({"document_length": -5}, "--document-length must be positive, or 0 for sentences, not -5"),
+        ({"document_length": 8, "eval_bleu_args": "{bad"}, "--eval-bleu-args {bad is no JSON object"),
+        ({"document_length": 8, "eval_bleu_args": "[1]"}, "--eval-bleu-args [1] is no JSON object"),
         ({"document_separator": "w7"}, "--document-separator does nothing without --document-length"),
     ],
 )
@@ -140,7 +182,9 @@ def test_a_chunk_larger_than_a_batch_is_refused(data, capsys):
     assert task.get_batch_iterator(dataset=chunks, max_tokens=16).next_epoch_itr(shuffle=False).total == len(chunks)
     with pytest.raises(SystemExit):
         task.get_batch_iterator(dataset=chunks, max_tokens=12)
-    assert "a chunk of 13 tokens does not fit a batch; give --max-tokens 13 or more" in capsys.readouterr().err
+    assert (
+        "a chunk of 13 tokens does not fit a batch of 12; give --max-tokens (in validation" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("given", "allowed"), [("{}", (2, 200)), ('{"beam": 2, "max_len_b": 7}', (2, 7))])

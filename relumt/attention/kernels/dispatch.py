@@ -111,8 +111,9 @@ def pointwise(
     wide = q.is_cuda and q.dtype == torch.float32 and D > LARGEST_FLOAT32_HEAD
     of_size = f"a head of {D} dimensions in float32, too large for a GPU's registers" if wide else ""
     overflows = trains_norm and q.dtype == torch.float16
+    of_values = "values of another size than keys" if v.shape != k.shape else ""
     of_norm = "float16 cannot hold the gradients of the norm that follows; train in bfloat16" if overflows else ""
-    if serves(q, k, v, visible, of_weights, of_size, of_norm):
+    if serves(q, k, v, visible, of_weights, of_size, of_values, of_norm):
         # Triton is imported at the first call that needs it.
         from relumt.attention.kernels.pointwise import attend
 

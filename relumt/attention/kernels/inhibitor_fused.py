@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from relumt.attention.base import Visible
+from relumt.attention.kernels import inhibitor_naive
+from relumt.attention.kernels.derivatives import first_only
 from relumt.attention.kernels.inhibitor_naive import hidden_pairs
 
 
@@ -36,12 +37,16 @@ def require_compiler() -> None:
 def inhibit(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
 ) -> Tensor:
-    """As `inhibitor_naive.inhibit`."""
-    B, H = q.shape[:2]
-    flat = (x.flatten(0, 1).contiguous() for x in (q, k, v))
+    """As `inhibitor_naive.inhibit`, but for first derivatives only."""
+    if 0 in (*q.shape, *k.shape, *v.shape):
+        return inhibitor_naive.inhibit(q, k, v, gamma, shift, visible, dropped)
+    of_keys = (1, 1) if visible.keys is None else (visible.keys.shape[0], 1)
+    B, H = torch.broadcast_shapes(q.shape[:2], k.shape[:2], v.shape[:2], of_keys)
+    flat = (x.expand(B, H, *x.shape[2:]).flatten(0, 1).contiguous() for x in (q, k, v))
     shifts = shift.view(1, -1).expand(B, H).flatten()
-    keys = None if visible.keys is None else visible.keys.repeat_interleave(H, 0)
-    hidden = _Hidden(Visible(keys, visible.causal, visible.pairs), None if dropped is None else dropped.flatten(0, 1))
+    keys = None if visible.keys is None else visible.keys.expand(B, -1).repeat_interleave(H, 0)
+    dropped = None if dropped is None else dropped.expand(B, H, -1, -1).flatten(0, 1)
+    hidden = _Hidden(Visible(keys, visible.causal, visible.pairs), dropped)
     return _Inhibit.apply(*flat, gamma, shifts, hidden).unflatten(0, (B, H))
 
 
@@ -94,7 +99,7 @@ class _Inhibit(torch.autograd.Function):
         return mixed
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
         hidden = ctx.hidden

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from relumt.attention.kernels import inhibitor_float32, inhibitor_packed
+from relumt.attention.kernels.derivatives import first_only
 from relumt.attention.kernels.keys import bounds
 
 BLOCK = {"values": 32, "gradients": 16}
@@ -103,7 +103,7 @@ class _Inhibit(torch.autograd.Function):
         return _added(mixed, q)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
         call, block = ctx.call, block_of("gradients", q.shape[3], v.shape[3])

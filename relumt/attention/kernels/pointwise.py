@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 import triton
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from relumt.attention.kernels.blocks import blocks
+from relumt.attention.kernels.derivatives import first_only
 from relumt.attention.kernels.keys import bounds
 from relumt.attention.kernels.pointwise_triton import backward_of_keys, backward_of_queries, forward
 from relumt.attention.kernels.rows import Rows
@@ -106,7 +106,7 @@ class _Attend(torch.autograd.Function):
         return mixed, total, s_log_s
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad: Tensor | None, grad_total: Tensor | None, grad_s_log_s: Tensor | None) -> tuple:
         q, k, v = ctx.saved_tensors
         call = ctx.call

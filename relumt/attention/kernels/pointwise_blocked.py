@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from relumt.attention.kernels.derivatives import first_only
 from relumt.attention.kernels.keys import bounds
 from relumt.attention.kernels.rows import Rows
 from relumt.attention.precision import saturated
@@ -35,7 +35,7 @@ def attend(
     statistics: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """As `pointwise.attend`, for heads of any size and float64 too; half precision is computed in float32.
+    """As `pointwise.attend`, for heads and values of any size; half precision is computed in float32.
 
     For first derivatives only, as every kernel here: RELUMT_KERNELS=reference has the others, and torch.func.
     """
@@ -137,7 +137,7 @@ class _Attend(torch.autograd.Function):
         return mixed, total, s_log_s
 
     @staticmethod
-    @once_differentiable
+    @first_only
     @torch.autocast("cpu", enabled=False)
     def backward(ctx, grad: Tensor, grad_total: Tensor | None, grad_s_log_s: Tensor | None) -> tuple:
         q, k, v, real = ctx.saved_tensors
