@@ -183,3 +183,15 @@ def test_of_nothing_comes_nothing(name, causal, sizes):
         mixed = MECHANISMS[name](2, 4)(q, k, k, Visible(keys, causal)).mixed
         assert mixed.shape == (B, 2, T, 4) and mixed.eq(0).all()
         mixed.sum().backward()
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 4).has_weights])
+def test_it_compiles_as_a_whole(name):
+    mechanism = MECHANISMS[name](2, 4)
+    q, k = (torch.randn(2, 2, n, 4) for n in (3, 5))
+    keys = torch.arange(5)[None] < torch.tensor([[5], [3]])
+    compiled = torch.compile(
+        lambda *qkv: mechanism(*qkv, Visible(keys)).mixed, backend="aot_eager", fullgraph=True, dynamic=False
+    )
+    with torch._dynamo.config.patch(recompile_limit=len(MECHANISMS)):  # the code is one, the mechanisms are many
+        torch.testing.assert_close(compiled(q, k, k), mechanism(q, k, k, Visible(keys)).mixed)
