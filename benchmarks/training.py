@@ -9,6 +9,7 @@ on a GPU where there is one.
 """
 
 import argparse
+import itertools
 import shlex
 import sys
 from pathlib import Path
@@ -48,9 +49,9 @@ def build(data_bin: str, flags: list[str], device: Device) -> Trainer:
 
 
 def batches(trainer: Trainer, count: int) -> list[dict]:
-    """The first `count` batches of the first epoch."""
-    epoch = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=True)
-    return [next(epoch) for _ in range(count)]
+    """The first `count` batches, of as many epochs as it takes."""
+    epochs = (trainer.get_train_iterator(epoch).next_epoch_itr(shuffle=True) for epoch in itertools.count(1))
+    return list(itertools.islice(itertools.chain.from_iterable(epochs), count))
 
 
 def step_times(trainers: dict[str, Trainer], baseline: str, warm_up: int, steps: int) -> dict[str, list[float]]:

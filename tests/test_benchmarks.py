@@ -58,8 +58,8 @@ def test_training(run, data, config, tmp_path):
     models = ["softmax", "reluformer --relu-gamma 2"]
     threads = torch.get_num_threads()
     printed = run(
-        "training.py", data, "--config", config, "--models", *models, "--steps", "2", "--warm-up", "1", "--threads",
-        threads, "--json", tmp_path / "speeds.json",
+        "training.py", data, "--config", config, "--models", *models, "--steps", "20", "--warm-up", "1",
+        "--threads", threads, "--json", tmp_path / "speeds.json",
     )  # fmt: skip
     assert [row[0] for row in rows(printed)[1:]] == [f"| {model}" for model in models]
     assert json.loads((tmp_path / "speeds.json").read_text())["throughput"][models[1]]["median"] > 0
