@@ -99,7 +99,10 @@ Local(States(jobs, True, 1), [[]], 1).run(jobs, lambda: None, 0.05)
 @pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_a_grid_whose_process_group_is_killed(root, tmp_path, with_signal):
     command = [sys.executable, "-c", GRID, str(root), str(tmp_path / "runs")]
-    grid = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    grid = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job has it ignored
+    )  # fmt: skip
     pid = tmp_path / "runs" / "data" / "sleeps" / "1" / "pid"
     wait_until(lambda: pid.is_file() and pid.read_text())
     started = int(pid.read_text())
