@@ -102,14 +102,15 @@ class AttentionCollector(_Listening):
         B, _, T, S = attended.weights.shape
         of_rows, seen = rows.rows_of(attended.weights, visible, real)
         sums.rows += len(of_rows)
-        sums.add("sparsity", rows.sparsity(of_rows, seen))
+        sparsity = rows.sparsity(of_rows, seen)
+        sums.add("sparsity", sparsity)
         if attention.mechanism.signed:
             return
         null, entropy = rows.null(of_rows), rows.entropy(of_rows)
         sums.add("null_rate", null.float())
         sums.add("entropy", entropy)
         sums.add("entropy_not_null", entropy.masked_fill(null, math.nan))
-        sums.add("sparsity_not_null", rows.sparsity(of_rows, seen).masked_fill(null, math.nan))
+        sums.add("sparsity_not_null", sparsity.masked_fill(null, math.nan))
         sums.add("top_share", rows.top_share(of_rows, seen, PERCENTS))
         if attention.site != "cross":
             positions = torch.arange(T, device=of_rows.device).expand(B, T)[real]

@@ -211,9 +211,9 @@ def say_what_is_missing(path: Path, attention: dict[str, dict[str, Any] | None])
 
 def names_of(given: Sequence[Path]) -> list[str]:
     """What to call checkpoints: MODEL/SEED of a run, with more of its path where others have the same; or a path."""
-    parts, longest = 2, max(len(path.resolve().parts) for path in given)
-    while True:
+    longest = max(len(path.resolve().parts) for path in given)
+    for parts in range(2, max(longest, 2) + 1):
         names = ["/".join(path.resolve().parts[-parts:]) if path.is_dir() else str(path) for path in given]
-        if len(set(names)) == len(names) or parts >= longest:
-            return names
-        parts += 1
+        if len(set(names)) == len(names):
+            break
+    return names

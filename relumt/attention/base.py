@@ -187,12 +187,14 @@ class Mechanism(nn.Module):
     def __init_subclass__(cls, **kwargs: object) -> None:
         """A variant that makes other weights has no fused kernel, unless it says which."""
         super().__init_subclass__(**kwargs)
-        for base in cls.__mro__:
-            if "pointwise" in vars(base):
-                return
-            if any(name in vars(base) for name in ("weights", "activation", "scores", "attend")):
-                cls.pointwise = None
-                return
+        owner = next(base for base in cls.__mro__ if "pointwise" in vars(base))
+        if not cls.computes_as(owner, "weights", "activation", "scores", "attend"):
+            cls.pointwise = None
+
+    @classmethod
+    def computes_as(cls, owner: type, *methods: str) -> bool:
+        """Whether these methods are those of `owner`, and not a variant's own."""
+        return all(getattr(cls, name, None) is getattr(owner, name, None) for name in methods)
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()

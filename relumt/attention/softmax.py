@@ -29,8 +29,7 @@ class SoftmaxAttention(Mechanism):
     @property
     def is_fused(self) -> bool:
         """Whether PyTorch's fused attention computes these weights: not those of a variant."""
-        own = ("weights", "scores", "factor", "bias")
-        return all(getattr(type(self), name) is getattr(SoftmaxAttention, name) for name in own)
+        return self.computes_as(SoftmaxAttention, "weights", "scores", "factor", "bias")
 
     def keeps_weights(self, q: Tensor, want: Want) -> bool:
         """Not where PyTorch's fused attention serves: on a GPU always, on a CPU without dropout."""

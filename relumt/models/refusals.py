@@ -54,13 +54,15 @@ def refuse_uneven_heads(args: Namespace) -> None:
 
 def refuse_unshareable_embeddings(args: Namespace, task: FairseqTask) -> None:
     """One embedding for two dictionaries, or of two sizes."""
+    if not getattr(args, "share_all_embeddings", False):
+        return
     sizes = args.encoder_embed_dim, args.decoder_embed_dim
-    if getattr(args, "share_all_embeddings", False) and sizes[0] != sizes[1]:
+    if sizes[0] != sizes[1]:
         raise UserError(
             f"--share-all-embeddings needs one size, not --encoder-embed-dim {sizes[0]} and --decoder-embed-dim "
             f"{sizes[1]}; give both the same, or leave out the flag"
         )
-    if getattr(args, "share_all_embeddings", False) and task.source_dictionary != task.target_dictionary:
+    if task.source_dictionary != task.target_dictionary:
         raise UserError(
             f"--share-all-embeddings needs one dictionary for both languages, and {task.cfg.data} has two; prepare it "
             "without --separate-dictionaries, or leave out the flag"

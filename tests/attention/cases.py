@@ -1,12 +1,16 @@
-"""Random attention problems. Shapes: B batch, H heads, T queries, S keys, D head size."""
+"""Random attention problems, and having them computed in blocks. B batch, H heads, T queries, S keys, D head size."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from relumt.attention import Visible
+from relumt.attention.kernels import dispatch, pointwise_blocked
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,15 @@ def cases(draw, dtype=torch.float64, longest=6, scale=1.0):
     pairs = torch.rand(T, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
     visible = Visible(keys, draw(st.booleans()), pairs)
     return Case((q * scale).to(dtype), (k * scale).to(dtype), (v * scale).to(dtype), visible)
+
+
+@contextmanager
+def in_blocks(pairs: int = 60) -> Iterator[list]:
+    """Always blocks; gives a list of the calls that they serve."""
+    calls, attend = [], pointwise_blocked.attend
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pointwise_blocked, "attend", lambda *given: calls.append(1) or attend(*given))
+        patched.setattr(pointwise_blocked, "PAIRS", pairs)
+        patched.setattr(dispatch, "LARGE_ON_CPU", 0)
+        patched.setattr(dispatch, "TYPES", (torch.float64,))
+        yield calls

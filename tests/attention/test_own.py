@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention import Visible, Want
-from relumt.attention.kernels import dispatch, pointwise_blocked
 from relumt.attention.relu import ReLUAttention
 from relumt.attention.sigmoid import SigmoidAttention
 from relumt.attention.softmax import SoftmaxAttention
+from tests.attention.cases import in_blocks
 
 
 class LearnedBias(SigmoidAttention):
@@ -64,40 +64,33 @@ class Hardened(Squares, SoftmaxAttention):
     pass
 
 
-@pytest.fixture
-def blocks(monkeypatch):
-    """Blocks for whatever they could serve; a list of the calls that they did."""
-    calls, attend = [], pointwise_blocked.attend
-    monkeypatch.setattr(pointwise_blocked, "attend", lambda *given: calls.append(1) or attend(*given))
-    monkeypatch.setattr(dispatch, "LARGE_ON_CPU", 0)
-    return calls
-
-
 def result(mechanism: nn.Module, want: Want = Want.NOTHING) -> list[Tensor]:
     """What is mixed, and the gradient of every input and parameter."""
     seeded = torch.Generator().manual_seed(1)
-    inputs = [torch.randn(2, 3, 7, 4, generator=seeded, requires_grad=True) for _ in range(3)]
+    inputs = [torch.randn(2, 3, 7, 4, generator=seeded, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     mixed = mechanism(*inputs, Visible(torch.arange(7)[None] < torch.tensor([[7], [5]]), causal=True), want).mixed
     return [mixed, *torch.autograd.grad(mixed.square().sum(), [*inputs, *mechanism.parameters()])]
 
 
 @pytest.mark.parametrize("own", [LearnedBias, LearnedGamma, OfHeads, OfKeys, Mixed])
-def test_what_a_kernel_cannot_know_of_goes_to_the_reference(own, blocks, monkeypatch):
+def test_what_a_kernel_cannot_know_of_goes_to_the_reference(own, monkeypatch):
     mechanism = own(3, 4)
-    ours = result(mechanism)
-    assert not blocks
+    with in_blocks() as served:
+        ours = result(mechanism)
+    assert not served
     monkeypatch.setenv("RELUMT_KERNELS", "reference")
     torch.testing.assert_close(ours, result(mechanism))
 
 
-def test_what_a_kernel_knows_of_it_serves(blocks):
+def test_what_a_kernel_knows_of_it_serves():
     class Halved(ReLUAttention):
         def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor:
             return super().factor(T, S, visible, like) / 2
 
     mechanism = Halved(3, 4)
-    torch.testing.assert_close(result(mechanism), result(mechanism, Want.WEIGHTS))
-    assert len(blocks) == 1
+    with in_blocks() as served:
+        torch.testing.assert_close(result(mechanism), result(mechanism, Want.WEIGHTS))
+    assert len(served) == 1
 
 
 @pytest.mark.parametrize("own", [Cooler, Distances, Hardened])

@@ -1,8 +1,5 @@
 """Pointwise weights on a CPU in blocks: against PyTorch's operators on the whole, in float64."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from relumt.attention import MECHANISMS, Visible, Want
 from relumt.attention.kernels import dispatch, pointwise_blocked
 from relumt.attention.relu import ReLUAttention
-from tests.attention.cases import Case, cases
+from tests.attention.cases import Case, cases, in_blocks
 
 POINTWISE = sorted(name for name, row in MECHANISMS.items() if row(1, 16).pointwise)
 TOLERANCE = 1e-11
@@ -21,18 +18,6 @@ TOLERANCE = 1e-11
 
 BLOCKS = pytest.mark.parametrize("pairs", [8, 60, 1 << 19])
 """Blocks of a few queries of one head, of some heads, and of everything."""
-
-
-@contextmanager
-def in_blocks(pairs: int = 60) -> Iterator[list]:
-    """Always blocks; gives a list of the calls that they serve."""
-    calls, attend = [], pointwise_blocked.attend
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pointwise_blocked, "attend", lambda *given: calls.append(1) or attend(*given))
-        patched.setattr(pointwise_blocked, "PAIRS", pairs)
-        patched.setattr(dispatch, "LARGE_ON_CPU", 0)
-        patched.setattr(dispatch, "TYPES", (torch.float64,))
-        yield calls
 
 
 def attended(name: str, case: Case, kernels: str, want: Want, dropout: float = 0.0) -> list[Tensor]:

@@ -110,8 +110,8 @@ def pointwise(
     D, of_weights = q.shape[-1], "the weights themselves are wanted" if wants_weights else ""
     wide = q.is_cuda and q.dtype == torch.float32 and D > LARGEST_FLOAT32_HEAD
     of_size = f"a head of {D} dimensions in float32, too large for a GPU's registers" if wide else ""
-    overflows = trains_norm and q.dtype == torch.float16
     of_values = "values of another size than keys" if v.shape != k.shape else ""
+    overflows = trains_norm and q.dtype == torch.float16
     of_norm = "float16 cannot hold the gradients of the norm that follows; train in bfloat16" if overflows else ""
     if serves(q, k, v, visible, of_weights, of_size, of_values, of_norm):
         # Triton is imported at the first call that needs it.

@@ -19,7 +19,6 @@ from torch import Tensor
 from relumt.attention.base import Visible
 from relumt.attention.kernels import inhibitor_naive
 from relumt.attention.kernels.derivatives import first_only
-from relumt.attention.kernels.inhibitor_naive import hidden_pairs
 
 
 def require_compiler() -> None:
@@ -80,7 +79,7 @@ class _Hidden:
             visible = replace(visible, keys=visible.keys[heads])
         r = _compiled(_distance)(q[heads, rows], k[heads, :keys], rate, shift[heads])
         dropped = None if self.dropped is None else self.dropped[heads, None, rows, :keys]
-        hidden = hidden_pairs(visible, dropped, *r.shape[1:], r.device)
+        hidden = inhibitor_naive.hidden_pairs(visible, dropped, *r.shape[1:], r.device)
         return r if hidden is None else r.masked_fill_(hidden[:, 0], math.inf)
 
 
