@@ -28,10 +28,10 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch (default: 4096)")
     args = parser.parse_args()
     quiet_fairseq()
-    from relumt.analysis.attention import AttentionCollector, NullRates
-    from relumt.analysis.feedforward import FeedForwardCollector
-    from relumt.analysis.maps import MapCollector
-    from relumt.analysis.opened import open_given
+    from relumt.analysis.attention_collector import AttentionCollector, NullRates
+    from relumt.analysis.attention_maps import MapCollector
+    from relumt.analysis.ffn_collector import FeedForwardCollector
+    from relumt.analysis.loaded_model import open_given
 
     opened, _ = open_given(args.checkpoint, args.data_bin, cpu=False)
     opened.load("test")

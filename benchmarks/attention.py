@@ -17,44 +17,44 @@ import torch
 from measure import interval, peak_bytes, seconds
 from torch import Tensor
 
-from relumt.attention import MECHANISMS, Mechanism, Visible, Want
+from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.errors import UserError, one_line_errors
 
 DIRECTIONS = ("forward", "forward + backward")
 OTHER_WAYS = {
-    "softmax, explicit": ("softmax", {}, Want.WEIGHTS),
-    "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Want.NOTHING),
-    "inhibitor, naive": ("inhibitor", {"implementation": "naive"}, Want.NOTHING),
+    "softmax, explicit": ("softmax", {}, Need.WEIGHTS),
+    "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Need.NOTHING),
+    "inhibitor, naive": ("inhibitor", {"implementation": "naive"}, Need.NOTHING),
 }
 """Other ways to the same result: system → mechanism, its options, what is wanted of it."""
 
-SYSTEMS = {name: (name, {}, Want.NOTHING) for name in MECHANISMS} | OTHER_WAYS
+SYSTEMS = {name: (name, {}, Need.NOTHING) for name in MECHANISMS} | OTHER_WAYS
 PAIRWISE = "inhibitor, naive"
 """Holds tensors of T·S·D."""
 
 
-def forward(mechanism: Mechanism, want: Want, visible: Visible, inputs: list[Tensor]) -> Tensor:
+def forward(mechanism: Mechanism, need: Need, mask: AttentionMask, inputs: list[Tensor]) -> Tensor:
     """The concatenated heads, [T, B, E], before the output projection."""
-    return mechanism.merged(mechanism(*inputs, visible, want).mixed.permute(2, 0, 1, 3).flatten(2))
+    return mechanism.postprocess_heads(mechanism(*inputs, mask, need).output.permute(2, 0, 1, 3).flatten(2))
 
 
 def works(system: str, args: argparse.Namespace, n: int) -> dict[str, Callable[[], None]]:
     """What is timed of `system` at length n: its forward pass, and both passes."""
-    name, options, want = SYSTEMS[system]
+    name, options, need = SYSTEMS[system]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     mechanism = MECHANISMS[name](args.heads, args.head_dim, **options).to(device)
     shape = (args.batch, args.heads, n, args.head_dim)
     seeded = torch.Generator().manual_seed(1)
     dtype = getattr(torch, args.dtype)
     inputs = [torch.randn(shape, generator=seeded).to(device, dtype).requires_grad_() for _ in range(3)]
-    visible = Visible(causal=args.causal)
+    mask = AttentionMask(is_causal=args.causal)
 
     @torch.no_grad()
     def forward_only() -> None:
-        forward(mechanism, want, visible, inputs)
+        forward(mechanism, need, mask, inputs)
 
     def both() -> None:
-        forward(mechanism, want, visible, inputs).sum().backward()
+        forward(mechanism, need, mask, inputs).sum().backward()
         for tensor in inputs:
             tensor.grad = None
 

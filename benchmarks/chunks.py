@@ -12,8 +12,8 @@ import numpy as np
 from fairseq.data.data_utils import load_indexed_dataset
 
 from relumt.data.chunks import chunk_sizes, chunk_starts, too_long
+from relumt.data.documents import read_documents
 from relumt.errors import UserError, one_line_errors
-from relumt.prep.documents import read_documents
 from relumt.runs.data_bin import DataBin, open_data_bin
 
 

@@ -20,10 +20,10 @@ from measure import is_measured, measured_on, relative_to, seconds, write_figure
 from relumt.checkpoints import load_vetted
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, one_line_errors
-from relumt.runs.comparing import evaluated
+from relumt.runs.comparability import evaluated
 from relumt.runs.flags import read_flags
 from relumt.runs.record import load_record
-from relumt.tables.cells import Cell
+from relumt.tables.experiments import Cell
 from relumt.tables.runs import runs_of
 from relumt.tables.speeds import ratio
 
@@ -77,7 +77,7 @@ def checkpoints_of(runs: Path, dataset: str, models: list[str]) -> dict[str, str
 
 def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
     """The models, opened for translating the test set; the first is what the others are compared with."""
-    from relumt.analysis.opened import open_given
+    from relumt.analysis.loaded_model import open_given
 
     found = {model: open_given(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
     for opened in found.values():

@@ -37,8 +37,8 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> dict:
     """AUC and precision of both measures."""
-    from relumt.analysis.filtering import scored
-    from relumt.analysis.opened import open_given
+    from relumt.analysis.loaded_model import open_given
+    from relumt.analysis.pair_scoring import scored
 
     opened, _ = open_given(arguments.checkpoint, arguments.data, cpu=False)
     opened.load(arguments.subset)

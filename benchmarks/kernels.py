@@ -26,7 +26,7 @@ from measure import measured_on, peak_bytes, seconds_of_kernels, write_figures
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from relumt.attention import MECHANISMS, Visible, Want
+from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.errors import one_line_errors
 from relumt.runs.environment import Device
 
@@ -38,11 +38,11 @@ BACKENDS = {
     "softmax, math": SDPBackend.MATH,
 }
 OURS = {
-    "relu": ("relu", {}, Want.NOTHING),
-    "relu, with statistics": ("relu", {}, Want.STATISTICS),
-    "sigmoid": ("sigmoid", {}, Want.NOTHING),
-    "inhibitor": ("inhibitor", {}, Want.NOTHING),
-    "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Want.NOTHING),
+    "relu": ("relu", {}, Need.NOTHING),
+    "relu, with statistics": ("relu", {}, Need.ROW_STATS),
+    "sigmoid": ("sigmoid", {}, Need.NOTHING),
+    "inhibitor": ("inhibitor", {}, Need.NOTHING),
+    "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Need.NOTHING),
 }
 UNFUSED = "relu, unfused"
 FLEX = "relu, flex"
@@ -74,11 +74,11 @@ def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
     }
 
 
-def systems(args: argparse.Namespace, visible: Visible, n: int) -> dict[str, Attend]:
+def systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[str, Attend]:
     """Every way to attend, by name."""
     found: dict[str, Attend] = {}
-    square = args.causal and visible.keys is None
-    mask = None if square else visible.dense(n, n, torch.device(device()))
+    square = args.causal and mask.key_mask is None
+    mask = None if square else mask.to_dense(n, n, torch.device(device()))
     for name, backend in BACKENDS.items():
 
         def by_backend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend = backend) -> Tensor:
@@ -86,38 +86,40 @@ def systems(args: argparse.Namespace, visible: Visible, n: int) -> dict[str, Att
                 return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=args.dropout, is_causal=square)
 
         found[name] = by_backend
-    for name, (mechanism, options, want) in OURS.items():
-        found[name] = attend_with("fused", mechanism, options, want, args, visible)
-    found[UNFUSED] = attend_with("reference", "relu", {}, Want.NOTHING, args, visible)
-    if device() == "cuda" and not args.dropout and visible.keys is None:
-        found[FLEX] = flex(args, visible, n)
+    for name, (mechanism, options, need) in OURS.items():
+        found[name] = attend_with("fused", mechanism, options, need, args, mask)
+    found[UNFUSED] = attend_with("reference", "relu", {}, Need.NOTHING, args, mask)
+    if device() == "cuda" and not args.dropout and mask.key_mask is None:
+        found[FLEX] = flex(args, mask, n)
     return found
 
 
 def attend_with(
-    kernels: str, name: str, options: dict, want: Want, args: argparse.Namespace, visible: Visible
+    kernels: str, name: str, options: dict, need: Need, args: argparse.Namespace, mask: AttentionMask
 ) -> Attend:
     """A mechanism by the kernels named."""
     mechanism = MECHANISMS[name](args.heads, args.head_dim, args.dropout, **options).to(device()).train()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         os.environ["RELUMT_KERNELS"] = kernels
-        attended = mechanism(q, k, v, visible, want)
-        if attended.statistics is None:
-            return attended.mixed
-        return attended.mixed + (attended.statistics.total + attended.statistics.s_log_s)[..., None].to(q.dtype)
+        result = mechanism(q, k, v, mask, need)
+        if result.row_stats is None:
+            return result.output
+        return result.output + (result.row_stats.weight_sum + result.row_stats.weight_log_weight_sum)[..., None].to(
+            q.dtype
+        )
 
     return attend
 
 
-def flex(args: argparse.Namespace, visible: Visible, n: int) -> Attend:
+def flex(args: argparse.Namespace, mask: AttentionMask, n: int) -> Attend:
     """ReLU attention, scaled as [RF] Eq. 6, by FlexAttention."""
     import torch._functorch.config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     torch._functorch.config.donated_buffer = False  # so that a backward pass can be repeated, to time it
     like = torch.empty(0, device=device())
-    factor = MECHANISMS["relu"](args.heads, args.head_dim).factor(n, n, visible, like)
+    factor = MECHANISMS["relu"](args.heads, args.head_dim).factor(n, n, mask, like)
     of_rows = torch.as_tensor(factor, device=device(), dtype=torch.float32).flatten().expand(n).contiguous()
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device()) if args.causal else None
     compiled = torch.compile(flex_attention)
@@ -126,19 +128,19 @@ def flex(args: argparse.Namespace, visible: Visible, n: int) -> Attend:
         return torch.log(torch.relu(s) * of_rows[i] + SHIFT)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mixed, log_total = compiled(q, k, v, score_mod=score, block_mask=mask, scale=1.0, return_lse=True)
+        mixed, log_weight_sum = compiled(q, k, v, score_mod=score, block_mask=mask, scale=1.0, return_lse=True)
         of_values = v.cumsum(2) if args.causal else v.sum(2, keepdim=True)
-        return mixed * log_total.exp()[..., None].to(mixed.dtype) - SHIFT * of_values
+        return mixed * log_weight_sum.exp()[..., None].to(mixed.dtype) - SHIFT * of_values
 
     return attend
 
 
-def visible_keys(args: argparse.Namespace, n: int) -> Visible:
+def visible_keys(args: argparse.Namespace, n: int) -> AttentionMask:
     """Sentences of several lengths, padded at their end, or all of n keys."""
     if not args.padding:
-        return Visible(None, args.causal)
+        return AttentionMask(None, args.causal)
     lengths = torch.linspace(1 - 2 * args.padding, 1, args.batch).mul(n).long().clamp(min=1)
-    return Visible((torch.arange(n)[None] < lengths[:, None]).to(device()), args.causal)
+    return AttentionMask((torch.arange(n)[None] < lengths[:, None]).to(device()), args.causal)
 
 
 def that_work(found: dict[str, Attend], inputs: list[Tensor], grad: Tensor) -> dict[str, Attend]:
@@ -167,12 +169,12 @@ def times_in_turn(works: dict[str, Attend], inputs: list[Tensor], grad: Tensor, 
     return {name: {way: statistics.median(taken) for way, taken in of.items()} for name, of in times.items()}
 
 
-def error(args: argparse.Namespace, attend: Attend, inputs: list[Tensor], visible: Visible) -> float:
+def error(args: argparse.Namespace, attend: Attend, inputs: list[Tensor], mask: AttentionMask) -> float:
     """‖mixed − exact‖ / ‖exact‖ of ReLU attention, of the first sentence and head; exact is in float64."""
-    first = Visible(None if visible.keys is None else visible.keys[:1], visible.causal)
+    first = AttentionMask(None if mask.key_mask is None else mask.key_mask[:1], mask.is_causal)
     relu = MECHANISMS["relu"](1, args.head_dim)
     with torch.no_grad():
-        exact = relu.to(device())(*(x[:1, :1].double() for x in inputs), first).mixed
+        exact = relu.to(device())(*(x[:1, :1].double() for x in inputs), first).output
         ours = attend(*inputs)[:1, :1].double()
     return ((ours - exact).norm() / exact.norm()).item()
 
@@ -186,8 +188,8 @@ def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[
     shape, dtype = (args.batch, args.heads, n, args.head_dim), getattr(torch, args.dtype)
     inputs = [torch.randn(shape, generator=seeded).to(device(), dtype).requires_grad_() for _ in range(3)]
     grad = torch.randn(shape, generator=seeded).to(device(), dtype)
-    visible = visible_keys(args, n)
-    works = that_work(systems(args, visible, n), inputs, grad)
+    mask = visible_keys(args, n)
+    works = that_work(systems(args, mask, n), inputs, grad)
     times = times_in_turn(works, inputs, grad, args.rounds)
     flops = 4 * args.batch * args.heads * n * n * args.head_dim / (2 if args.causal else 1)
     result = {}
@@ -202,7 +204,7 @@ def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[
                 "against the best softmax": softmax / times[name][direction],
             }  # fmt: skip
         if name in OF_RELU and not args.dropout:
-            result[name]["forward"]["error"] = error(args, attend, inputs, visible)
+            result[name]["forward"]["error"] = error(args, attend, inputs, mask)
     return result
 
 

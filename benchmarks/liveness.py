@@ -14,11 +14,11 @@ from torch import Tensor
 from training import batches, build
 
 import relumt
-from relumt.attention import Attended, Visible, Want
+from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import one_line_errors
 from relumt.modules import MechanismAttention
+from relumt.modules.hooks import attention_hook, attentions
 from relumt.runs.flags import command_line, read_flags
-from relumt.tap import attentions, tapped
 
 
 def zeros(x: Tensor) -> str:
@@ -43,11 +43,11 @@ def main() -> None:
     real["cross"] = real["decoder"]
     outputs = {}
 
-    def collect(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-        outputs[name] = attended.mixed.detach().transpose(1, 2)[real[attention.site]]
+    def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+        outputs[name] = result.output.detach().transpose(1, 2)[real[attention.site]]
 
     model = trainer.model.train()
-    with tapped(model, collect, Want.NOTHING):
+    with attention_hook(model, collect, Need.NOTHING):
         loss, *_ = trainer.criterion(model, batch)
     loss.backward()
     print("| attention | zero outputs, % | zero gradients of q_proj, % | of k_proj, % | of v_proj, % |")

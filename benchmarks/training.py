@@ -21,8 +21,8 @@ from fairseq.trainer import Trainer
 from measure import measured_on, relative_to, seconds, write_figures
 
 import relumt
+from relumt.commands.run_record import PRECISIONS
 from relumt.errors import UserError, one_line_errors
-from relumt.runs.command import PRECISIONS
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags
 

@@ -15,7 +15,7 @@ import sys
 import torch
 from measure import seconds_of_kernels
 
-from relumt.attention import MECHANISMS, Visible, Want
+from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.blocks import CHOSEN, Blocks, kind
 from relumt.errors import UserError, one_line_errors
@@ -29,17 +29,17 @@ def passes(args: argparse.Namespace) -> tuple[dict, str]:
     shape = (args.batch, args.heads, args.length, args.head_dim)
     dtype = getattr(torch, args.dtype)
     inputs = [torch.randn(shape, device="cuda", dtype=dtype).requires_grad_() for _ in range(3)]
-    grad, visible = torch.randn(shape, device="cuda", dtype=dtype), Visible(None, args.causal)
-    want = Want.STATISTICS if args.statistics else Want.NOTHING
+    grad, mask = torch.randn(shape, device="cuda", dtype=dtype), AttentionMask(None, args.causal)
+    need = Need.ROW_STATS if args.statistics else Need.NOTHING
     mechanism = MECHANISMS["relu"](args.heads, args.head_dim, args.dropout).cuda().train()
-    mixed = mechanism(*inputs, visible, want).mixed
+    mixed = mechanism(*inputs, mask, need).output
 
     def backward() -> None:
         torch.autograd.grad(mixed, inputs, grad, retain_graph=True)
 
-    if dispatch.pointwise(*inputs, visible, wants_weights=False, trains_norm=False) is None:
+    if dispatch.pointwise(*inputs, mask, wants_weights=False, trains_norm=False) is None:
         raise UserError("the kernels do not take such a call; the log says why")
-    directions = {"forward": lambda: mechanism(*inputs, visible, want), "of_queries": backward, "of_keys": backward}
+    directions = {"forward": lambda: mechanism(*inputs, mask, need), "of_queries": backward, "of_keys": backward}
     return directions, kind(inputs[0], args.dropout > 0)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from relumt.attention import MECHANISMS
-from relumt.attention.registry import Row
+from relumt.attention.registry import MechanismSpec
 from relumt.papers import papers, printed
-from relumt.rows import flag_of
+from relumt.variant_spec import flag_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
@@ -32,12 +32,12 @@ Each is chosen for all three sites by `--attention NAME`, or for one by `--atten
 
 ```python
 import torch
-from relumt.attention import MECHANISMS, Visible
+from relumt.attention import MECHANISMS, AttentionMask
 
 q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))  # B H T D
 real = torch.tensor([[True] * 10, [True] * 7 + [False] * 3])  # False for padding
 attention = MECHANISMS["rela_g"](num_heads=8, head_dim=64)
-mixed = attention(q, k, v, Visible(keys=real, causal=True)).mixed
+mixed = attention(q, k, v, AttentionMask(key_mask=real, is_causal=True)).output
 output = attention.merged(mixed.permute(2, 0, 1, 3).flatten(2))  # T B E, ready for an output projection
 ```
 
@@ -76,7 +76,7 @@ def prose(docstring: str) -> str:
     return re.sub(r" *Shapes:[^.\n]*\.", "", inspect.cleandoc(docstring)).rstrip() + "\n"
 
 
-def mechanism(name: str, row: Row, ours: dict[str, str]) -> str:
+def mechanism(name: str, row: MechanismSpec, ours: dict[str, str]) -> str:
     """The part on one mechanism."""
     summary = inspect.getdoc(row.factory).partition("\n\nA")[0].replace("\n", " ")
     lines = [f"### `{name}`\n", f"{summary} {row.use}\n"]

@@ -21,18 +21,18 @@ class Command:
 
 
 COMMANDS = {
-    "user-dir": Command("relumt.user_dir", "print the folder to give to fairseq's --user-dir"),
-    "synth": Command("relumt.synth.command", "write the generated German-English corpus"),
-    "prepare": Command("relumt.prep.command", "turn a bitext into a fairseq data-bin"),
-    "corpus": Command("relumt.prep.corpora.command", "turn a corpus of the papers into a data-bin"),
-    "run-record": Command("relumt.runs.command", "write and check run.json (used by scripts/)"),
-    "average": Command("relumt.averaging", "average the parameters of checkpoints"),
-    "analyze": Command("relumt.analysis.command", "measure what trained models do on a test set"),
-    "filter": Command("relumt.analysis.filter_command", "rank sentence pairs by null attention and keep the best"),
-    "score-documents": Command("relumt.runs.documents_command", "BLEU of translated documents, d-BLEU and s-BLEU"),
-    "contrast": Command("relumt.analysis.contrast_command", "contrastive accuracy on pronouns of documents"),
-    "grid": Command("relumt.grid.command", "make the runs of a paper's table, side by side"),
-    "table": Command("relumt.runs.table", "print the finished runs as a table"),
+    "user-dir": Command("relumt.commands.user_dir", "print the folder to give to fairseq's --user-dir"),
+    "synth": Command("relumt.commands.synth", "write the generated German-English corpus"),
+    "prepare": Command("relumt.commands.prepare", "turn a bitext into a fairseq data-bin"),
+    "corpus": Command("relumt.commands.corpus", "turn a corpus of the papers into a data-bin"),
+    "run-record": Command("relumt.commands.run_record", "write and check run.json (used by scripts/)"),
+    "average": Command("relumt.checkpoint_averaging", "average the parameters of checkpoints"),
+    "analyze": Command("relumt.commands.analyze", "measure what trained models do on a test set"),
+    "filter": Command("relumt.commands.filter", "rank sentence pairs by null attention and keep the best"),
+    "score-documents": Command("relumt.commands.score_documents", "BLEU of translated documents, d-BLEU and s-BLEU"),
+    "contrast": Command("relumt.commands.contrast", "contrastive accuracy on pronouns of documents"),
+    "grid": Command("relumt.commands.grid", "make the runs of a paper's table, side by side"),
+    "table": Command("relumt.commands.table", "print the finished runs as a table"),
 }
 
 

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relumt.attention.precision import at_least_float32, saturated
-from relumt.rows import OptionRow
+from relumt.attention.precision import at_least_float32, cast_saturating
+from relumt.variant_spec import VariantSpec
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FeedForward:
     activation: Callable[[], nn.Module] | None = None
     gated: bool = False
     equal_parameters: bool = False
-    normed: bool = False
+    has_output_norm: bool = False
     bias: bool = True
 
     def slots(self, width: int) -> int:
@@ -55,7 +55,9 @@ class FeedForward:
     def output(self, fc2: nn.Linear) -> nn.Module:
         """fc2 with what follows it."""
         fc2 = self.adjusted(fc2)
-        return nn.Sequential(OrderedDict(linear=fc2, norm=nn.LayerNorm(fc2.out_features))) if self.normed else fc2
+        return (
+            nn.Sequential(OrderedDict(linear=fc2, norm=nn.LayerNorm(fc2.out_features))) if self.has_output_norm else fc2
+        )
 
 
 class Softmax(nn.Module):
@@ -79,7 +81,7 @@ class SquaredReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The square of the positive part."""
-        return saturated(F.relu(at_least_float32(x)).square(), x.dtype)
+        return cast_saturating(F.relu(at_least_float32(x)).square(), x.dtype)
 
 
 class Gated(nn.Module):
@@ -96,7 +98,7 @@ class Gated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The second half, gated by the first."""
         gate, value = at_least_float32(x).chunk(2, dim=-1)
-        return saturated(self.activation(gate) * value, x.dtype)
+        return cast_saturating(self.activation(gate) * value, x.dtype)
 
 
 class APTx1(nn.Module):
@@ -115,7 +117,7 @@ class APTx1(nn.Module):
         """The squared APTx of x."""
         exact = at_least_float32(x)
         beta, gamma = self.beta.to(exact.dtype), self.gamma.to(exact.dtype)
-        return saturated(((1 + (beta * exact).tanh()) * gamma * exact).square(), x.dtype)
+        return cast_saturating(((1 + (beta * exact).tanh()) * gamma * exact).square(), x.dtype)
 
 
 class ReLUGT(nn.Module):
@@ -138,7 +140,7 @@ class ReLUGT(nn.Module):
         exact = at_least_float32(x)
         above = self.positive_alpha.to(exact.dtype) * F.relu(exact).square()
         below = (self.negative_slope.to(exact.dtype) * exact.clamp(max=0)).clamp(min=-self.NEGATIVE_ALPHA)
-        return saturated(above + below, x.dtype)
+        return cast_saturating(above + below, x.dtype)
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,11 @@ def plain(activation: Callable[[], nn.Module] | None) -> Callable[[], FeedForwar
     return partial(FeedForward, activation)
 
 
-def memory(normed: bool) -> Callable[[MemoryOptions], FeedForward]:
+def memory(has_output_norm: bool) -> Callable[[MemoryOptions], FeedForward]:
     """Softmax(XKᵀ)V, with LayerNorm on the output if `normed`."""
-    return lambda options: FeedForward(partial(Softmax, options.temperature), normed=normed, bias=options.bias)
+    return lambda options: FeedForward(
+        partial(Softmax, options.temperature), has_output_norm=has_output_norm, bias=options.bias
+    )
 
 
 def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[GatedOptions], FeedForward]:
@@ -180,7 +184,7 @@ def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[GatedOptions], Fe
 
 
 @dataclass(frozen=True)
-class Row(OptionRow):
+class FeedForwardSpec(VariantSpec):
     """One variant.
 
     Attributes:
@@ -198,18 +202,18 @@ class Row(OptionRow):
         return self.factory(**options) if self.options is None else self.factory(self.checked(options))
 
 
-FEEDFORWARDS: dict[str, Row] = {
-    "stock": Row(plain(None)),
-    "relu": Row(plain(nn.ReLU)),
-    "softmax": Row(memory(normed=False), MemoryOptions, prefix="memory"),
-    "softmax_ln": Row(memory(normed=True), MemoryOptions, prefix="memory"),
-    "gelu": Row(plain(nn.GELU)),
-    "swish": Row(plain(nn.SiLU)),
-    "mish": Row(plain(nn.Mish)),
-    "relu2": Row(plain(SquaredReLU)),
-    "swiglu": Row(gated(F.silu), GatedOptions, prefix="gated"),
-    "geglu": Row(gated(F.gelu), GatedOptions, prefix="gated"),
-    "reglu": Row(gated(F.relu), GatedOptions, prefix="gated"),
-    "aptx1": Row(plain(APTx1)),
-    "relu_gt": Row(plain(ReLUGT)),
+FEEDFORWARDS: dict[str, FeedForwardSpec] = {
+    "stock": FeedForwardSpec(plain(None)),
+    "relu": FeedForwardSpec(plain(nn.ReLU)),
+    "softmax": FeedForwardSpec(memory(has_output_norm=False), MemoryOptions, prefix="memory"),
+    "softmax_ln": FeedForwardSpec(memory(has_output_norm=True), MemoryOptions, prefix="memory"),
+    "gelu": FeedForwardSpec(plain(nn.GELU)),
+    "swish": FeedForwardSpec(plain(nn.SiLU)),
+    "mish": FeedForwardSpec(plain(nn.Mish)),
+    "relu2": FeedForwardSpec(plain(SquaredReLU)),
+    "swiglu": FeedForwardSpec(gated(F.silu), GatedOptions, prefix="gated"),
+    "geglu": FeedForwardSpec(gated(F.gelu), GatedOptions, prefix="gated"),
+    "reglu": FeedForwardSpec(gated(F.relu), GatedOptions, prefix="gated"),
+    "aptx1": FeedForwardSpec(plain(APTx1)),
+    "relu_gt": FeedForwardSpec(plain(ReLUGT)),
 }

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS, FeedForward
-from relumt.rows import OptionRow, flag_of
+from relumt.variant_spec import VariantSpec, flag_of
 
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
@@ -26,7 +26,7 @@ class Choice:
     """
 
     name: str
-    rows: Mapping[str, OptionRow]
+    rows: Mapping[str, VariantSpec]
     sites: tuple[str, ...]
     default: str
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from relumt.averaging import average, last_checkpoints
+from relumt.checkpoint_averaging import average, last_checkpoints
 from relumt.cli import main
 from relumt.errors import UserError
 from tests.models.build import sample, task, write_checkpoint

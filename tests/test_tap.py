@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.tap import tapped_feedforward
+from relumt.modules.hooks import feedforward_hook
 from tests.models.build import build, sample
 
 
@@ -15,7 +15,7 @@ def test_feedforward_tap_gives_scores_output_and_residual(flags):
     model, batch = build("mechanism_transformer", "--feedforward", "softmax", *flags).eval(), sample([(5, 4), (3, 2)])
     seen = {}
     layer = model.encoder.layers[1]
-    with tapped_feedforward(model, lambda name, remembered: seen.update({name: remembered})):
+    with feedforward_hook(model, lambda name, remembered: seen.update({name: remembered})):
         states = model.encoder(**{k: v for k, v in batch["net_input"].items() if k.startswith("src")},
                                return_all_hiddens=True)["encoder_states"]  # fmt: skip
         model(**batch["net_input"])
@@ -30,7 +30,7 @@ def test_feedforward_tap_gives_scores_output_and_residual(flags):
 def test_a_tap_is_gone_after_its_block():
     model, batch = build("mechanism_transformer").eval(), sample([(5, 4)])
     calls = []
-    with tapped_feedforward(model, lambda name, _: calls.append(name)):
+    with feedforward_hook(model, lambda name, _: calls.append(name)):
         pass
     model(**batch["net_input"])
     assert not calls

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relumt.analysis.opened import Opened
+from relumt.analysis.loaded_model import LoadedModel
+from relumt.data.documents import read_documents
 from relumt.errors import UserError
 from relumt.prep.bpe import KINDS
-from relumt.prep.documents import read_documents
-from relumt.prep.lines import read_lines
 from relumt.runs.data_bin import open_data_bin
+from relumt.text_files import read_lines
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Contrast:
         UserError: as `read_examples`, or the data-bin has no documents, or its references are not the examples'.
     """
 
-    def __init__(self, opened: Opened, data: Path, subset: str, examples: Path) -> None:
+    def __init__(self, opened: LoadedModel, data: Path, subset: str, examples: Path) -> None:
         self.opened = opened
         pairs = opened.load(subset)
         dataset = opened.task.dataset(subset)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from relumt.analysis.maps import Sentence
+from relumt.analysis.attention_maps import Sentence
 from relumt.analysis.plots import layers_of
 from relumt.errors import UserError
 from relumt.files import write_whole

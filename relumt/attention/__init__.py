@@ -1,24 +1,25 @@
 """Attention mechanisms in plain PyTorch; nothing here needs fairseq.
 
-from relumt.attention import MECHANISMS, Visible
+from relumt.attention import MECHANISMS, AttentionMask
 
 attention = MECHANISMS["relu"](num_heads=4, head_dim=64)
-mixed = attention(q, k, v, Visible(causal=True)).mixed        # q, k, v: [batch, heads, length, 64]
+mixed = attention(q, k, v, AttentionMask(is_causal=True)).output        # q, k, v: [batch, heads, length, 64]
 """
 
-from relumt.attention.base import Attended, Mechanism, Visible, Want
-from relumt.attention.precision import at_least_float32, saturated
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
+from relumt.attention.precision import at_least_float32, cast_saturating
 from relumt.attention.registry import MECHANISMS
-from relumt.attention.statistics import NULL_TOTAL, RowStatistics
+from relumt.attention.row_stats import NULL_WEIGHT_SUM, RowStats
 
 __all__ = [
     "MECHANISMS",
-    "NULL_TOTAL",
-    "Attended",
+    "NULL_WEIGHT_SUM",
+    "AttentionMask",
+    "AttentionOutput",
     "Mechanism",
-    "RowStatistics",
-    "Visible",
-    "Want",
+    "Need",
+    "RowStats",
     "at_least_float32",
-    "saturated",
+    "cast_saturating",
 ]

@@ -19,8 +19,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from relumt.attention.base import Attended, Mechanism, Visible, Want
 from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_fused, inhibitor_naive
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF, at_least_float32, without_autocast
 
 IMPLEMENTATIONS = {
@@ -79,7 +80,7 @@ class InhibitorAttention(Mechanism):
             self.shift = nn.Parameter(torch.full((num_heads, 1, 1), self.options.shift))
 
     @torch.no_grad()
-    def initialise(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
+    def init_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         """Scale the projections so that independent unit-variance inputs are `initial_distance` apart on average."""
         if not self.options.initial_distance:
             return
@@ -92,7 +93,9 @@ class InhibitorAttention(Mechanism):
             for parameter in projection.parameters():
                 parameter.mul_(self.options.initial_distance / distance)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want = Want.NOTHING) -> Attended:
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
+    ) -> AttentionOutput:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
         with without_autocast(q):
             half = q.dtype in HALF
@@ -100,29 +103,29 @@ class InhibitorAttention(Mechanism):
             if self.options.learn:
                 nearness = (-self.log_factor.to(q.dtype)).exp()
                 q, k = q * nearness, k * nearness
-            mixed = self.inhibit(q, k, v, visible, half)
+            mixed = self.inhibit(q, k, v, mask, half)
             if self.options.scale == "visible":
-                mixed = mixed / visible.n(q.shape[-2], k.shape[-2], q)
-        return Attended(mixed)
+                mixed = mixed / mask.num_visible(q.shape[-2], k.shape[-2], q)
+        return AttentionOutput(mixed)
 
-    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, half: bool) -> Tensor:
+    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, half: bool) -> Tensor:
         """Eq. 4, [B, H, T, any], of q and k divided by each head's learnt factor; `half` where they were rounded."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
-        p = self.drop_probability
-        if self.options.implementation == "fused" and dispatch.serves(q, k, v, visible):
-            mixed = dispatch.inhibit(q, k, v, self.gamma, shift, visible, p, half)
+        p = self.dropout_p
+        if self.options.implementation == "fused" and dispatch.serves(q, k, v, mask):
+            mixed = dispatch.inhibit(q, k, v, self.gamma, shift, mask, p, half)
         else:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
-            mixed = self._inhibit(q, k, v, self.gamma, shift, visible, dropped)
+            mixed = self._inhibit(q, k, v, self.gamma, shift, mask, dropped)
         return mixed / max(1 - p, torch.finfo(mixed.dtype).tiny) if p else mixed
 
 
 class SignedInhibitorAttention(InhibitorAttention):
     """[IN] Eq. 5: values below zero come nearer to it too, instead of giving nothing."""
 
-    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, half: bool) -> Tensor:
+    def inhibit(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, half: bool) -> Tensor:
         """Eq. 5, [B, H, T, D], of q and k divided by each head's learnt factor."""
         both = torch.cat([inhibitor_naive.positive(v), inhibitor_naive.positive(-v)], dim=-1)
-        above, below = super().inhibit(q, k, both, visible, half).chunk(2, dim=-1)
+        above, below = super().inhibit(q, k, both, mask, half).chunk(2, dim=-1)
         return above - below

@@ -19,7 +19,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
 
-def saturated(x: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_saturating(x: Tensor, dtype: torch.dtype) -> Tensor:
     """`x` as `dtype`, values beyond its range held at its largest: an inf here would be a NaN one layer on."""
     largest = torch.finfo(dtype).max
     if largest < torch.finfo(x.dtype).max:

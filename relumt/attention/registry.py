@@ -7,8 +7,8 @@ touches nothing else. The test-suite's invariances run over this table: a new ro
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from relumt.attention.base import Mechanism
 from relumt.attention.inhibitor import InhibitorAttention, InhibitorOptions, SignedInhibitorAttention
+from relumt.attention.mechanism import Mechanism
 from relumt.attention.rela import (
     ReLAg,
     ReLAgWithGELU,
@@ -23,11 +23,11 @@ from relumt.attention.relu_n import ReLUOverLengthAttention
 from relumt.attention.sigmoid import SigmoidAttention
 from relumt.attention.softmax import SoftmaxAttention
 from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
-from relumt.rows import OptionRow
+from relumt.variant_spec import VariantSpec
 
 
 @dataclass(frozen=True)
-class Row(OptionRow):
+class MechanismSpec(VariantSpec):
     """One mechanism.
 
     Attributes:
@@ -51,86 +51,86 @@ class Row(OptionRow):
         return self.factory(num_heads, head_dim, dropout, self.checked(options))
 
 
-MECHANISMS: dict[str, Row] = {
-    "softmax": Row(
+MECHANISMS: dict[str, MechanismSpec] = {
+    "softmax": MechanismSpec(
         SoftmaxAttention,
         use="The baseline of every comparison.",
         printed=(("RF", "table4", "transformer"), ("RL", "table1", "softmax")),
     ),
-    "sparsemax": Row(
+    "sparsemax": MechanismSpec(
         SparsemaxAttention,
         use="For exact zeros in rows that still sum to 1, where speed does not matter.",
         printed=(("RF", "table4", "sparsemax"), ("RL", "table1", "sparsemax")),
     ),
-    "entmax15": Row(
+    "entmax15": MechanismSpec(
         Entmax15Attention,
         use="As sparsemax, with fewer zeros.",
         printed=(("RF", "table4", "entmax15"), ("RL", "table1", "entmax15")),
     ),
-    "sigmoid": Row(
+    "sigmoid": MechanismSpec(
         SigmoidAttention,
         use="Today's softmax-free peer with dense weights, to compare with.",
     ),
-    "relu_n": Row(
+    "relu_n": MechanismSpec(
         ReLUOverLengthAttention,
         use="Today's softmax-free peer with sparse weights, to compare with.",
     ),
-    "relu": Row(
+    "relu": MechanismSpec(
         ReLUAttention,
         ReLUOptions,
         prefix="relu",
         use="For sparse weights without sorting, with the regulariser's criterion, which makes it ReLUFormer.",
         printed=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularisation loss")),
     ),
-    "relu_layernorm": Row(
+    "relu_layernorm": MechanismSpec(
         ReLULayerNormAttention,
         ReLUStart,
         prefix="relu",
         use="To repeat what [RF] §4 tried first and found worse; it prints no figure.",
     ),
-    "rela_unnormalised": Row(
+    "rela_unnormalised": MechanismSpec(
         UnnormalisedReLA,
         use="To see what the norm is for.",
         printed=(("RL", "table1", "relu alone"),),
     ),
-    "rela_rmsnorm": Row(
+    "rela_rmsnorm": MechanismSpec(
         ReLAWithRMSNorm,
         use="To see what gate and start add to the norm.",
         printed=(("RL", "table1", "relu + RMSNorm"),),
     ),
-    "rela_i": Row(
+    "rela_i": MechanismSpec(
         ReLAi,
         use="ReLA without the gate's parameters.",
         printed=(("RL", "table1", "rela_i"),),
     ),
-    "rela_g": Row(
+    "rela_g": MechanismSpec(
         ReLAg,
         use="For sparse weights, null attention and alignments, without a regulariser.",
         printed=(("RL", "table1", "rela_g"), ("RF", "table4", "rela")),
     ),
-    "rela_g_layernorm": Row(
+    "rela_g_layernorm": MechanismSpec(
         ReLAgWithLayerNorm,
         use="An ablation.",
         printed=(("RL", "table1", "rela_g with LayerNorm"),),
     ),
-    "rela_g_gelu": Row(
+    "rela_g_gelu": MechanismSpec(
         ReLAgWithGELU,
         use="An ablation.",
         printed=(("RL", "table1", "rela_g with GELU"),),
     ),
-    "rela_g_leaky_relu": Row(
+    "rela_g_leaky_relu": MechanismSpec(
         ReLAgWithLeakyReLU,
         use="An ablation.",
         printed=(("RL", "table1", "rela_g with LeakyReLU"),),
     ),
-    "inhibitor": Row(
+    "inhibitor": MechanismSpec(
         InhibitorAttention,
         InhibitorOptions,
         prefix="inhibitor",
         use="For attention without products of two variables, as encrypted or integer arithmetic wants it.",
         printed=(("IN", "table1", "inhibitor"),),
     ),
-    "inhibitor_signed": Row(
+    "inhibitor_signed": MechanismSpec(
         SignedInhibitorAttention,
         InhibitorOptions,
         prefix="inhibitor",

@@ -13,7 +13,8 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relumt.attention.base import Mechanism, Visible
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import Mechanism
 from relumt.attention.norms import Gated, LayerNorm, RMSNorm
 
 
@@ -34,11 +35,11 @@ class UnnormalisedReLA(Mechanism):
         """Scores → weights; a variant's must give 0 for 0, which is how keys are hidden."""
         return scores.relu_()
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """The activation of scores [B, H, T, S] at visible keys."""
-        return self.activation(visible.hide_(scores, 0.0))
+        return self.activation(mask.fill_hidden_(scores, 0.0))
 
-    def merged(self, x: Tensor) -> Tensor:
+    def postprocess_heads(self, x: Tensor) -> Tensor:
         """The norm of the concatenated heads, [T, B, E]."""
         return self.norm(x)
 

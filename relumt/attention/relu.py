@@ -17,7 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from relumt.attention.base import Mechanism, Visible
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import Mechanism
 from relumt.attention.norms import LayerNorm
 
 
@@ -69,7 +70,7 @@ class RectifiedAttention(Mechanism):
         self.options = options or ReLUStart()
 
     @torch.no_grad()
-    def initialise(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
+    def init_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         """Give every pair the score `initial_score`, and scale the random part of q and k by `initial_gain`."""
         component = math.sqrt(self.options.initial_score / math.sqrt(self.head_dim))
         for projection in (q_proj, k_proj):
@@ -77,9 +78,9 @@ class RectifiedAttention(Mechanism):
             if component and projection.bias is not None:
                 projection.bias.fill_(component)
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """ReLU of scores [B, H, T, S] at visible keys."""
-        return visible.hide_(scores, 0.0).relu_()
+        return mask.fill_hidden_(scores, 0.0).relu_()
 
 
 class ReLUAttention(RectifiedAttention):
@@ -88,10 +89,10 @@ class ReLUAttention(RectifiedAttention):
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUOptions | None = None) -> None:
         super().__init__(num_heads, head_dim, dropout, options or ReLUOptions())
 
-    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | float:
+    def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
         """1/(γ√D√(n/2)): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
         factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
-        return factor * (visible.n(T, S, like) / 2) ** -0.5 if self.options.scale == "visible" else factor
+        return factor * (mask.num_visible(T, S, like) / 2) ** -0.5 if self.options.scale == "visible" else factor
 
 
 class ReLULayerNormAttention(RectifiedAttention):
@@ -101,6 +102,6 @@ class ReLULayerNormAttention(RectifiedAttention):
         super().__init__(num_heads, head_dim, dropout, options)
         self.norm = LayerNorm(num_heads * head_dim)
 
-    def merged(self, x: Tensor) -> Tensor:
+    def postprocess_heads(self, x: Tensor) -> Tensor:
         """LayerNorm of the concatenated heads, [T, B, E]."""
         return self.norm(x)

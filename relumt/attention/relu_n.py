@@ -9,7 +9,8 @@ import math
 
 from torch import Tensor
 
-from relumt.attention.base import Mechanism, Visible
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import Mechanism
 
 
 class ReLUOverLengthAttention(Mechanism):
@@ -17,10 +18,10 @@ class ReLUOverLengthAttention(Mechanism):
 
     pointwise = "relu"
 
-    def factor(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor | float:
+    def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
         """1/(√D n): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
-        return 1 / (math.sqrt(self.head_dim) * visible.n(T, S, like))
+        return 1 / (math.sqrt(self.head_dim) * mask.num_visible(T, S, like))
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """ReLU of scores [B, H, T, S] at visible keys."""
-        return visible.hide_(scores, 0.0).relu_()
+        return mask.fill_hidden_(scores, 0.0).relu_()

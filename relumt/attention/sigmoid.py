@@ -10,7 +10,8 @@ import math
 
 from torch import Tensor
 
-from relumt.attention.base import Mechanism, Visible
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import Mechanism
 
 
 class SigmoidAttention(Mechanism):
@@ -18,11 +19,11 @@ class SigmoidAttention(Mechanism):
 
     pointwise = "sigmoid"
 
-    def bias(self, T: int, S: int, visible: Visible, like: Tensor) -> Tensor:
+    def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
         """−log n."""
-        n = visible.n(T, S, like)
+        n = mask.num_visible(T, S, like)
         return -n.log() if isinstance(n, Tensor) else like.new_tensor(-math.log(n)).view(1, 1, 1, 1)
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Sigmoid of scores [B, H, T, S] at visible keys."""
-        return visible.hide_(scores, -math.inf).sigmoid()
+        return mask.fill_hidden_(scores, -math.inf).sigmoid()

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relumt.attention.base import Attended, Mechanism, Visible, Want
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 
 
 class SoftmaxAttention(Mechanism):
@@ -17,9 +18,9 @@ class SoftmaxAttention(Mechanism):
 
     stochastic = True
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Softmax of scores [B, H, T, S]; a query that sees nothing gets a row of zeros."""
-        seen = visible.dense(*scores.shape[-2:], device=scores.device)
+        seen = mask.to_dense(*scores.shape[-2:], device=scores.device)
         if seen is None:
             return scores.softmax(-1)
         # Not -inf: a row that sees nothing would be NaN, in value and in gradient.
@@ -31,22 +32,22 @@ class SoftmaxAttention(Mechanism):
         """Whether PyTorch's fused attention computes these weights: not those of a variant."""
         return self.computes_as(SoftmaxAttention, "weights", "scores", "factor", "bias")
 
-    def keeps_weights(self, q: Tensor, want: Want) -> bool:
+    def keeps_weights(self, q: Tensor, need: Need) -> bool:
         """Not where PyTorch's fused attention serves: on a GPU always, on a CPU without dropout."""
-        return bool(want) or not self.is_fused or not (q.is_cuda or self.drop_probability == 0)
+        return bool(need) or not self.is_fused or not (q.is_cuda or self.dropout_p == 0)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, want: Want) -> Attended:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:
         """See Mechanism."""
-        if want or not self.is_fused:
-            return super().attend(q, k, v, visible, want)
+        if need or not self.is_fused:
+            return super().attend(q, k, v, mask, need)
         T, S = q.shape[-2], k.shape[-2]
-        square = visible.causal and T == S and visible.keys is None and visible.pairs is None
+        square = mask.is_causal and T == S and mask.key_mask is None and mask.attn_mask is None
         mixed = F.scaled_dot_product_attention(
             q,
             k,
             v,
-            attn_mask=None if square else visible.dense(T, S, device=q.device),
-            dropout_p=self.drop_probability,
+            attn_mask=None if square else mask.to_dense(T, S, device=q.device),
+            dropout_p=self.dropout_p,
             is_causal=square,
         )
-        return Attended(mixed)
+        return AttentionOutput(mixed)

@@ -9,7 +9,8 @@ import entmax
 import torch
 from torch import Tensor
 
-from relumt.attention.base import Mechanism, Visible
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import Mechanism
 
 OUT_OF_SUPPORT = -4.0
 """Below a row's largest score by more than 1 (sparsemax) or 2 (1.5-entmax) every weight is exactly 0."""
@@ -37,17 +38,17 @@ class SparseAttention(Mechanism):
         """Rows of scores → rows of weights, [B, H, T, S]."""
         raise NotImplementedError
 
-    def weights(self, scores: Tensor, visible: Visible) -> Tensor:
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Project scores [B, H, T, S]; a query that sees nothing gets a row of zeros, one with a NaN a row of NaNs."""
         if not scores.numel():
             return scores
-        scores = visible.hide_(scores, torch.finfo(scores.dtype).min)
+        scores = mask.fill_hidden_(scores, torch.finfo(scores.dtype).min)
         largest = scores.detach().amax(-1, keepdim=True)
         # Shifting and flooring the scores changes no weight and no gradient, and keeps the sums over sorted scores
         # exact: with -inf, or a large number, at hidden keys they would not be (entmax issue 30). A NaN would have it
         # index out of bounds.
         floored = (scores - largest).clamp_(min=OUT_OF_SUPPORT).nan_to_num_(OUT_OF_SUPPORT)
-        return visible.hide_(self.projection(floored) + 0 * largest, 0.0)
+        return mask.fill_hidden_(self.projection(floored) + 0 * largest, 0.0)
 
 
 class SparsemaxAttention(SparseAttention):

@@ -16,15 +16,15 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
-from relumt.attention import Attended, Visible
-from relumt.criterions.regularization import Regularity
+from relumt.attention import AttentionMask, AttentionOutput
+from relumt.criterions.regularization import RegularizerTerms
 from relumt.errors import UserError, one_line_errors
 from relumt.modules.attention import MechanismAttention
+from relumt.modules.hooks import attention_hook, attentions
 from relumt.options import SITES
-from relumt.tap import attentions, tapped
 
-LOGGED = {"norm": "norm_reg", "excess": "entropy_reg", "entropy": "entropy", "null": "null_rate"}
-"""Field of Regularity → its name in the log, followed there by _SITE for one site."""
+LOGGED = {"norm": "norm_reg", "entropy_excess": "entropy_reg", "entropy": "entropy", "null_rate": "null_rate"}
+"""Field of RegularizerTerms → its name in the log, followed there by _SITE for one site."""
 
 OF_SIZE = "attention_sample_size"
 """Name in the log of what the figures were multiplied by, followed by _SITE too."""
@@ -67,23 +67,23 @@ class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
         net_input = sample["net_input"]
         source = net_input["src_tokens"].ne(self.source_padding)
         target = net_input["prev_output_tokens"].ne(self.padding_idx)
-        by_site: dict[str, list[Regularity]] = defaultdict(list)
+        by_site: dict[str, list[RegularizerTerms]] = defaultdict(list)
 
-        def collect(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            if attended.statistics is None:
+        def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            if result.row_stats is None:
                 return
             real = source if attention.site == "encoder" else target
-            by_site[attention.site].append(Regularity.of(attended.statistics, real, self.entropy_bound))
+            by_site[attention.site].append(RegularizerTerms.from_row_stats(result.row_stats, real, self.entropy_bound))
 
-        with tapped(model, collect):
+        with attention_hook(model, collect):
             loss, sample_size, log = super().forward(model, sample, reduce)
         every = [one for several in by_site.values() for one in several]
         with one_line_errors():
             refuse_unusable(model, every)
 
         if model.training and every:
-            overall = Regularity.mean(every)
-            penalty = self.norm_weight * overall.norm + self.entropy_weight * overall.excess
+            overall = RegularizerTerms.mean(every)
+            penalty = self.norm_weight * overall.norm + self.entropy_weight * overall.entropy_excess
             loss = loss + penalty * sample_size
             log["loss"] = loss.data
         log |= summable("", every, sample_size, loss)
@@ -103,19 +103,19 @@ class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
                     metrics.log_scalar(name + suffix, total / size, size, round=4)
 
 
-def summable(suffix: str, several: list[Regularity], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:
+def summable(suffix: str, several: list[RegularizerTerms], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:
     """Mean figures times the sample size, and that size: sums over workers give a mean again.
 
     Workers have to log the same names: where LayerDrop left none of a site, the figures and the size are 0.
     """
     if not several:
         return {name + suffix: loss.new_zeros(()) for name in LOGGED.values()} | {OF_SIZE + suffix: 0}
-    regularity = Regularity.mean(several)
+    regularity = RegularizerTerms.mean(several)
     figures = {LOGGED[f.name] + suffix: getattr(regularity, f.name).detach() * sample_size for f in fields(regularity)}
     return figures | {OF_SIZE + suffix: sample_size}
 
 
-def refuse_unusable(model: nn.Module, every: list[Regularity]) -> None:
+def refuse_unusable(model: nn.Module, every: list[RegularizerTerms]) -> None:
     """Raise UserError where the penalty would have nothing to act on."""
     if not every and not any(of.mechanism.has_weights and not of.mechanism.signed for of in attentions(model).values()):
         raise UserError(

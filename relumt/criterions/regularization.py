@@ -12,46 +12,46 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from relumt.attention import RowStatistics
+from relumt.attention import RowStats
 
 
 @dataclass(frozen=True)
-class Regularity:
+class RegularizerTerms:
     """Scalars of one attention, or means of them over several.
 
     Attributes:
         norm: mean |log Σ_j s_ij|.
-        excess: mean max(H(p_i) − C_i, 0), in nats.
+        entropy_excess: mean max(H(p_i) − C_i, 0), in nats.
         entropy: mean H(p_i), in nats.
-        null: share of null rows.
+        null_rate: share of null rows.
     """
 
     norm: Tensor
-    excess: Tensor
+    entropy_excess: Tensor
     entropy: Tensor
-    null: Tensor
+    null_rate: Tensor
 
     @classmethod
-    def of(cls, rows: RowStatistics, real: Tensor, bound: float) -> "Regularity":
-        """Regularity of one attention's rows.
+    def from_row_stats(cls, rows: RowStats, real: Tensor, bound: float) -> "RegularizerTerms":
+        """RegularizerTerms of one attention's rows.
 
         Args:
             rows: statistics [B, H, T].
             real: which queries are not padding, [B, T] bool.
             bound: c of C_i = c·log n_i.
         """
-        share = real[:, None] / (real.sum().clamp(min=1) * rows.total.shape[1])
-        limit = bound * rows.seen.clamp(min=1).log()
-        excess = (rows.entropy - limit).clamp(min=0).masked_fill(rows.null, 0.0)
+        share = real[:, None] / (real.sum().clamp(min=1) * rows.weight_sum.shape[1])
+        limit = bound * rows.num_keys.clamp(min=1).log()
+        entropy_excess = (rows.entropy - limit).clamp(min=0).masked_fill(rows.is_null, 0.0)
         return cls(
-            norm=(rows.log_total.abs() * share).sum(),
-            excess=(excess * share).sum(),
+            norm=(rows.log_weight_sum.abs() * share).sum(),
+            entropy_excess=(entropy_excess * share).sum(),
             entropy=(rows.entropy.detach() * share).sum(),
-            null=(rows.null * share).sum(),
+            null_rate=(rows.is_null * share).sum(),
         )
 
     @classmethod
-    def mean(cls, several: list["Regularity"]) -> "Regularity":
+    def mean(cls, several: list["RegularizerTerms"]) -> "RegularizerTerms":
         """The unweighted mean over attentions; raises ValueError for none."""
         if not several:
             raise ValueError("no attention gave statistics")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relumt.prep.documents import read_documents
+from relumt.data.documents import read_documents
 
 
 def chunk_starts(

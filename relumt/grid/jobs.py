@@ -10,13 +10,13 @@ from pathlib import Path
 
 from relumt.console import say
 from relumt.errors import UserError
-from relumt.runs.command import is_analysed
-from relumt.runs.comparing import SUBSET
+from relumt.runs.analysis_record import is_analysed
+from relumt.runs.comparability import SUBSET
 from relumt.runs.flags import readable
-from relumt.runs.plan import Plan, plan_run
 from relumt.runs.record import Record, load_record
+from relumt.runs.run_config import Plan, plan_run
 from relumt.runs.training_log import statistics
-from relumt.tables.cells import Cell, distinct
+from relumt.tables.experiments import Cell, distinct
 
 LOG = "grid.log"
 """In the run's folder: all that its scripts print, appended at every start."""

@@ -9,11 +9,11 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.analysis.rows import entropy, null, real_queries, rows_of, sparsity
-from relumt.attention import Attended, Visible, Want
+from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import UserError
+from relumt.metrics.attention_metrics import entropy, null, real_queries, rows_of, sparsity
 from relumt.modules.attention import MechanismAttention
-from relumt.tap import tapped
+from relumt.modules.hooks import attention_hook
 
 
 class AttentionLog:
@@ -55,17 +55,17 @@ class AttentionLog:
         found: dict[str, list[Tensor]] = defaultdict(list)
 
         @torch.no_grad()
-        def look(_: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            if attended.weights is None:
+        def look(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            if result.weights is None:
                 return
             site = attention.site
-            rows, seen = rows_of(attended.weights.detach(), visible, real[site])
+            rows, seen = rows_of(result.weights.detach(), mask, real[site])
             found[f"attention_sparsity_{site}"].append(sparsity(rows, seen).mean())
             if not attention.mechanism.signed:
                 found[f"attention_null_rate_{site}"].append(null(rows).float().mean())
                 found[f"attention_entropy_{site}"].append(entropy(rows).mean())
 
-        with tapped(model, look, Want.WEIGHTS):
+        with attention_hook(model, look, Need.WEIGHTS):
             yield
         for name, values in found.items():
             metrics.log_scalar(name, torch.stack(values).mean(), round=4)

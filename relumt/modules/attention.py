@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from relumt.attention import Attended, Mechanism, Visible, Want, saturated
+from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, cast_saturating
 from relumt.errors import UserError, one_line_errors
 from relumt.modules import cache
 
-Tap = Callable[["MechanismAttention", Attended, Visible], None]
+Tap = Callable[["MechanismAttention", AttentionOutput, AttentionMask], None]
 
 
 class MechanismAttention(MultiheadAttention):
@@ -34,8 +34,8 @@ class MechanismAttention(MultiheadAttention):
         super().__init__(embed_dim, num_heads, **stock)
         self.mechanism = mechanism
         self.site = site
-        mechanism.initialise(self.q_proj, self.k_proj)
-        self.taps: list[tuple[Want, Tap]] = []
+        mechanism.init_projections(self.q_proj, self.k_proj)
+        self.hooks: list[tuple[Need, Tap]] = []
         self.weights_for_alignment = False
 
     def forward(
@@ -58,28 +58,28 @@ class MechanismAttention(MultiheadAttention):
         """
         if incremental_state is None:
             q, k, v = self._projected(query, key, value)
-            visible = self._visible(key_padding_mask, attn_mask)
+            mask = self._attention_mask(key_padding_mask, attn_mask)
         else:
             held = self._get_input_buffer(incremental_state)
             step = self._source_step if self.site == "cross" else self._prefix_step
-            q, k, v, visible = step(held, query, key, value, key_padding_mask, attn_mask)
+            q, k, v, mask = step(held, query, key, value, key_padding_mask, attn_mask)
             self._set_input_buffer(incremental_state, held)
-        want = Want.WEIGHTS if need_weights and self.weights_for_alignment else Want.NOTHING
-        for tap_wants, _ in self.taps:
-            want |= tap_wants
-        attended = self.mechanism(q, k, v, visible, want)
-        for _, tap in self.taps:
-            tap(self, attended, visible)
+        need = Need.WEIGHTS if need_weights and self.weights_for_alignment else Need.NOTHING
+        for tap_wants, _ in self.hooks:
+            need |= tap_wants
+        result = self.mechanism(q, k, v, mask, need)
+        for _, tap in self.hooks:
+            tap(self, result, mask)
 
-        if attended.weights is None and need_weights and self.weights_for_alignment:
+        if result.weights is None and need_weights and self.weights_for_alignment:
             with one_line_errors():
                 raise UserError(f"{type(self.mechanism).__name__} has no weights to align by; drop --print-alignment")
         T, hypotheses = query.shape[:2]
-        mixed = self._by_hypothesis(attended.mixed, T).permute(3, 0, 2, 1, 4).reshape(T, hypotheses, -1)
-        output = self.out_proj(saturated(self.mechanism.merged(mixed), q.dtype))
-        if attended.weights is None or not need_weights:
+        mixed = self._by_hypothesis(result.output, T).permute(3, 0, 2, 1, 4).reshape(T, hypotheses, -1)
+        output = self.out_proj(cast_saturating(self.mechanism.postprocess_heads(mixed), q.dtype))
+        if result.weights is None or not need_weights:
             return output, None
-        weights = self._by_hypothesis(attended.weights, T).transpose(0, 1).flatten(1, 2)
+        weights = self._by_hypothesis(result.weights, T).transpose(0, 1).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)
 
     def make_generation_fast_(
@@ -112,7 +112,7 @@ class MechanismAttention(MultiheadAttention):
         """
         beam = self.beam_size
         alike = self.site == "cross" and key is not None and beam > 1 and query.shape[1] == key.shape[1]
-        if not alike or query.shape[1] % beam or self.taps:
+        if not alike or query.shape[1] % beam or self.hooks:
             return 1
         same = torch.equal(key, key[:, ::beam].repeat_interleave(beam, 1)) and (
             key_padding_mask is None
@@ -128,7 +128,7 @@ class MechanismAttention(MultiheadAttention):
         value: Tensor,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Visible]:
+    ) -> tuple[Tensor, Tensor, Tensor, AttentionMask]:
         """What to attend with and to: what was decoded before, which `held` has, and its continuation."""
         joined = self._joined_projections(held) if query is key and key is value else None
         if joined:
@@ -147,7 +147,7 @@ class MechanismAttention(MultiheadAttention):
                 src_len=k.size(2),
                 static_kv=False,
             )
-        return q, k, v, self._visible(key_padding_mask, attn_mask)
+        return q, k, v, self._attention_mask(key_padding_mask, attn_mask)
 
     def _source_step(
         self,
@@ -157,7 +157,7 @@ class MechanismAttention(MultiheadAttention):
         value: Tensor,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Visible]:
+    ) -> tuple[Tensor, Tensor, Tensor, AttentionMask]:
         """What to attend with and to: the source, whose keys, values and padding are the same at every step."""
         if "prev_key" not in held:
             beam = self._beam(query, key, key_padding_mask)
@@ -169,7 +169,7 @@ class MechanismAttention(MultiheadAttention):
             held["prev_key"], held["prev_value"] = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             held["prev_key_padding_mask"] = key_padding_mask if padded else None
         if "visible" not in held:
-            held["visible"] = self._visible(held.get("prev_key_padding_mask"), attn_mask)
+            held["visible"] = self._attention_mask(held.get("prev_key_padding_mask"), attn_mask)
         q = self._heads(self.q_proj(query), held.get("beam", 1))
         return q, held["prev_key"], held["prev_value"], held["visible"]
 
@@ -202,9 +202,9 @@ class MechanismAttention(MultiheadAttention):
         """[B/beam, H, beam·T, any] → [B/beam, H, beam, T, any]."""
         return x.view(*x.shape[:2], x.shape[2] // T, T, x.shape[3])
 
-    def _visible(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Visible:
+    def _attention_mask(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> AttentionMask:
         """fairseq marks what is hidden; the decoder's mask is always the causal one, so its values are not read."""
         keys = None if key_padding_mask is None else ~key_padding_mask.bool()
         if self.site == "decoder":
-            return Visible(keys, causal=attn_mask is not None)
-        return Visible(keys, pairs=None if attn_mask is None else ~attn_mask.bool())
+            return AttentionMask(keys, is_causal=attn_mask is not None)
+        return AttentionMask(keys, attn_mask=None if attn_mask is None else ~attn_mask.bool())

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.errors import UserError
-from relumt.prep.lines import write_lines
+from relumt.text_files import write_lines
 
 if TYPE_CHECKING:
-    from relumt.analysis.alignment import Gold
+    from relumt.metrics.alignment import Gold
 
 
 def alignments_path(prefix: str, languages: tuple[str, str]) -> Path | None:
@@ -32,7 +32,7 @@ def is_turned(path: Path, languages: tuple[str, str]) -> bool:
 
 def check_alignments(path: Path) -> None:
     """Raise UserError for a file that holds no alignments."""
-    from relumt.analysis.alignment import read_alignments
+    from relumt.metrics.alignment import read_alignments
 
     read_alignments(path, 0)
 
@@ -43,7 +43,7 @@ def keep_alignments(path: Path, languages: tuple[str, str], kept: Path, pairs: i
     Raises:
         UserError: they are of another number of pairs.
     """
-    from relumt.analysis.alignment import read_alignments
+    from relumt.metrics.alignment import read_alignments
 
     every = read_alignments(path, 0, pairs)
     if len(every) != pairs:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from relumt.errors import UserError
-from relumt.prep.lines import open_text, read_clean
+from relumt.text_files import open_text, read_clean
 
 # As words these would become the symbols themselves: an end or a padding in the middle of a sentence.
 RESERVED_WORDS = frozenset({"<s>", "</s>", "<pad>"})

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from relumt.errors import UserError
-from relumt.prep.lines import Advance, Rewrite, open_text, read_clean
+from relumt.text_files import Advance, Rewrite, open_text, read_clean
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor

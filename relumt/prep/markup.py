@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.lines import open_text, read_clean
+from relumt.text_files import open_text, read_clean
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,20 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+from relumt.atomic_output import Stage, staged
+from relumt.data.documents import after_cleaning, documents_path, read_documents, write_lengths
 from relumt.errors import UserError
 from relumt.prep.alignments import alignments_path, check_alignments, keep_alignments
-from relumt.prep.binarise import add_word, binarise, describe_dictionary
+from relumt.prep.binarization import add_word, binarise, describe_dictionary
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
 from relumt.prep.bpe import KINDS
-from relumt.prep.documents import after_cleaning, documents_path, read_documents, write_lengths
-from relumt.prep.lines import Rewrite, find_text, normalise_file, processes_for, read_clean, rewrite_file
 from relumt.prep.markup import take_out
 from relumt.prep.options import HELD_OUT, SPLITS, Options
-from relumt.prep.parts import parts_path, read_parts
 from relumt.prep.progress import Steps
 from relumt.prep.record import describe_inputs, differences, write_record
-from relumt.prep.staging import Stage, staged
-from relumt.prep.words import lowercase, tokenise
+from relumt.prep.test_subsets import parts_path, read_parts
+from relumt.prep.tokenization import lowercase, tokenise
+from relumt.text_files import Rewrite, find_text, normalise_file, processes_for, read_clean, rewrite_file
 
 FAIRSEQ_MULTIPLE = 8
 """fairseq-train leaves out a batch of validation that is smaller (--required-batch-size-multiple)."""

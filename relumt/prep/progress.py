@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from relumt.prep.lines import Advance
+from relumt.text_files import Advance
 
 
 class Steps:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from relumt.errors import UserError
 from relumt.files import sha256
-from relumt.prep.parts import Parts, parts_path, read_parts
+from relumt.prep.test_subsets import Parts, parts_path, read_parts
 
 Subwords = Literal["subword-nmt", "sentencepiece", "none"]
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from relumt.averaging import last_checkpoints, write_average
+from relumt.checkpoint_averaging import last_checkpoints, write_average
+from relumt.data.documents import read_documents, write_lengths
 from relumt.errors import UserError
 from relumt.files import sha256
-from relumt.prep.documents import read_documents, write_lengths
-from relumt.prep.lines import write_lines
 from relumt.runs.document_translations import (
     align_documents,
     came_apart_otherwise,
@@ -15,11 +14,12 @@ from relumt.runs.document_translations import (
     sentences_of_chunks,
 )
 from relumt.runs.environment import Device, versions
-from relumt.runs.fingerprint import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.flags import Flags, readable
-from relumt.runs.plan import CHECKPOINTS, Plan, has_checkpoints
+from relumt.runs.provenance import differences, environment_fingerprint, refuse_other_vocabulary
 from relumt.runs.record import Record, accept_or_refuse
+from relumt.runs.run_config import CHECKPOINTS, Plan, has_checkpoints
 from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
+from relumt.text_files import write_lines
 
 Evaluation = dict[str, Any]
 

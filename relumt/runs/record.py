@@ -1,6 +1,6 @@
 """run.json, the record beside a run's checkpoints, and what may be added to it.
 
-fingerprint   what the run is (relumt.runs.fingerprint)
+fingerprint   what the run is (relumt.runs.provenance)
 given         flags of fairseq-train that were given at the last start, beyond those of configs/
 mixed         one entry each time that somebody accepted a run in another environment: the differences
 training      what fairseq-train's log says, once it has ended
@@ -19,8 +19,8 @@ from relumt.console import say
 from relumt.errors import UserError
 from relumt.files import whole, write_whole
 from relumt.runs.environment import Device, versions
-from relumt.runs.fingerprint import Fingerprint, differences, refuse_other_vocabulary
-from relumt.runs.plan import Plan, has_checkpoints
+from relumt.runs.provenance import Fingerprint, differences, refuse_other_vocabulary
+from relumt.runs.run_config import Plan, has_checkpoints
 
 Record = dict[str, Any]
 

@@ -11,10 +11,10 @@ from relumt.checkpoints import load_vetted
 from relumt.errors import UserError
 from relumt.files import sha256
 from relumt.runs.evaluation import best_checkpoint
-from relumt.runs.fingerprint import as_typed
 from relumt.runs.flags import OF_MECHANISMS, readable
-from relumt.runs.plan import Plan, default_data_bin, has_checkpoints, plan_run
+from relumt.runs.provenance import as_typed
 from relumt.runs.record import Record, load_record
+from relumt.runs.run_config import Plan, default_data_bin, has_checkpoints, plan_run
 
 OF_WEIGHTS = re.compile(rf"--(arch|share-.*|activation-fn|(encoder|decoder)-(?!layerdrop).*|{OF_MECHANISMS})")
 """Flags that say what the weights are or what is computed with them."""

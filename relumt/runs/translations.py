@@ -8,7 +8,7 @@ from itertools import compress
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.words import tokenise
+from relumt.prep.tokenization import detokenise, tokenise
 from relumt.runs.data_bin import DataBin
 
 LINE = re.compile(r"([DT])-(\d+)\t(.*)")
@@ -121,14 +121,6 @@ def in_order(found: dict[int, str], count: int, subset: str) -> list[str]:
             "a reference; make the data-bin anew, and let fairseq-generate skip none"
         )
     return [found[number] for number in range(count)]
-
-
-def detokenise(lines: list[str], language: str) -> list[str]:
-    """Moses tokens put together again by sacremoses, its escapes (&apos; …) undone."""
-    from sacremoses import MosesDetokenizer
-
-    detokenizer = MosesDetokenizer(lang=language)
-    return [detokenizer.detokenize(line.split(" ")) for line in lines]
 
 
 def read_lines(path: Path) -> list[str]:

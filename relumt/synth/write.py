@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
+from relumt.atomic_output import staged
 from relumt.errors import UserError
-from relumt.prep.staging import staged
 from relumt.synth.documents import Document, documents
 from relumt.synth.morphology import GENDERS
 

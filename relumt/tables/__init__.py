@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from relumt.errors import UserError
 
 if TYPE_CHECKING:
-    from relumt.tables.cells import Cell
-    from relumt.tables.sheet import Sheet
-    from relumt.tables.study import Study
+    from relumt.tables.context import Study
+    from relumt.tables.experiments import Cell
+    from relumt.tables.rendering import Sheet
 
 
 class Table(Protocol):
@@ -34,15 +34,15 @@ class Table(Protocol):
 
 
 TABLES = {
-    "reluformer_table1": "memory:TABLE1",
+    "reluformer_table1": "ffn_table:TABLE1",
     "reluformer_table2": "scores:RF_TABLE2",
     "reluformer_table3": "scores:RF_TABLE3",
     "reluformer_table4": "speeds:RF_TABLE4_WITH_SPEED",
     "reluformer_table5": "scores:RF_TABLE5",
     "reluformer_table6": "scores:RF_TABLE6",
-    "reluformer_figure1": "memory:FIGURE1",
-    "reluformer_figure2": "memory:FIGURE2",
-    "reluformer_figure3": "memory:FIGURE3",
+    "reluformer_figure1": "ffn_table:FIGURE1",
+    "reluformer_figure2": "ffn_table:FIGURE2",
+    "reluformer_figure3": "ffn_table:FIGURE3",
     "reluformer_figure4": "figures:RF_FIGURE4",
     "reluformer_figure5": "figures:RF_FIGURE5",
     "reluformer_sweep": "sweep:SWEEP",

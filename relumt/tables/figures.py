@@ -8,12 +8,12 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, title
-from relumt.tables.cells import Cell
+from relumt.tables.context import DIVERGED, Study
+from relumt.tables.experiments import Cell
 from relumt.tables.measures import BLEU_TOKENISED, attentions, mean_of_heads, mean_of_those
+from relumt.tables.rendering import Sheet
 from relumt.tables.runs import Run, diverged, require_comparable, runs_of
 from relumt.tables.scores import ALIGNED, WMT_RELA, by_preset
-from relumt.tables.sheet import Sheet
-from relumt.tables.study import DIVERGED, Study
 
 Layer = dict[str, Any]
 """What `relumt analyze` measured of one attention."""

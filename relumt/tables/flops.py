@@ -3,11 +3,11 @@
 import re
 from dataclasses import dataclass
 
-from relumt.analysis.flops import rela_g_flops, softmax_flops
+from relumt.metrics.flops import rela_g_flops, softmax_flops
 from relumt.papers import papers, title
-from relumt.tables.cells import Cell
-from relumt.tables.sheet import Sheet
-from relumt.tables.study import Study
+from relumt.tables.context import Study
+from relumt.tables.experiments import Cell
+from relumt.tables.rendering import Sheet
 
 SIZES = re.compile(r"H=(\d+) d=(\d+) T=(\d+)")
 

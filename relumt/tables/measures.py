@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from relumt.runs.comparing import SCORES, score
+from relumt.runs.comparability import SCORES, score
 from relumt.tables.runs import Run
 
 Analysis = dict[str, Any]

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.errors import UserError
-from relumt.runs.comparing import (
+from relumt.runs.analysis_record import ANALYSIS, SCHEMA
+from relumt.runs.comparability import (
     DEVICES,
     STARTS,
     SUBSET,
@@ -22,7 +22,7 @@ from relumt.runs.comparing import (
 )
 from relumt.runs.flags import OF_MECHANISMS, parse_flags, readable
 from relumt.runs.record import RECORD, Record, load_record
-from relumt.tables.cells import Cell
+from relumt.tables.experiments import Cell
 
 FLAGS = "the flags of training"
 

@@ -17,7 +17,7 @@ from relumt.tables.measures import (
     entropy,
     of_analysis,
 )
-from relumt.tables.values import Column, Row, ValueTable
+from relumt.tables.score_table import Column, Row, ValueTable
 
 SMALL, SMOKE = "multi30k_de_en_small", "smoke"
 IWSLT, WMT, WMT_RELA = "iwslt14_de_en", "wmt14_en_de", "wmt14_en_de_rela"

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from relumt.prep.lines import read_clean
-from relumt.runs.comparing import evaluated, signature
+from relumt.runs.comparability import evaluated, signature
 from relumt.runs.record import Record
 from relumt.tables.runs import Run
+from relumt.text_files import read_clean
 
 
 def p_values(systems: Sequence[Run], baselines: Sequence[Run], score: str, test: str) -> dict[int, float]:

@@ -12,12 +12,12 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, title
-from relumt.tables.cells import Cell
+from relumt.tables.context import Study
+from relumt.tables.experiments import Cell
+from relumt.tables.rendering import Sheet
 from relumt.tables.runs import runs_of
+from relumt.tables.score_table import ValueTable
 from relumt.tables.scores import RF_TABLE4, WMT_RELA, Row, by_preset
-from relumt.tables.sheet import Sheet
-from relumt.tables.study import Study
-from relumt.tables.values import ValueTable
 
 KINDS = ("training", "decoding")
 

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from relumt.tables.cells import Cell
+from relumt.tables.context import SPREAD, Study
+from relumt.tables.experiments import Cell
 from relumt.tables.measures import BLEU_TOKENISED, Measure
+from relumt.tables.rendering import Sheet
 from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.score_table import shown
 from relumt.tables.scores import IWSLT, by_preset
-from relumt.tables.sheet import Sheet
-from relumt.tables.study import SPREAD, Study
-from relumt.tables.values import shown
 
 GAMMAS = (0.5, 1.0, 2.0)
 WEIGHTS = (0.0, 0.01, 0.1, 0.3)

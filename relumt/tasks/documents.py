@@ -15,8 +15,8 @@ from fairseq.utils import split_paths
 
 from relumt.data.chunks import chunk_starts, too_long
 from relumt.data.concatenated import ConcatenatedSentences
+from relumt.data.documents import read_documents
 from relumt.errors import UserError, one_line_errors
-from relumt.prep.documents import read_documents
 from relumt.tasks.validation import BleuValidation
 
 logger = logging.getLogger(__name__)

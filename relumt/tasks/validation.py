@@ -8,7 +8,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.utils import strip_pad
 from sacrebleu.metrics import BLEU
 
-from relumt.runs.translations import detokenise
+from relumt.prep.tokenization import detokenise
 
 TOKENIZERS = {"bleu": "none", "bleu_detokenised": "13a"}
 """Name in the log → sacreBLEU's tokeniser; "bleu" is on tokens, as the papers count it."""

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from nltk.translate import Alignment
 from nltk.translate.metrics import alignment_error_rate
 
-from relumt.analysis.alignment import Agreement, Gold, best_links, of_words, read_alignments, word_numbers
 from relumt.errors import UserError
+from relumt.metrics.alignment import Agreement, Gold, best_links, of_words, read_alignments, word_numbers
 
 LINK = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
@@ -46,8 +46,8 @@ def test_subwords_know_their_word(symbols, subwords, words):
 
 def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
     weights = torch.tensor([[[0.1, 0.2, 0.7], [0.3, 0.5, 0.2], [1.0, 0.0, 0.0]]])
-    merged = of_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
-    torch.testing.assert_close(merged, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
+    postprocess_heads = of_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
+    torch.testing.assert_close(postprocess_heads, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
 
 
 def test_a_word_with_no_weight_has_no_link():

@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from relumt.analysis import rows
-from relumt.analysis.attention import AttentionCollector, NullRates
-from relumt.analysis.maps import MapCollector, bertviz_arguments, load_maps, save_maps
+from relumt.analysis.attention_collector import AttentionCollector, NullRates
+from relumt.analysis.attention_maps import MapCollector, bertviz_arguments, load_maps, save_maps
 from relumt.attention import MECHANISMS
+from relumt.metrics import attention_metrics as rows
 from tests.models.build import build, dictionary, sample, task
 
 PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]

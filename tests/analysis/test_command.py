@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.analysis.command import gold_of, names_of
-from relumt.analysis.opened import find_checkpoint, open_given
+from relumt.analysis.loaded_model import find_checkpoint, open_given
 from relumt.cli import main
+from relumt.commands.analyze import gold_of, names_of
 from relumt.runs.record import save_record
 from tests.models.build import write_checkpoint, write_data_bin
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from relumt.analysis.contrast import Contrast, Example, majority_rate
-from relumt.analysis.opened import open_checkpoint
+from relumt.analysis.loaded_model import open_checkpoint
 from relumt.cli import main
 from relumt.errors import UserError
 from tests.models.build import dictionary, write_checkpoint, write_data_bin

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.analysis.feedforward import PERCENTS, FeedForwardCollector, learnt_activations, memory_values
+from relumt.analysis.ffn_collector import PERCENTS, FeedForwardCollector, learnt_activations, memory_values
 from relumt.feedforward import FEEDFORWARDS
-from relumt.tap import tapped_feedforward
+from relumt.modules.hooks import feedforward_hook
 from tests.models.build import build, sample
 
 LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6)]
@@ -60,7 +60,7 @@ def test_batches_and_padding_change_no_measure(name):
 def test_the_measures_are_those_of_the_materialised_scores():
     model, (batch,) = model_of("relu"), [sample([(5, 4)])]
     seen = {}
-    with torch.no_grad(), tapped_feedforward(model, lambda name, remembered: seen.update({name: remembered})):
+    with torch.no_grad(), feedforward_hook(model, lambda name, remembered: seen.update({name: remembered})):
         model(**batch["net_input"])
     measures = collected(model, [batch])["encoder.layers.1"]
     one, layer = seen["encoder.layers.1"], model.encoder.layers[1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.analysis import filtering
+from relumt.analysis import pair_scoring as filtering
 from relumt.cli import main
 from tests.models.build import build, dictionary, task, write_checkpoint, write_data_bin
 
@@ -37,7 +37,7 @@ def run(folder, checkpoint, *options):
 def test_scores_are_those_of_each_pair_alone(max_tokens, monkeypatch):
     monkeypatch.setattr(filtering, "SORTED_AT_ONCE", 3)
     model, words = build("mechanism_transformer", "--attention", "rela_i").eval().double(), dictionary()
-    opened = filtering.Opened(None, model, task(), False)
+    opened = filtering.LoadedModel(None, model, task(), False)
     encode = lambda line: words.encode_line(line, add_if_not_exist=False).long()  # noqa: E731
     pairs = [(encode(source), encode(target)) for source, target in TEXT]
     scores = list(filtering.scored(opened, pairs, max_tokens))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.analysis.memory import anisotropy, top_share, variance_ratio
+from relumt.metrics.ffn_metrics import anisotropy, top_share, variance_ratio
 
 
 def test_variance_ratio_by_hand():

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.analysis import rows
-from relumt.analysis.diversity import divergence, renormalised
-from relumt.analysis.flops import rela_g_flops, softmax_flops
+from relumt.metrics import attention_metrics as rows
+from relumt.metrics.flops import rela_g_flops, softmax_flops
+from relumt.metrics.head_diversity import divergence, renormalised
 from relumt.papers import papers
 
 ROW = torch.tensor([[[0.0, 2.0, 0.0, 6.0, 0.0]]])  # [1, 1, 5], its last key not visible
@@ -57,8 +57,8 @@ def test_divergence_is_0_for_equal_heads_and_log_h_for_disjoint_ones():
 
 def test_rectified_rows_become_distributions_and_a_null_one_sees_the_dummy():
     weights = torch.tensor([[[0.0, 4.0, 0.0], [0.0, 0.0, 0.0]]])
-    visible = torch.tensor([[True, True, False]])
-    p = renormalised(weights, visible, 0.5)
+    mask = torch.tensor([[True, True, False]])
+    p = renormalised(weights, mask, 0.5)
     e2 = math.exp(2)
     assert p[0, 0].tolist() == pytest.approx([1 / (1 + e2), e2 / (1 + e2), 0, 0])
     assert p[0, 1].tolist() == [0, 0, 0, 1]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from relumt.attention import Visible
+from relumt.attention import AttentionMask
 from relumt.attention.kernels import dispatch, pointwise_blocked
 
 
@@ -18,7 +18,7 @@ class Case:
     q: Tensor
     k: Tensor
     v: Tensor
-    visible: Visible
+    mask: AttentionMask
 
     @property
     def H(self) -> int:
@@ -33,7 +33,7 @@ class Case:
         """[B, 1, T, S] bool."""
         B, _, T, _ = self.q.shape
         S = self.k.shape[2]
-        dense = self.visible.dense(T, S)
+        dense = self.mask.to_dense(T, S)
         return torch.ones(B, 1, T, S, dtype=torch.bool) if dense is None else dense.expand(B, 1, T, S)
 
 
@@ -46,8 +46,8 @@ def cases(draw, dtype=torch.float64, longest=6, scale=1.0):
     k, v = (torch.randn(B, H, S, D, generator=seeded, dtype=torch.float64) for _ in range(2))
     keys = torch.rand(B, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
     pairs = torch.rand(T, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
-    visible = Visible(keys, draw(st.booleans()), pairs)
-    return Case((q * scale).to(dtype), (k * scale).to(dtype), (v * scale).to(dtype), visible)
+    mask = AttentionMask(keys, draw(st.booleans()), pairs)
+    return Case((q * scale).to(dtype), (k * scale).to(dtype), (v * scale).to(dtype), mask)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from relumt.attention import MECHANISMS, Visible, Want
+from relumt.attention import MECHANISMS, AttentionMask, Need
 from tests.attention import oracle
 from tests.attention.cases import cases
 
@@ -18,9 +18,9 @@ from tests.attention.cases import cases
 @given(case=cases())
 def test_weights_and_values_are_the_equation(name, case):
     weights, mixed = oracle.attend(oracle.ROWS[name], case.q, case.k, case.v, case.seen)
-    attended = MECHANISMS[name](case.H, case.D)(case.q, case.k, case.v, case.visible, Want.WEIGHTS)
-    torch.testing.assert_close(attended.weights, weights, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
+    result = MECHANISMS[name](case.H, case.D)(case.q, case.k, case.v, case.mask, Need.WEIGHTS)
+    torch.testing.assert_close(result.weights, weights, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(result.output, mixed, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
@@ -32,23 +32,23 @@ def test_a_long_row_is_the_equation_whatever_its_support(name, spread, S):
     seen = torch.ones(1, 1, 3, S, dtype=torch.bool)
     seen[..., 1, 50:] = False
     weights, mixed = oracle.attend(oracle.ROWS[name], spread * q, k, v, seen)
-    attended = MECHANISMS[name](1, 4)(spread * q, k, v, Visible(pairs=seen[0, 0]), Want.WEIGHTS)
-    torch.testing.assert_close(attended.weights, weights, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
+    result = MECHANISMS[name](1, 4)(spread * q, k, v, AttentionMask(attn_mask=seen[0, 0]), Need.WEIGHTS)
+    torch.testing.assert_close(result.weights, weights, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(result.output, mixed, rtol=1e-9, atol=1e-12)
 
 
 @given(case=cases(), gamma=st.floats(0.1, 10), scale=st.sampled_from(["visible", "none"]))
 def test_relu_options_are_the_equation(case, gamma, scale):
     row = partial(oracle.relu_row, gamma=gamma, scale=scale)
     _, mixed = oracle.attend(row, case.q, case.k, case.v, case.seen)
-    attended = MECHANISMS["relu"](case.H, case.D, gamma=gamma, scale=scale)(case.q, case.k, case.v, case.visible)
-    torch.testing.assert_close(attended.mixed, mixed, rtol=1e-9, atol=1e-12)
+    result = MECHANISMS["relu"](case.H, case.D, gamma=gamma, scale=scale)(case.q, case.k, case.v, case.mask)
+    torch.testing.assert_close(result.output, mixed, rtol=1e-9, atol=1e-12)
 
 
 def output_variance(scale, n):
     seeded = torch.Generator().manual_seed(n)
     q, k, v = (torch.randn(1, 8, n, 64, generator=seeded) for _ in range(3))
-    return MECHANISMS["relu"](8, 64, scale=scale)(q, k, v, Visible()).mixed.var().item()
+    return MECHANISMS["relu"](8, 64, scale=scale)(q, k, v, AttentionMask()).output.var().item()
 
 
 @pytest.mark.parametrize("n", [16, 32, 64, 128, 256, 512, 1024, 2048])
@@ -71,7 +71,7 @@ def projections(initial_score, initial_gain):
     q_proj, k_proj = nn.Linear(64, 64), nn.Linear(64, 64)
     before = q_proj.weight.clone(), q_proj.bias.clone()
     mechanism = MECHANISMS["relu"](4, 16, initial_score=initial_score, initial_gain=initial_gain)
-    mechanism.initialise(q_proj, k_proj)
+    mechanism.init_projections(q_proj, k_proj)
     return q_proj, k_proj, *before
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.attention import MECHANISMS, Visible
+from relumt.attention import MECHANISMS, AttentionMask
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -22,8 +22,8 @@ def test_it_gives_the_same_values(causal, monkeypatch):
     kernels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernels)
     sys.modules.pop("measure", None)
-    visible, seeded = Visible(None, causal), torch.Generator().manual_seed(1)
+    mask, seeded = AttentionMask(None, causal), torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 2, 20, 16, generator=seeded).to(kernels.device()) for _ in range(3))
-    by_flex = kernels.flex(Namespace(heads=2, head_dim=16, causal=causal), visible, 20)(q, k, v)
-    mixed = MECHANISMS["relu"](2, 16).eval()(q, k, v, visible).mixed
+    by_flex = kernels.flex(Namespace(heads=2, head_dim=16, causal=causal), mask, 20)(q, k, v)
+    mixed = MECHANISMS["relu"](2, 16).eval()(q, k, v, mask).output
     torch.testing.assert_close(by_flex, mixed, rtol=1e-4, atol=1e-5)

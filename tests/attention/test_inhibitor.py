@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from relumt.attention import MECHANISMS, Visible
+from relumt.attention import MECHANISMS, AttentionMask
 from relumt.attention.inhibitor import IMPLEMENTATIONS
 from tests.attention import oracle
 from tests.attention.cases import Case, cases
@@ -22,7 +22,7 @@ every_name = pytest.mark.parametrize("name", sorted(NAMES))
 def test_mixed_is_the_equation(name, implementation, case):
     mechanism = MECHANISMS[name](case.H, case.D, implementation=implementation)
     mixed = oracle.inhibitor(case.q, case.k, case.v, case.seen, signed=NAMES[name])
-    torch.testing.assert_close(mechanism(case.q, case.k, case.v, case.visible).mixed, mixed, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(mechanism(case.q, case.k, case.v, case.mask).output, mixed, rtol=1e-9, atol=1e-9)
 
 
 def gradients(implementation, case, name, dropped_seed=None, **options):
@@ -32,7 +32,7 @@ def gradients(implementation, case, name, dropped_seed=None, **options):
     mechanism = mechanism.to(case.q.dtype).train()
     q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
     torch.manual_seed(dropped_seed or 0)
-    mixed = mechanism(q, k, v, case.visible).mixed
+    mixed = mechanism(q, k, v, case.mask).output
     weight = torch.linspace(-1, 1, mixed.numel(), dtype=mixed.dtype).view_as(mixed)
     (mixed * weight).sum().backward()
     return {
@@ -54,7 +54,7 @@ def test_implementations_agree_with_the_naive_one_in_value_and_gradient(name, im
 def integral_cases(draw):
     """Small whole numbers, so that q = k, V = Z and Z = α all happen often."""
     case = draw(cases())
-    return Case(case.q.round(), case.k.round(), (case.v * 2).round() / 2, case.visible)
+    return Case(case.q.round(), case.k.round(), (case.v * 2).round() / 2, case.mask)
 
 
 @pytest.mark.parametrize("implementation", sorted(set(IMPLEMENTATIONS) - {"naive"}))
@@ -69,15 +69,15 @@ def test_implementations_agree_at_ties(name, implementation, case):
 
 @pytest.mark.parametrize("implementation", ["cdist", "fused"])
 @every_name
-@pytest.mark.parametrize("visible", [Visible(), Visible(causal=True)], ids=["everything", "causal"])
-def test_float32_is_near_float64_at_2048_keys(name, implementation, visible):
+@pytest.mark.parametrize("mask", [AttentionMask(), AttentionMask(is_causal=True)], ids=["everything", "causal"])
+def test_float32_is_near_float64_at_2048_keys(name, implementation, mask):
     """Few queries, for the oracle's sake: the error grows with the keys."""
     seeded = torch.Generator().manual_seed(1)
     T, S = 16, 2048
     q, k, v = (torch.randn(1, 2, n, 64, generator=seeded) for n in (T, S, S))
     q, k = q / 10, k / 10
-    exact = gradients("naive", Case(q.double(), k.double(), v.double(), visible), name)
-    for what, value in gradients(implementation, Case(q, k, v, visible), name).items():
+    exact = gradients("naive", Case(q.double(), k.double(), v.double(), mask), name)
+    for what, value in gradients(implementation, Case(q, k, v, mask), name).items():
         error = (value.double() - exact[what]).norm() / exact[what].norm()
         assert error <= 1e-3, f"{what}: {error}"
 
@@ -86,7 +86,7 @@ def test_float32_is_near_float64_at_2048_keys(name, implementation, visible):
 def test_fused_takes_several_blocks_of_queries_and_skips_what_causality_hides(name):
     seeded = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 2, n, 4, generator=seeded, dtype=torch.float64) for n in (37, 30, 30))
-    case = Case(q, k, v, Visible(torch.rand(2, 30, generator=seeded) > 0.2, causal=True))
+    case = Case(q, k, v, AttentionMask(torch.rand(2, 30, generator=seeded) > 0.2, is_causal=True))
     naive = gradients("naive", case, name)
     for what, value in gradients("fused", case, name).items():
         torch.testing.assert_close(value, naive[what], rtol=1e-9, atol=1e-9)
@@ -97,10 +97,10 @@ def test_a_neighbour_with_large_values_changes_nothing(implementation):
     seeded = torch.Generator().manual_seed(5)
     q, k, v = (torch.randn(2, 2, 64, 16, generator=seeded) / 5 for _ in range(3))
     mechanism = MECHANISMS["inhibitor"](2, 16, implementation=implementation)
-    visible = Visible(torch.arange(64)[None] < torch.tensor([[50], [64]]))
-    before = mechanism(q, k, v, visible).mixed[0]
+    mask = AttentionMask(torch.arange(64)[None] < torch.tensor([[50], [64]]))
+    before = mechanism(q, k, v, mask).output[0]
     v[1] *= 1e5
-    torch.testing.assert_close(mechanism(q, k, v, visible).mixed[0], before, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mechanism(q, k, v, mask).output[0], before, rtol=1e-5, atol=1e-5)
 
 
 def alive(initial_distance, n, inputs=512, heads=8):
@@ -111,10 +111,10 @@ def alive(initial_distance, n, inputs=512, heads=8):
     projections = [nn.Linear(inputs, inputs) for _ in range(3)]
     for projection in projections:
         nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
-    mechanism.initialise(*projections[:2])
+    mechanism.init_projections(*projections[:2])
     x = torch.randn(1, n, inputs)
     q, k, v = (p(x).unflatten(-1, (heads, D)).transpose(1, 2).detach().requires_grad_() for p in projections)
-    mixed = mechanism(q, k, v, Visible()).mixed
+    mixed = mechanism(q, k, v, AttentionMask()).output
     mixed.sum().backward()
     return mixed.ne(0).double().mean().item(), q.grad.ne(0).double().mean().item()
 
@@ -137,7 +137,7 @@ def test_fairseq_start_is_dead(n):
 def test_the_start_has_the_distance_that_was_asked_for():
     torch.manual_seed(1)
     q_proj, k_proj = nn.Linear(512, 512), nn.Linear(512, 512)
-    MECHANISMS["inhibitor"](8, 64, initial_distance=1.5, gamma=2.0).initialise(q_proj, k_proj)
+    MECHANISMS["inhibitor"](8, 64, initial_distance=1.5, gamma=2.0).init_projections(q_proj, k_proj)
     q, k = (p(torch.randn(256, 512)).unflatten(-1, (8, 64)).transpose(0, 1) for p in (q_proj, k_proj))
     assert 1.4 <= (torch.cdist(q, k, p=1) / (2.0 * 8)).mean().item() <= 1.6
 
@@ -168,9 +168,9 @@ def test_fused_without_a_compiler_is_refused_at_the_start(monkeypatch):
 def test_one_sentence_stands_for_all_where_others_are_more(implementation, q, k, keys):
     seeded = torch.Generator().manual_seed(0)
     q, k = (torch.randn(B, 2, 5, 4, generator=seeded, dtype=torch.float64, requires_grad=True) for B in (q, k))
-    visible = Visible(torch.rand(keys, 5, generator=seeded) > 0.3)
+    mask = AttentionMask(torch.rand(keys, 5, generator=seeded) > 0.3)
     expected, ours = (
-        MECHANISMS["inhibitor"](2, 4, implementation=one)(q, k, k, visible).mixed for one in ("naive", implementation)
+        MECHANISMS["inhibitor"](2, 4, implementation=one)(q, k, k, mask).output for one in ("naive", implementation)
     )
     torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), (q, k)) for one in (ours, expected)))
@@ -178,7 +178,7 @@ def test_one_sentence_stands_for_all_where_others_are_more(implementation, q, k,
 
 def test_second_derivatives_of_the_compiled_one_are_refused():
     x = torch.randn(1, 1, 3, 4, requires_grad=True)
-    mixed = MECHANISMS["inhibitor"](1, 4)(x, x, x, Visible()).mixed
+    mixed = MECHANISMS["inhibitor"](1, 4)(x, x, x, AttentionMask()).output
     with pytest.raises(RuntimeError, match=r"first derivatives alone; .* 'naive'"):
         torch.autograd.grad(mixed.sum(), x, create_graph=True)
 
@@ -187,5 +187,5 @@ def test_projections_of_zero_stay_so():
     q_proj, k_proj = (nn.Linear(8, 8) for _ in range(2))
     for projection in (q_proj, k_proj):
         nn.init.zeros_(projection.weight)
-    MECHANISMS["inhibitor"](2, 4).initialise(q_proj, k_proj)
+    MECHANISMS["inhibitor"](2, 4).init_projections(q_proj, k_proj)
     assert q_proj.weight.eq(0).all()

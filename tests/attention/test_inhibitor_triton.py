@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from relumt.attention import MECHANISMS, Visible
+from relumt.attention import MECHANISMS, AttentionMask
 from relumt.attention.kernels import dispatch, inhibitor_naive
 from tests.attention.test_pointwise import DEVICE, compare, problem, with_gradients
 
@@ -22,7 +22,7 @@ def both(shape, causal, half, dropout=0.0, dropped=None):
     gamma = shape[-1]
     mixed = inhibitor_triton.inhibit(q, k, v, gamma, shift, keys, causal, dropout, half)
     doubles = [x.detach().double().requires_grad_() for x in inputs]
-    exact = inhibitor_naive.inhibit(*doubles[:3], gamma, doubles[3], Visible(keys, causal), dropped)
+    exact = inhibitor_naive.inhibit(*doubles[:3], gamma, doubles[3], AttentionMask(keys, causal), dropped)
     weights = [torch.randn(mixed.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
     return with_gradients([mixed], inputs, weights), with_gradients([exact], doubles, weights)
 
@@ -55,7 +55,9 @@ def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     q, k, v = ((x * factor).half().float() for x, factor in ((q, size), (k, size), (v, 1.0)))
     shift = torch.full((1, 1, 1), 0.5, device=DEVICE)
     ours = inhibitor_triton.inhibit(q, k, v, math.sqrt(D), shift, None, False, 0.0, True)
-    exact = inhibitor_naive.inhibit(*(x.double() for x in (q, k, v)), math.sqrt(D), shift.double(), Visible(), None)
+    exact = inhibitor_naive.inhibit(
+        *(x.double() for x in (q, k, v)), math.sqrt(D), shift.double(), AttentionMask(), None
+    )
     compare([ours], [exact], tolerance)
 
 
@@ -73,7 +75,7 @@ def test_nan_stays_nan(which, half):
     inputs = [torch.randn(1, 1, 4, 3, device=DEVICE) for _ in range(3)]
     inputs[which][0, 0, 1, 2] = torch.nan
     mixed = inhibitor_triton.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
-    naive = inhibitor_naive.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), Visible(None, False), None)
+    naive = inhibitor_naive.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), AttentionMask(None, False), None)
     assert torch.equal(mixed.isnan(), naive.isnan()) and naive.isnan().any()
 
 
@@ -113,14 +115,14 @@ def test_dropout_drops_the_same_pairs_in_every_direction(half):
 def test_it_serves_the_mechanism_in_half_precision_where_inputs_are(name, dtype, monkeypatch):
     q, k, v, keys = problem(2, 2, 9, 9, 8, grad=False)
     q, k, v = (x.to(dtype) for x in (q / 4, k / 4, v))
-    visible = Visible(keys, True)
+    mask = AttentionMask(keys, True)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
     served = []
     inhibit = dispatch.inhibit
     monkeypatch.setattr(dispatch, "inhibit", lambda *a: served.append(a[-1]) or inhibit(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
-    fused = mechanism(q, k, v, visible).mixed
+    fused = mechanism(q, k, v, mask).output
     assert served == [dtype != torch.float32]
     naive = MECHANISMS[name](2, 8, implementation="naive").to(DEVICE)
-    exact = naive(q.double(), k.double(), v.double(), visible).mixed
+    exact = naive(q.double(), k.double(), v.double(), mask).output
     compare([fused], [exact], TOLERANCE if dtype == torch.float32 else HALF_TOLERANCE)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from relumt.attention import MECHANISMS, Visible, Want, saturated
+from relumt.attention import MECHANISMS, AttentionMask, Need, cast_saturating
 from relumt.attention.norms import EPSILON, LayerNorm, RMSNorm
 
 H, D = 4, 16
@@ -65,11 +65,11 @@ def randomised(name):
 def test_merged_is_the_equation(name):
     mechanism = randomised(name).double()
     z = torch.randn(2, 3, E, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 1e2], dtype=torch.float64)[:, None]
-    merged = mechanism.merged(z)
+    postprocess_heads = mechanism.postprocess_heads(z)
     for t in range(2):
         for b in range(3):
             expected = torch.tensor(MERGED[name](z[t, b].tolist(), mechanism), dtype=torch.float64)
-            torch.testing.assert_close(merged[t, b], expected, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(postprocess_heads[t, b], expected, rtol=1e-9, atol=1e-12)
 
 
 @every_norm
@@ -77,11 +77,11 @@ def test_merged_is_the_equation(name):
 def test_a_half_model_norms_in_float32_what_half_cannot_hold(name, dtype):
     mechanism = randomised(name).to(dtype)
     z = torch.randn(2, 3, E) * 1e6
-    merged = mechanism.merged(z)
-    assert merged.dtype == torch.float32
-    exact = mechanism.double().merged(z.double())
-    torch.testing.assert_close(merged.double(), exact, rtol=1e-4, atol=1e-4)
-    assert saturated(merged, dtype).isfinite().all()
+    postprocess_heads = mechanism.postprocess_heads(z)
+    assert postprocess_heads.dtype == torch.float32
+    exact = mechanism.double().postprocess_heads(z.double())
+    torch.testing.assert_close(postprocess_heads.double(), exact, rtol=1e-4, atol=1e-4)
+    assert cast_saturating(postprocess_heads, dtype).isfinite().all()
 
 
 @every_norm
@@ -89,7 +89,9 @@ def test_scale_does_not_matter_to_a_norm_without_a_gate(name):
     mechanism = randomised(name)
     if isinstance(mechanism.norm, RMSNorm | LayerNorm):
         z = torch.randn(5, 1, E)
-        torch.testing.assert_close(mechanism.merged(z), mechanism.merged(1000 * z), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            mechanism.postprocess_heads(z), mechanism.postprocess_heads(1000 * z), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_starts_are_the_papers():
@@ -116,11 +118,11 @@ def test_a_row_of_zeros_gives_exactly_zero_finite_gradients_and_is_counted(name)
     mechanism = MECHANISMS[name](2, 4)
     q = torch.stack([-torch.ones(2, 4), torch.ones(2, 4)], dim=1)[None].requires_grad_()
     k, v = (torch.rand(1, 2, 5, 4, requires_grad=True) for _ in range(2))
-    attended = mechanism(q, k, v, Visible(), Want.STATISTICS)
-    assert attended.statistics.null.tolist() == [[[True, False], [True, False]]]
-    merged = mechanism.merged(attended.mixed.permute(2, 0, 1, 3).flatten(2))
-    assert torch.all(merged[0] == 0)
-    assert torch.all(merged[1] != 0)
-    (merged.sum() + attended.statistics.entropy.sum() + attended.statistics.log_total.sum()).backward()
+    result = mechanism(q, k, v, AttentionMask(), Need.ROW_STATS)
+    assert result.row_stats.is_null.tolist() == [[[True, False], [True, False]]]
+    postprocess_heads = mechanism.postprocess_heads(result.output.permute(2, 0, 1, 3).flatten(2))
+    assert torch.all(postprocess_heads[0] == 0)
+    assert torch.all(postprocess_heads[1] != 0)
+    (postprocess_heads.sum() + result.row_stats.entropy.sum() + result.row_stats.log_weight_sum.sum()).backward()
     for tensor in (q, k, v, *mechanism.parameters()):
         assert tensor.grad.isfinite().all()

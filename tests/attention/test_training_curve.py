@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relumt.attention import MECHANISMS, Visible, Want
+from relumt.attention import MECHANISMS, AttentionMask, Need
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,9 +26,11 @@ class Copier(nn.Module):
     def forward(self, text):
         x = self.tokens(text) + self.positions.weight
         q, k, v = self.qkv(x).unflatten(2, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
-        attended = self.mechanism(q, k, v, Visible(None, True), Want.STATISTICS)
-        regulariser = attended.statistics.total.log1p().square().mean() + attended.statistics.s_log_s.mean()
-        return self.out(x + attended.mixed.to(x.dtype).transpose(1, 2).flatten(2)), regulariser
+        result = self.mechanism(q, k, v, AttentionMask(None, True), Need.ROW_STATS)
+        regulariser = (
+            result.row_stats.weight_sum.log1p().square().mean() + result.row_stats.weight_log_weight_sum.mean()
+        )
+        return self.out(x + result.output.to(x.dtype).transpose(1, 2).flatten(2)), regulariser
 
 
 def losses(mechanism: str, dtype: torch.dtype) -> torch.Tensor:

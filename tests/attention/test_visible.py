@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.attention import Visible
+from relumt.attention import AttentionMask
 
 
 @st.composite
@@ -14,74 +14,74 @@ def visibles(draw):
     seeded = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     keys = torch.rand(B, S, generator=seeded) > 0.4 if draw(st.booleans()) else None
     pairs = torch.rand(T, S, generator=seeded) > 0.4 if draw(st.booleans()) else None
-    return Visible(keys, draw(st.booleans()), pairs), B, T, S
+    return AttentionMask(keys, draw(st.booleans()), pairs), B, T, S
 
 
-def written_out(visible, B, T, S):
+def written_out(mask, B, T, S):
     seen = torch.ones(B, 1, T, S, dtype=torch.bool)
     for b in range(B):
         for i in range(T):
             for j in range(S):
-                real = visible.keys is None or bool(visible.keys[b, j])
-                early = not visible.causal or j <= S - T + i
-                allowed = visible.pairs is None or bool(visible.pairs[i, j])
+                real = mask.key_mask is None or bool(mask.key_mask[b, j])
+                early = not mask.is_causal or j <= S - T + i
+                allowed = mask.attn_mask is None or bool(mask.attn_mask[i, j])
                 seen[b, 0, i, j] = real and early and allowed
     return seen
 
 
 @given(visibles())
 def test_dense_is_the_rule(case):
-    visible, B, T, S = case
-    dense = visible.dense(T, S)
-    expected = written_out(visible, B, T, S)
-    assert (dense is None) == (visible.keys is None and visible.pairs is None and (not visible.causal or T == 1))
+    mask, B, T, S = case
+    dense = mask.to_dense(T, S)
+    expected = written_out(mask, B, T, S)
+    assert (dense is None) == (mask.key_mask is None and mask.attn_mask is None and (not mask.is_causal or T == 1))
     assert expected.all() if dense is None else torch.equal(expected, dense.expand_as(expected))
 
 
 @given(visibles())
 def test_count_counts_the_rule(case):
-    visible, B, T, S = case
-    assert torch.equal(visible.count(T, S).expand(B, 1, T, 1), written_out(visible, B, T, S).sum(-1, keepdim=True))
+    mask, B, T, S = case
+    assert torch.equal(mask.count_visible(T, S).expand(B, 1, T, 1), written_out(mask, B, T, S).sum(-1, keepdim=True))
 
 
 @given(visibles(), st.data())
 def test_rows_are_a_part_of_the_rule_with_every_key_that_they_see(case, data):
-    visible, B, T, S = case
+    mask, B, T, S = case
     start = data.draw(st.integers(0, T - 1))
     stop = data.draw(st.integers(start + 1, T))
-    part, keys = visible.rows(start, stop, T, S)
-    expected = written_out(visible, B, T, S)[:, :, start:stop]
+    part, keys = mask.slice_queries(start, stop, T, S)
+    expected = written_out(mask, B, T, S)[:, :, start:stop]
     assert not expected[..., keys:].any()
     if keys:
         assert torch.equal(written_out(part, B, stop - start, keys), expected[..., :keys])
 
 
-@pytest.mark.parametrize("name", ["keys", "pairs"])
+@pytest.mark.parametrize("name", ["key_mask", "attn_mask"])
 @pytest.mark.parametrize("mask", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(3).bool()])
 def test_masks_of_another_kind_are_refused(name, mask):
-    with pytest.raises(TypeError, match=f"Visible.{name} is .* of bool, not"):
-        Visible(**{name: mask})
+    with pytest.raises(TypeError, match=f"AttentionMask.{name} is .* of bool, not"):
+        AttentionMask(**{name: mask})
 
 
 def test_keys_that_are_changed_are_seen_as_they_are():
-    visible = Visible(torch.tensor([[True, True, False]]))
+    mask = AttentionMask(torch.tensor([[True, True, False]]))
     x = torch.ones(1, 1, 1, 3)
-    assert visible.count(1, 3).item() == 2 and visible.hide_(x.clone(), 0.0).sum() == 2
-    visible.keys[0, 0] = False
-    assert visible.count(1, 3).item() == 1 and visible.hide_(x.clone(), 0.0).sum() == 1
+    assert mask.count_visible(1, 3).item() == 2 and mask.fill_hidden_(x.clone(), 0.0).sum() == 2
+    mask.key_mask[0, 0] = False
+    assert mask.count_visible(1, 3).item() == 1 and mask.fill_hidden_(x.clone(), 0.0).sum() == 1
 
 
 def test_what_was_seen_under_inference_can_be_trained_with():
-    visible = Visible(torch.tensor([[True, False]]))
+    mask = AttentionMask(torch.tensor([[True, False]]))
     x = torch.ones(1, 1, 1, 2)
     with torch.inference_mode():
-        visible.hide_(x.clone(), 0.0)
-        visible.count(1, 2)
+        mask.fill_hidden_(x.clone(), 0.0)
+        mask.count_visible(1, 2)
     weights = torch.ones(1, 1, 1, 2, requires_grad=True)
-    (visible.hide_(weights * 2, 0.0) / visible.count(1, 2)).sum().backward()
+    (mask.fill_hidden_(weights * 2, 0.0) / mask.count_visible(1, 2)).sum().backward()
     assert weights.grad.tolist() == [[[[2.0, 0.0]]]]
 
 
 def test_what_is_asked_again_is_kept():
-    visible = Visible(torch.tensor([[True, False]]))
-    assert visible.count(1, 2) is visible.count(1, 2)
+    mask = AttentionMask(torch.tensor([[True, False]]))
+    assert mask.count_visible(1, 2) is mask.count_visible(1, 2)

@@ -8,10 +8,10 @@ from pathlib import Path
 USE_IT = """
 import importlib.util, sys, torch
 assert importlib.util.find_spec("fairseq") is None
-from relumt.attention import MECHANISMS, Visible
+from relumt.attention import MECHANISMS, AttentionMask
 q = torch.randn(2, 4, 5, 8)
 for name in MECHANISMS:
-    assert MECHANISMS[name](num_heads=4, head_dim=8)(q, q, q, Visible(causal=True)).mixed.shape == q.shape
+    assert MECHANISMS[name](num_heads=4, head_dim=8)(q, q, q, AttentionMask(is_causal=True)).output.shape == q.shape
 assert not [name for name in sys.modules if name.startswith(("fairseq", "hydra", "omegaconf"))]
 print("works")
 """

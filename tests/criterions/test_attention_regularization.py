@@ -5,10 +5,10 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
 
-from relumt.attention import Want
+from relumt.attention import Need
 from relumt.criterions.attention_regularization import AttentionRegularization
-from relumt.criterions.regularization import Regularity
-from relumt.tap import attentions, tapped
+from relumt.criterions.regularization import RegularizerTerms
+from relumt.modules.hooks import attention_hook, attentions
 from tests.models.build import build, sample, task
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
@@ -30,13 +30,13 @@ def directly(model, batch, bound=0.1):
     source = batch["net_input"]["src_tokens"].ne(1)
     target = batch["net_input"]["prev_output_tokens"].ne(1)
 
-    def listen(name, attention, attended, visible):
+    def listen(name, attention, result, mask):
         real = source if name.startswith("encoder") else target
-        several.append(Regularity.of(attended.statistics, real, bound))
+        several.append(RegularizerTerms.from_row_stats(result.row_stats, real, bound))
 
-    with tapped(model, listen):
+    with attention_hook(model, listen):
         model(**batch["net_input"])
-    return Regularity.mean(several)
+    return RegularizerTerms.mean(several)
 
 
 def test_training_adds_the_weighted_penalty_once_a_sample():
@@ -45,9 +45,9 @@ def test_training_adds_the_weighted_penalty_once_a_sample():
     loss, same_size, log = criterion()(model, batch)
     regularity = directly(model, batch)
     assert size == same_size
-    torch.testing.assert_close(loss, base + (0.3 * regularity.norm + 0.2 * regularity.excess) * size)
+    torch.testing.assert_close(loss, base + (0.3 * regularity.norm + 0.2 * regularity.entropy_excess) * size)
     assert log["loss"] == loss
-    assert regularity.excess > 0
+    assert regularity.entropy_excess > 0
 
 
 def test_validation_adds_nothing_and_logs_all():
@@ -100,9 +100,9 @@ def test_layers_that_are_dropped_leave_no_penalty_and_the_others_mean(monkeypatc
 
 def test_the_tap_is_gone_after_the_block_even_after_an_error():
     model = build("reluformer")
-    with pytest.raises(RuntimeError, match="in between"), tapped(model, print, Want.WEIGHTS):
+    with pytest.raises(RuntimeError, match="in between"), attention_hook(model, print, Need.WEIGHTS):
         raise RuntimeError("in between")
-    assert all(attention.taps == [] for attention in attentions(model).values())
+    assert all(attention.hooks == [] for attention in attentions(model).values())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relumt.tables.cells import Cell
+from relumt.tables.experiments import Cell
 
 SCRIPT = """#!/usr/bin/env bash
 set -euo pipefail

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from relumt.analysis.command import SCHEMA
+from relumt.runs.analysis_record import SCHEMA
 from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, progress
 from relumt.runs.flags import readable
 from relumt.runs.record import save_record
-from relumt.tables.cells import Cell
+from relumt.tables.experiments import Cell
 from tests.tables.test_registry import ROOT
 
 
@@ -89,7 +89,7 @@ def test_outcomes(tmp_path):
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
     """A job whose run was made by the real configs, and its record."""
-    monkeypatch.setattr("relumt.runs.plan.open_data_bin", lambda path: None)
+    monkeypatch.setattr("relumt.runs.run_config.open_data_bin", lambda path: None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
     (job,) = jobs_of([Cell("smoke", "softmax", analysed=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))

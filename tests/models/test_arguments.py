@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from relumt.attention import MECHANISMS
 from relumt.models.mechanism_transformer import vocabulary_fingerprint
-from relumt.tap import attentions
+from relumt.modules.hooks import attentions
 from tests.models.build import arguments, build, dictionary, sample, task
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from relumt.analysis.attention import AttentionCollector
+from relumt.analysis.attention_collector import AttentionCollector
 from tests.models.build import build, dictionary, sample
 
 PAIRS = [(7, 5), (3, 8), (6, 6)]

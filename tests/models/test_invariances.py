@@ -10,8 +10,8 @@ from relumt.attention import MECHANISMS
 from relumt.feedforward import FEEDFORWARDS
 from relumt.modules import MechanismAttention
 from relumt.modules.cache import ROOM
+from relumt.modules.hooks import attention_hook
 from relumt.options import SITES
-from relumt.tap import tapped
 from tests.models.build import build, dictionary, sample
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
@@ -232,11 +232,11 @@ def test_autocast_trains_without_nan_and_computes_attention_in_float32(variant, 
     model = model_with(variant).train()
     computed_in = set()
 
-    def listen(name, attention, attended, visible):
-        if attended.statistics is not None:
-            computed_in.add(attended.statistics.total.dtype)
+    def listen(name, attention, result, mask):
+        if result.row_stats is not None:
+            computed_in.add(result.row_stats.weight_sum.dtype)
 
-    with torch.autocast("cpu", dtype=dtype), tapped(model, listen):
+    with torch.autocast("cpu", dtype=dtype), attention_hook(model, listen):
         model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
     assert computed_in <= {torch.float32}
     for parameter in model.parameters():

@@ -15,8 +15,8 @@ def test_a_nan_names_the_mechanism_that_it_came_from(name, caplog, tmp_path, mon
     honest = mechanism.forward
 
     def broken(*args):
-        attended = honest(*args)
-        return attended._replace(mixed=attended.mixed * float("nan"))
+        result = honest(*args)
+        return result._replace(output=result.output * float("nan"))
 
     monkeypatch.setattr(mechanism, "forward", broken)
     # What it found is logged; then its own hooks stumble over the encoder's output, a dict of lists, stock or ours.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from relumt.attention import MECHANISMS, Want
+from relumt.attention import MECHANISMS, Need
 from relumt.models.mechanism_transformer import MechanismTransformer
 from relumt.modules.layers import MechanismDecoderLayer
 from tests.models.build import build, sample, task, trainer
@@ -62,13 +62,13 @@ def test_row_statistics_are_asked_for_only_by_a_tap(name, monkeypatch):
     wanted = []
     original = type(MECHANISMS[name](2, 8)).forward
 
-    def spy(self, q, k, v, visible, want=Want.NOTHING):
-        wanted.append(want)
-        return original(self, q, k, v, visible, want)
+    def spy(self, q, k, v, mask, need=Need.NOTHING):
+        wanted.append(need)
+        return original(self, q, k, v, mask, need)
 
     monkeypatch.setattr(type(MECHANISMS[name](2, 8)), "forward", spy)
     logits(build("mechanism_transformer", "--attention", name), sample(UNEVEN))
-    assert set(wanted) == {Want.NOTHING}
+    assert set(wanted) == {Need.NOTHING}
     assert len(wanted) == 6
 
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relumt.data.documents import after_cleaning, read_documents
 from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts, check_no_reserved_word, clean_pairs, line_in_doubt, objection
-from relumt.prep.documents import after_cleaning, read_documents
 
 
 def write(path, *lines):

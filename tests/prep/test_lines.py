@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relumt.errors import UserError
-from relumt.prep.lines import find_text, normalise, normalise_file, read_clean, read_lines, rewrite_file
-from relumt.prep.words import lowercase, tokenise
+from relumt.prep.tokenization import lowercase, tokenise
+from relumt.text_files import find_text, normalise, normalise_file, read_clean, read_lines, rewrite_file
 
 BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000"
 
@@ -84,7 +84,7 @@ def test_broken_gzip_is_a_users_error(tmp_path):
 
 @pytest.mark.parametrize("rewrite", [lowercase, partial(tokenise, language="de")])
 def test_rewriting_keeps_the_order_of_lines_over_batches(tmp_path, monkeypatch, rewrite):
-    monkeypatch.setattr("relumt.prep.lines.BATCH_LINES", 3)
+    monkeypatch.setattr("relumt.text_files.BATCH_LINES", 3)
     lines = [f"Zeile {number}." for number in range(8)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     done = []

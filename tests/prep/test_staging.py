@@ -1,6 +1,6 @@
 import pytest
 
-from relumt.prep.staging import staged
+from relumt.atomic_output import staged
 
 
 def test_result_replaces_the_old_folder_and_nothing_else_stays(tmp_path):

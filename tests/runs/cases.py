@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from relumt.runs.environment import Device
-from relumt.runs.plan import Plan
+from relumt.runs.run_config import Plan
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
 

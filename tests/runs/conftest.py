@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relumt.cli import main
-from relumt.runs.plan import Plan, plan_run
+from relumt.runs.run_config import Plan, plan_run
 from tests.runs.cases import write_data_bin
 
 

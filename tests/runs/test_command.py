@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from relumt.analysis.command import SCHEMA
+from relumt.runs.analysis_record import SCHEMA
 from relumt.runs.record import load_record
 from tests.runs.cases import LOG, leave_checkpoint, train
 
@@ -54,7 +54,7 @@ def test_other_flags_of_training_are_refused_or_recorded(plan, step, refused):
 def test_evaluation_in_another_environment_is_refused_or_recorded(plan, step, refused, monkeypatch):
     train(plan, step)
     changed = {"commit": "", "code": "f" * 40, "dirty": ""}
-    monkeypatch.setattr("relumt.runs.fingerprint.revision", lambda: changed)
+    monkeypatch.setattr("relumt.runs.provenance.revision", lambda: changed)
     assert f"(now {'f' * 40})" in refused("evaluate")
     assert step("evaluate", settings=["--accept-mixed"]).out
     assert load_record(plan.folder)["mixed"]

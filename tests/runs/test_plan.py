@@ -5,7 +5,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.flags import parse_flags, read_flags
-from relumt.runs.plan import OF_THE_SCRIPTS, plan_run
+from relumt.runs.run_config import OF_THE_SCRIPTS, plan_run
 from tests.runs.cases import CPU, write_data_bin
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

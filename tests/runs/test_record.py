@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from relumt.errors import UserError
-from relumt.runs.fingerprint import differences, environment_fingerprint, training_fingerprint
-from relumt.runs.plan import plan_run
+from relumt.runs.provenance import differences, environment_fingerprint, training_fingerprint
 from relumt.runs.record import load_record, open_for_training, save_record, trained_record, updates_so_far
+from relumt.runs.run_config import plan_run
 from tests.runs.cases import CPU, leave_checkpoint, write_data_bin
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.files import sha256
-from relumt.runs.plan import plan_run
 from relumt.runs.record import load_record, save_record
+from relumt.runs.run_config import plan_run
 from relumt.runs.start import first_of
 from tests.runs.cases import leave_checkpoint, train, write_data_bin
 

@@ -4,11 +4,11 @@ import copy
 import pytest
 
 from relumt.cli import main
+from relumt.commands import table as command
+from relumt.commands.table import table
 from relumt.errors import UserError
-from relumt.runs import table as command
 from relumt.runs.record import save_record
-from relumt.runs.table import table
-from relumt.tables.sheet import markdown
+from relumt.tables.rendering import markdown
 
 
 def record(model="softmax", seed=1, bleu=30.0, dataset="small", speed=1000.4):

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from relumt.analysis.command import SCHEMA
+from relumt.runs.analysis_record import SCHEMA
 from relumt.runs.record import save_record
 from relumt.tables import table_named
-from relumt.tables.cells import Cell
-from relumt.tables.study import Study
+from relumt.tables.context import Study
+from relumt.tables.experiments import Cell
 
 SIGNATURE = "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"
 SENTENCES = [

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from relumt.errors import UserError
-from relumt.tables.memory import cell
+from relumt.tables.ffn_table import cell
 from tests.tables.cases import leave, make, record_of
 
 SHARES = {"0.2": 0.3, "50": 0.9}

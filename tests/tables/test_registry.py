@@ -9,7 +9,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.papers import papers
 from relumt.tables import TABLES, table_named
-from relumt.tables.cells import PRESETS
+from relumt.tables.experiments import PRESETS
 from tests.tables.cases import make
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-from relumt.tables.sheet import FORMATS, Sheet
+from relumt.tables.rendering import FORMATS, Sheet
 
 SHEET = Sheet(
     "A & B", ("", "p < 0.05", "50 %"), [["rela_g", "1.00 ± 0.10", ""], ['said "so"', "-", "a, b"]], ["note 1"]

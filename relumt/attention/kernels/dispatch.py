@@ -14,15 +14,12 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from relumt.attention.kernels import pointwise_blocked
-
-if TYPE_CHECKING:
-    from relumt.attention.base import Visible
+from relumt.attention.mask import AttentionMask
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +43,7 @@ def chosen() -> str:
     return choice
 
 
-def serves(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", *objections: str) -> bool:
+def serves(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *objections: str) -> bool:
     """Whether Triton takes a call; q [B, H, T, D], k and v [B, H, S, D]. Where it does not, why is said once.
 
     objections: the caller's own, "" for none.
@@ -54,15 +51,15 @@ def serves(q: Tensor, k: Tensor, v: Tensor, visible: "Visible", *objections: str
     choice = chosen()
     if choice == "reference" or (choice == "auto" and not q.is_cuda):
         return False
-    why_not = next(filter(None, (*objections, _objection(q, k, v, visible))), "")
+    why_not = next(filter(None, (*objections, _objection(q, k, v, mask))), "")
     if why_not:
         _say_once(f"no fused attention: {why_not}; computing it with PyTorch's operators")
     return not why_not
 
 
-def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
+def _objection(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
     """Why Triton cannot take a call; "" if it can."""
-    if unlike := _unlike(q, k, v, visible):
+    if unlike := _unlike(q, k, v, mask):
         return unlike
     if q.shape[-1] > LARGEST_HEAD:
         return f"a head of {q.shape[-1]} dimensions"
@@ -77,14 +74,14 @@ def _objection(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
     return ""
 
 
-def _unlike(q: Tensor, k: Tensor, v: Tensor, visible: "Visible") -> str:
+def _unlike(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
     """Why only the reference takes such masks, types and shapes; "" if others do too."""
-    if visible.pairs is not None:
+    if mask.attn_mask is not None:
         return "a mask of pairs that is not the causal one"
     if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
         return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
     (B, H, _, D), S = q.shape, k.shape[2]
-    keys_fit = visible.keys is None or visible.keys.shape == (B, S)
+    keys_fit = mask.key_mask is None or mask.key_mask.shape == (B, S)
     if not (k.shape == (B, H, S, D) and v.shape[:3] == (B, H, S) and keys_fit):
         return "shapes that would have to be broadcast"
     return ""
@@ -101,7 +98,7 @@ def _say_once(message: str) -> None:
 
 
 def pointwise(
-    q: Tensor, k: Tensor, v: Tensor, visible: "Visible", wants_weights: bool, trains_norm: bool
+    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, wants_weights: bool, trains_norm: bool
 ) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] | None:
     """The `attend` of `pointwise` or `pointwise_blocked` that serves a call; None for neither.
 
@@ -113,19 +110,19 @@ def pointwise(
     of_values = "values of another size than keys" if v.shape != k.shape else ""
     overflows = trains_norm and q.dtype == torch.float16
     of_norm = "float16 cannot hold the gradients of the norm that follows; train in bfloat16" if overflows else ""
-    if serves(q, k, v, visible, of_weights, of_size, of_values, of_norm):
+    if serves(q, k, v, mask, of_weights, of_size, of_values, of_norm):
         # Triton is imported at the first call that needs it.
         from relumt.attention.kernels.pointwise import attend
 
         return attend
     blocked = chosen() == "auto" and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= LARGE_ON_CPU
-    return pointwise_blocked.attend if blocked and not wants_weights and not _unlike(q, k, v, visible) else None
+    return pointwise_blocked.attend if blocked and not wants_weights and not _unlike(q, k, v, mask) else None
 
 
 def inhibit(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: "Visible", dropout: float, half: bool
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout: float, half: bool
 ) -> Tensor:
     """`inhibitor_triton.inhibit`."""
     from relumt.attention.kernels import inhibitor_triton
 
-    return inhibitor_triton.inhibit(q, k, v, gamma, shift, visible.keys, visible.causal, dropout, half)
+    return inhibitor_triton.inhibit(q, k, v, gamma, shift, mask.key_mask, mask.is_causal, dropout, half)

@@ -9,16 +9,16 @@ error grows with S and with what fills hidden pairs.
 import torch
 from torch import Tensor
 
-from relumt.attention.base import Visible
 from relumt.attention.kernels.inhibitor_naive import hidden_pairs, positive
+from relumt.attention.mask import AttentionMask
 
 
 def inhibit(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
 ) -> Tensor:
     """As `inhibitor_naive.inhibit`."""
     z = positive(torch.cdist(q, k, p=1) / gamma - shift)
-    hidden = hidden_pairs(visible, dropped, *z.shape[-2:], z.device)
+    hidden = hidden_pairs(mask, dropped, *z.shape[-2:], z.device)
     if hidden is not None:
         # Above every value of the head, so that the three terms cancel; not at it, where a tie's gradient is half.
         above = 1.001 * v.detach().abs().amax((-2, -1), keepdim=True) + torch.finfo(v.dtype).tiny

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from relumt.attention.base import Visible
 from relumt.attention.kernels import inhibitor_naive
 from relumt.attention.kernels.derivatives import first_only
+from relumt.attention.mask import AttentionMask
 
 
 def require_compiler() -> None:
@@ -34,26 +34,26 @@ def require_compiler() -> None:
 
 @torch.compiler.disable
 def inhibit(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
 ) -> Tensor:
     """As `inhibitor_naive.inhibit`, but for first derivatives only."""
     if 0 in (*q.shape, *k.shape, *v.shape):
-        return inhibitor_naive.inhibit(q, k, v, gamma, shift, visible, dropped)
-    of_keys = (1, 1) if visible.keys is None else (visible.keys.shape[0], 1)
+        return inhibitor_naive.inhibit(q, k, v, gamma, shift, mask, dropped)
+    of_keys = (1, 1) if mask.key_mask is None else (mask.key_mask.shape[0], 1)
     B, H = torch.broadcast_shapes(q.shape[:2], k.shape[:2], v.shape[:2], of_keys)
     flat = (x.expand(B, H, *x.shape[2:]).flatten(0, 1).contiguous() for x in (q, k, v))
     shifts = shift.view(1, -1).expand(B, H).flatten()
-    keys = None if visible.keys is None else visible.keys.expand(B, -1).repeat_interleave(H, 0)
+    keys = None if mask.key_mask is None else mask.key_mask.expand(B, -1).repeat_interleave(H, 0)
     dropped = None if dropped is None else dropped.expand(B, H, -1, -1).flatten(0, 1)
-    hidden = _Hidden(Visible(keys, visible.causal, visible.pairs), dropped)
+    hidden = _Hidden(AttentionMask(keys, mask.is_causal, mask.attn_mask), dropped)
     return _Inhibit.apply(*flat, gamma, shifts, hidden).unflatten(0, (B, H))
 
 
 @dataclass(frozen=True)
 class _Hidden:
-    """Which pairs count for nothing: `visible` has keys of [N, S], `dropped` is [N, T, S] bool or None."""
+    """Which pairs count for nothing: `mask` has a key_mask of [N, S], `dropped` is [N, T, S] bool or None."""
 
-    visible: Visible
+    mask: AttentionMask
     dropped: Tensor | None
 
     def blocks(self, q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice, slice]]:
@@ -68,18 +68,18 @@ class _Hidden:
         for first in range(0, N, heads):
             for start in range(0, T, rows):
                 stop = min(start + rows, T)
-                keys = self.visible.rows(start, stop, T, S)[1]
+                keys = self.mask.slice_queries(start, stop, T, S)[1]
                 if keys:
                     yield slice(first, first + heads), slice(start, stop), slice(0, keys)
 
     def pairs(self, q: Tensor, k: Tensor, rate: Tensor, shift: Tensor, heads: slice, rows: slice) -> Tensor:
         """r of a block, [heads, rows, keys], ∞ at hidden pairs; `rate` is 1/γ."""
-        visible, keys = self.visible.rows(rows.start, rows.stop, q.shape[1], k.shape[1])
-        if visible.keys is not None:
-            visible = replace(visible, keys=visible.keys[heads])
+        mask, keys = self.mask.slice_queries(rows.start, rows.stop, q.shape[1], k.shape[1])
+        if mask.key_mask is not None:
+            mask = replace(mask, key_mask=mask.key_mask[heads])
         r = _compiled(_distance)(q[heads, rows], k[heads, :keys], rate, shift[heads])
         dropped = None if self.dropped is None else self.dropped[heads, None, rows, :keys]
-        hidden = inhibitor_naive.hidden_pairs(visible, dropped, *r.shape[1:], r.device)
+        hidden = inhibitor_naive.hidden_pairs(mask, dropped, *r.shape[1:], r.device)
         return r if hidden is None else r.masked_fill_(hidden[:, 0], math.inf)
 
 

@@ -6,7 +6,7 @@ Memory grows with T·S·D, in both directions.
 import torch
 from torch import Tensor
 
-from relumt.attention.base import Visible
+from relumt.attention.mask import AttentionMask
 
 
 def positive(x: Tensor) -> Tensor:
@@ -14,16 +14,16 @@ def positive(x: Tensor) -> Tensor:
     return (x + x.abs()) / 2
 
 
-def hidden_pairs(visible: Visible, dropped: Tensor | None, T: int, S: int, device: torch.device) -> Tensor | None:
+def hidden_pairs(mask: AttentionMask, dropped: Tensor | None, T: int, S: int, device: torch.device) -> Tensor | None:
     """Pairs that count for nothing, [B or 1, H or 1, T, S] bool: not visible, or dropped; None if there are none."""
-    seen = visible.dense(T, S, device)
+    seen = mask.to_dense(T, S, device)
     if seen is None or dropped is None:
         return dropped if seen is None else ~seen
     return dropped | ~seen
 
 
 def inhibit(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, visible: Visible, dropped: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
 ) -> Tensor:
     """Σ_j (v_j − (|q_i − k_j|₁/γ − shift)⁺)⁺ over the keys that query i sees, [B, H, T, any].
 
@@ -38,5 +38,5 @@ def inhibit(
     """
     z = positive((q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1) / gamma - shift)
     inhibited = positive(v[..., None, :, :] - z[..., None])
-    hidden = hidden_pairs(visible, dropped, *z.shape[-2:], z.device)
+    hidden = hidden_pairs(mask, dropped, *z.shape[-2:], z.device)
     return (inhibited if hidden is None else inhibited.masked_fill(hidden[..., None], 0.0)).sum(-2)

@@ -19,7 +19,7 @@ from relumt.attention.kernels.inhibitor_tiles import (
     positive,
     store_block,
 )
-from relumt.attention.precision import saturated
+from relumt.attention.precision import cast_saturating
 
 RUN = tl.constexpr(4)
 """Keys whose values are added up in float16."""
@@ -28,7 +28,7 @@ RUN = tl.constexpr(4)
 def rounded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v in float16, held to what it can have; v to what it can add up."""
     most = torch.finfo(torch.float16).max / RUN.value
-    return saturated(q, torch.float16), saturated(k, torch.float16), v.clamp(-most, most).half()
+    return cast_saturating(q, torch.float16), cast_saturating(k, torch.float16), v.clamp(-most, most).half()
 
 
 @triton.jit

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from relumt.attention.kernels import inhibitor_float32, inhibitor_packed
 from relumt.attention.kernels.derivatives import first_only
-from relumt.attention.kernels.keys import bounds
+from relumt.attention.kernels.key_bounds import bounds
 
 BLOCK = {"values": 32, "gradients": 16}
 """Queries, or keys, that a program holds, as fit into its registers with 64 dimensions and 64 columns of values."""

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from relumt.attention.kernels.blocks import blocks
 from relumt.attention.kernels.derivatives import first_only
-from relumt.attention.kernels.keys import bounds
+from relumt.attention.kernels.key_bounds import bounds
+from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton import backward_of_keys, backward_of_queries, forward
-from relumt.attention.kernels.rows import Rows
 from relumt.attention.kernels.tiles import with_strides
 
 
@@ -26,11 +26,11 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    rows: Rows,
+    rows: PointwiseParams,
     keys: Tensor | None,
     causal: bool,
     dropout: float,
-    statistics: bool,
+    need_row_stats: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Mix values.
@@ -50,7 +50,7 @@ def attend(
     """
     seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
     real = None if keys is None else keys.contiguous().view(torch.uint8)
-    call = _Call(rows, real, bounds(real), causal, dropout, seed, statistics, dtype)
+    call = _Call(rows, real, bounds(real), causal, dropout, seed, need_row_stats, dtype)
     return _Attend.apply(q, k, v, call)
 
 
@@ -58,13 +58,13 @@ def attend(
 class _Call:
     """What both directions need besides q, k and v."""
 
-    rows: Rows
+    rows: PointwiseParams
     keys: Tensor | None
     bounds: Tensor | None
     causal: bool
     dropout: float
     seed: int
-    statistics: bool
+    need_row_stats: bool
     dtype: torch.dtype
 
     def arguments(self, q: Tensor, k: Tensor, v: Tensor) -> list:
@@ -84,7 +84,7 @@ class _Call:
             "BLOCK_D": max(16, triton.next_power_of_2(held.shape[3])),
             "ACTIVATION": self.rows.activation,
             "CAUSAL": self.causal,
-            "STATISTICS": self.statistics,
+            "STATISTICS": self.need_row_stats,
             "DROPOUT": self.dropout > 0,
         } | blocks(kernel, held, self.dropout > 0)
 
@@ -99,15 +99,15 @@ class _Attend(torch.autograd.Function):
         ctx.call = call
         ctx.set_materialize_grads(False)
         mixed = torch.empty(B, T, H, D, dtype=call.dtype, device=q.device).transpose(1, 2)  # as the heads are merged
-        total, s_log_s = (q.new_empty(B, H, T, dtype=torch.float32) if call.statistics else None for _ in range(2))
+        total, w_log_w = (q.new_empty(B, H, T, dtype=torch.float32) if call.need_row_stats else None for _ in range(2))
         constants = call.constants("forward", q)
         grid = (B * H, triton.cdiv(T, constants["BLOCK_T"]))
-        forward[grid](*call.arguments(q, k, v), *with_strides(mixed), total, s_log_s, **constants)
-        return mixed, total, s_log_s
+        forward[grid](*call.arguments(q, k, v), *with_strides(mixed), total, w_log_w, **constants)
+        return mixed, total, w_log_w
 
     @staticmethod
     @first_only
-    def backward(ctx, grad: Tensor | None, grad_total: Tensor | None, grad_s_log_s: Tensor | None) -> tuple:
+    def backward(ctx, grad: Tensor | None, grad_total: Tensor | None, grad_w_log_w: Tensor | None) -> tuple:
         q, k, v = ctx.saved_tensors
         call = ctx.call
         B, H, T, _ = q.shape
@@ -116,7 +116,9 @@ class _Attend(torch.autograd.Function):
             grad = torch.zeros_like(q)
         # dO meets v in a product, which wants one type of both.
         grad = grad.to(v.dtype)
-        of_rows = [None if x is None and not call.statistics else _or_zeros(x, q) for x in (grad_total, grad_s_log_s)]
+        of_rows = [
+            None if x is None and not call.need_row_stats else _or_zeros(x, q) for x in (grad_total, grad_w_log_w)
+        ]
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         arguments, given = call.arguments(q, k, v), (*with_strides(grad), *of_rows)
         constants = call.constants("of_queries", q)

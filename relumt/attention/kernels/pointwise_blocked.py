@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from relumt.attention.kernels.derivatives import first_only
-from relumt.attention.kernels.keys import bounds
-from relumt.attention.kernels.rows import Rows
-from relumt.attention.precision import saturated
-from relumt.attention.statistics import finite_log
+from relumt.attention.kernels.key_bounds import bounds
+from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.precision import cast_saturating
+from relumt.attention.row_stats import finite_log
 
 PAIRS = 1 << 19
 """Weights of a block: 2 MiB, of which two or three are at work. Of 2¹⁶ to 2¹⁹ the best for two threads; for one, which
@@ -28,11 +28,11 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    rows: Rows,
+    rows: PointwiseParams,
     keys: Tensor | None,
     causal: bool,
     dropout: float,
-    statistics: bool,
+    need_row_stats: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """As `pointwise.attend`, for heads and values of any size; half precision is computed in float32.
@@ -42,10 +42,10 @@ def attend(
     q, k, v = (x.to(rows.factor.dtype) for x in (q, k, v))
     seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
     bias = None if rows.bias is None else rows.bias.expand(q.shape[0], q.shape[2])
-    call = _Call(rows.activation, bias, causal, dropout, seed, statistics)
+    call = _Call(rows.activation, bias, causal, dropout, seed, need_row_stats)
     scaled = q * rows.factor[:, None, :, None]
-    mixed, total, s_log_s = _Attend.apply(scaled, k.contiguous(), v.contiguous(), keys, call)
-    return saturated(mixed, dtype), total, s_log_s
+    mixed, total, w_log_w = _Attend.apply(scaled, k.contiguous(), v.contiguous(), keys, call)
+    return cast_saturating(mixed, dtype), total, w_log_w
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Call:
     causal: bool
     dropout: float
     seed: int
-    statistics: bool
+    need_row_stats: bool
 
     def blocks(self, q: Tensor, k: Tensor, real: Tensor | None) -> Iterator[_Block]:
         """Those in which a query sees a key."""
@@ -125,21 +125,21 @@ class _Attend(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, real)
         ctx.call = call
         mixed = q.new_zeros(*q.shape[:3], v.shape[3])
-        total, s_log_s = (q.new_zeros(q.shape[:3]) if call.statistics else None for _ in range(2))
+        total, w_log_w = (q.new_zeros(q.shape[:3]) if call.need_row_stats else None for _ in range(2))
         for block in call.blocks(q, k, real):
             weights = call.weights(q, k, real, block)
-            if call.statistics:
+            if call.need_row_stats:
                 total[block.rows] = weights.sum(-1)
-                s_log_s[block.rows] = (weights * finite_log(weights)).sum(-1)
+                w_log_w[block.rows] = (weights * finite_log(weights)).sum(-1)
             if call.dropout:
                 weights *= call.kept(weights, block)
             torch.bmm(weights, v[block.keys], out=mixed[block.rows])
-        return mixed, total, s_log_s
+        return mixed, total, w_log_w
 
     @staticmethod
     @first_only
     @torch.autocast("cpu", enabled=False)
-    def backward(ctx, grad: Tensor, grad_total: Tensor | None, grad_s_log_s: Tensor | None) -> tuple:
+    def backward(ctx, grad: Tensor, grad_total: Tensor | None, grad_w_log_w: Tensor | None) -> tuple:
         q, k, v, real = ctx.saved_tensors
         call, grad = ctx.call, grad.contiguous()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
@@ -152,10 +152,10 @@ class _Attend(torch.autograd.Function):
                 of_weights *= kept
                 mixing = weights * kept
             grad_v[block.keys].baddbmm_(mixing.mT, grad[block.rows])
-            if call.statistics:
+            if call.need_row_stats:
                 log = finite_log(weights)
                 of_weights += grad_total[block.rows][..., None]
-                of_weights += log.add_(1.0).mul_(grad_s_log_s[block.rows][..., None])
+                of_weights += log.add_(1.0).mul_(grad_w_log_w[block.rows][..., None])
             of_scores = call.through(of_weights, weights)
             torch.bmm(of_scores, k[block.keys], out=grad_q[block.rows])
             grad_k[block.keys].baddbmm_(of_scores.mT, q[block.rows])

@@ -75,7 +75,7 @@ def _per_row(X, s_b, s_t, b, queries, T):
 
 @triton.jit
 def _mix(
-    mixed, total, s_log_s, q, factor, bias, queries, K, k_s, k_d, V, v_s, v_d, Keys, b, bh, T, S, dropout, seed,
+    mixed, total, w_log_w, q, factor, bias, queries, K, k_s, k_d, V, v_s, v_d, Keys, b, bh, T, S, dropout, seed,
     start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, DIAGONAL: tl.constexpr, STATISTICS: tl.constexpr,
     DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
@@ -89,14 +89,14 @@ def _mix(
         weights = _weights(products, factor, bias, real[None], queries, keys[None], T, S, ACTIVATION, DIAGONAL)
         if STATISTICS:
             total += tl.sum(weights, 1)
-            s_log_s += tl.sum(weights * _log2(weights), 1)
+            w_log_w += tl.sum(weights * _log2(weights), 1)
         if DROPOUT:
             kept = kept_block(tl.program_id(1) * q.shape[0], first, bh, T, S, dropout, seed, q.shape[0], BLOCK_S)
             weights = tl.where(kept, weights * (1 / (1 - dropout)), 0.0)
         if v.dtype == tl.float16:
             weights = tl.minimum(weights, LARGEST_HALF, propagate_nan=tl.PropagateNan.ALL)
         mixed += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-    return mixed, total, s_log_s
+    return mixed, total, w_log_w
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -119,18 +119,18 @@ def forward(
         bias = _per_row(Bias, b_b, b_t, b, column, T)
     of_k, of_v = K + b.to(tl.int64) * k_b + h * k_h, V + b.to(tl.int64) * v_b + h * v_h
     mixed = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
-    total, s_log_s = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
+    total, w_log_w = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
     start, stop = first_and_last(Bounds, b, S)
     start = start // BLOCK_S * BLOCK_S
     common = stop if not CAUSAL else _seen_by_all(start, stop, T, S, BLOCK_T, BLOCK_S)
-    mixed, total, s_log_s = _mix(
-        mixed, total, s_log_s, q, factor, bias, column, of_k, k_s, k_d, of_v, v_s, v_d, Keys, b, bh, T, S, dropout,
+    mixed, total, w_log_w = _mix(
+        mixed, total, w_log_w, q, factor, bias, column, of_k, k_s, k_d, of_v, v_s, v_d, Keys, b, bh, T, S, dropout,
         seed, start, common, dims, D, ACTIVATION, False, STATISTICS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
-        mixed, total, s_log_s = _mix(
-            mixed, total, s_log_s, q, factor, bias, column, of_k, k_s, k_d, of_v, v_s, v_d, Keys, b, bh, T, S, dropout,
+        mixed, total, w_log_w = _mix(
+            mixed, total, w_log_w, q, factor, bias, column, of_k, k_s, k_d, of_v, v_s, v_d, Keys, b, bh, T, S, dropout,
             seed, common, stop, dims, D, ACTIVATION, True, STATISTICS, DROPOUT, BLOCK_S,
         )  # fmt: skip
     if Mixed.dtype.element_ty == tl.float16:
@@ -139,7 +139,7 @@ def forward(
     tl.store(out, mixed.to(Mixed.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
     if STATISTICS:
         tl.store(Total + bh * T + queries, total, queries < T)
-        tl.store(SLogS + bh * T + queries, s_log_s * LN_2, queries < T)
+        tl.store(SLogS + bh * T + queries, w_log_w * LN_2, queries < T)
 
 
 @triton.jit

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from relumt.prep.bitext import check_line_counts, clean_pairs
-from relumt.prep.lines import Rewrite, normalise, open_text, processes_for, read_clean, rewrite_file, write_lines
 from relumt.prep.progress import Steps
-from relumt.prep.words import normalise_punctuation, tokenise
+from relumt.prep.tokenization import normalise_punctuation, tokenise
+from relumt.text_files import Rewrite, normalise, open_text, processes_for, read_clean, rewrite_file, write_lines
 
 Pair = tuple[Path, Path]  # of files, source first
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from relumt.errors import UserError
 from relumt.files import digest
-from relumt.prep.lines import Advance
 from relumt.prep.progress import Steps
+from relumt.text_files import Advance
 
 if TYPE_CHECKING:
     from pooch import Pooch

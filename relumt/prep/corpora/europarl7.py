@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, compress, islice
 from pathlib import Path
 
+from relumt.data.documents import after_cleaning, write_lengths
 from relumt.prep.bitext import check_line_counts
 from relumt.prep.corpora.corpus import (
     Corpus,
@@ -24,10 +25,9 @@ from relumt.prep.corpora.corpus import (
 from relumt.prep.corpora.download import Source, fetch
 from relumt.prep.corpora.packed import member_lines, unpacked
 from relumt.prep.corpora.sources import EUROPARL_V7
-from relumt.prep.documents import after_cleaning, write_lengths
-from relumt.prep.lines import read_clean, write_lines
 from relumt.prep.markup import take_out
 from relumt.prep.progress import Steps
+from relumt.text_files import read_clean, write_lines
 
 DOCUMENTS = (
     "https://raw.githubusercontent.com/sameenmaruf/selective-attn/b30c31c8b1014f9cb1ec190658fc2369a6fd015c/"

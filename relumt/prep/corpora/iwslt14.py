@@ -12,16 +12,16 @@ from functools import partial
 from itertools import compress, pairwise
 from pathlib import Path
 
+from relumt.data.documents import after_cleaning, write_lengths
 from relumt.errors import UserError
 from relumt.prep.corpora.corpus import Corpus, each, tokenise_and_clean
 from relumt.prep.corpora.download import Source, fetch
 from relumt.prep.corpora.packed import opened
 from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
-from relumt.prep.documents import after_cleaning, write_lengths
-from relumt.prep.lines import normalise, open_text, read_clean, write_lines
-from relumt.prep.parts import write_parts
 from relumt.prep.progress import Steps
-from relumt.prep.words import lowercase, tokenise
+from relumt.prep.test_subsets import write_parts
+from relumt.prep.tokenization import lowercase, tokenise
+from relumt.text_files import normalise, open_text, read_clean, write_lines
 
 ARCHIVE = Source("de-en.tgz", ("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",))
 LANGUAGES = ("de", "en")

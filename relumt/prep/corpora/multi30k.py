@@ -7,8 +7,8 @@ from pathlib import Path
 
 from relumt.prep.corpora.corpus import Corpus, copy_normalised, each
 from relumt.prep.corpora.download import Source, fetch
-from relumt.prep.lines import read_lines
 from relumt.prep.progress import Steps
+from relumt.text_files import read_lines
 
 PUBLISHED = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok/{}"
 NAMES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}

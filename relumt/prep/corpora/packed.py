@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from relumt.errors import UserError
-from relumt.prep.lines import decoded, read_lines
+from relumt.text_files import decoded, read_lines
 
 
 def unpacked(raw: Path, member: str) -> list[Path]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.lines import read_lines
+from relumt.text_files import read_lines
 
 TALK = re.compile(r'<doc\b[^>]*\bdocid="([^"]*)"', re.IGNORECASE)
 SEGMENT = re.compile(r'<seg id="(\d+)">\s*(.*?)\s*</seg>', re.IGNORECASE)

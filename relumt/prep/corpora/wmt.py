@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from relumt.data.documents import write_lengths
 from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts
 from relumt.prep.corpora.corpus import Corpus, each, rewrites_of_train, tokenise_and_clean, write_held_out
 from relumt.prep.corpora.download import Source, fetch
 from relumt.prep.corpora.packed import member_lines, unpacked
 from relumt.prep.corpora.ted import lengths_by_talk, segments_in
-from relumt.prep.documents import write_lengths
-from relumt.prep.lines import normalise, open_text
 from relumt.prep.progress import Steps
+from relumt.text_files import normalise, open_text
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from relumt.cli import main
 from relumt.errors import UserError
 from relumt.prep.corpora.iwslt14 import MISALIGNED, TEST_SETS, TestSet, write_test
 from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
-from relumt.prep.parts import read_parts
+from relumt.prep.test_subsets import read_parts
 
 TALK = """<url>http://example.org/{n}</url>
 <keywords>talks, {language}</keywords>

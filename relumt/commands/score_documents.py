@@ -9,9 +9,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from relumt.data.documents import read_documents, read_lengths
 from relumt.errors import UserError
-from relumt.prep.documents import read_documents, read_lengths
-from relumt.prep.lines import read_lines
+from relumt.text_files import read_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,14 @@ def tokenise(lines: list[str], language: str) -> list[str]:
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
 
 
+def detokenise(lines: list[str], language: str) -> list[str]:
+    """Moses tokens put together again by sacremoses, its escapes (&apos; …) undone."""
+    from sacremoses import MosesDetokenizer
+
+    detokenizer = MosesDetokenizer(lang=language)
+    return [detokenizer.detokenize(line.split(" ")) for line in lines]
+
+
 def lowercase(lines: list[str]) -> list[str]:
     """Return the lines in lower case."""
     return [line.lower() for line in lines]

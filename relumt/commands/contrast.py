@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the accuracy, and what one gets without looking beyond the sentence, as JSON."""
     quiet_fairseq()
     from relumt.analysis.contrast import Contrast, majority_rate
-    from relumt.analysis.opened import open_given
+    from relumt.analysis.loaded_model import open_given
 
     if arguments.batch_size < 1:
         raise UserError(f"--batch-size must be positive, not {arguments.batch_size}")

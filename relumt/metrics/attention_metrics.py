@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from relumt.attention import Visible
-from relumt.attention.statistics import NULL_TOTAL, RowStatistics
+from relumt.attention import AttentionMask
+from relumt.attention.row_stats import NULL_WEIGHT_SUM, RowStats
 
 
 def real_queries(source: Tensor, given: Tensor, pads: tuple[int, int]) -> dict[str, Tensor]:
@@ -26,10 +26,10 @@ def real_queries(source: Tensor, given: Tensor, pads: tuple[int, int]) -> dict[s
     return {"encoder": encoder, "decoder": decoder, "cross": decoder}
 
 
-def rows_of(weights: Tensor, visible: Visible, real: Tensor) -> tuple[Tensor, Tensor]:
+def rows_of(weights: Tensor, mask: AttentionMask, real: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of a batch's weights [B, H, T, S] at the queries that are `real` [B, T]: [R, H, S], and n, [R]."""
     B, _, T, S = weights.shape
-    seen = visible.count(T, S, weights.device)[:, 0, :, 0].expand(B, T)[real]
+    seen = mask.count_visible(T, S, weights.device)[:, 0, :, 0].expand(B, T)[real]
     return weights.transpose(1, 2)[real], seen
 
 
@@ -45,12 +45,12 @@ def sparsity(weights: Tensor, seen: Tensor) -> Tensor:
 
 def null(weights: Tensor) -> Tensor:
     """Which rows give nothing ([RL] Fig. 6): t ≤ 1e-6, [R, H] bool."""
-    return weights.sum(-1) <= NULL_TOTAL
+    return weights.sum(-1) <= NULL_WEIGHT_SUM
 
 
 def entropy(weights: Tensor) -> Tensor:
     """H(p) = −Σ_j p_j log p_j in nats ([RF] Tables 3, 5); 0 for a null row, as in the log of training."""
-    return RowStatistics.of(weights, weights.new_ones(1)).entropy
+    return RowStats.from_weights(weights, weights.new_ones(1)).entropy
 
 
 def normalised(weights: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ SHUFFLED_BY = 1
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A checkpoint's model, in evaluation mode, and the task that has its dictionaries.
 
     Attributes:
@@ -140,7 +140,7 @@ class Reordered(FairseqDataset):
         return len(self.order)
 
 
-def open_given(given: Path, data: Path | None, cpu: bool) -> tuple[Opened, Path]:
+def open_given(given: Path, data: Path | None, cpu: bool) -> tuple[LoadedModel, Path]:
     """Open what the user names, a checkpoint or a run's folder, on `data` or, for a run, its own; returns both.
 
     cpu: leave a GPU alone. Raises UserError as `find_checkpoint`, `data_of_run` and `open_checkpoint`.
@@ -177,7 +177,7 @@ def data_of_run(given: Path) -> Path:
     return Path(record["data_bin"])
 
 
-def open_checkpoint(path: Path, data: Path, cuda: bool) -> Opened:
+def open_checkpoint(path: Path, data: Path, cuda: bool) -> LoadedModel:
     """Open a checkpoint on a data-bin.
 
     Raises:
@@ -196,4 +196,4 @@ def open_checkpoint(path: Path, data: Path, cuda: bool) -> Opened:
             f"{path}: does not fit the data in {data}, or is of another version of relumt ({first_line(error)})"
         ) from None
     model = model.eval()
-    return Opened(path, model.cuda() if cuda else model, task, cuda)
+    return LoadedModel(path, model.cuda() if cuda else model, task, cuda)

@@ -5,7 +5,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.lines import read_lines
+from relumt.text_files import read_lines
 
 
 def documents_path(prefix: str) -> Path:

@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from relumt.analysis.alignment import Agreement, Gold, Links, best_links, of_words, word_numbers
-from relumt.attention import Attended, Visible, Want
+from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.metrics.alignment import Agreement, Gold, Links, best_links, of_words, word_numbers
 from relumt.modules.attention import MechanismAttention
-from relumt.tap import tapped
+from relumt.modules.hooks import attention_hook
 
 SHIFTS = {"normal": 0, "shifted": 1}
 
@@ -42,13 +42,13 @@ class AlignmentCollector:
     def listening(self, sample: dict[str, Any]) -> Iterator[None]:
         """Align the pairs of this sample by what the model computes inside the block."""
 
-        def align(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            if attention.site != "cross" or attended.weights is None:
+        def align(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            if attention.site != "cross" or result.weights is None:
                 return
             for row, pair in enumerate(sample["id"].tolist()):
-                self._align(name, attended.weights[row], sample, row, pair)
+                self._align(name, result.weights[row], sample, row, pair)
 
-        with tapped(self.model, align, Want.WEIGHTS):
+        with attention_hook(self.model, align, Need.WEIGHTS):
             yield
 
     def _align(self, name: str, weights: Tensor, sample: dict[str, Any], row: int, pair: int) -> None:

@@ -11,7 +11,7 @@ distributions by a softmax of α^τ over the visible keys; a null row is all on 
 import torch
 from torch import Tensor
 
-from relumt.analysis.rows import null
+from relumt.metrics.attention_metrics import null
 
 TEMPERATURES = (1.0, 0.5, 0.25, 0.1)
 """The τ of [RL] Table 6."""
@@ -22,7 +22,7 @@ def divergence(p: Tensor) -> Tensor:
     return _entropy(p.mean(1)) - _entropy(p).mean(1)
 
 
-def renormalised(weights: Tensor, visible: Tensor, tau: float) -> Tensor:
+def renormalised(weights: Tensor, mask: Tensor, tau: float) -> Tensor:
     """Rows of non-negative weights as distributions over their keys and the dummy, [R, H, S + 1].
 
     Args:
@@ -30,7 +30,7 @@ def renormalised(weights: Tensor, visible: Tensor, tau: float) -> Tensor:
         visible: [R, S] bool.
         tau: exponent of the weights; 0^τ is 0.
     """
-    p = weights.pow(tau).masked_fill(~visible[:, None], -torch.inf).softmax(-1)
+    p = weights.pow(tau).masked_fill(~mask[:, None], -torch.inf).softmax(-1)
     of_none = null(weights)[..., None]
     return torch.cat([p.masked_fill(of_none, 0.0), of_none.to(p.dtype)], dim=-1)
 

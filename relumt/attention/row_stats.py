@@ -12,7 +12,7 @@ from torch import Tensor
 
 from relumt.attention.precision import at_least_float32
 
-NULL_TOTAL = 1e-6
+NULL_WEIGHT_SUM = 1e-6
 """A row whose weights sum to no more than this gives nothing: a null row ([RL] §5.2)."""
 
 
@@ -25,41 +25,41 @@ def finite_log(weights: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RowStatistics:
+class RowStats:
     """Two sums of every row of non-negative weights.
 
     Attributes:
-        total: Σ_j s_ij, [B, H, T].
-        s_log_s: Σ_j s_ij log s_ij (natural logarithm, 0 log 0 = 0), [B, H, T].
-        seen: n_i, the number of keys query i sees, [B or 1, 1, T or 1].
+        weight_sum: Σ_j s_ij, [B, H, T].
+        weight_log_weight_sum: Σ_j s_ij log s_ij (natural logarithm, 0 log 0 = 0), [B, H, T].
+        num_keys: n_i, the number of keys query i sees, [B or 1, 1, T or 1].
     """
 
-    total: Tensor
-    s_log_s: Tensor
-    seen: Tensor
+    weight_sum: Tensor
+    weight_log_weight_sum: Tensor
+    num_keys: Tensor
 
     @classmethod
-    def of(cls, weights: Tensor, seen: Tensor) -> "RowStatistics":
+    def from_weights(cls, weights: Tensor, num_keys: Tensor) -> "RowStats":
         """Statistics of `weights`, [B, H, T, S], differentiable also where a weight is 0."""
         weights = at_least_float32(weights)
-        return cls(weights.sum(-1), (weights * finite_log(weights)).sum(-1), seen)
+        return cls(weights.sum(-1), (weights * finite_log(weights)).sum(-1), num_keys)
 
     @property
-    def null(self) -> Tensor:
+    def is_null(self) -> Tensor:
         """Which rows are null, [B, H, T] bool."""
-        return self.total <= NULL_TOTAL
+        return self.weight_sum <= NULL_WEIGHT_SUM
 
     @property
-    def log_total(self) -> Tensor:
+    def log_weight_sum(self) -> Tensor:
         """log Σ_j s_ij, [B, H, T]; 0 for null rows, with gradient 0."""
-        return self._safe_total.log()
+        return self._safe_weight_sum.log()
 
     @property
     def entropy(self) -> Tensor:
         """H(p_i) in nats, [B, H, T]; 0 for null rows, with gradient 0."""
-        s_log_s = self.s_log_s.masked_fill(self.null, 0.0)
-        return self.log_total - s_log_s / self._safe_total
+        weight_log_weight_sum = self.weight_log_weight_sum.masked_fill(self.is_null, 0.0)
+        return self.log_weight_sum - weight_log_weight_sum / self._safe_weight_sum
 
     @property
-    def _safe_total(self) -> Tensor:
-        return self.total.masked_fill(self.null, 1.0)
+    def _safe_weight_sum(self) -> Tensor:
+        return self.weight_sum.masked_fill(self.is_null, 1.0)

@@ -7,12 +7,12 @@ from statistics import mean
 
 from relumt.console import say
 from relumt.papers import as_printed, printed, title
-from relumt.runs.comparing import average
-from relumt.tables.cells import Cell
+from relumt.runs.comparability import average
+from relumt.tables.context import ABOUT_P, DIVERGED, SPREAD, Study
+from relumt.tables.experiments import Cell
 from relumt.tables.measures import Measure
+from relumt.tables.rendering import Sheet
 from relumt.tables.runs import Run, diverged, require_comparable, runs_of
-from relumt.tables.sheet import Sheet
-from relumt.tables.study import ABOUT_P, DIVERGED, SPREAD, Study
 
 DEFAULT_SCORE = "bleu_tokenised"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from relumt.console import say
 from relumt.errors import UserError
-from relumt.runs.comparing import SUBSET, name_of, signature, started_from
+from relumt.runs.comparability import SUBSET, name_of, signature, started_from
 from relumt.runs.record import RECORD
-from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.experiments import PRESETS, Cell
 from relumt.tables.measures import Measure
 from relumt.tables.runs import LEAST_BLEU, Run, diverged
 

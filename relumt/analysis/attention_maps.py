@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relumt.attention import Attended, Visible, Want
+from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.files import whole
 from relumt.modules.attention import MechanismAttention
-from relumt.tap import tapped
+from relumt.modules.hooks import attention_hook
 
 SITES_OF_BERTVIZ = {"encoder_attention": "encoder", "decoder_attention": "decoder", "cross_attention": "cross"}
 
@@ -67,17 +67,17 @@ class MapCollector:
             texts = ([self.dictionaries[side][t] for t in x[x.ne(pad)].tolist()] for x, pad, side in tokens)
             self.sentences[number] = Sentence(number, *texts)
 
-        def keep(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            if attended.weights is None:
+        def keep(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            if result.weights is None:
                 return
             queries, q_pad = (source, of_source) if attention.site == "encoder" else (given, of_target)
             keys, k_pad = (given, of_target) if attention.site == "decoder" else (source, of_source)
             for row, number in kept.items():
-                weights = attended.weights[row][:, queries[row].ne(q_pad)][:, :, keys[row].ne(k_pad)]
+                weights = result.weights[row][:, queries[row].ne(q_pad)][:, :, keys[row].ne(k_pad)]
                 self.sentences[number].maps[name] = weights.float().cpu()
                 self.sentences[number].sites[name] = attention.site
 
-        with tapped(self.model, keep, Want.WEIGHTS):
+        with attention_hook(self.model, keep, Need.WEIGHTS):
             yield
 
     def result(self) -> list[Sentence]:

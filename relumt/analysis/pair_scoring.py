@@ -11,10 +11,10 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from relumt.analysis.opened import Opened
-from relumt.attention import Attended, Visible
+from relumt.analysis.loaded_model import LoadedModel
+from relumt.attention import AttentionMask, AttentionOutput
 from relumt.modules.attention import MechanismAttention
-from relumt.tap import tapped
+from relumt.modules.hooks import attention_hook
 
 SORTED_AT_ONCE = 10_000
 """Pairs that are read ahead and batched by length."""
@@ -37,7 +37,7 @@ class Score:
         return None if self.cross_entropy is None else (getattr(self, by), self.cross_entropy)
 
 
-def scored(opened: Opened, pairs: Iterable[tuple[Tensor, Tensor]], max_tokens: int) -> Iterator[Score]:
+def scored(opened: LoadedModel, pairs: Iterable[tuple[Tensor, Tensor]], max_tokens: int) -> Iterator[Score]:
     """Score a stream of pairs of token sequences, each with its end, in order.
 
     Args:
@@ -68,18 +68,18 @@ def batches(block: list[tuple[Tensor, Tensor]], max_tokens: int, positions: tupl
 
 
 @torch.no_grad()
-def score_batch(opened: Opened, pairs: list[tuple[Tensor, Tensor]]) -> list[Score]:
+def score_batch(opened: LoadedModel, pairs: list[tuple[Tensor, Tensor]]) -> list[Score]:
     """Score pairs together, in order."""
     sample = opened.batch_of(*zip(*pairs, strict=True))
     real = sample["target"].ne(opened.task.target_dictionary.pad())
     rates: list[Tensor] = []
 
-    def listen(_: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-        if attention.site == "cross" and attended.statistics is not None:
-            of_positions = attended.statistics.null.float().mean(1)
+    def listen(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+        if attention.site == "cross" and result.row_stats is not None:
+            of_positions = result.row_stats.is_null.float().mean(1)
             rates.append((of_positions * real).sum(-1) / real.sum(-1))
 
-    with tapped(opened.model, listen):
+    with attention_hook(opened.model, listen):
         log_p = opened.log_probabilities(sample)
     entropies = (-(log_p * real).sum(-1) / real.sum(-1)).tolist()
     nulls = torch.stack(rates).mean(0).tolist() if rates else [None] * len(entropies)

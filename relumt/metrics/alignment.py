@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from relumt.errors import UserError
-from relumt.prep.lines import read_lines
+from relumt.text_files import read_lines
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), from 0
 Link = tuple[str, int, int]  # kind, source word, target word, as a file has them

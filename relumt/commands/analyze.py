@@ -18,15 +18,12 @@ from rich.progress import track
 from relumt.console import quiet_fairseq, say
 from relumt.errors import UserError
 from relumt.files import require_writable, sha256, write_whole
+from relumt.runs.analysis_record import ANALYSIS, SCHEMA
 
 if TYPE_CHECKING:
-    from relumt.analysis.alignment import Gold
-    from relumt.analysis.maps import Sentence
-    from relumt.analysis.opened import Opened
-
-ANALYSIS = "analysis.json"
-SCHEMA = 2
-"""Raised when what analysis.json holds changes its meaning."""
+    from relumt.analysis.attention_maps import Sentence
+    from relumt.analysis.loaded_model import LoadedModel
+    from relumt.metrics.alignment import Gold
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +74,7 @@ def require_packages() -> None:
 
 def draw(result: dict[str, Any], maps: list["list[Sentence]"], out: Path) -> None:
     """Write plots, the report and the maps; raises UserError where the packages for it are missing."""
-    from relumt.analysis.maps import save_maps
+    from relumt.analysis.attention_maps import save_maps
     from relumt.analysis.plots import plot_activations, plot_attention
     from relumt.analysis.report import write_report
 
@@ -95,14 +92,14 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
     Raises:
         UserError: there is none, nothing to look at it on, or not as many alignments as sentence pairs.
     """
-    from relumt.analysis.aligned import AlignmentCollector
-    from relumt.analysis.attention import AttentionCollector, NullRates
-    from relumt.analysis.feedforward import FeedForwardCollector, learnt_activations
-    from relumt.analysis.maps import MapCollector
-    from relumt.analysis.opened import open_given
+    from relumt.analysis.alignment_collector import AlignmentCollector
+    from relumt.analysis.attention_collector import AttentionCollector, NullRates
+    from relumt.analysis.attention_maps import MapCollector
+    from relumt.analysis.ffn_collector import FeedForwardCollector, learnt_activations
+    from relumt.analysis.loaded_model import open_given
+    from relumt.modules.hooks import attentions
     from relumt.runs.data_bin import open_data_bin
     from relumt.runs.environment import versions
-    from relumt.tap import attentions
 
     opened, data = open_given(given, arguments.data, arguments.cpu)
     path = opened.path
@@ -155,7 +152,7 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
 
 
 def gold_of(
-    opened: "Opened", data: Path, pairs: int, arguments: argparse.Namespace
+    opened: "LoadedModel", data: Path, pairs: int, arguments: argparse.Namespace
 ) -> tuple[Path, "list[Gold] | None"]:
     """The file of word alignments given, or the data-bin's own, and what it says; None where there is neither.
 
@@ -165,7 +162,7 @@ def gold_of(
     Raises:
         UserError: it does not hold alignments, or not as many as there are `pairs`.
     """
-    from relumt.analysis.alignment import read_alignments
+    from relumt.metrics.alignment import read_alignments
     from relumt.runs.data_bin import open_data_bin
 
     own = data / "text" / f"{arguments.subset}.align"
@@ -180,7 +177,7 @@ def gold_of(
     return arguments.alignments, gold
 
 
-def read(opened: "Opened", subset: str, max_tokens: int, collectors: list[Any], title: str) -> int:
+def read(opened: "LoadedModel", subset: str, max_tokens: int, collectors: list[Any], title: str) -> int:
     """Let the model read a subset, with the collectors listening; returns the number of pairs."""
     seen = 0
     console = Console(file=sys.stderr)

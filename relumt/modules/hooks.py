@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from relumt.attention import Attended, Visible, Want
+from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.layers import FeedForwardBuilder
 
-Listener = Callable[[str, MechanismAttention, Attended, Visible], None]
+AttentionHook = Callable[[str, MechanismAttention, AttentionOutput, AttentionMask], None]
 
 
 def attentions(model: nn.Module) -> dict[str, MechanismAttention]:
@@ -20,7 +20,7 @@ def attentions(model: nn.Module) -> dict[str, MechanismAttention]:
 
 
 @contextmanager
-def tapped(model: nn.Module, listener: Listener, want: Want = Want.STATISTICS) -> Iterator[None]:
+def attention_hook(model: nn.Module, listener: AttentionHook, need: Need = Need.ROW_STATS) -> Iterator[None]:
     """Inside the block, call `listener(name, attention, attended, visible)` each time an attention has computed.
 
     Args:
@@ -30,16 +30,16 @@ def tapped(model: nn.Module, listener: Listener, want: Want = Want.STATISTICS) -
     """
     tapped_attentions = attentions(model)
     for name, attention in tapped_attentions.items():
-        attention.taps.append((want, _named(name, listener)))
+        attention.hooks.append((need, _named(name, listener)))
     try:
         yield
     finally:
         for attention in tapped_attentions.values():
-            attention.taps.pop()
+            attention.hooks.pop()
 
 
 @dataclass(frozen=True)
-class Remembered:
+class FeedForwardActivations:
     """What a feed-forward layer did, [..., h slots] and [..., d].
 
     Attributes:
@@ -54,7 +54,7 @@ class Remembered:
 
 
 @contextmanager
-def tapped_feedforward(model: nn.Module, listener: Callable[[str, Remembered], None]) -> Iterator[None]:
+def feedforward_hook(model: nn.Module, listener: Callable[[str, FeedForwardActivations], None]) -> Iterator[None]:
     """Inside the block, call `listener(name, remembered)` each time a layer's feed-forward part has computed."""
     handles = []
     for name, layer in model.named_modules():
@@ -68,7 +68,7 @@ def tapped_feedforward(model: nn.Module, listener: Callable[[str, Remembered], N
 
 
 def _feedforward_hooks(
-    name: str, layer: nn.Module, listener: Callable[[str, Remembered], None]
+    name: str, layer: nn.Module, listener: Callable[[str, FeedForwardActivations], None]
 ) -> list[RemovableHandle]:
     residuals: list[Tensor] = []
     # Pre-norm: the residual is what the norm before fc1 is given; post-norm: what fc1 is given.
@@ -78,10 +78,10 @@ def _feedforward_hooks(
         residuals.append(inputs[0])
 
     def report(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        listener(name, Remembered(inputs[0], output, residuals.pop()))
+        listener(name, FeedForwardActivations(inputs[0], output, residuals.pop()))
 
     return [before.register_forward_pre_hook(remember), layer.fc2.register_forward_hook(report)]
 
 
-def _named(name: str, listener: Listener) -> Callable[[MechanismAttention, Attended, Visible], None]:
-    return lambda attention, attended, visible: listener(name, attention, attended, visible)
+def _named(name: str, listener: AttentionHook) -> Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]:
+    return lambda attention, result, mask: listener(name, attention, result, mask)

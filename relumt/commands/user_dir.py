@@ -10,4 +10,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the absolute path of the package."""
-    print(Path(__file__).resolve().parent)
+    print(Path(__file__).resolve().parents[1])

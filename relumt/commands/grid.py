@@ -20,9 +20,9 @@ from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, jobs_of
 from relumt.grid.local import Local, gpus, shares_of
 from relumt.grid.states import States
-from relumt.runs.plan import default_data_bin, how_to_make, starts_from
+from relumt.runs.run_config import default_data_bin, how_to_make, starts_from
 from relumt.tables import TABLES, table_named
-from relumt.tables.cells import PRESETS, Cell
+from relumt.tables.experiments import PRESETS, Cell
 from relumt.tables.runs import runs_of
 
 END_OF_LOG = 15

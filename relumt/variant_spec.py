@@ -6,7 +6,7 @@ from dataclasses import Field, fields
 from typing import Any, Literal, get_args, get_origin
 
 
-class OptionRow:
+class VariantSpec:
     """A row of a registry.
 
     Attributes:

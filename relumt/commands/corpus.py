@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from relumt.atomic_output import staged
 from relumt.errors import UserError
 from relumt.files import sha256
 from relumt.prep.bpe import KINDS
@@ -19,7 +20,6 @@ from relumt.prep.corpora.registry import CORPORA
 from relumt.prep.options import SPLITS, Options
 from relumt.prep.pipeline import prepare
 from relumt.prep.progress import Steps
-from relumt.prep.staging import staged
 
 RECORD = "corpus.json"
 """Beside the texts: what they were made of."""

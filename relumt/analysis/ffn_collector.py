@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relumt.analysis.memory import anisotropy, feature_variance, top_share
+from relumt.metrics.ffn_metrics import anisotropy, feature_variance, top_share
+from relumt.modules.hooks import FeedForwardActivations, feedforward_hook
 from relumt.modules.layers import FeedForwardBuilder
-from relumt.tap import Remembered, tapped_feedforward
 
 PERCENTS = (0.2, 0.5, 1, 2, 5, 10, 20, 50)
 """Of the slots, at which [RF] Fig. 2's share of the score is taken."""
@@ -51,11 +51,11 @@ class FeedForwardCollector:
             "decoder": net_input["prev_output_tokens"].ne(self.pad).T,
         }
 
-        def add(name: str, remembered: Remembered) -> None:
+        def add(name: str, remembered: FeedForwardActivations) -> None:
             at = real[name.partition(".")[0]]
             self._add(self.sums[name], remembered.scores[at], remembered.output[at], remembered.residual[at])
 
-        with tapped_feedforward(self.model, add):
+        with feedforward_hook(self.model, add):
             yield
 
     def _add(self, sums: _Sums, scores: Tensor, output: Tensor, residual: Tensor) -> None:
@@ -96,7 +96,7 @@ class FeedForwardCollector:
 
 def memory_values(layer: FeedForwardBuilder) -> Tensor:
     """The value slots of a layer, [h, d]: the columns of fc2, in single precision."""
-    fc2 = layer.fc2.linear if layer.feedforward.normed else layer.fc2
+    fc2 = layer.fc2.linear if layer.feedforward.has_output_norm else layer.fc2
     return fc2.weight.detach().float().T
 
 

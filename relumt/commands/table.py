@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.runs.comparing import (
+from relumt.runs.comparability import (
     DEVICES,
     SCORES,
     STARTS,
@@ -24,9 +24,9 @@ from relumt.runs.comparing import (
 )
 from relumt.runs.record import RECORD, Record, load_record
 from relumt.tables import TABLES, table_named
-from relumt.tables.cells import PRESETS
-from relumt.tables.sheet import FORMATS, Sheet
-from relumt.tables.study import TESTS, Study
+from relumt.tables.context import TESTS, Study
+from relumt.tables.experiments import PRESETS
+from relumt.tables.rendering import FORMATS, Sheet
 
 HEAD = ("model", "seeds", "parameters", *SCORES.values(), "tokens/s")
 

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relumt.analysis import diversity, rows
-from relumt.attention import Attended, Visible, Want
+from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.metrics import attention_metrics as rows
+from relumt.metrics import head_diversity as diversity
 from relumt.modules.attention import MechanismAttention
-from relumt.tap import attentions, tapped
+from relumt.modules.hooks import attention_hook, attentions
 
 PERCENTS = (1, 2, 5, 10, 20, 50)
 """Of the visible keys, at which the share of the weight is taken."""
@@ -63,7 +64,7 @@ class _Listening:
         pad: the index of padding in its dictionaries.
     """
 
-    want: Want
+    need: Need
 
     def __init__(self, model: nn.Module, pad: int) -> None:
         self.model = model
@@ -76,14 +77,14 @@ class _Listening:
         net_input = sample["net_input"]
         real = rows.real_queries(net_input["src_tokens"], net_input["prev_output_tokens"], (self.pad, self.pad))
 
-        def add(name: str, attention: MechanismAttention, attended: Attended, visible: Visible) -> None:
-            self._add(name, attention, attended, visible, real[attention.site])
+        def add(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            self._add(name, attention, result, mask, real[attention.site])
 
-        with tapped(self.model, add, self.want):
+        with attention_hook(self.model, add, self.need):
             yield
 
     def _add(
-        self, name: str, attention: MechanismAttention, attended: Attended, visible: Visible, real: Tensor
+        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, real: Tensor
     ) -> None:
         raise NotImplementedError
 
@@ -91,16 +92,16 @@ class _Listening:
 class AttentionCollector(_Listening):
     """Adds up every measure of attention."""
 
-    want = Want.WEIGHTS
+    need = Need.WEIGHTS
 
     def _add(
-        self, name: str, attention: MechanismAttention, attended: Attended, visible: Visible, real: Tensor
+        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, real: Tensor
     ) -> None:
-        if attended.weights is None:
+        if result.weights is None:
             return
         sums = self.sums[name]
-        B, _, T, S = attended.weights.shape
-        of_rows, seen = rows.rows_of(attended.weights, visible, real)
+        B, _, T, S = result.weights.shape
+        of_rows, seen = rows.rows_of(result.weights, mask, real)
         sums.rows += len(of_rows)
         sparsity = rows.sparsity(of_rows, seen)
         sums.add("sparsity", sparsity)
@@ -119,7 +120,7 @@ class AttentionCollector(_Listening):
         if attention.mechanism.stochastic:
             sums.add("diversity", diversity.divergence(of_rows)[:, None])
             return
-        dense = visible.dense(T, S, of_rows.device)
+        dense = mask.to_dense(T, S, of_rows.device)
         keys = torch.ones_like(of_rows[:, 0], dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)[real]
         for tau in diversity.TEMPERATURES:
             p = diversity.renormalised(of_rows, keys, tau)
@@ -162,13 +163,13 @@ class AttentionCollector(_Listening):
 class NullRates(_Listening):
     """Adds up null rows alone, by attention and head, which needs no map of weights."""
 
-    want = Want.STATISTICS
+    need = Need.ROW_STATS
 
     def _add(
-        self, name: str, attention: MechanismAttention, attended: Attended, visible: Visible, real: Tensor
+        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, real: Tensor
     ) -> None:
-        if attended.statistics is not None:
-            self.sums[name].add("null_rate", attended.statistics.null.transpose(1, 2)[real].float())
+        if result.row_stats is not None:
+            self.sums[name].add("null_rate", result.row_stats.is_null.transpose(1, 2)[real].float())
 
     def result(self) -> dict[str, list[float]]:
         """Share of null rows by attention, each by head; nothing for mechanisms without statistics."""

@@ -9,7 +9,7 @@ Activation = Literal["relu", "sigmoid"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class PointwiseParams:
     """How products q_i·k_j become weights: φ(f_i·(q_i·k_j) + b_i).
 
     Attributes:

@@ -8,15 +8,15 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, printed, title
-from relumt.runs.comparing import average
-from relumt.tables.cells import Cell
+from relumt.runs.comparability import average
+from relumt.tables.context import SPREAD, Study
+from relumt.tables.experiments import Cell
 from relumt.tables.measures import BLEU_TOKENISED, Measure
+from relumt.tables.rendering import Sheet
 from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.score_table import shown, values
 from relumt.tables.scores import IWSLT, by_preset
-from relumt.tables.sheet import Sheet
 from relumt.tables.speeds import figures_of, measured, ratio
-from relumt.tables.study import SPREAD, Study
-from relumt.tables.values import shown, values
 
 NAMES = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
 """Row of [RF] Table 1 → model."""

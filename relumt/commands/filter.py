@@ -22,10 +22,10 @@ from relumt.console import quiet_fairseq, say
 from relumt.errors import UserError
 from relumt.files import whole
 from relumt.prep.bitext import check_line_counts
-from relumt.prep.lines import normalise, open_text, read_lines, write_lines
+from relumt.text_files import normalise, open_text, read_lines, write_lines
 
 if TYPE_CHECKING:
-    from relumt.analysis.opened import Opened
+    from relumt.analysis.loaded_model import LoadedModel
     from relumt.attention import Mechanism
 
 MEASURES = ("null_rate", "cross_entropy")
@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Score, and write what is kept."""
     check(arguments)
     quiet_fairseq()
-    from relumt.analysis.filtering import scored
-    from relumt.analysis.opened import open_given
+    from relumt.analysis.loaded_model import open_given
+    from relumt.analysis.pair_scoring import scored
 
     lines = count(arguments.src, arguments.tgt)
     opened, data = open_given(arguments.checkpoint, arguments.data, arguments.cpu)
@@ -89,9 +89,9 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
 
 
-def refuse_unusable(opened: "Opened", arguments: argparse.Namespace) -> None:
+def refuse_unusable(opened: "LoadedModel", arguments: argparse.Namespace) -> None:
     """Raise UserError for a model that has no null rows to rank by, and for outputs in the inputs' place."""
-    from relumt.tap import attentions
+    from relumt.modules.hooks import attentions
 
     cross = [attention.mechanism for attention in attentions(opened.model).values() if attention.site == "cross"]
     if arguments.by == "null_rate" and not any(map(can_be_null, cross)):
@@ -110,7 +110,7 @@ def can_be_null(mechanism: "Mechanism") -> bool:
     return mechanism.has_weights and not mechanism.signed and not mechanism.stochastic
 
 
-def outputs(opened: "Opened", arguments: argparse.Namespace) -> tuple[Path, Path]:
+def outputs(opened: "LoadedModel", arguments: argparse.Namespace) -> tuple[Path, Path]:
     """Where the pairs kept go."""
     languages = opened.task.cfg.source_lang, opened.task.cfg.target_lang
     source, target = (Path(f"{arguments.out}.{language}") for language in languages)
@@ -125,7 +125,7 @@ def count(source: Path, target: Path) -> int:
     return counts[0]
 
 
-def encoded(opened: "Opened", data: Path, source: Path, target: Path) -> Iterator[tuple]:
+def encoded(opened: "LoadedModel", data: Path, source: Path, target: Path) -> Iterator[tuple]:
     """The pairs of two texts as tensors of tokens, segmented as the data-bin is."""
     from relumt.prep.bpe import KINDS
     from relumt.runs.data_bin import open_data_bin
@@ -144,7 +144,7 @@ def encoded(opened: "Opened", data: Path, source: Path, target: Path) -> Iterato
         yield from zip(*tokens, strict=True)
 
 
-def write_kept(ranks: np.ndarray, tied: np.ndarray, arguments: argparse.Namespace, opened: "Opened") -> None:
+def write_kept(ranks: np.ndarray, tied: np.ndarray, arguments: argparse.Namespace, opened: "LoadedModel") -> None:
     """Write the pairs that --threshold or --keep leaves, in their order; those that are too long are left out.
 
     ranks: of the pairs, NaN of those that are too long. tied: what --keep takes pairs of equal rank by.

@@ -5,21 +5,18 @@ line; it prints nothing where the work is done already.
 """
 
 import argparse
-import json
 import shlex
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from relumt.analysis.command import ANALYSIS, SCHEMA
 from relumt.console import say
 from relumt.errors import UserError
 from relumt.runs import evaluation
-from relumt.runs.comparing import SUBSET, evaluated
+from relumt.runs.analysis_record import is_analysed
 from relumt.runs.environment import find_device
-from relumt.runs.fingerprint import NEW_WEIGHTS, training_fingerprint
 from relumt.runs.flags import Flags
-from relumt.runs.plan import Plan, has_checkpoints, plan_run
+from relumt.runs.provenance import NEW_WEIGHTS, training_fingerprint
 from relumt.runs.record import (
     Record,
     load_record,
@@ -29,6 +26,7 @@ from relumt.runs.record import (
     unfinished_record,
     updates_so_far,
 )
+from relumt.runs.run_config import Plan, has_checkpoints, plan_run
 from relumt.runs.start import first_of, start_of
 from relumt.runs.training_log import START, divergence, read_training_log
 
@@ -204,15 +202,6 @@ def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
         say(f"{plan.folder}: analysed already")
     else:
         print(plan.folder)
-
-
-def is_analysed(folder: Path, record: Record) -> bool:
-    """Whether a scored run's folder has an analysis of the checkpoint that was scored."""
-    path = folder / ANALYSIS
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    analysed = [one["sha256"] for one in found.get("checkpoints", [])]
-    wanted = (SCHEMA, SUBSET, [evaluated(record)["checkpoint_sha256"]])
-    return (found.get("schema"), found.get("subset"), analysed) == wanted
 
 
 STEPS = {

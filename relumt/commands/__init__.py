@@ -1,0 +1,1 @@
+"""The `relumt` subcommands, one module each. Nothing imports them but `relumt.cli`."""

@@ -1,0 +1,1 @@
+"""Metrics of attention, feed-forward layers and alignments: plain PyTorch, no fairseq."""
