@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from relumt.runs.analysis_record import SCHEMA
 from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, progress
+from relumt.runs.analysis_record import SCHEMA
 from relumt.runs.flags import readable
 from relumt.runs.record import save_record
 from relumt.tables.experiments import Cell
