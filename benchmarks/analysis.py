@@ -16,7 +16,7 @@ import torch
 from measure import interval, peak_bytes, seconds
 
 from relumt.console import quiet_fairseq
-from relumt.errors import one_line_errors
+from relumt.errors import exit_on_user_error
 
 
 def main() -> None:
@@ -71,5 +71,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

@@ -18,7 +18,7 @@ from measure import interval, peak_bytes, seconds
 from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 
 DIRECTIONS = ("forward", "forward + backward")
 OTHER_WAYS = {
@@ -123,5 +123,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

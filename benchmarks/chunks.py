@@ -13,7 +13,7 @@ from fairseq.data.data_utils import load_indexed_dataset
 
 from relumt.data.chunks import chunk_sizes, chunk_starts, too_long
 from relumt.data.documents import read_documents
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import DataBin, open_data_bin
 
 
@@ -51,5 +51,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

@@ -19,7 +19,7 @@ from measure import is_measured, measured_on, relative_to, seconds, write_figure
 
 from relumt.checkpoints import load_vetted
 from relumt.console import quiet_fairseq
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.comparability import evaluated
 from relumt.runs.flags import read_flags
 from relumt.runs.record import load_record
@@ -166,5 +166,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
 
 from relumt.console import quiet_fairseq
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 
 MEASURES = ("null_rate", "cross_entropy")
 RECALLS = (0.5, 0.8, 0.9, 0.95)
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     quiet_fairseq()
-    with one_line_errors():
+    with exit_on_user_error():
         print(json.dumps(measure(arguments), indent=2))
 
 

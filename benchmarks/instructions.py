@@ -29,7 +29,7 @@ from triton.compiler import ASTSource, CompiledKernel
 
 from relumt.attention.kernels import inhibitor_float32, inhibitor_packed, inhibitor_triton, pointwise_triton
 from relumt.attention.kernels.blocks import CHOSEN
-from relumt.errors import one_line_errors
+from relumt.errors import exit_on_user_error
 
 TARGET = GPUTarget("cuda", 90, 32)
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -180,5 +180,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

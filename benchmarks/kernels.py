@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
-from relumt.errors import one_line_errors
+from relumt.errors import exit_on_user_error
 from relumt.runs.environment import Device
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -243,5 +243,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

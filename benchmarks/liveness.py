@@ -15,7 +15,7 @@ from training import batches, build
 
 import relumt
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.errors import one_line_errors
+from relumt.errors import exit_on_user_error
 from relumt.modules import MechanismAttention
 from relumt.modules.hooks import attention_hook, attentions
 from relumt.runs.flags import command_line, read_flags
@@ -59,5 +59,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

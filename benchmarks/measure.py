@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from relumt.console import say
-from relumt.files import write_whole
+from relumt.atomic_output import write_text_atomically
+from relumt.console import print_status
 from relumt.runs.environment import Device, Precision, find_device
 
 WARM_UPS, REPEATS = 3, 10
@@ -84,7 +84,7 @@ def measured_on(precision: Precision | None) -> Device:
 def write_figures(path: Path, what: str, baseline: str, device: Device, figures: dict[str, Any]) -> None:
     """Write figures as JSON: what was measured on which device, and relative to what."""
     described = {"what": what, "baseline": baseline, "device": str(device)}
-    write_whole(path, json.dumps(described | figures, indent=2) + "\n")
+    write_text_atomically(path, json.dumps(described | figures, indent=2) + "\n")
 
 
 def is_measured(path: Path | None, checkpoints: dict[str, str], device: Device) -> bool:
@@ -92,7 +92,7 @@ def is_measured(path: Path | None, checkpoints: dict[str, str], device: Device) 
     found = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
     measured = (found.get("checkpoints"), found.get("device")) == (checkpoints, str(device))
     if measured:
-        say(f"{path}: measured already")
+        print_status(f"{path}: measured already")
     return measured
 
 

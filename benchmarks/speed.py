@@ -26,7 +26,7 @@ from training import MODELS, build, step_times
 
 import relumt
 from relumt.console import quiet_fairseq
-from relumt.errors import one_line_errors
+from relumt.errors import exit_on_user_error
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags, readable
 from relumt.runs.record import Record, load_record
@@ -95,5 +95,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

@@ -22,7 +22,7 @@ from measure import measured_on, relative_to, seconds, write_figures
 
 import relumt
 from relumt.commands.run_record import PRECISIONS
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags
 
@@ -103,5 +103,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

@@ -18,7 +18,7 @@ from measure import seconds_of_kernels
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.blocks import CHOSEN, Blocks, kind
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 
 SIZES, WARPS, STAGES = (32, 64, 128), (4, 8), (2, 3)
 CANDIDATES = [Blocks(*choice) for choice in itertools.product(SIZES, SIZES, WARPS, STAGES) if max(choice[:2]) > 32]
@@ -86,5 +86,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with exit_on_user_error():
         main()

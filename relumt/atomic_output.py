@@ -1,4 +1,4 @@
-"""A folder that appears complete or not at all."""
+"""Files and folders that appear complete or not at all."""
 
 import shutil
 import tempfile
@@ -7,26 +7,55 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from relumt.errors import UserError
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path` to write to; it replaces `path` if the block succeeds.
+
+    Missing parent folders are created. If the block raises, the temporary file is removed and `path` is unchanged.
+
+    Raises:
+        UserError: `path` is a folder.
+    """
+    if path.is_dir():
+        raise UserError(f"{path}: expected a file, found a folder; name a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path` in UTF-8, completely or not at all."""
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
 
 @dataclass(frozen=True)
-class Stage:
-    """Where to build: `result` becomes the folder asked for, `scratch` is thrown away."""
+class StagingArea:
+    """Folders to work in: `result` becomes the requested folder, `scratch` is deleted."""
 
     result: Path
     scratch: Path
 
 
 @contextmanager
-def staged(out: Path) -> Iterator[Stage]:
-    """Build a folder beside `out`; put it in `out`'s place, replacing it, when the block ends well.
+def atomic_folder(out: Path) -> Iterator[StagingArea]:
+    """Yield a staging area beside `out`; its `result` replaces `out` if the block succeeds.
 
-    If the block raises, or is interrupted, everything is removed and `out` is as before.
+    Missing parent folders are created. If the block raises or is interrupted, everything new is removed and `out` is
+    unchanged.
     """
     out = out.resolve()
     missing_parents = [parent for parent in out.parents if not parent.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    stage = Stage(folder / "result", folder / "scratch")
+    stage = StagingArea(folder / "result", folder / "scratch")
     replaced = folder / "replaced"
     try:
         stage.result.mkdir()
@@ -39,7 +68,7 @@ def staged(out: Path) -> Iterator[Stage]:
         if replaced.exists() and not out.exists():
             replaced.rename(out)
         shutil.rmtree(folder)
-        with suppress(OSError):  # another run may have put something there since
+        with suppress(OSError):  # another process may have written to a parent folder in the meantime
             for parent in missing_parents:
                 parent.rmdir()
         raise

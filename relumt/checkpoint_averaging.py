@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relumt.console import say
+from relumt.atomic_output import atomic_file
+from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import whole
 
 NUMBERED = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     if len({path.resolve() for path in arguments.checkpoints}) < len(arguments.checkpoints):
         raise UserError("a checkpoint is named twice; name each once")
     write_average(arguments.checkpoints, arguments.out)
-    say(f"{arguments.out}: the mean of {len(arguments.checkpoints)} checkpoints")
+    print_status(f"{arguments.out}: the mean of {len(arguments.checkpoints)} checkpoints")
 
 
 def write_average(paths: Iterable[Path], out: Path) -> None:
@@ -49,7 +49,7 @@ def write_average(paths: Iterable[Path], out: Path) -> None:
     from relumt.checkpoints import load_vetted
 
     averaged = average((path, load_vetted(path)) for path in paths)
-    with whole(out) as unfinished:
+    with atomic_file(out) as unfinished:
         torch.save(averaged, unfinished)
 
 

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relumt.errors import one_line_errors
+from relumt.errors import exit_on_user_error
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     module.add_arguments(command_parser)
     try:
-        with one_line_errors():
+        with exit_on_user_error():
             module.run(command_parser.parse_args(rest))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""What the user is told on stderr: what our commands do, and not what fairseq logs of its loading."""
+"""Messages to the user on stderr."""
 
 import logging
 import sys
@@ -6,9 +6,9 @@ import warnings
 
 
 def quiet_fairseq() -> None:
-    """Let fairseq and torch report no step of loading. To be called before fairseq is imported.
+    """Silence what fairseq and torch log while they load. Call this before importing fairseq.
 
-    A module of fairseq's sets up logging for everybody, at level DEBUG, if nobody did before.
+    One of fairseq's modules configures the root logger at level DEBUG on import, unless it is already configured.
     """
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -16,6 +16,6 @@ def quiet_fairseq() -> None:
     warnings.filterwarnings("ignore", message=".*pin_memory")
 
 
-def say(message: str) -> None:
-    """Tell the user something on stderr; stdout may hold results."""
+def print_status(message: str) -> None:
+    """Print a message to stderr; stdout is reserved for results."""
     print(f"relumt: {message}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Errors that a user can cause: one line on stderr (what, where, what to do) and exit status 2."""
+"""Errors that a user can cause: one line on stderr and exit status 2."""
 
 import sys
 from collections.abc import Iterator
@@ -6,20 +6,20 @@ from contextlib import contextmanager
 
 
 class UserError(Exception):
-    """Something the user gave cannot work; the message is one line that says what, where and what to do."""
+    """The user's input cannot be used; the one-line message says what is wrong, where, and what to do."""
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn a `UserError` raised inside the block, or a file that cannot be used, into one line and exit status 2."""
+def exit_on_user_error() -> Iterator[None]:
+    """Turn a `UserError` or `OSError` raised inside the block into one line on stderr and exit status 2."""
     try:
         yield
-    except BrokenPipeError:  # whoever reads the output has enough of it
+    except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
         raise
     except UserError as error:
         print(f"relumt: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        print(f"relumt: error: {where}{error.strerror or error}", file=sys.stderr)
+        location = f"{error.filename}: " if error.filename is not None else ""
+        print(f"relumt: error: {location}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None

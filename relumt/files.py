@@ -1,51 +1,25 @@
-"""What preparation and runs both need of files."""
+"""Checksums and permissions of files."""
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from relumt.errors import UserError
 
 
-def digest(path: Path, kind: str) -> str:
-    """A file's checksum of a kind that hashlib has ("sha256", "md5"), in hexadecimal."""
+def file_digest(path: Path, algorithm: str) -> str:
+    """Return a file's checksum in hexadecimal; `algorithm` is a name that hashlib knows ("sha256", "md5")."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, kind).hexdigest()
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return digest(path, "sha256")
+def file_sha256(path: Path) -> str:
+    """Return a file's SHA-256 checksum in hexadecimal."""
+    return file_digest(path, "sha256")
 
 
 def require_writable(folder: Path) -> None:
-    """Raise UserError if nothing can be written in a folder, or in the one that it would be made in."""
+    """Raise UserError unless files can be written to `folder`, or it can be created."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"{folder}: {existing} is no folder that can be written to; name another")
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A file to write in `path`'s stead; it takes that place when the block ends well, and is removed when not.
-
-    Raises:
-        UserError: `path` is a folder.
-    """
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder; name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        yield unfinished
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` as a whole or not at all, whatever happens meanwhile."""
-    with whole(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+        raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")

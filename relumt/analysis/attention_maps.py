@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relumt.atomic_output import atomic_file
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.files import whole
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 
@@ -87,7 +87,7 @@ class MapCollector:
 
 def save_maps(sentences: list[Sentence], path: Path) -> None:
     """Write sentences to a file that `load_maps` reads."""
-    with whole(path) as unfinished:
+    with atomic_file(path) as unfinished:
         torch.save([vars(sentence) for sentence in sentences], unfinished)
 
 

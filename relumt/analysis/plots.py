@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from relumt.atomic_output import atomic_file
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS
-from relumt.files import whole
 from relumt.options import SITES
 
 try:
@@ -23,7 +23,7 @@ RANGE = (-4.0, 4.0)
 def save(figure: Figure, out: Path, name: str) -> None:
     """Write a figure to OUT/NAME.png and OUT/NAME.svg."""
     for kind in ("png", "svg"):
-        with whole(out / f"{name}.{kind}") as unfinished:
+        with atomic_file(out / f"{name}.{kind}") as unfinished:
             figure.savefig(unfinished, dpi=150, format=kind)
 
 

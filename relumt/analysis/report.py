@@ -10,8 +10,8 @@ import numpy as np
 
 from relumt.analysis.attention_maps import Sentence
 from relumt.analysis.plots import layers_of
+from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.files import write_whole
 from relumt.options import SITES
 from relumt.papers import papers, printed
 
@@ -63,7 +63,7 @@ def write_report(result: dict[str, Any], maps: list[list[Sentence]], out: Path) 
         maps=json.dumps([encoded(analysis, of_one) for analysis, of_one in zip(analyses, maps, strict=True)]),
     )
     path = out / REPORT
-    write_whole(path, page)
+    write_text_atomically(path, page)
     return path
 
 

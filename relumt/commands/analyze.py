@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import track
 
-from relumt.console import quiet_fairseq, say
+from relumt.atomic_output import write_text_atomically
+from relumt.console import print_status, quiet_fairseq
 from relumt.errors import UserError
-from relumt.files import require_writable, sha256, write_whole
+from relumt.files import file_sha256, require_writable
 from relumt.runs.analysis_record import ANALYSIS, SCHEMA
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def run(arguments: argparse.Namespace) -> None:
         analyses.append(analysis)
         maps.append(sentences)
     result = {"schema": SCHEMA, "subset": arguments.subset, "checkpoints": analyses}
-    write_whole(arguments.out / ANALYSIS, json.dumps(result, indent=2) + "\n")
-    say(str(arguments.out / ANALYSIS))
+    write_text_atomically(arguments.out / ANALYSIS, json.dumps(result, indent=2) + "\n")
+    print_status(str(arguments.out / ANALYSIS))
     if not arguments.numbers_only:
         draw(result, maps, arguments.out)
 
@@ -83,7 +84,7 @@ def draw(result: dict[str, Any], maps: list["list[Sentence]"], out: Path) -> Non
     plot_attention(result["checkpoints"], out)
     for number, sentences in enumerate(maps, start=1):
         save_maps(sentences, out / f"maps-{number}.pt")
-    say(str(write_report(result, maps, out)))
+    print_status(str(write_report(result, maps, out)))
 
 
 def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict[str, Any], "list[Sentence]"]:
@@ -133,14 +134,16 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
         for pair, links in sorted(aligned.beyond.items()):
             first = arguments.first_word if arguments.alignments else 0
             beyond = " ".join(f"{s + first}-{t + first}" for s, t in sorted(links))
-            say(f"{alignments}: pair {pair + 1}: {beyond} lie beyond the sentence; left out")
+            print_status(f"{alignments}: pair {pair + 1}: {beyond} lie beyond the sentence; left out")
         if aligned.unknown:
-            say(f"{path}: {len(aligned.unknown)} pairs have subwords that no dictionary has; left out of the alignment")
+            print_status(
+                f"{path}: {len(aligned.unknown)} pairs have subwords that no dictionary has; left out of the alignment"
+            )
     return {
         "name": name,
         "path": str(path),
         "data": str(data),
-        "sha256": sha256(path),
+        "sha256": file_sha256(path),
         "versions": versions(),
         "pairs": seen,
         "pairs_too_long": pairs - seen,
@@ -194,13 +197,13 @@ def say_what_is_missing(path: Path, attention: dict[str, dict[str, Any] | None])
     """Say which measures do not apply to a checkpoint's attentions, and why."""
     without = [name for name, measures in attention.items() if measures is None]
     if without:
-        say(
+        print_status(
             f"{path}: no sparsity, null rate, entropy, diversity, maps or alignment of {', '.join(without)}: such an "
             "attention has no weights; the rest is measured"
         )
     signed = [name for name, measures in attention.items() if measures and measures["entropy"] is None]
     if signed:
-        say(
+        print_status(
             f"{path}: no null rate, entropy, distances, shares or diversity of {', '.join(signed)}: weights can be "
             "negative"
         )

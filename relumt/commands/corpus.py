@@ -10,9 +10,9 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from relumt.atomic_output import staged
+from relumt.atomic_output import atomic_folder
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 from relumt.prep.bpe import KINDS
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.iwslt14 import Iwslt14, TestSet
@@ -90,7 +90,7 @@ def make_texts(corpus: Corpus, raw: Path, texts: Path, overwrite: bool, out: Pat
         "switches": corpus.switches(),
         "limits": [corpus.max_length, corpus.max_ratio],
         "sacremoses": version("sacremoses"),
-        "raw": {path.name: sha256(path) for path in files},
+        "raw": {path.name: file_sha256(path) for path in files},
     }
     record = texts / RECORD
     if record.is_file() and json.loads(record.read_text(encoding="utf-8")) == described:
@@ -101,6 +101,6 @@ def make_texts(corpus: Corpus, raw: Path, texts: Path, overwrite: bool, out: Pat
             raise UserError(f"{path}: exists, and was made otherwise; give --overwrite or another --out")
     if texts.exists() and not record.is_file():
         raise UserError(f"{texts}: not made by this command, so it is not overwritten; move it or give another --out")
-    with staged(texts) as stage:
+    with atomic_folder(texts) as stage:
         corpus.write(raw, stage.result, stage.scratch, steps)
         (stage.result / RECORD).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

@@ -18,9 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from relumt.console import quiet_fairseq, say
+from relumt.atomic_output import atomic_file
+from relumt.console import print_status, quiet_fairseq
 from relumt.errors import UserError
-from relumt.files import whole
 from relumt.prep.bitext import check_line_counts
 from relumt.text_files import normalise, open_text, read_lines, write_lines
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     wanted = arguments.threshold is not None or arguments.keep is not None
     ranks, tied, too_long = array("d"), array("d"), 0
     console = Console(file=sys.stderr)
-    with whole(Path(f"{arguments.out}.scores")) as unfinished, open_text(unfinished, "w") as file:
+    with atomic_file(Path(f"{arguments.out}.scores")) as unfinished, open_text(unfinished, "w") as file:
         for score in track(scores, str(opened.path), lines, console=console, disable=not console.is_terminal):
             rank = score.rank(arguments.by)
             too_long += rank is None
@@ -70,7 +70,9 @@ def run(arguments: argparse.Namespace) -> None:
                 for column, value in zip((ranks, tied), rank or (math.nan, math.nan), strict=True):
                     column.append(value)
             file.write(f"{as_text(score.null_rate)}\t{as_text(score.cross_entropy)}\n")
-    say(f"{arguments.out}.scores: {lines} pairs" + (f", {too_long} too long for the model" if too_long else ""))
+    print_status(
+        f"{arguments.out}.scores: {lines} pairs" + (f", {too_long} too long for the model" if too_long else "")
+    )
     if wanted:
         write_kept(np.frombuffer(ranks), np.frombuffer(tied), arguments, opened)
 
@@ -156,12 +158,12 @@ def write_kept(ranks: np.ndarray, tied: np.ndarray, arguments: argparse.Namespac
         chosen[order[: round(arguments.keep * len(there))]] = True
     for path, output in zip((arguments.src, arguments.tgt), outputs(opened, arguments), strict=True):
         lines = map(normalise, read_lines(path))
-        with whole(output) as unfinished:
+        with atomic_file(output) as unfinished:
             write_lines(unfinished, (line for line, keep in zip(lines, chosen, strict=True) if keep))
     if len(there) > 1 and there.min() == there.max():
-        say(f"every pair has the same {arguments.by}, {there[0]:g}, which ranks none before another")
+        print_status(f"every pair has the same {arguments.by}, {there[0]:g}, which ranks none before another")
     kept = f"{np.count_nonzero(chosen)} of {len(ranks)} pairs by {arguments.by}"
-    say(f"{' and '.join(map(str, outputs(opened, arguments)))}: {kept}")
+    print_status(f"{' and '.join(map(str, outputs(opened, arguments)))}: {kept}")
 
 
 def as_text(value: float | None) -> str:

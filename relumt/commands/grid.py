@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, jobs_of
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def prepare(script: Path) -> None:
     """Make a data-bin; raises UserError where that fails."""
-    say(f"running {script}")
+    print_status(f"running {script}")
     guard = guarded([str(script)], stdout=sys.stderr)
     try:
         status = guard.wait()
@@ -169,9 +169,9 @@ def report(states: States) -> None:
     for job in [*refused, *failed]:
         log = job.folder / LOG
         lines = log.read_text(encoding="utf-8", errors="replace").rstrip().split("\n") if log.is_file() else []
-        say(f"{job.name} {states.of[job]}; the end of {log}:")
+        print_status(f"{job.name} {states.of[job]}; the end of {log}:")
         print(*(f"    {line[:300]}" for line in lines[-END_OF_LOG:]), sep="\n", file=sys.stderr)
     some = [f", {len(states.those(state))} {state}" for state in ("diverged", "refused") if states.those(state)]
-    say(f"{len(states.those('done'))} runs done{''.join(some)}, {len(failed)} failed")
+    print_status(f"{len(states.those('done'))} runs done{''.join(some)}, {len(failed)} failed")
     if refused or failed:
         raise SystemExit(2 if refused else 1)

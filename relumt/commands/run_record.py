@@ -10,7 +10,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs import evaluation
 from relumt.runs.analysis_record import is_analysed
@@ -97,7 +97,7 @@ def start(plan: Plan, arguments: argparse.Namespace) -> None:
     fingerprint["start"] = begins.fingerprint() if begins else NEW_WEIGHTS
     record = open_for_training(plan, fingerprint, device, arguments.accept_mixed) | {"given": arguments.flags}
     if "training" in record:
-        say(f"{plan.folder}: trained already")
+        print_status(f"{plan.folder}: trained already")
         return
     so_far = updates_so_far(plan)
     to_begin = []
@@ -144,7 +144,9 @@ def has_diverged(plan: Plan, record: Record) -> bool:
     """Whether the run is known to have diverged; says so."""
     found = record.get("diverged")
     if found:
-        say(f"{plan.folder}: diverged after update {found['update']} ({found['reason']}); there is nothing to evaluate")
+        print_status(
+            f"{plan.folder}: diverged after update {found['update']} ({found['reason']}); there is nothing to evaluate"
+        )
     return bool(found)
 
 
@@ -156,11 +158,11 @@ def evaluate(plan: Plan, arguments: argparse.Namespace) -> None:
     flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"])
     device = find_device(arguments.precision)
     if evaluation.outlives_its_checkpoint(plan, record, flags):
-        say(f"{plan.folder}: evaluated already, and its checkpoints deleted")
+        print_status(f"{plan.folder}: evaluated already, and its checkpoints deleted")
         return
     begun = evaluation.describe_evaluation(plan, flags, device) | {"one_by_one": arguments.one_by_one}
     if evaluation.is_evaluated(record, begun):
-        say(f"{plan.folder}: {begun['subset']} evaluated already")
+        print_status(f"{plan.folder}: {begun['subset']} evaluated already")
         return
     save_record(plan.folder, evaluation.begin(plan, record, begun, arguments.accept_mixed))
     shutil.rmtree(evaluation.of_sentences(plan), ignore_errors=True)
@@ -174,7 +176,9 @@ def one_by_one(plan: Plan, arguments: argparse.Namespace) -> None:
     lost = evaluation.lost_separators(plan, record)
     if not lost:
         return
-    say(f"{plan.folder}: {lost} chunks came back with another number of separators; translating sentences one by one")
+    print_status(
+        f"{plan.folder}: {lost} chunks came back with another number of separators; translating sentences one by one"
+    )
     begun = evaluation.begun(plan, record)
     flags = plan.generate_flags(arguments.flags, record["fingerprint"]["flags"]) | {"--document-length": ["1"]}
     checkpoint, folder = plan.checkpoints / begun["checkpoint"], evaluation.of_sentences(plan)
@@ -190,7 +194,7 @@ def score(plan: Plan, _: argparse.Namespace) -> None:
     save_record(plan.folder, record)
     for subset, of_subset in record["evaluation"].items():
         for result in of_subset["scores"].values():
-            say(f"{subset}: {result['detail']}  {result['signature']}")
+            print_status(f"{subset}: {result['detail']}  {result['signature']}")
 
 
 def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
@@ -199,7 +203,7 @@ def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
     if has_diverged(plan, record):
         return
     if is_analysed(plan.folder, record):
-        say(f"{plan.folder}: analysed already")
+        print_status(f"{plan.folder}: analysed already")
     else:
         print(plan.folder)
 

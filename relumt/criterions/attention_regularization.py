@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput
 from relumt.criterions.regularization import RegularizerTerms
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook, attentions
 from relumt.options import SITES
@@ -78,7 +78,7 @@ class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
         with attention_hook(model, collect):
             loss, sample_size, log = super().forward(model, sample, reduce)
         every = [one for several in by_site.values() for one in several]
-        with one_line_errors():
+        with exit_on_user_error():
             refuse_unusable(model, every)
 
         if model.training and every:

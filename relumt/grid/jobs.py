@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.analysis_record import is_analysed
 from relumt.runs.comparability import SUBSET
@@ -185,6 +185,6 @@ def is_held(job: Job) -> bool:
 def wait_for_others(job: Job, ended: Callable[[], bool]) -> None:
     """Until no other process works on the run, or it has `ended`: one whose grid was killed may, to a good end."""
     if is_held(job):
-        say(f"{job.name}: another process works on this run; waiting for it")
+        print_status(f"{job.name}: another process works on this run; waiting for it")
     while is_held(job) and not ended():
         time.sleep(1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, outcome, wait_for_others
@@ -59,7 +59,7 @@ class Local:
                 wait_for_others(job, self._has_ended)  # where the guard alone was killed, the run goes on
                 self.states.ends(job, outcome(job, status))
             except (OSError, UserError) as error:  # of this run alone: the others go on
-                say(f"{job.name}: {error}")
+                print_status(f"{job.name}: {error}")
                 self.states.ends(job, "failed")
         finally:
             self.shares.put(share)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.jobs import LOG, Job, is_finished, outcome, wait_for_others
 from relumt.grid.states import States
@@ -79,7 +79,7 @@ def submitted(job: Job, made: Any) -> Any | None:
     try:
         return made.submit(Submitted(job))
     except (FailedJobError, FailedSubmissionError) as error:
-        say(f"{job.name}: not submitted: {' '.join(str(error).split())}")
+        print_status(f"{job.name}: not submitted: {' '.join(str(error).split())}")
         return None
 
 
@@ -114,5 +114,5 @@ def ended_as(job: Job, of: Any) -> str:
     try:
         return outcome(job, of.result())
     except UserError as error:  # of this run alone: the others go on
-        say(f"{job.name}: {error}")
+        print_status(f"{job.name}: {error}")
         return "failed"

@@ -7,7 +7,7 @@ from threading import Lock
 
 from rich.table import Table
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.grid.jobs import Job, Progress, progress
 
 STATES = ("running", "waiting", "done", "diverged", "refused", "failed")
@@ -57,7 +57,7 @@ class States:
     def _tell(self, job: Job) -> None:
         if not self.quiet:
             counts = Counter(self.of.values())
-            say(f"{job.name}: {self.of[job]} ({counts['waiting']} waiting, {counts['running']} running)")
+            print_status(f"{job.name}: {self.of[job]} ({counts['waiting']} waiting, {counts['running']} running)")
 
     def table(self) -> Table:
         """What to show now."""

@@ -20,7 +20,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.checkpoints import refuse_code_in_config
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.models.attention_log import AttentionLog
 from relumt.models.refusals import refuse_impossible
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, name_dropouts_as_in_stock
@@ -48,7 +48,7 @@ class MechanismTransformer(TransformerModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
         """Build the model; what the user got wrong ends in one line and exit status 2."""
-        with one_line_errors():
+        with exit_on_user_error():
             refuse_code_in_config(vars(args))
             for choice in CHOICES:
                 if not is_of_checkpoint(args):  # whose --model-overrides may be for another model of an ensemble

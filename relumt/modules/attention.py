@@ -13,7 +13,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, cast_saturating
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.modules import cache
 
 Tap = Callable[["MechanismAttention", AttentionOutput, AttentionMask], None]
@@ -72,7 +72,7 @@ class MechanismAttention(MultiheadAttention):
             tap(self, result, mask)
 
         if result.weights is None and need_weights and self.weights_for_alignment:
-            with one_line_errors():
+            with exit_on_user_error():
                 raise UserError(f"{type(self.mechanism).__name__} has no weights to align by; drop --print-alignment")
         T, hypotheses = query.shape[:2]
         mixed = self._by_hypothesis(result.output, T).permute(3, 0, 2, 1, 4).reshape(T, hypotheses, -1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 
 SPECIAL_TYPES = 4  # <s> <pad> </s> <unk>, which fairseq keeps in every dictionary but does not write
 
@@ -52,7 +52,7 @@ def add_word(word: str, dictionary: Path) -> None:
 
 def describe_dictionary(path: Path) -> dict[str, int | str]:
     """Return the number of types of a dictionary, fairseq's special ones included, and its SHA-256."""
-    return {"types": path.read_bytes().count(b"\n") + SPECIAL_TYPES, "sha256": sha256(path)}
+    return {"types": path.read_bytes().count(b"\n") + SPECIAL_TYPES, "sha256": file_sha256(path)}
 
 
 def _run(command: list[str], log: IO[str]) -> int:

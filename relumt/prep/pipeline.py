@@ -4,7 +4,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from relumt.atomic_output import Stage, staged
+from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.data.documents import after_cleaning, documents_path, read_documents, write_lengths
 from relumt.errors import UserError
 from relumt.prep.alignments import alignments_path, check_alignments, keep_alignments
@@ -55,7 +55,7 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
             raise UserError(f"{out}: exists, but {', '.join(changes)}; give --overwrite or another --out")
     for path in alignments.values():
         check_alignments(path)
-    with staged(out) as stage:
+    with atomic_folder(out) as stage:
         counts = build(originals, documents, options, stage, steps)
         keep_side_files(plain, parts, counts["binarised"], stage.result / "text")
         for split, path in alignments.items():
@@ -91,7 +91,7 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
 
 
 def build(
-    originals: Texts, documents: dict[str, Path], options: Options, stage: Stage, steps: Steps
+    originals: Texts, documents: dict[str, Path], options: Options, stage: StagingArea, steps: Steps
 ) -> dict[str, object]:
     """Run every step that `options` asks for; return what each counted, for the record."""
     texts, lines = read(originals, stage.scratch / "read", steps)

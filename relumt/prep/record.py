@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 from relumt.prep.options import Options
 
 RECORD = "prepare.json"
@@ -16,7 +16,7 @@ PACKAGES = ("relumt", "fairseq-fixed", "torch", "sacremoses", "subword-nmt", "se
 
 def describe_inputs(inputs: dict[str, Path]) -> dict[str, dict[str, str]]:
     """Return path and SHA-256 of each input by its name (`train.de`, `train.docs` ...)."""
-    return {name: {"path": str(path), "sha256": sha256(path)} for name, path in inputs.items()}
+    return {name: {"path": str(path), "sha256": file_sha256(path)} for name, path in inputs.items()}
 
 
 def differences(out: Path, options: Options, inputs: dict[str, dict[str, str]]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 from relumt.prep.test_subsets import Parts, parts_path, read_parts
 
 Subwords = Literal["subword-nmt", "sentencepiece", "none"]
@@ -77,12 +77,12 @@ class DataBin:
         """Twelve hexadecimal digits over the files of `subset` that end so: "idx" has the lengths, "bin" the words."""
         digest = hashlib.sha256()
         for path in (Path(f"{self.prefix(subset)}.{language}.{end}") for language in self.languages for end in ends):
-            digest.update(sha256(path).encode() if path.is_file() else b"none")
+            digest.update(file_sha256(path).encode() if path.is_file() else b"none")
         return digest.hexdigest()[:12]
 
     def dictionaries(self) -> dict[str, str]:
         """SHA-256 of each dictionary by its language."""
-        return {language: sha256(self.dictionary_path(language)) for language in self.languages}
+        return {language: file_sha256(self.dictionary_path(language)) for language in self.languages}
 
     def dictionary_path(self, language: str) -> Path:
         """fairseq's dictionary of a language."""

@@ -6,7 +6,7 @@ from typing import Any
 from relumt.checkpoint_averaging import last_checkpoints, write_average
 from relumt.data.documents import read_documents, write_lengths
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 from relumt.runs.document_translations import (
     align_documents,
     came_apart_otherwise,
@@ -38,7 +38,7 @@ def describe_evaluation(plan: Plan, flags: Flags, device: Device) -> Evaluation:
         "flags": readable(flags),
         "data": plan.data_bin.checksum(subset, ("idx", "bin")),
         "checkpoint": checkpoint.name,
-        "checkpoint_sha256": sha256(checkpoint),
+        "checkpoint_sha256": file_sha256(checkpoint),
         "environment": environment_fingerprint(plan.data_bin, device),
         "versions": versions(),
     }

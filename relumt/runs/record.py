@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from relumt.console import say
+from relumt.atomic_output import atomic_file, write_text_atomically
+from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import whole, write_whole
 from relumt.runs.environment import Device, versions
 from relumt.runs.provenance import Fingerprint, differences, refuse_other_vocabulary
 from relumt.runs.run_config import Plan, has_checkpoints
@@ -40,7 +40,7 @@ def load_record(folder: Path) -> Record | None:
 
 def save_record(folder: Path, record: Record) -> None:
     """Write the record as a whole or not at all."""
-    write_whole(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_text_atomically(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def unfinished_record(plan: Plan) -> Record:
@@ -121,9 +121,9 @@ def updates_so_far(plan: Plan) -> int:
             return 0
         newest = max(others, key=lambda path: path.stat().st_mtime)
         checkpoint = load_vetted(newest)
-        with whole(last) as unfinished:
+        with atomic_file(last) as unfinished:
             shutil.copyfile(newest, unfinished)
-        say(f"{last}: missing or broken off; going on from {newest.name}, of which it was to be a copy")
+        print_status(f"{last}: missing or broken off; going on from {newest.name}, of which it was to be a copy")
     return checkpoint["optimizer_history"][-1]["num_updates"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relumt.checkpoints import load_vetted
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 from relumt.runs.evaluation import best_checkpoint
 from relumt.runs.flags import OF_MECHANISMS, readable
 from relumt.runs.provenance import as_typed
@@ -43,7 +43,7 @@ class Start:
             return {"dataset": self.dataset, "diverged": "yes"}
         if "training" not in self._record() or not has_checkpoints(self.folder):
             return {"dataset": self.dataset}
-        return {"dataset": self.dataset, "sha256": sha256(best_checkpoint(self.folder))}
+        return {"dataset": self.dataset, "sha256": file_sha256(best_checkpoint(self.folder))}
 
     def flags(self) -> list[str]:
         """fairseq-train's, for a run without a checkpoint of its own; from that fairseq would resume.

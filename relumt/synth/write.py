@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from relumt.atomic_output import staged
+from relumt.atomic_output import atomic_folder
 from relumt.errors import UserError
 from relumt.synth.documents import Document, documents
 from relumt.synth.morphology import GENDERS
@@ -52,7 +52,7 @@ def write_corpus(out: Path, seed: int, counts: dict[str, int]) -> dict[str, int]
     """
     try:
         _refuse_folder_in_use(out)
-        with staged(out) as stage:
+        with atomic_folder(out) as stage:
             return _write_all(stage.result, seed, counts)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}; give an --out that can be written") from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.comparability import SUBSET, name_of, signature, started_from
 from relumt.runs.record import RECORD
@@ -86,13 +86,15 @@ class Study:
         if not any(found.values()):
             raise UserError(f"no finished run in {', '.join(missing)}; make them with {self.command}")
         if missing:
-            say(f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}")
+            print_status(
+                f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}"
+            )
 
     def not_analysed(self, found: Mapping[object, Sequence[Run]]) -> list[Run]:
         """The runs that `relumt analyze` has not measured, and says so; those that diverged need none."""
         without = [run for runs in found.values() for run in runs if not run.diverged and run.analysis is None]
         if without:
-            say(
+            print_status(
                 f"{', '.join(str(run.folder) for run in without)}: not analysed; what that measures is left out; "
                 f"make it with {self.command}"
             )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import mean
 
-from relumt.console import say
+from relumt.console import print_status
 from relumt.papers import as_printed, printed, title
 from relumt.runs.comparability import average
 from relumt.tables.context import ABOUT_P, DIVERGED, SPREAD, Study
@@ -107,7 +107,7 @@ class ValueTable:
             if lacking:
                 label = f"{column.of(self.rows[0]).label}, {column.dataset}"
                 of = ", ".join(dict.fromkeys(lacking))
-                say(f"{label}: none of {of}, whose weights or test set have nothing for it")
+                print_status(f"{label}: none of {of}, whose weights or test set have nothing for it")
 
     def block(self, column: Column, found: dict[Cell, list[Run]], study: Study) -> tuple[list[str], list[list[str]]]:
         """What stands under one column of the paper's: the heads, and each row's cells."""

@@ -16,7 +16,7 @@ from fairseq.utils import split_paths
 from relumt.data.chunks import chunk_starts, too_long
 from relumt.data.concatenated import ConcatenatedSentences
 from relumt.data.documents import read_documents
-from relumt.errors import UserError, one_line_errors
+from relumt.errors import UserError, exit_on_user_error
 from relumt.tasks.validation import BleuValidation
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         if self.cfg.document_length:
             shards = split_paths(self.cfg.data)
             shard = shards[(epoch - 1) % len(shards)] if split == self.cfg.train_subset else shards[0]
-            with one_line_errors():
+            with exit_on_user_error():
                 self.datasets[split] = self.in_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
 
     def in_chunks(self, sentences: LanguagePairDataset, sidecar: Path) -> LanguagePairDataset:
@@ -112,7 +112,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         """Before an epoch of training: what would stop the validation after it ends in one line and exit status 2."""
         super().begin_epoch(epoch, model)
         if self.cfg.document_length and not self.skips_invalid:
-            with one_line_errors():
+            with exit_on_user_error():
                 for split, chunks in self.datasets.items():
                     if split != self.cfg.train_subset:
                         self.refuse_beyond(chunks, split)
@@ -136,7 +136,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         """
         if self.cfg.document_length:
             kwargs["required_batch_size_multiple"] = 1
-            with one_line_errors():
+            with exit_on_user_error():
                 if not kwargs.get("ignore_invalid_inputs"):
                     self.refuse_beyond(dataset, self.cfg.data)
                 self.check_fits(dataset, max_tokens)
@@ -154,7 +154,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
 
     def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model; flags that cannot be end in one line and exit status 2."""
-        with one_line_errors():
+        with exit_on_user_error():
             self.check_flags()
             if self.cfg.document_length:
                 # fairseq's own limit, 200 tokens, would cut documents; this is that of configs/datasets.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
-from relumt.files import sha256
+from relumt.files import file_sha256
 from relumt.runs.record import load_record, save_record
 from relumt.runs.run_config import plan_run
 from relumt.runs.start import first_of
@@ -30,7 +30,7 @@ def test_a_run_starts_from_the_best_checkpoint_of_the_dataset_that_its_own_names
     save_record(first.folder, {"training": {}})
     command = step("start").out.splitlines()
     assert command[command.index("--finetune-from-model") + 1] == str(checkpoint)
-    assert load_record(plan.folder)["fingerprint"]["start"] == {"dataset": "default", "sha256": sha256(checkpoint)}
+    assert load_record(plan.folder)["fingerprint"]["start"] == {"dataset": "default", "sha256": file_sha256(checkpoint)}
 
 
 def test_no_start_is_trained_for_a_run_that_cannot_be_or_has_begun(first, plan, step, refused):

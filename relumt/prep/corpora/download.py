@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.errors import UserError
-from relumt.files import digest
+from relumt.files import file_digest
 from relumt.prep.progress import Steps
 from relumt.text_files import Advance
 
@@ -84,7 +84,7 @@ def checked(path: Path, source: Source) -> Path:
     """The file; raises UserError if its checksum is another."""
     if source.checksum is not None:
         kind, _, wanted = source.checksum.partition(":")
-        if digest(path, kind) != wanted:
+        if file_digest(path, kind) != wanted:
             raise UserError(f"{path}: another file than the one published ({kind} differs); delete it to have it again")
     return path
 
