@@ -47,7 +47,7 @@ def rows(printed):
 
 
 def test_liveness(run, data, config):
-    printed = run("liveness.py", data, "--config", config, "--arch", "reluformer")
+    printed = run("dead_attention.py", data, "--config", config, "--arch", "reluformer")
     assert [row[0] for row in rows(printed)[1:]] == [
         *(f"| encoder.layers.{i}.self_attn" for i in range(2)),
         *(f"| decoder.layers.{i}.{of}" for i in range(2) for of in ("self_attn", "encoder_attn")),
@@ -58,7 +58,7 @@ def test_training(run, data, config, tmp_path):
     models = ["softmax", "reluformer --relu-gamma 2"]
     threads = torch.get_num_threads()
     printed = run(
-        "training.py", data, "--config", config, "--models", *models, "--steps", "20", "--warm-up", "1",
+        "training_speed.py", data, "--config", config, "--models", *models, "--steps", "20", "--warm-up", "1",
         "--threads", threads, "--json", tmp_path / "speeds.json",
     )  # fmt: skip
     assert [row[0] for row in rows(printed)[1:]] == [f"| {model}" for model in models]
@@ -67,21 +67,21 @@ def test_training(run, data, config, tmp_path):
 
 def test_attention(run):
     systems = ["softmax", "relu", "entmax15"]
-    printed = run("attention.py", "--systems", *systems, "--lengths", "8", "--heads", "2", "--rounds", "2")
+    printed = run("attention_speed.py", "--systems", *systems, "--lengths", "8", "--heads", "2", "--rounds", "2")
     assert all(any(system in line for line in printed.splitlines()) for system in systems)
 
 
 def test_chunks(run, data):
-    printed = run("chunks.py", data, "--subsets", "test", "--lengths", "10", "100")
+    printed = run("chunk_statistics.py", data, "--subsets", "test", "--lengths", "10", "100")
     assert [row[3] for row in rows(printed)[1:]] == ["10", "100"]
 
 
 def test_analysis(run, data, tmp_path):
-    printed = run("analysis.py", write_checkpoint(tmp_path), data, "--repeats", "2")
+    printed = run("analysis_cost.py", write_checkpoint(tmp_path), data, "--repeats", "2")
     assert "of a validation pass" in printed and "MiB more at the peak" in printed
 
 
 def test_filtering(run, data, tmp_path):
     checkpoint = write_checkpoint(tmp_path, "--attention", "rela_g", "--max-source-positions", "8")
-    found = json.loads(run("filtering.py", checkpoint, data, "--noise", "0.5"))
+    found = json.loads(run("filtering_accuracy.py", checkpoint, data, "--noise", "0.5"))
     assert 0 < found["pairs"] < 24 and 0 <= found["null_rate"]["AUC"] <= 1

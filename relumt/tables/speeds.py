@@ -1,7 +1,7 @@
 """Speeds relative to softmax ([RL] Table 2 and Figure 2, the last column of [RF] Table 4), measured by benchmarks/.
 
-They are read from RUNS/TABLE-DATASET.json, which `benchmarks/speed.py` and
-`benchmarks/decoding.py` write; scripts/tables/ calls these.
+They are read from RUNS/TABLE-DATASET.json, which `benchmarks/train_decode_speed.py` and
+`benchmarks/decoding_speed.py` write; scripts/tables/ calls these.
 """
 
 import json

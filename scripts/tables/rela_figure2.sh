@@ -5,5 +5,5 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
 make_runs rela_figure2 "$@"
-measure decoding.py
+measure decoding_speed.py
 print_table

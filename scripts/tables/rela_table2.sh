@@ -5,5 +5,5 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
 make_runs rela_table2 "$@"
-measure speed.py
+measure train_decode_speed.py
 print_table

@@ -11,7 +11,7 @@ speeds=$runs/$table-$dataset.json
 if [[ ! -e $speeds ]] && here speeds; then
     variants=("$root"/configs/models/ffn_*.args)
     variants=("${variants[@]##*/}")
-    "$python" "$root/benchmarks/training.py" "$(run_record data-bin "$dataset" ffn_relu)" \
+    "$python" "$root/benchmarks/training_speed.py" "$(run_record data-bin "$dataset" ffn_relu)" \
         --config "$root/configs/datasets/$dataset/train.args" --models "${variants[@]%.args}" --baseline ffn_relu \
         --json "$speeds" --flags ${flags[@]+"${flags[@]}"} >&2 || failed=1
 fi

@@ -5,5 +5,5 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 
 make_runs reluformer_table4 "$@"
-measure speed.py
+measure train_decode_speed.py
 print_table

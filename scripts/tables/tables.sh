@@ -84,7 +84,7 @@ measure() {
     here speeds || return 0
     if [[ $preset == smoke ]]; then
         briefly=(--sample 1 --repeats 1)
-        [[ $script != speed.py ]] || briefly+=(--steps 3)
+        [[ $script != train_decode_speed.py ]] || briefly+=(--steps 3)
     fi
     cells=$(relumt grid "$table" --preset "$preset" --runs "$runs" --list)
     for dataset in $(cut -f1 <<<"$cells" | sort -u); do

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "instructions.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "count_instructions.py"
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 def test_it_gives_the_same_values(causal, monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)  # without it, it computes the same, slowly
-    spec = importlib.util.spec_from_file_location("benchmark_of_kernels", BENCHMARKS / "kernels.py")
+    spec = importlib.util.spec_from_file_location("benchmark_of_kernels", BENCHMARKS / "kernel_speed.py")
     kernels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernels)
-    sys.modules.pop("measure", None)
+    sys.modules.pop("timing", None)
     mask, seeded = AttentionMask(None, causal), torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 2, 20, 16, generator=seeded).to(kernels.device()) for _ in range(3))
     by_flex = kernels.flex(Namespace(heads=2, head_dim=16, causal=causal), mask, 20)(q, k, v)

@@ -1,7 +1,7 @@
 """How the Triton kernels of pointwise weights are cut: a block of queries, a block of keys, warps, stages.
 
 One choice for each kernel and kind of call; a block's queries and keys are multiples of 16, as dropout's numbers want.
-`python benchmarks/tune.py` times the candidates on the GPU at hand. What stands here was chosen without one, by
+`python benchmarks/tune_launch_configs.py` times the candidates on the GPU at hand. What stands here was chosen without one, by
 counting instructions (docs/kernels.md).
 """
 

@@ -1,6 +1,6 @@
 """How well null attention tells translations from noise, beside the model's own cross-entropy ([RL] §5.2).
 
-    python benchmarks/filtering.py CHECKPOINT DATA-BIN [--subset test] [--noise 0.1]
+    python benchmarks/filtering_accuracy.py CHECKPOINT DATA-BIN [--subset test] [--noise 0.1]
 
 Every pair of the subset is scored twice: as it is, and with the target of another. AUC is the probability that a wrong
 pair gets the higher score. Then a share of the pairs is made wrong in place of the right ones, and the precision is

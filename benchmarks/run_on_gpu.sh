@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What docs/kernels.md wants of a GPU, in one go: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]
+# What docs/kernels.md wants of a GPU, in one go: benchmarks/run_on_gpu.sh OUT [DATA-BIN [DOCUMENTS]]
 # The kernels against float64, their times in the shapes of its goals, and, with data-bins of sentences and of
 # documents, whole training steps. Everything goes to OUT; what fails is said and stops nothing else.
 # PYTHON is the interpreter (.venv/bin/python).
@@ -7,7 +7,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 if (($# < 1 || $# > 3)); then
-    echo "relumt: error: usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]" >&2
+    echo "relumt: error: usage: benchmarks/run_on_gpu.sh OUT [DATA-BIN [DOCUMENTS]]" >&2
     exit 2
 fi
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -31,13 +31,13 @@ step() {
 kernels() {
     local name=$1
     shift
-    step "$name" "$python" benchmarks/kernels.py --json "$out/$name.json" "$@"
+    step "$name" "$python" benchmarks/kernel_speed.py --json "$out/$name.json" "$@"
 }
 
 training() {
     local name=$1 data=$2 dataset=$3
     shift 3
-    step "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset/train.args" \
+    step "$name" "$python" benchmarks/training_speed.py "$data" --config "configs/datasets/$dataset/train.args" \
         --json "$out/$name.json" "$@"
 }
 
@@ -56,7 +56,7 @@ fi
 if [[ -n $documents ]]; then
     training training_documents "$documents" europarl7_en_de_2048
 fi
-step tune_long "$python" benchmarks/tune.py
-step tune_short "$python" benchmarks/tune.py --batch 64 --heads 4 --length 64 --causal
-step tune_dropout "$python" benchmarks/tune.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --statistics
+step tune_long "$python" benchmarks/tune_launch_configs.py
+step tune_short "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 64 --causal
+step tune_dropout "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --statistics
 exit "$failed"

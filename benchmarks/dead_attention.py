@@ -1,6 +1,6 @@
 """How much of each attention is alive at step 0: shares of exact zeros in its outputs and its projections' gradients.
 
-    python benchmarks/liveness.py DATA-BIN --config configs/datasets/demo/train.args --arch inhibitor
+    python benchmarks/dead_attention.py DATA-BIN --config configs/datasets/demo/train.args --arch inhibitor
 
 One training batch, forward and backward, in a fresh model. Flags that this script does not know go to fairseq-train.
 Padded positions are left out. A dead attention has zeros everywhere: it gives nothing and nothing reaches it.
@@ -9,9 +9,9 @@ Padded positions are left out. A dead attention has zeros everywhere: it gives n
 import argparse
 from pathlib import Path
 
-from measure import measured_on
+from timing import measured_on
 from torch import Tensor
-from training import batches, build
+from training_speed import batches, build
 
 import relumt
 from relumt.attention import AttentionMask, AttentionOutput, Need

@@ -1,16 +1,16 @@
 """Training and decoding speed of finished runs relative to one of them, alternating in one process.
 
-    python benchmarks/speed.py RUNS DATASET --models softmax sparsemax rela_g --json RUNS/speed-DATASET.json
+    python benchmarks/train_decode_speed.py RUNS DATASET --models softmax sparsemax rela_g --json RUNS/speed-DATASET.json
 
-Training is that of benchmarks/training.py: whole steps on the same batches, one of each model in turn, with the flags
+Training is that of benchmarks/training_speed.py: whole steps on the same batches, one of each model in turn, with the flags
 that the runs were trained with, in fp16 on a GPU. Decoding is that
-of benchmarks/decoding.py: the same sentences of the test set, every model in turn. Reported is the median of the first
+of benchmarks/decoding_speed.py: the same sentences of the test set, every model in turn. Reported is the median of the first
 model's time over each model's, with a 95 % interval from 10,000 bootstrap samples; above 1 is faster than the first.
 """
 
 import argparse
 
-from decoding import (
+from decoding_speed import (
     CONFIGS,
     add_arguments,
     checkpoints_of,
@@ -21,8 +21,8 @@ from decoding import (
     relative_times,
     translator,
 )
-from measure import is_measured, measured_on, relative_to, write_figures
-from training import MODELS, build, step_times
+from timing import is_measured, measured_on, relative_to, write_figures
+from training_speed import MODELS, build, step_times
 
 import relumt
 from relumt.console import quiet_fairseq

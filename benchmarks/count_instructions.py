@@ -1,6 +1,6 @@
 """What the Triton kernels do a pair, counted in their machine code, for a GPU that need not be there.
 
-    python benchmarks/instructions.py
+    python benchmarks/count_instructions.py
 
 Each kernel is compiled for sm_90 (H100, H200) as it is called for heads of 64, and its inner loop disassembled.
 Printed are the instructions of a warp for 32 pairs of a query and a key: all, those of floating point, of special

@@ -1,6 +1,6 @@
 """Time and peak memory of every mechanism relative to PyTorch's fused softmax, interleaved in one process.
 
-    python benchmarks/attention.py --lengths 128 512 1024 2048
+    python benchmarks/attention_speed.py --lengths 128 512 1024 2048
 
 A round runs every system once, so that what slows the machine slows all of them; reported are medians over rounds of
 the paired ratios to `scaled_dot_product_attention` (the system "softmax"; --baseline names another). Lower is better.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from measure import interval, peak_bytes, seconds
+from timing import interval, peak_bytes, seconds
 from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need

@@ -1,6 +1,6 @@
 """What `relumt analyze` costs beside one validation pass: time, and memory that tensors take at the most.
 
-    python benchmarks/analysis.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5]
+    python benchmarks/analysis_cost.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5]
 
 Forced decoding of the test set with every collector listening, and that of the shuffled one with null rows counted, in
 turn with the model's forward pass of validation, in one process. Reported is the median of the paired ratios with a
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from measure import interval, peak_bytes, seconds
+from timing import interval, peak_bytes, seconds
 
 from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error

@@ -1,6 +1,6 @@
 """How the documents of a data-bin are cut into chunks of at most L tokens: a Markdown table.
 
-    python benchmarks/chunks.py data-bin/europarl7_small
+    python benchmarks/chunk_statistics.py data-bin/europarl7_small
 
 A chunk has whole sentences of one document, without separators; its length is that of its longer side.
 """

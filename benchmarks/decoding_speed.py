@@ -1,6 +1,6 @@
 """Decoding speed by length of the source ([RL] Fig. 2): beam search of trained models, in turn, in one process.
 
-    python benchmarks/decoding.py RUNS DATASET --models softmax rela_g
+    python benchmarks/decoding_speed.py RUNS DATASET --models softmax rela_g
 
 The runs are RUNS/DATASET/MODEL, of each model the first seed, and translate as the dataset's generate.args says, but a
 sentence at a time. The sentences of a test set are put into ten equal groups by their length. Every model translates a
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import is_measured, measured_on, relative_to, seconds, write_figures
+from timing import is_measured, measured_on, relative_to, seconds, write_figures
 
-from relumt.checkpoints import load_vetted
+from relumt.checkpoints import load_checkpoint_safely
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.comparability import evaluated
@@ -101,7 +101,7 @@ def stock_twin(opened: Any) -> Any:
     attentions = [module for module in opened.model.modules() if isinstance(module, MechanismAttention)]
     if not all(isinstance(module.mechanism, SoftmaxAttention) for module in attentions):
         raise UserError(f"--stock: {opened.path} is no model of softmax alone; name one first in --models")
-    settings = load_vetted(opened.path)["cfg"]["model"]
+    settings = load_checkpoint_safely(opened.path)["cfg"]["model"]
     model = TransformerModel.build_model(settings, opened.task)
     model.load_state_dict(opened.model.state_dict())
     model = model.eval().to(next(opened.model.parameters()).device)

@@ -1,7 +1,7 @@
 """The fused kernels against the best that PyTorch has for softmax, beside what the machine can do at all.
 
-    python benchmarks/kernels.py --json kernels.json
-    python benchmarks/kernels.py --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
+    python benchmarks/kernel_speed.py --json kernels.json
+    python benchmarks/kernel_speed.py --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
 
 First the machine's own ceilings: a large matrix product in the type that is measured, and a copy. Then, for every
 length, each system's forward pass and backward pass, in turn in one process: median time, TFLOP/s counted as for flash
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import measured_on, peak_bytes, seconds_of_kernels, write_figures
+from timing import measured_on, peak_bytes, seconds_of_kernels, write_figures
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -1,7 +1,7 @@
 """Which blocks serve the kernels of pointwise weights best on the GPU at hand.
 
-    python benchmarks/tune.py --length 2048
-    python benchmarks/tune.py --batch 64 --heads 4 --length 64 --causal
+    python benchmarks/tune_launch_configs.py --length 2048
+    python benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 64 --causal
 
 Every candidate stands in for the choice of relumt/attention/kernels/blocks.py, one kernel at a time; what does not fit
 is left out. Printed are, of each kernel, the fastest five and today's choice, with the median time of ReLU attention's
@@ -13,7 +13,7 @@ import itertools
 import sys
 
 import torch
-from measure import seconds_of_kernels
+from timing import seconds_of_kernels
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.0)
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        raise UserError("there is no GPU; benchmarks/instructions.py counts instructions without one")
+        raise UserError("there is no GPU; benchmarks/count_instructions.py counts instructions without one")
     directions, of = passes(args)
     print(f"| kernel ({of}) | queries | keys | warps | stages | time / today's |\n|---|---|---|---|---|---|")
     for kernel, run in directions.items():

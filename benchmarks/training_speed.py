@@ -1,6 +1,6 @@
 """Training throughput of models relative to one of them: whole training steps, alternating in one process.
 
-    python benchmarks/training.py DATA-BIN --config configs/datasets/multi30k_de_en/train.args
+    python benchmarks/training_speed.py DATA-BIN --config configs/datasets/multi30k_de_en/train.args
 
 A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --dropout 0". Every
 one trains on the same batches, one step each in turn, so that what slows the machine slows all of them. Reported is the
@@ -18,7 +18,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
-from measure import measured_on, relative_to, seconds, write_figures
+from timing import measured_on, relative_to, seconds, write_figures
 
 import relumt
 from relumt.commands.run_record import PRECISIONS
