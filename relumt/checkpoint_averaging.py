@@ -46,9 +46,9 @@ def write_average(paths: Iterable[Path], out: Path) -> None:
     """Write the average of checkpoints as a whole or not at all; raises UserError as `average`."""
     import torch
 
-    from relumt.checkpoints import load_vetted
+    from relumt.checkpoints import load_checkpoint_safely
 
-    averaged = average((path, load_vetted(path)) for path in paths)
+    averaged = average((path, load_checkpoint_safely(path)) for path in paths)
     with atomic_file(out) as unfinished:
         torch.save(averaged, unfinished)
 

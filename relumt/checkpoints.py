@@ -29,7 +29,7 @@ EVALUATED_SETTINGS = (
 """Settings that fairseq-fixed 0.12.3.1 may `eval` when it builds or resumes from a checkpoint."""
 
 
-class UnreadableError(UserError):
+class UnreadableCheckpointError(UserError):
     """A checkpoint that breaks off."""
 
 
@@ -38,12 +38,12 @@ def allow_fairseq_checkpoints() -> None:
     torch.serialization.add_safe_globals([Namespace])
 
 
-def load_vetted(path: str | Path) -> dict[str, Any]:
+def load_checkpoint_safely(path: str | Path) -> dict[str, Any]:
     """A fairseq checkpoint's content, on the CPU.
 
     Raises:
         UserError: no such file, no checkpoint, pickled code, or a setting that is more than a literal.
-        UnreadableError: it breaks off.
+        UnreadableCheckpointError: it breaks off.
     """
     allow_fairseq_checkpoints()
     try:
@@ -52,11 +52,11 @@ def load_vetted(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such checkpoint; train first (scripts/train.sh)") from None
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{path}: refused, it is damaged or carries code ({first_line(error)}); use one from a source you trust"
+            f"{path}: refused, it is damaged or carries code ({shorten_message(error)}); use one from a source you trust"
         ) from None
     except (RuntimeError, EOFError, IndexError, KeyError, ValueError) as error:  # what torch.load says of other files
-        raise UnreadableError(
-            f"{path}: not a readable checkpoint ({first_line(error)}); train again or copy again"
+        raise UnreadableCheckpointError(
+            f"{path}: not a readable checkpoint ({shorten_message(error)}); train again or copy again"
         ) from None
     if not isinstance(checkpoint, dict) or "model" not in checkpoint:
         raise UserError(f"{path}: not a fairseq checkpoint (it has no 'model'); give a checkpoint_*.pt")
@@ -88,6 +88,6 @@ def is_literal(text: str) -> bool:
     return True
 
 
-def first_line(error: BaseException) -> str:
+def shorten_message(error: BaseException) -> str:
     """The first line of an exception's message, short enough for one line of output."""
     return str(error).strip().partition("\n")[0][:120]

@@ -29,12 +29,12 @@ MAX_PROCESSES = 16
 INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
 
 
-def normalise(line: str) -> str:
+def normalize_line(line: str) -> str:
     """Return `line` without control characters and with single plain spaces between its words."""
     return " ".join(INVISIBLE.sub("", line).split())
 
 
-def find_text(prefix: str, language: str) -> Path:
+def find_text_file(prefix: str, language: str) -> Path:
     """Return the file `prefix.language` or `prefix.language.gz`; raises `UserError` if neither is there."""
     plain = Path(f"{prefix}.{language}")
     compressed = Path(f"{prefix}.{language}.gz")
@@ -52,12 +52,12 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from decoded(file, str(path))
+            yield from decode_lines(file, str(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
 
 
-def decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """Yield the lines of an open file of UTF-8 text; raises `UserError` as `read_lines`."""
     number = 0
     try:
@@ -73,7 +73,7 @@ def decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
         raise UserError(f"{name}: broken gzip file after line {number} ({error}); copy it again") from None
 
 
-def read_clean(path: Path) -> Iterator[str]:
+def read_clean_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file that an earlier step wrote, without their line ends."""
     with open_text(path, "r") as file:
         for line in file:
@@ -91,18 +91,18 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def normalise_file(source: Path, destination: Path, advance: Advance) -> int:
+def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
     """Write the normalised lines of `source` (the user's) to `destination`; return how many there are."""
     count = 0
     with open_text(destination, "w") as output:
         for line in read_lines(source):
-            output.write(normalise(line) + "\n")
+            output.write(normalize_line(line) + "\n")
             count += 1
             advance(1)
     return count
 
 
-def processes_for(lines: int) -> int:
+def num_processes(lines: int) -> int:
     """Return how many processes are worth their start for a file of so many lines."""
     return 1 if lines < PARALLEL_FROM_LINES else min(os.cpu_count() or 1, MAX_PROCESSES)
 
@@ -113,7 +113,7 @@ def rewrite_file(source: Path, destination: Path, rewrite: Rewrite, processes: i
     With more than one process `rewrite` is pickled, hence a function of a module or a bound method.
     """
     with open_text(destination, "w") as output:
-        for batch in _rewritten(batches(read_clean(source)), rewrite, processes):
+        for batch in _rewritten(batches(read_clean_lines(source)), rewrite, processes):
             output.writelines(line + "\n" for line in batch)
             advance(len(batch))
 

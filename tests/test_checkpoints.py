@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from relumt.checkpoints import load_vetted
+from relumt.checkpoints import load_checkpoint_safely
 from relumt.errors import UserError
 
 
@@ -23,7 +23,7 @@ def saved(path, **content):
 
 def test_fairseqs_namespace_is_read(tmp_path):
     path = saved(tmp_path / "good.pt", cfg={"model": Namespace(arch="reluformer", adam_betas="(0.9, 0.98)")})
-    assert load_vetted(path)["cfg"]["model"].arch == "reluformer"
+    assert load_checkpoint_safely(path)["cfg"]["model"].arch == "reluformer"
 
 
 def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
@@ -32,7 +32,7 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
         path = tmp_path / "evil.pt"
         write(path)
         with pytest.raises(UserError, match=r"evil\.pt: refused, it is damaged or carries code"):
-            load_vetted(path)
+            load_checkpoint_safely(path)
     assert not (tmp_path / "made-by-the-checkpoint").exists()
 
 
@@ -48,15 +48,15 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
 )
 def test_code_in_a_setting_is_refused(tmp_path, config):
     with pytest.raises(UserError, match="is code, not a value; refused"):
-        load_vetted(saved(tmp_path / "evil.pt", **config))
+        load_checkpoint_safely(saved(tmp_path / "evil.pt", **config))
 
 
 def test_other_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"gone\.pt: no such checkpoint"):
-        load_vetted(tmp_path / "gone.pt")
+        load_checkpoint_safely(tmp_path / "gone.pt")
     (tmp_path / "empty.pt").touch()
     with pytest.raises(UserError, match=r"empty\.pt: not a readable checkpoint"):
-        load_vetted(tmp_path / "empty.pt")
+        load_checkpoint_safely(tmp_path / "empty.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(UserError, match=r"list\.pt: not a fairseq checkpoint"):
-        load_vetted(tmp_path / "list.pt")
+        load_checkpoint_safely(tmp_path / "list.pt")

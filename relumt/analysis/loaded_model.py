@@ -14,7 +14,7 @@ from fairseq.utils import move_to_cuda, resolve_max_positions
 from torch import Tensor, nn
 
 import relumt
-from relumt.checkpoints import first_line, load_vetted
+from relumt.checkpoints import load_checkpoint_safely, shorten_message
 from relumt.errors import UserError
 from relumt.runs.record import load_record
 
@@ -184,16 +184,18 @@ def open_checkpoint(path: Path, data: Path, cuda: bool) -> LoadedModel:
         UserError: not a checkpoint, one that carries code, or one of another vocabulary than the data's.
     """
     relumt.register()
-    load_vetted(path)
+    load_checkpoint_safely(path)
     if not data.is_dir():
         raise UserError(f"{data}: no such data-bin; make it with data_prep/")
     try:
         (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
     except FileNotFoundError as error:
-        raise UserError(f"{data}: not the data of {path} ({first_line(error)}); give its own with --data") from None
+        raise UserError(
+            f"{data}: not the data of {path} ({shorten_message(error)}); give its own with --data"
+        ) from None
     except RuntimeError as error:
         raise UserError(
-            f"{path}: does not fit the data in {data}, or is of another version of relumt ({first_line(error)})"
+            f"{path}: does not fit the data in {data}, or is of another version of relumt ({shorten_message(error)})"
         ) from None
     model = model.eval()
     return LoadedModel(path, model.cuda() if cuda else model, task, cuda)

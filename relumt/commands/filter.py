@@ -22,7 +22,7 @@ from relumt.atomic_output import atomic_file
 from relumt.console import print_status, quiet_fairseq
 from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts
-from relumt.text_files import normalise, open_text, read_lines, write_lines
+from relumt.text_files import normalize_line, open_text, read_lines, write_lines
 
 if TYPE_CHECKING:
     from relumt.analysis.loaded_model import LoadedModel
@@ -135,7 +135,7 @@ def encoded(opened: "LoadedModel", data: Path, source: Path, target: Path) -> It
     kind = open_data_bin(data).subwords
     segment = KINDS[kind].load(data) if kind in KINDS else list
     dictionaries = opened.task.source_dictionary, opened.task.target_dictionary
-    sides = [map(normalise, read_lines(path)) for path in (source, target)]
+    sides = [map(normalize_line, read_lines(path)) for path in (source, target)]
     while block := [list(islice(side, AT_ONCE)) for side in sides]:
         if not block[0]:
             return
@@ -157,7 +157,7 @@ def write_kept(ranks: np.ndarray, tied: np.ndarray, arguments: argparse.Namespac
         order = np.lexsort((tied, ranks))  # NaN comes last
         chosen[order[: round(arguments.keep * len(there))]] = True
     for path, output in zip((arguments.src, arguments.tgt), outputs(opened, arguments), strict=True):
-        lines = map(normalise, read_lines(path))
+        lines = map(normalize_line, read_lines(path))
         with atomic_file(output) as unfinished:
             write_lines(unfinished, (line for line, keep in zip(lines, chosen, strict=True) if keep))
     if len(there) > 1 and there.min() == there.max():

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from relumt.errors import UserError
-from relumt.text_files import open_text, read_clean
+from relumt.text_files import open_text, read_clean_lines
 
 # As words these would become the symbols themselves: an end or a padding in the middle of a sentence.
 RESERVED_WORDS = frozenset({"<s>", "</s>", "<pad>"})
@@ -54,14 +54,14 @@ def line_in_doubt(one: np.ndarray, other: np.ndarray) -> int:
 
 def check_no_empty_line(text: Path, original: Path) -> None:
     """Raise `UserError` at the first empty line of the normalised `text`; `original` is the user's file."""
-    for number, line in enumerate(read_clean(text), start=1):
+    for number, line in enumerate(read_clean_lines(text), start=1):
         if not line:
             raise UserError(f"{original}:{number}: empty line; valid and test need a sentence on every line")
 
 
 def check_no_reserved_word(text: Path, original: Path) -> None:
     """Raise `UserError` at the first line with a word that fairseq keeps for itself; markup has no number."""
-    for number, line in enumerate(read_clean(text), start=1):
+    for number, line in enumerate(read_clean_lines(text), start=1):
         for word in RESERVED_WORDS.intersection(line.split(" ")):
             raise UserError(f"{original}:{number}: the word {word} is reserved by fairseq; take it out")
 
@@ -106,4 +106,4 @@ def clean_pairs(
 
 
 def _pairs(paths: tuple[Path, Path]) -> Iterator[tuple[str, str]]:
-    return zip(read_clean(paths[0]), read_clean(paths[1]), strict=True)
+    return zip(read_clean_lines(paths[0]), read_clean_lines(paths[1]), strict=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from relumt.errors import UserError
-from relumt.text_files import Advance, Rewrite, open_text, read_clean
+from relumt.text_files import Advance, Rewrite, open_text, read_clean_lines
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -115,7 +115,7 @@ KINDS = {
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[str]:
-    return chain.from_iterable(map(read_clean, paths))
+    return chain.from_iterable(map(read_clean_lines, paths))
 
 
 def _segment_subword_nmt(bpe: "BPE", lines: list[str]) -> list[str]:

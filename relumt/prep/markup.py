@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.text_files import open_text, read_clean
+from relumt.text_files import open_text, read_clean_lines
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def take_out(
     markup = MARKUPS[kind]
     lengths: list[int] = []
     with open_text(outputs[0], "w") as source_output, open_text(outputs[1], "w") as target_output:
-        pairs = zip_longest(*map(read_clean, texts), fillvalue="")
+        pairs = zip_longest(*map(read_clean_lines, texts), fillvalue="")
         for number, (source, target) in enumerate(pairs, start=1):
             marked = [bool(markup.line.fullmatch(side)) for side in (source, target)]
             if marked[0] != marked[1]:

@@ -17,7 +17,7 @@ from relumt.prep.progress import Steps
 from relumt.prep.record import describe_inputs, differences, write_record
 from relumt.prep.test_subsets import parts_path, read_parts
 from relumt.prep.tokenization import lowercase, tokenise
-from relumt.text_files import Rewrite, find_text, normalise_file, processes_for, read_clean, rewrite_file
+from relumt.text_files import Rewrite, find_text_file, normalize_file, num_processes, read_clean_lines, rewrite_file
 
 FAIRSEQ_MULTIPLE = 8
 """fairseq-train leaves out a batch of validation that is smaller (--required-batch-size-multiple)."""
@@ -31,7 +31,7 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
 
     Raises `UserError` for bad input, or where `out` holds something else and `overwrite` is not given.
     """
-    originals = {(s, lang): find_text(prefixes[s], lang) for s in SPLITS for lang in options.languages}
+    originals = {(s, lang): find_text_file(prefixes[s], lang) for s in SPLITS for lang in options.languages}
     documents = {s: path for s in SPLITS if (path := documents_path(prefixes[s])).is_file()}
     plain = plain_texts(prefixes, options)
     parts = {s: path for s in HELD_OUT if (path := parts_path(prefixes[s])).is_file()}
@@ -83,7 +83,7 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
     """Copy what scoring needs besides the texts; raises UserError for what does not fit them."""
     for (split, _, lang), path in plain.items():
         kept = folder / f"{split}.raw.{lang}"
-        if (count := normalise_file(path, kept, lambda _: None)) != lines[split]:
+        if (count := normalize_file(path, kept, lambda _: None)) != lines[split]:
             raise UserError(f"{path} has {count} lines, but the tokenised text {lines[split]}; correct or remove it")
     for split, path in parts.items():
         read_parts(path, lines[split])
@@ -135,7 +135,7 @@ def build(
     with steps.step("binarise with fairseq-preprocess"):
         prefixes = {split: texts[split, options.source].with_name(split) for split in SPLITS}
         log = stage.scratch / "fairseq-preprocess.log"
-        joined, workers = not options.separate_dictionaries, processes_for(lines["train"])
+        joined, workers = not options.separate_dictionaries, num_processes(lines["train"])
         binarise(prefixes, options.languages, stage.result, log, joined, workers)
     if options.separator:
         for lang in options.languages:
@@ -151,9 +151,9 @@ def read(originals: Texts, folder: Path, steps: Steps) -> tuple[Texts, Counts]:
     for split in SPLITS:
         keys = [key for key in originals if key[0] == split]
         with steps.step(f"read {split}") as advance:
-            lines = [normalise_file(originals[key], texts[key], advance) for key in keys]
+            lines = [normalize_file(originals[key], texts[key], advance) for key in keys]
         source, target = (originals[key] for key in keys)
-        check_line_counts((source, target), lines, lambda side, keys=keys: read_clean(texts[keys[side]]))
+        check_line_counts((source, target), lines, lambda side, keys=keys: read_clean_lines(texts[keys[side]]))
         counts[split] = lines[0]
     return texts, counts
 
@@ -178,7 +178,7 @@ def rewrite(texts: Texts, lines: Counts, by_language: dict[str, Rewrite], folder
     rewritten = {key: folder / ".".join(key) for key in texts}
     with steps.step(f"{folder.name} text", 2 * sum(lines.values())) as advance:
         for (split, lang), path in rewritten.items():
-            rewrite_file(texts[split, lang], path, by_language[lang], processes_for(lines[split]), advance)
+            rewrite_file(texts[split, lang], path, by_language[lang], num_processes(lines[split]), advance)
     return rewritten
 
 

@@ -86,13 +86,13 @@ def begin(plan: Plan, record: Record, evaluation: Evaluation, accept_mixed: bool
     Raises:
         UserError: another vocabulary or environment than the training's, or a checkpoint that carries code.
     """
-    from relumt.checkpoints import load_vetted
+    from relumt.checkpoints import load_checkpoint_safely
 
     refuse_other_vocabulary(record["fingerprint"], plan.data_bin)
     changed = differences(record["fingerprint"], evaluation["environment"])
     if changed:
         accept_or_refuse(plan, record, changed, accept_mixed)
-    load_vetted(plan.checkpoints / evaluation["checkpoint"])
+    load_checkpoint_safely(plan.checkpoints / evaluation["checkpoint"])
     return record | {"evaluating": evaluation}
 
 

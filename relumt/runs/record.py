@@ -106,21 +106,21 @@ def updates_so_far(plan: Plan) -> int:
     fairseq writes the first name of a checkpoint as a whole and copies it to the others: killed meanwhile, it leaves a
     last one that breaks off, or none. Then the newest of the others, which is the same, takes its place.
     """
-    from relumt.checkpoints import UnreadableError, load_vetted
+    from relumt.checkpoints import UnreadableCheckpointError, load_checkpoint_safely
 
     last = plan.checkpoints / "checkpoint_last.pt"
     others = [path for path in plan.checkpoints.glob("checkpoint*.pt") if path != last and "average" not in path.name]
     checkpoint = None
     try:
-        checkpoint = load_vetted(last) if last.is_file() else None
-    except UnreadableError:
+        checkpoint = load_checkpoint_safely(last) if last.is_file() else None
+    except UnreadableCheckpointError:
         if not others:
             raise
     if checkpoint is None:
         if not others:
             return 0
         newest = max(others, key=lambda path: path.stat().st_mtime)
-        checkpoint = load_vetted(newest)
+        checkpoint = load_checkpoint_safely(newest)
         with atomic_file(last) as unfinished:
             shutil.copyfile(newest, unfinished)
         print_status(f"{last}: missing or broken off; going on from {newest.name}, of which it was to be a copy")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.checkpoints import load_vetted
+from relumt.checkpoints import load_checkpoint_safely
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.evaluation import best_checkpoint
@@ -54,7 +54,7 @@ class Start:
         if "training" not in self._record():
             raise UserError(f"{self.folder}: not trained to the end, and what starts from it needs that")
         checkpoint = best_checkpoint(self.folder)
-        load_vetted(checkpoint)
+        load_checkpoint_safely(checkpoint)
         return ["--finetune-from-model", str(checkpoint)]
 
     def _record(self) -> Record:

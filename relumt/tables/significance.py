@@ -12,7 +12,7 @@ from sacrebleu.significance import PairedTest
 from relumt.runs.comparability import evaluated, signature
 from relumt.runs.record import Record
 from relumt.tables.runs import Run
-from relumt.text_files import read_clean
+from relumt.text_files import read_clean_lines
 
 
 def p_values(systems: Sequence[Run], baselines: Sequence[Run], score: str, test: str) -> dict[int, float]:
@@ -41,7 +41,9 @@ def p_value(system: Run, baseline: Run, score: str, test: str) -> float:
 
 def lines_of(run: Run, score: str) -> tuple[list[str], list[str]]:
     """What was scored and against what."""
-    hypotheses, references = (list(read_clean(run.folder / name)) for name in evaluated(run.record)["scored"][score])
+    hypotheses, references = (
+        list(read_clean_lines(run.folder / name)) for name in evaluated(run.record)["scored"][score]
+    )
     return hypotheses, references
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from relumt.errors import UserError
 from relumt.prep.tokenization import lowercase, tokenise
-from relumt.text_files import find_text, normalise, normalise_file, read_clean, read_lines, rewrite_file
+from relumt.text_files import find_text_file, normalize_file, normalize_line, read_clean_lines, read_lines, rewrite_file
 
 BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000"
 
 
 def normalised(path, tmp_path):
-    count = normalise_file(path, tmp_path / "normalised", lambda lines: None)
-    lines = list(read_clean(tmp_path / "normalised"))
+    count = normalize_file(path, tmp_path / "normalised", lambda lines: None)
+    lines = list(read_clean_lines(tmp_path / "normalised"))
     assert count == len(lines)
     return lines
 
@@ -48,9 +48,9 @@ words_and_breaks = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_fr
 def test_fairseq_sees_the_words_of_a_normalised_line(line):
     from fairseq.tokenizer import tokenize_line
 
-    clean = normalise(line)
+    clean = normalize_line(line)
     assert tokenize_line(clean) == (clean.split(" ") if clean else [])
-    assert normalise(clean) == clean
+    assert normalize_line(clean) == clean
 
 
 @settings(deadline=None)  # the first example imports fairseq
@@ -60,19 +60,19 @@ def test_fairseq_sees_the_lines_of_a_normalised_file(tmp_path_factory, lines):
 
     folder = tmp_path_factory.mktemp("lines")
     (folder / "text").write_bytes("".join(f"{line}\n" for line in lines).encode())
-    normalise_file(folder / "text", folder / "clean", lambda lines: None)
+    normalize_file(folder / "text", folder / "clean", lambda lines: None)
     seen = []
     offsets = find_offsets(str(folder / "clean"), 2)
     for start, end in pairwise(offsets):
         with Chunker(str(folder / "clean"), start, end) as chunk:
             seen.extend(chunk)
-    assert seen == [normalise(line) + "\n" for line in lines]
+    assert seen == [normalize_line(line) + "\n" for line in lines]
 
 
 def test_gzipped_text_is_found_and_read(tmp_path):
     with gzip.open(tmp_path / "train.de.gz", "wb") as file:
         file.write("Käse\n".encode())
-    assert list(read_lines(find_text(str(tmp_path / "train"), "de"))) == ["Käse\n"]
+    assert list(read_lines(find_text_file(str(tmp_path / "train"), "de"))) == ["Käse\n"]
 
 
 def test_broken_gzip_is_a_users_error(tmp_path):
@@ -89,7 +89,7 @@ def test_rewriting_keeps_the_order_of_lines_over_batches(tmp_path, monkeypatch, 
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     done = []
     rewrite_file(tmp_path / "in", tmp_path / "out", rewrite, 1, done.append)
-    assert list(read_clean(tmp_path / "out")) == rewrite(lines)
+    assert list(read_clean_lines(tmp_path / "out")) == rewrite(lines)
     assert done == [3, 3, 2]
     assert pickle.loads(pickle.dumps(rewrite))(lines) == rewrite(lines)  # what a second process would get
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.checkpoints import load_vetted
+from relumt.checkpoints import load_checkpoint_safely
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -137,7 +137,7 @@ def test_resumed_training_ends_in_the_weights_of_one_that_never_stopped(data_bin
             )
             assert ended.returncode == 0, ended.stdout + ended.stderr
         last = tmp_path / runs / "tiny" / "stock" / "1" / "checkpoints" / "checkpoint_last.pt"
-        weights.append(load_vetted(last)["model"])
+        weights.append(load_checkpoint_safely(last)["model"])
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 

@@ -12,7 +12,15 @@ from pathlib import Path
 from relumt.prep.bitext import check_line_counts, clean_pairs
 from relumt.prep.progress import Steps
 from relumt.prep.tokenization import normalise_punctuation, tokenise
-from relumt.text_files import Rewrite, normalise, open_text, processes_for, read_clean, rewrite_file, write_lines
+from relumt.text_files import (
+    Rewrite,
+    normalize_line,
+    num_processes,
+    open_text,
+    read_clean_lines,
+    rewrite_file,
+    write_lines,
+)
 
 Pair = tuple[Path, Path]  # of files, source first
 
@@ -60,7 +68,7 @@ def copy_normalised(lines: Iterable[str], path: Path, advance: Callable[[int], o
     count = 0
     with open_text(path, "w") as output:
         for line in lines:
-            output.write(normalise(line) + "\n")
+            output.write(normalize_line(line) + "\n")
             count += 1
             advance(1)
     return count
@@ -75,11 +83,11 @@ def tokenise_and_clean(
         The cleaned files, and for each pair whether it was kept.
     """
     counts = [sum(1 for _ in path.open("rb")) for path in texts]
-    check_line_counts(texts, counts, lambda side: read_clean(texts[side]))
+    check_line_counts(texts, counts, lambda side: read_clean_lines(texts[side]))
     tokenised, cleaned = (each(scratch, name, corpus.languages) for name in ("tokenised", "cleaned"))
     for source, target, rewrite in zip(texts, tokenised, rewrites, strict=True):
         with steps.step(f"tokenise train{source.suffix}", counts[0]) as advance:
-            rewrite_file(source, target, rewrite, processes_for(counts[0]), advance)
+            rewrite_file(source, target, rewrite, num_processes(counts[0]), advance)
     with steps.step("clean train", counts[0]):
         kept, dropped = clean_pairs(tokenised, cleaned, corpus.max_length, corpus.max_ratio)
     reasons = "".join(f", {count} {objection}" for objection, count in dropped.items())
@@ -103,7 +111,7 @@ def write_held_out(name: str, sides: tuple[list[str], list[str]], languages: Seq
 
     The source's punctuation is made plain, as the model's is in training; what is scored against stays as it is.
     """
-    source, target = ([normalise(line) for line in lines] for lines in sides)
+    source, target = ([normalize_line(line) for line in lines] for lines in sides)
     for path, lines in zip(each(folder, f"{name}.raw", languages), (source, target), strict=True):
         write_lines(path, lines)
     to_read, to_score = each(folder, name, languages)

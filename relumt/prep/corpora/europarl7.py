@@ -27,7 +27,7 @@ from relumt.prep.corpora.packed import member_lines, unpacked
 from relumt.prep.corpora.sources import EUROPARL_V7
 from relumt.prep.markup import take_out
 from relumt.prep.progress import Steps
-from relumt.text_files import read_clean, write_lines
+from relumt.text_files import read_clean_lines, write_lines
 
 DOCUMENTS = (
     "https://raw.githubusercontent.com/sameenmaruf/selective-attn/b30c31c8b1014f9cb1ec190658fc2369a6fd015c/"
@@ -95,7 +95,7 @@ class Europarl7(Corpus):
         held_out = set()
         for name, pattern in HELD_OUT.items():
             sides, lengths = self.documents(pattern, raw, scratch)
-            texts = [list(read_clean(path)) for path in sides]
+            texts = [list(read_clean_lines(path)) for path in sides]
             held_out.update(map(key, chain(*texts)))
             write_held_out(name, (texts[0], texts[1]), self.languages, folder)
             write_lengths(folder / f"{name}.docs", lengths)
@@ -115,7 +115,7 @@ class Europarl7(Corpus):
         counts = [
             copy_normalised(member_lines(raw, path.name, ""), to) for path, to in zip(originals, marked, strict=True)
         ]
-        check_line_counts((originals[0], originals[1]), counts, lambda side: read_clean(marked[side]))
+        check_line_counts((originals[0], originals[1]), counts, lambda side: read_clean_lines(marked[side]))
         _, lengths = take_out("d", marked, plain, (originals[0], originals[1]))
         return plain, lengths
 
@@ -127,11 +127,11 @@ class Europarl7(Corpus):
             with steps.step(f"read {member}") as advance:
                 lines = islice(member_lines(raw, EUROPARL_V7.name, member), self.first)
                 counts.append(copy_normalised(lines, path, advance))
-        check_line_counts(read, counts, lambda side: read_clean(read[side]))
-        lengths = cut(read_clean(read[0]))
-        stays = [held_out.isdisjoint(map(key, pair)) for pair in zip(*map(read_clean, read), strict=True)]
+        check_line_counts(read, counts, lambda side: read_clean_lines(read[side]))
+        lengths = cut(read_clean_lines(read[0]))
+        stays = [held_out.isdisjoint(map(key, pair)) for pair in zip(*map(read_clean_lines, read), strict=True)]
         for path, kept in zip(read, kept_lines, strict=True):
-            write_lines(kept, compress(read_clean(path), stays))
+            write_lines(kept, compress(read_clean_lines(path), stays))
         steps.say(f"left out {stays.count(False)} of {len(stays)} pairs of train that recur in valid or test")
         return kept_lines, after_cleaning(lengths, stays)
 

@@ -21,7 +21,7 @@ from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, r
 from relumt.prep.progress import Steps
 from relumt.prep.test_subsets import write_parts
 from relumt.prep.tokenization import lowercase, tokenise
-from relumt.text_files import normalise, open_text, read_clean, write_lines
+from relumt.text_files import normalize_line, open_text, read_clean_lines, write_lines
 
 ARCHIVE = Source("de-en.tgz", ("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",))
 LANGUAGES = ("de", "en")
@@ -103,14 +103,14 @@ class Iwslt14(Corpus):
                 firsts = []
                 for first, line in read_training(path):
                     firsts.append(first)
-                    text.write(normalise(line) + "\n")
+                    text.write(normalize_line(line) + "\n")
         source, target = (partial(tokenised_in_lower_case, language=language) for language in LANGUAGES)
         cleaned, kept = tokenise_and_clean(read, (source, target), self, scratch, steps)
         to_valid = split(cleaned, folder)
         trained = iter(to_valid)
         is_valid = [keep and next(trained) for keep in kept]
         for path, plain in zip(read, each(folder, "valid.raw", LANGUAGES), strict=True):
-            write_lines(plain, compress(read_clean(path), is_valid))
+            write_lines(plain, compress(read_clean_lines(path), is_valid))
         stays = [keep and not taken for keep, taken in zip(kept, is_valid, strict=True)]
         write_lengths(folder / "train.docs", after_cleaning(lengths_of(firsts), stays))
 
@@ -129,7 +129,7 @@ def write_test(raw: Path, folder: Path, which: TestSet) -> None:
         of_set = {name: chosen(raw, name, language, which) for name in TEST_SETS}
         segments = [segment for of_one in of_set.values() for segment in of_one]
         # fairseq's recipe makes the typographic apostrophe a plain one here, and not in the training text.
-        lines = [normalise(segment.text.replace("’", "'")) for segment in segments]
+        lines = [normalize_line(segment.text.replace("’", "'")) for segment in segments]
         write_lines(folder / f"test.raw.{language}", lines)
         write_lines(folder / f"test.{language}", lowercase(tokenise(lines, language)))
     write_lengths(folder / "test.docs", lengths_by_talk(segments))
@@ -178,7 +178,7 @@ def split(cleaned: tuple[Path, ...], folder: Path) -> list[bool]:
             open_text(folder / f"train.{language}", "w") as train,
             open_text(folder / f"valid.{language}", "w") as valid,
         ):
-            for number, line in enumerate(read_clean(path), start=1):
+            for number, line in enumerate(read_clean_lines(path), start=1):
                 to_valid.append(number % VALID_EVERY == 0)
                 (valid if to_valid[-1] else train).write(line + "\n")
     return to_valid

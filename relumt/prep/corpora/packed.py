@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from relumt.errors import UserError
-from relumt.text_files import decoded, read_lines
+from relumt.text_files import decode_lines, read_lines
 
 
 def unpacked(raw: Path, member: str) -> list[Path]:
@@ -43,7 +43,7 @@ def member_lines(raw: Path, archive: str, member: str) -> Iterator[str]:
                 raise UserError(f"{raw / archive}: no {member} in it; get the archive again")
             for name in sorted(names):
                 with open_member(packed, name) as file:
-                    yield from decoded(file, f"{raw / archive}/{name}")
+                    yield from decode_lines(file, f"{raw / archive}/{name}")
     else:
         for path in unpacked(raw, member):
             yield from read_lines(path)

@@ -18,7 +18,7 @@ from relumt.prep.corpora.download import Source, fetch
 from relumt.prep.corpora.packed import member_lines, unpacked
 from relumt.prep.corpora.ted import lengths_by_talk, segments_in
 from relumt.prep.progress import Steps
-from relumt.text_files import normalise, open_text
+from relumt.text_files import normalize_line, open_text
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Wmt(Corpus):
                 with steps.step(f"read {part.archive.name}") as advance:
                     for side, file in enumerate(files):
                         for line in part.lines(raw, side):
-                            file.write(normalise(line) + "\n")
+                            file.write(normalize_line(line) + "\n")
                             counts[side] += 1
                             advance(1)
                 check_line_counts(part.names, counts, partial(part.lines, raw))
