@@ -1,10 +1,11 @@
-# make demo    train softmax and ReLUFormer on the generated corpus and compare them
-# make test    the tests, without the slow ones and those that need a GPU
-# make smoke   every script of scripts/tables/ on the generated corpus, in smoke/
-# make lint    style and format
-# make docs    write docs/mechanisms.md from the code and docs/results.md
+# make demo       train softmax and ReLUFormer on the generated corpus and compare them
+# make test       run the tests, except slow ones and those that need a GPU
+# make test-slow  run the tests that train, install or take minutes
+# make smoke      make every table and figure on the generated corpus, in smoke/
+# make lint       check style, format, types and layers
+# make docs       write docs/mechanisms.md from the code and docs/figures/ from docs/results/
 #
-# Each installs into .venv what it needs, the first time.
+# Each target first installs what it needs into .venv, once.
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,6 +32,8 @@ test-gpu: $(INSTALLED)
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
@@ -51,4 +54,4 @@ $(INSTALLED): setup.py constraints.txt
 	@touch $@
 
 clean:
-	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis .mypy_cache .import_linter_cache

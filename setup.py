@@ -35,6 +35,8 @@ setup(
             "pytest",
             "pytest-xdist",
             "hypothesis",
+            "import-linter",
+            "mypy",
             "nltk",
             "ruff",
             "submitit",
