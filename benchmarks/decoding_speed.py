@@ -23,8 +23,8 @@ from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.comparability import evaluated
 from relumt.runs.flags import read_flags
 from relumt.runs.record import load_record
-from relumt.tables.experiments import Cell
-from relumt.tables.runs import runs_of
+from relumt.tables.experiments import Experiment
+from relumt.tables.runs import find_runs
 from relumt.tables.speeds import ratio
 
 GROUPS = 10
@@ -63,7 +63,7 @@ def translator(opened, config: Any, batch_size: int) -> Callable[[list[int]], No
 
 def first_run(runs: Path, dataset: str, model: str) -> Path:
     """The folder of a model's first seed that has scores; raises UserError if it has none."""
-    found = [run for run in runs_of(Cell(dataset, model), runs) if not run.diverged]
+    found = [run for run in find_runs(Experiment(dataset, model), runs) if not run.diverged]
     if not found:
         raise UserError(f"{runs / dataset / model}: no scored run; make it with scripts/run.sh {dataset} {model}")
     return found[0].folder

@@ -21,9 +21,9 @@ from relumt.grid.jobs import LOG, Job, jobs_of
 from relumt.grid.local import Local, gpus, shares_of
 from relumt.grid.states import States
 from relumt.runs.run_config import default_data_bin, how_to_make, starts_from
-from relumt.tables import TABLES, table_named
-from relumt.tables.experiments import PRESETS, Cell
-from relumt.tables.runs import runs_of
+from relumt.tables import TABLES, get_table
+from relumt.tables.experiments import PRESETS, Experiment
+from relumt.tables.runs import find_runs
 
 END_OF_LOG = 15
 """Lines of a failed run's log that are shown."""
@@ -86,7 +86,7 @@ def prepare(script: Path) -> None:
         raise UserError(f"{script} failed; what it said is above")
 
 
-def cells_of(arguments: argparse.Namespace) -> list[Cell]:
+def cells_of(arguments: argparse.Namespace) -> list[Experiment]:
     """The table's cells, or those of the models asked for; raises UserError for what cannot be."""
     for name in ("jobs", "gpus_per_job"):
         value = getattr(arguments, name)
@@ -95,7 +95,7 @@ def cells_of(arguments: argparse.Namespace) -> list[Cell]:
     if any(seed < 0 for seed in arguments.seeds) or len(set(arguments.seeds)) < len(arguments.seeds):
         raise UserError("--seeds must be whole numbers from 0, each once")
     parameters(arguments.slurm or [])
-    cells = table_named(arguments.name).cells(arguments.preset)
+    cells = get_table(arguments.name).experiments(arguments.preset)
     models = sorted({cell.model for cell in cells})
     for model in arguments.only or []:
         if model not in models:
@@ -103,7 +103,7 @@ def cells_of(arguments: argparse.Namespace) -> list[Cell]:
     return [cell for cell in cells if not arguments.only or cell.model in arguments.only]
 
 
-def missing_data(cells: Sequence[Cell], root: Path) -> list[Path]:
+def missing_data(cells: Sequence[Experiment], root: Path) -> list[Path]:
     """The scripts that make the data-bins that are not there; raises UserError where there is none for one."""
     scripts = {}
     datasets = Path(os.environ.get("CONFIGS", root / "configs")) / "datasets"
@@ -155,9 +155,9 @@ def parameters(given: Sequence[str]) -> dict[str, str]:
     return dict(one.split("=", 1) for one in given)
 
 
-def finished(cell: Cell, runs: Path) -> str:
+def finished(cell: Experiment, runs: Path) -> str:
     """The folder of the cell's first seed that has scores, "" if none has."""
-    found = [run for run in runs_of(cell, runs) if not run.diverged]
+    found = [run for run in find_runs(cell, runs) if not run.diverged]
     return str(found[0].folder) if found else ""
 
 

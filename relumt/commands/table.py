@@ -23,10 +23,10 @@ from relumt.runs.comparability import (
     started_from,
 )
 from relumt.runs.record import RECORD, Record, load_record
-from relumt.tables import TABLES, table_named
-from relumt.tables.context import TESTS, Study
+from relumt.tables import TABLES, get_table
+from relumt.tables.context import TESTS, TableContext
 from relumt.tables.experiments import PRESETS
-from relumt.tables.rendering import FORMATS, Sheet
+from relumt.tables.rendering import FORMATS, RenderedTable
 
 HEAD = ("model", "seeds", "parameters", *SCORES.values(), "tokens/s")
 
@@ -50,16 +50,16 @@ def run(arguments: argparse.Namespace) -> None:
                 raise UserError(f"--{name} is of a paper's table; name one: {', '.join(TABLES)}")
         sheets = tables_of_all(arguments.runs, arguments.dataset)
     else:
-        table = table_named(arguments.name)
+        table = get_table(arguments.name)
         if arguments.dataset:
             raise UserError(f"--dataset is not of {arguments.name}; its corpora are chosen with --preset")
         preset, test = arguments.preset or "paper", arguments.test or "bootstrap"
-        study = Study(arguments.name, arguments.runs, preset, arguments.out or arguments.runs, test)
+        study = TableContext(arguments.name, arguments.runs, preset, arguments.out or arguments.runs, test)
         sheets = table.make(study)
     print("\n\n".join(map(FORMATS[arguments.format], sheets)))
 
 
-def tables_of_all(runs: Path, dataset: str | None) -> list[Sheet]:
+def tables_of_all(runs: Path, dataset: str | None) -> list[RenderedTable]:
     """A table a dataset, or of this one alone; raises UserError where there is no evaluated run."""
     if dataset and (set(dataset) & set("/*?[") or dataset == ".."):
         raise UserError(f"--dataset {dataset}: not the name of a folder in {runs}")
@@ -83,7 +83,7 @@ def finished_runs(runs: Path, dataset: str) -> list[Record]:
     return sorted(finished, key=lambda record: (record["model"], record["seed"]))
 
 
-def table(dataset: str, records: list[Record]) -> list[Sheet]:
+def table(dataset: str, records: list[Record]) -> list[RenderedTable]:
     """The table of one dataset's runs, a row a model; and one of smaller sets in its test set, where there are any.
 
     Raises:
@@ -98,7 +98,7 @@ def table(dataset: str, records: list[Record]) -> list[Sheet]:
     require_equal(named, "the flags of translation", lambda record: evaluated(record)["flags"])
     require_equal(named, *STARTS)
     rows = [row(group) for group in by_model(records)]
-    return [Sheet(dataset, HEAD, rows, notes(records)), *parts(dataset, records)]
+    return [RenderedTable(dataset, HEAD, rows, notes(records)), *parts(dataset, records)]
 
 
 def row(records: list[Record]) -> list[str]:
@@ -113,7 +113,7 @@ def row(records: list[Record]) -> list[str]:
     return [name, seeds, f"{records[0]['training']['parameters']:,}", *scores, speed]
 
 
-def parts(dataset: str, records: list[Record]) -> list[Sheet]:
+def parts(dataset: str, records: list[Record]) -> list[RenderedTable]:
     """A table of the scores on smaller sets within the test set, where there are any."""
     names = list(dict.fromkeys(name for record in records for name in evaluated(record).get("parts", {})))
     rows = []
@@ -123,7 +123,7 @@ def parts(dataset: str, records: list[Record]) -> list[Sheet]:
             scores = [average([part["scores"][column]["score"] for part in of_group], ".2f") for column in SCORES]
             rows.append([name, group[0]["model"], f"{of_group[0]['sentences']:,}", *scores])
     head = ("of the test set", "model", "sentences", *SCORES.values())
-    return [Sheet(f"{dataset}, parts of the test set", head, rows)] if rows else []
+    return [RenderedTable(f"{dataset}, parts of the test set", head, rows)] if rows else []
 
 
 def notes(records: list[Record]) -> list[str]:

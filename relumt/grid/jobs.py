@@ -10,13 +10,13 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.analysis_record import is_analysed
+from relumt.runs.analysis_record import is_analyzed
 from relumt.runs.comparability import SUBSET
 from relumt.runs.flags import readable
 from relumt.runs.record import Record, load_record
 from relumt.runs.run_config import Plan, plan_run
 from relumt.runs.training_log import statistics
-from relumt.tables.experiments import Cell, distinct
+from relumt.tables.experiments import Experiment, unique_experiments
 
 LOG = "grid.log"
 """In the run's folder: all that its scripts print, appended at every start."""
@@ -30,14 +30,14 @@ class Job:
     """A run with a seed.
 
     Attributes:
-        cell: what to train.
+        experiment: what to train.
         seed: random seed.
         runs: folder of all runs.
         root: the checkout, which has scripts/.
         further: flags of fairseq-train that every job gets.
     """
 
-    cell: Cell
+    experiment: Experiment
     seed: int
     runs: Path
     root: Path
@@ -46,7 +46,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """The run's."""
-        return self.cell.folder(self.runs, self.seed)
+        return self.experiment.folder(self.runs, self.seed)
 
     @property
     def name(self) -> str:
@@ -56,17 +56,17 @@ class Job:
     @property
     def settings(self) -> dict[str, str]:
         """What the script takes from the environment."""
-        return {"RUNS": str(self.cell.below(self.runs)), "SEED": str(self.seed)}
+        return {"RUNS": str(self.experiment.variant_folder(self.runs)), "SEED": str(self.seed)}
 
     @property
     def arguments_of_training(self) -> list[str]:
         """Flags of fairseq-train beyond those of configs/."""
-        return [*self.cell.flags, *self.further]
+        return [*self.experiment.flags, *self.further]
 
     @property
     def command(self) -> list[str]:
         """The script and its arguments."""
-        return [str(self.root / "scripts" / self.cell.script()), *self.cell.arguments(self.further)]
+        return [str(self.root / "scripts" / self.experiment.script()), *self.experiment.arguments(self.further)]
 
     def as_typed(self) -> str:
         """The command as one types it in a shell."""
@@ -80,9 +80,11 @@ class Job:
         return of_threads | os.environ | of_gpus | self.settings
 
 
-def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], runs: Path, root: Path, further: Sequence[str]) -> list[Job]:
+def jobs_of(
+    cells: Sequence[Experiment], seeds: Sequence[int], runs: Path, root: Path, further: Sequence[str]
+) -> list[Job]:
     """Every cell with every seed; the first seed of all cells first, so that a table fills row by row."""
-    return [Job(cell, seed, runs, root, tuple(further)) for seed in seeds for cell in distinct(cells)]
+    return [Job(cell, seed, runs, root, tuple(further)) for seed in seeds for cell in unique_experiments(cells)]
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ def is_finished(job: Job) -> bool:
         if readable(plan_of(job).train_flags(job.arguments_of_training)) != record["fingerprint"]["flags"]:
             return False
         return "diverged" in record or (
-            SUBSET in record.get("evaluation", {}) and (not job.cell.analysed or is_analysed(job.folder, record))
+            SUBSET in record.get("evaluation", {})
+            and (not job.experiment.needs_analysis or is_analyzed(job.folder, record))
         )
     except (UserError, KeyError, ValueError):  # the script says why
         return False
@@ -166,7 +169,9 @@ def is_finished(job: Job) -> bool:
 def plan_of(job: Job) -> Plan:
     """What its script would plan; raises UserError where it cannot."""
     configs = Path(os.environ.get("CONFIGS", job.root / "configs"))
-    return plan_run(job.cell.dataset, job.cell.model, job.seed, configs, job.cell.below(job.runs), None)
+    return plan_run(
+        job.experiment.dataset, job.experiment.model, job.seed, configs, job.experiment.variant_folder(job.runs), None
+    )
 
 
 def is_held(job: Job) -> bool:

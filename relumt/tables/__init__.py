@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from relumt.errors import UserError
 
 if TYPE_CHECKING:
-    from relumt.tables.context import Study
-    from relumt.tables.experiments import Cell
-    from relumt.tables.rendering import Sheet
+    from relumt.tables.context import TableContext
+    from relumt.tables.experiments import Experiment
+    from relumt.tables.rendering import RenderedTable
 
 
 class Table(Protocol):
@@ -22,10 +22,10 @@ class Table(Protocol):
     def title(self) -> str:
         """What it shows, in one line."""
 
-    def cells(self, preset: str) -> list["Cell"]:
+    def experiments(self, preset: str) -> list["Experiment"]:
         """The runs that it is made of."""
 
-    def make(self, study: "Study") -> list["Sheet"]:
+    def make(self, study: "TableContext") -> list["RenderedTable"]:
         """Sheets of the runs that are there; a figure also writes its plot.
 
         Raises:
@@ -62,7 +62,7 @@ TABLES = {
 """Name, which is that of its script in scripts/tables/ → where it is, MODULE:NAME in this package."""
 
 
-def table_named(name: str) -> Table:
+def get_table(name: str) -> Table:
     """The table or figure of that name; raises UserError if there is none."""
     if name not in TABLES:
         raise UserError(f"no table '{name}'; known: {', '.join(TABLES)}")

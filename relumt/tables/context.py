@@ -9,7 +9,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.comparability import SUBSET, name_of, signature, started_from
 from relumt.runs.record import RECORD
-from relumt.tables.experiments import PRESETS, Cell
+from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import Measure
 from relumt.tables.runs import LEAST_BLEU, Run, diverged
 
@@ -41,7 +41,7 @@ SPREAD = "±: standard deviation over seeds"
 
 
 @dataclass(frozen=True)
-class Study:
+class TableContext:
     """What a table is made of.
 
     Attributes:
@@ -80,7 +80,7 @@ class Study:
         save(figure, self.out, name)
         return f"plot: {self.out / name}.png, .svg"
 
-    def require_any(self, found: Mapping[Cell, Sequence[Run]]) -> None:
+    def require_any(self, found: Mapping[Experiment, Sequence[Run]]) -> None:
         """Say which cells have no run; raise UserError if none has."""
         missing = [str(cell.seeds_folder(self.runs)) for cell, runs in found.items() if not runs]
         if not any(found.values()):
@@ -90,7 +90,7 @@ class Study:
                 f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}"
             )
 
-    def not_analysed(self, found: Mapping[object, Sequence[Run]]) -> list[Run]:
+    def warn_not_analyzed(self, found: Mapping[object, Sequence[Run]]) -> list[Run]:
         """The runs that `relumt analyze` has not measured, and says so; those that diverged need none."""
         without = [run for runs in found.values() for run in runs if not run.diverged and run.analysis is None]
         if without:

@@ -12,7 +12,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Experiment:
     """A run of every seed.
 
     Attributes:
@@ -26,9 +26,9 @@ class Cell:
     model: str
     variant: str = ""
     flags: tuple[str, ...] = ()
-    analysed: bool = False
+    needs_analysis: bool = False
 
-    def below(self, runs: Path) -> Path:
+    def variant_folder(self, runs: Path) -> Path:
         """The folder of runs that its runs are in, RUNS of the scripts."""
         return runs / self.variant
 
@@ -38,22 +38,22 @@ class Cell:
 
     def seeds_folder(self, runs: Path) -> Path:
         """Whose folders are the seeds."""
-        return self.below(runs) / self.dataset / self.model
+        return self.variant_folder(runs) / self.dataset / self.model
 
     def script(self) -> str:
         """What makes its runs, in scripts/."""
-        return "analyze.sh" if self.analysed else "run.sh"
+        return "analyze.sh" if self.needs_analysis else "run.sh"
 
     def arguments(self, further: Sequence[str] = ()) -> list[str]:
         """Of the script."""
         return [self.dataset, self.model, *self.flags, *further]
 
 
-def distinct(cells: Sequence[Cell]) -> list[Cell]:
+def unique_experiments(cells: Sequence[Experiment]) -> list[Experiment]:
     """The cells in their order, each run once: with its analysis if anywhere it is needed."""
-    found: dict[tuple[str, str, str], Cell] = {}
+    found: dict[tuple[str, str, str], Experiment] = {}
     for cell in cells:
         key = (cell.variant, cell.dataset, cell.model)
-        if key not in found or cell.analysed:
+        if key not in found or cell.needs_analysis:
             found[key] = cell
     return list(found.values())

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import mean
-from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, printed, title
+from relumt.runs.analysis_record import FeedForwardMetrics
 from relumt.runs.comparability import average
-from relumt.tables.context import SPREAD, Study
-from relumt.tables.experiments import Cell
+from relumt.tables.context import SPREAD, TableContext
+from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENISED, Measure
-from relumt.tables.rendering import Sheet
-from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.rendering import RenderedTable
+from relumt.tables.runs import Run, find_runs, require_comparable
 from relumt.tables.score_table import shown, values
 from relumt.tables.scores import IWSLT, by_preset
 from relumt.tables.speeds import figures_of, measured, ratio
@@ -35,35 +35,35 @@ FLAGS = {"paper": (), "small": ("--lr", "1e-3"), "smoke": ()}
 
 VARIED = ("--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim")
 
-Layers = dict[str, dict[str, Any]]
+Layers = dict[str, FeedForwardMetrics]
 Groups = dict[tuple[str, int], list[Run]]  # (model, slots) -> seeds
 
 
-def cell(preset: str, model: str, slots: int) -> Cell:
+def cell(preset: str, model: str, slots: int) -> Experiment:
     """The runs of a model with so many slots."""
     size = ("--encoder-ffn-embed-dim", str(slots), "--decoder-ffn-embed-dim", str(slots))
-    return Cell(DATASETS[preset], model, f"slots-{slots}", (*size, *FLAGS[preset]), analysed=True)
+    return Experiment(DATASETS[preset], model, f"slots-{slots}", (*size, *FLAGS[preset]), needs_analysis=True)
 
 
 def layers_of(run: Run) -> Layers:
     """What its feed-forward layers did, by layer."""
-    return run.analysis["feedforward"]
+    return run.analysis.feedforward
 
 
 def variance_ratio(run: Run, side: str = "") -> float:
     """Of output and residual, the mean over the layers of a side, "encoder" or "decoder"; of all if it is ""."""
-    return mean(layer["variance_ratio"] for name, layer in layers_of(run).items() if name.startswith(side))
+    return mean(layer.variance_ratio for name, layer in layers_of(run).items() if name.startswith(side))
 
 
-def mean_over_layers(run: Run, of: Callable[[dict[str, Any]], float | None]) -> float | None:
+def mean_over_layers(run: Run, of: Callable[[FeedForwardMetrics], float | None]) -> float | None:
     """The mean of a measure over layers; None if any layer has none."""
     values = [of(layer) for layer in layers_of(run).values()]
     return None if None in values else mean(values)
 
 
-def anisotropy(layer: dict[str, Any]) -> float | None:
+def anisotropy(layer: FeedForwardMetrics) -> float | None:
     """Of the value slots; None for a single one."""
-    return layer["anisotropy"]
+    return layer.anisotropy
 
 
 @dataclass(frozen=True)
@@ -76,28 +76,28 @@ class OfMemories:
     """
 
     item: str
-    sheets: Callable[[Groups, Study, str, list[str]], list[Sheet]]
+    sheets: Callable[[Groups, TableContext, str, list[str]], list[RenderedTable]]
 
     @property
     def title(self) -> str:
         """What it shows, in one line."""
         return title("RF", self.item)
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
         return [cell(preset, model, slots) for slots in SLOTS[preset] for model in NAMES.values()]
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """See Table. Raises UserError where there are no runs, or they do not compare."""
         groups = {
-            (model, slots): runs_of(cell(study.preset, model, slots), study.runs)
+            (model, slots): find_runs(cell(study.preset, model, slots), study.runs)
             for model in NAMES.values()
             for slots in SLOTS[study.preset]
         }
         study.require_any({cell(study.preset, *key): runs for key, runs in groups.items()})
         every = list(chain.from_iterable(groups.values()))
         require_comparable(every, BLEU_TOKENISED.score, VARIED)
-        without = study.not_analysed(groups)
+        without = study.warn_not_analyzed(groups)
         if len(without) == len(every):
             raise UserError(f"{study.runs}: no run of this table is analysed; make it with {study.command}")
         groups = {key: [run for run in runs if run not in without] for key, runs in groups.items()}
@@ -110,7 +110,7 @@ class OfMemories:
         return self.sheets(there, study, study.caption(self.title), notes)
 
 
-def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+def table1(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """BLEU and variance ratio by model and slots, [RF]'s figures above; then the speed of every variant."""
     settings = papers()["RF"]["settings"]["iwslt14_de_en"]
     rows: list[list[object]] = [
@@ -123,10 +123,10 @@ def table1(groups: Groups, study: Study, caption: str, notes: list[str]) -> list
         ]
         rows.append([model, slots, shown(runs, BLEU_TOKENISED), *sides])
     head = ("model", "slots", BLEU_TOKENISED.label, "variance ratio", "encoder", "decoder")
-    return [Sheet(caption, head, rows, notes), *speeds(study)]
+    return [RenderedTable(caption, head, rows, notes), *speeds(study)]
 
 
-def speeds(study: Study) -> list[Sheet]:
+def speeds(study: TableContext) -> list[RenderedTable]:
     """Training speed of every feed-forward variant, where it was measured."""
     path = figures_of(study, DATASETS[study.preset])
     if not path.is_file():
@@ -135,21 +135,23 @@ def speeds(study: Study) -> list[Sheet]:
     rows = [[name, ratio(figures)] for name, figures in of["throughput"].items()]
     head = ("model", f"training tokens/s relative to {of['baseline']} (95 % interval)")
     notes = [f"{of['what']} with the slots of configs/datasets/{DATASETS[study.preset]}, on {of['device']}"]
-    return [Sheet(f"training speed of the variants; {DATASETS[study.preset]}", head, rows, notes)]
+    return [RenderedTable(f"training speed of the variants; {DATASETS[study.preset]}", head, rows, notes)]
 
 
-def bleu_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+def bleu_by_slots(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 1."""
     return by_slots(groups, study, caption, notes, replace(BLEU_TOKENISED, label="BLEU (tokenised)"))
 
 
-def anisotropy_by_slots(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+def anisotropy_by_slots(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 3."""
     measure = Measure("anisotropy", lambda run: mean_over_layers(run, anisotropy), ".4f")
     return by_slots(groups, study, caption, notes, measure)
 
 
-def by_slots(groups: Groups, study: Study, caption: str, notes: list[str], measure: Measure) -> list[Sheet]:
+def by_slots(
+    groups: Groups, study: TableContext, caption: str, notes: list[str], measure: Measure
+) -> list[RenderedTable]:
     """A measure by model and slots, and its plot."""
     from relumt.analysis.plots import Figure
 
@@ -165,15 +167,15 @@ def by_slots(groups: Groups, study: Study, caption: str, notes: list[str], measu
     ax.set_xscale("log", base=2)
     ax.set(xlabel="memory slots", ylabel=measure.label)
     ax.legend()
-    return [Sheet(caption, [measure.label, *map(str, widths)], rows, [*notes, study.plotted(figure)])]
+    return [RenderedTable(caption, [measure.label, *map(str, widths)], rows, [*notes, study.plotted(figure)])]
 
 
 def has_shares(run: Run) -> bool:
     """Whether every layer has scores whose shares can be taken; a dead one has none."""
-    return not run.diverged and all(layer["top_share"] for layer in layers_of(run).values())
+    return not run.diverged and all(layer.top_share for layer in layers_of(run).values())
 
 
-def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list[Sheet]:
+def shares(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 2: share of the score that the top p % of slots hold; a panel a model, a line a memory size."""
     from relumt.analysis.plots import Figure
 
@@ -182,14 +184,12 @@ def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list
         raise UserError(f"{study.runs}: every run diverged or has a layer without scores; there is nothing to draw")
     models = list(dict.fromkeys(model for model, _ in there))
     first = next(iter(there.values()))[0]
-    percents = list(next(iter(layers_of(first).values()))["top_share"])
+    percents = list(next(iter(layers_of(first).values())).top_share)
     figure = Figure(figsize=(4 * len(models), 3.6), layout="constrained")
     panels = dict(zip(models, figure.subplots(1, len(models), sharey=True, squeeze=False)[0], strict=True))
     rows = []
     for (model, slots), runs in there.items():
-        of_percents = [
-            [mean_over_layers(run, lambda layer, p=p: layer["top_share"][p]) for run in runs] for p in percents
-        ]
+        of_percents = [[mean_over_layers(run, lambda layer, p=p: layer.top_share[p]) for run in runs] for p in percents]
         rows.append([model, slots, *(average(share, ".3f") for share in of_percents)])
         panels[model].plot(
             [float(p) for p in percents], [mean(share) for share in of_percents], marker=".", label=slots
@@ -199,7 +199,7 @@ def shares(groups: Groups, study: Study, caption: str, notes: list[str]) -> list
         ax.legend(title="slots", fontsize=7)
     panels[models[0]].set_ylabel("share of the score")
     head = ["model", "slots", *(f"top {p} %" for p in percents)]
-    return [Sheet(caption, head, rows, [*notes, study.plotted(figure)])]
+    return [RenderedTable(caption, head, rows, [*notes, study.plotted(figure)])]
 
 
 TABLE1 = OfMemories("table1", table1)

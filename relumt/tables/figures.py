@@ -3,20 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from statistics import mean
-from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, title
-from relumt.tables.context import DIVERGED, Study
-from relumt.tables.experiments import Cell
-from relumt.tables.measures import BLEU_TOKENISED, attentions, mean_of_heads, mean_of_those
-from relumt.tables.rendering import Sheet
-from relumt.tables.runs import Run, diverged, require_comparable, runs_of
+from relumt.runs.analysis_record import AttentionMetrics, LayerAlignment
+from relumt.tables.context import DIVERGED, TableContext
+from relumt.tables.experiments import Experiment
+from relumt.tables.measures import BLEU_TOKENISED, mean_of_heads, mean_of_those
+from relumt.tables.rendering import RenderedTable
+from relumt.tables.runs import Run, diverged, find_runs, require_comparable
 from relumt.tables.scores import ALIGNED, WMT_RELA, by_preset
-
-Layer = dict[str, Any]
-"""What `relumt analyze` measured of one attention."""
 
 SITES = ("encoder", "decoder", "cross")
 OF_SELF_ATTENTION = ("encoder", "decoder")
@@ -27,7 +25,7 @@ class Line:
     """A line of a plot: its label, and its value at a layer, None where it has none."""
 
     label: str
-    of: Callable[[Layer], float | None]
+    of: Callable[[AttentionMetrics], float | None] | Callable[[LayerAlignment], float | None]
     dashed: bool = False
 
 
@@ -57,15 +55,15 @@ class LayerFigure:
         """What it shows, in one line."""
         return title(self.paper, self.figure)
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return [Cell(self.datasets[preset], model, analysed=True) for model in self.models]
+        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """A row a model, site and line, a column a layer; and the plot. Raises UserError where there are no runs."""
-        found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
+        found = {cell: find_runs(cell, study.runs) for cell in self.experiments(study.preset)}
         study.require_any(found)
-        without = study.not_analysed(found)
+        without = study.warn_not_analyzed(found)
         found = {cell: [run for run in runs if run not in without] for cell, runs in found.items()}
         every = list(chain.from_iterable(found.values()))
         require_comparable(every, BLEU_TOKENISED.score)
@@ -102,17 +100,15 @@ class LayerFigure:
             f"the paper: {papers()[self.paper]['figures'][self.figure].get('text', 'prints no numbers')}",
             self.plot(rows, study),
         ]
-        return [Sheet(study.caption(self.title), head, cells, notes)]
+        return [RenderedTable(study.caption(self.title), head, cells, notes)]
 
     def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
         """The line's values, the mean over seeds, layer by layer; none where an attention of the site has none."""
-        of_seeds = [
-            [None if layer is None else line.of(layer) for layer in attentions(run.analysis, site)] for run in runs
-        ]
+        of_seeds = [[line.of(layer) for layer in run.analysis.attentions(site)] for run in runs]
         by_layer = list(zip(*of_seeds, strict=True))
         return [] if any(None in values for values in by_layer) else [mean(values) for values in by_layer]
 
-    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], study: Study) -> str:
+    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], study: TableContext) -> str:
         """Write the plot; returns where it is."""
         from relumt.analysis.plots import Figure
 
@@ -131,28 +127,28 @@ class LayerFigure:
         return study.plotted(figure)
 
 
-def heads(measure: str) -> Callable[[Layer], float | None]:
+def heads(measure: str) -> Callable[[AttentionMetrics], float | None]:
     """The mean of a measure over an attention's heads."""
     return lambda layer: mean_of_heads(layer, measure)
 
 
-def diversity(layer: Layer) -> float | None:
+def diversity(layer: AttentionMetrics) -> float | None:
     """[RL] Fig. 5: of the weights as they are where they are distributions, else of ReLU's with τ = 1."""
-    return layer["diversity"].get("p", layer["diversity"].get("1.0"))
+    return layer.main_diversity
 
 
-def top_share(percent: str) -> Callable[[Layer], float | None]:
+def top_share(percent: str) -> Callable[[AttentionMetrics], float | None]:
     """[RF] Fig. 4: the share of the weight that the top keys hold, mean over heads."""
 
-    def of(layer: Layer) -> float | None:
-        return None if layer["top_share"] is None else mean_of_those(layer["top_share"][percent])
+    def of(layer: AttentionMetrics) -> float | None:
+        return None if layer.top_share is None else mean_of_those(layer.top_share[percent])
 
     return of
 
 
-def spread(layer: Layer) -> float | None:
+def spread(layer: AttentionMetrics) -> float | None:
     """[RL] Fig. 6's variance of the null rate over heads."""
-    return layer["null_variance"]
+    return layer.null_rate_variance
 
 
 OF_TRANSLATION = by_preset(WMT_RELA)
@@ -192,17 +188,17 @@ class AlignmentFigure(LayerFigure):
 
     def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
         """See LayerFigure; alignment is measured apart from the rest."""
-        measured = [run.analysis["alignment"] for run in runs if run.analysis["alignment"]]
-        of_seeds = [[line.of(layer) for layer in of_run["layers"].values()] for of_run in measured]
+        measured = [run.analysis.alignment for run in runs if run.analysis.alignment]
+        of_seeds = [[line.of(layer) for layer in of_run.layers.values()] for of_run in measured]
         return [mean(values) for values in zip(*of_seeds, strict=True)]
 
 
 RL_FIGURE4 = AlignmentFigure(
     "RL", "figure4", ("softmax", "sparsemax", "entmax15", "rela_g"), ALIGNED,
     tuple(
-        Line(f"{kind}, {of}", lambda layer, kind=kind, of=of: layer[kind][of], dashed=kind == "shifted")
+        Line(f"{kind}, {label}", attrgetter(f"{kind}.{field}"), dashed=kind == "shifted")
         for kind in ("normal", "shifted")
-        for of in ("best", "average")
+        for label, field in (("best", "best_head"), ("average", "mean_weights"))
     ),
     "AER, %", ("cross",),
 )  # fmt: skip
@@ -219,20 +215,20 @@ class NullHeads:
         """What it shows, in one line."""
         return title("RL", "figure7")
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return [Cell(OF_TRANSLATION[preset], self.model, analysed=True)]
+        return [Experiment(OF_TRANSLATION[preset], self.model, needs_analysis=True)]
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """A row a layer, a column a head, of the first seed. Raises UserError where there is no run."""
-        (cell,) = self.cells(study.preset)
-        found = {cell: runs_of(cell, study.runs)}
+        (cell,) = self.experiments(study.preset)
+        found = {cell: find_runs(cell, study.runs)}
         study.require_any(found)
         run = found[cell][0]
         if run.diverged or run.analysis is None:
             raise UserError(f"{run.folder}: diverged, or not analysed; make it with {study.command}")
-        layers = attentions(run.analysis, "cross")
-        rows = [[f"layer {n + 1}", *(f"{rate:.3f}" for rate in layer["null_rate"])] for n, layer in enumerate(layers)]
+        layers = run.analysis.attentions("cross")
+        rows = [[f"layer {n + 1}", *(f"{rate:.3f}" for rate in layer.null_rate)] for n, layer in enumerate(layers)]
         notes = [
             study.of_preset,
             f"{cell.dataset}: test set, seed {run.seed}",
@@ -240,7 +236,7 @@ class NullHeads:
             f"the maps: relumt analyze {run.folder} --out DIR, then DIR/report.html",
         ]
         heads_of = [f"head {n + 1}" for n in range(len(rows[0]) - 1)]
-        return [Sheet(study.caption(self.title), ["null rate", *heads_of], rows, notes)]
+        return [RenderedTable(study.caption(self.title), ["null rate", *heads_of], rows, notes)]
 
 
 RL_FIGURE7 = NullHeads()

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from relumt.metrics.flops import rela_g_flops, softmax_flops
 from relumt.papers import papers, title
-from relumt.tables.context import Study
-from relumt.tables.experiments import Cell
-from relumt.tables.rendering import Sheet
+from relumt.tables.context import TableContext
+from relumt.tables.experiments import Experiment
+from relumt.tables.rendering import RenderedTable
 
 SIZES = re.compile(r"H=(\d+) d=(\d+) T=(\d+)")
 
@@ -21,11 +21,11 @@ class Operations:
         """What it shows, in one line."""
         return title("RL", "table4")
 
-    def cells(self, _: str) -> list[Cell]:
+    def experiments(self, _: str) -> list[Experiment]:
         """None."""
         return []
 
-    def make(self, _: Study) -> list[Sheet]:
+    def make(self, _: TableContext) -> list[RenderedTable]:
         """A row a mechanism: its formula, the paper's numbers and ours."""
         table = papers()["RL"]["table4"]
         sizes = {name: tuple(map(int, SIZES.fullmatch(name).groups())) for name in table["checks"]}
@@ -37,7 +37,7 @@ class Operations:
                 ours = {"softmax": softmax_flops(T, H), "rela_g": rela_g_flops(T, H, d)}[row]
                 cells += [f"{table['checks'][name][row]:,}", f"{ours:,}"]
             rows.append(cells)
-        return [Sheet(self.title, head, rows, [f"[RL]: {table['note']}"])]
+        return [RenderedTable(self.title, head, rows, [f"[RL]: {table['note']}"])]
 
 
 RL_TABLE4 = Operations()

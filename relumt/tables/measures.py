@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
+from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, PerHead
 from relumt.runs.comparability import SCORES, score
 from relumt.tables.runs import Run
-
-Analysis = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,36 +33,31 @@ def _score(name: str) -> Measure:
 BLEU_TOKENISED, BLEU_DETOKENISED = _score("bleu_tokenised"), _score("bleu_detokenised")
 
 
-def of_analysis(label: str, of: Callable[[Analysis], float | None], form: str = ".2f") -> Measure:
+def of_analysis(label: str, of: Callable[[CheckpointAnalysis], float | None], form: str = ".2f") -> Measure:
     """A measure of a run's analysis; none where it was not analysed."""
     return Measure(label, lambda run: None if run.analysis is None else of(run.analysis), form)
 
 
-def over_heads(measure: str, site: str = "") -> Callable[[Analysis], float | None]:
+def over_heads(measure: str, site: str = "") -> Callable[[CheckpointAnalysis], float | None]:
     """The mean over attentions, of a site or of all, of the mean over their heads that have one."""
 
-    def of(analysis: Analysis) -> float | None:
-        of_layers = [mean_of_heads(layer, measure) for layer in attentions(analysis, site)]
+    def of(analysis: CheckpointAnalysis) -> float | None:
+        of_layers = [mean_of_heads(layer, measure) for layer in analysis.attentions(site)]
         return None if not of_layers or None in of_layers else mean(of_layers)
 
     return of
 
 
-def mean_of_heads(layer: dict[str, Any] | None, measure: str) -> float | None:
+def mean_of_heads(layer: AttentionMetrics, measure: str) -> float | None:
     """The mean of a measure over the heads that have one; None where it does not apply to the attention."""
-    return None if layer is None or layer.get(measure) is None else mean_of_those(layer[measure])
+    heads = getattr(layer, measure)
+    return None if heads is None else mean_of_those(heads)
 
 
-def mean_of_those(heads: list[float | None]) -> float | None:
+def mean_of_those(heads: PerHead) -> float | None:
     """The mean of what is not None; None if nothing is."""
     found = [value for value in heads if value is not None]
     return mean(found) if found else None
-
-
-def attentions(analysis: Analysis, site: str = "") -> list[dict[str, Any] | None]:
-    """What was measured of each attention of a site, or of all; None for those without weights."""
-    measured = analysis["attention"].values()
-    return [layer for layer in measured if not site or (layer is not None and layer["site"] == site)]
 
 
 def entropy(site: str = "") -> Measure:
@@ -72,15 +65,15 @@ def entropy(site: str = "") -> Measure:
     return of_analysis("entropy" + (f", {site}" if site else ""), over_heads("entropy", site))
 
 
-def of_rows_not_null(analysis: Analysis) -> float | None:
+def of_rows_not_null(analysis: CheckpointAnalysis) -> float | None:
     """The mean entropy of the rows that are not null, of all heads and layers; None where every row is."""
-    layers = attentions(analysis)
-    if any(layer is None or layer["entropy"] is None for layer in layers):
+    layers = analysis.attentions()
+    if any(layer.entropy is None for layer in layers):
         return None
     of_heads = [
-        (layer["queries"] * entropy, layer["queries"] * (1 - null))
+        (layer.num_queries * entropy, layer.num_queries * (1 - null))
         for layer in layers
-        for entropy, null in zip(layer["entropy"], layer["null_rate"], strict=True)
+        for entropy, null in zip(layer.entropy, layer.null_rate, strict=True)
         if entropy is not None
     ]
     total, rows = map(sum, zip(*of_heads, strict=True)) if of_heads else (0, 0)

@@ -18,7 +18,7 @@ IN_LATEX = {"γ": r"$\gamma$", "λ₁": r"$\lambda_1$", "λ₂": r"$\lambda_2$",
 
 
 @dataclass(frozen=True)
-class Sheet:
+class RenderedTable:
     """A table.
 
     Attributes:
@@ -39,14 +39,14 @@ def markdown_row(cells: Iterable[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def markdown(sheet: Sheet) -> str:
+def markdown(sheet: RenderedTable) -> str:
     """The sheet in Markdown."""
     head = [markdown_row(sheet.head), markdown_row(["---"] + ["---:"] * (len(sheet.head) - 1))]
     lines = [f"**{sheet.caption}**", "", *head, *map(markdown_row, sheet.rows)]
     return "\n".join([*lines, "", *(f"- {note}" for note in sheet.notes)])
 
 
-def latex(sheet: Sheet) -> str:
+def latex(sheet: RenderedTable) -> str:
     """A tabular for the package booktabs; caption and notes are comments."""
     align = ["left"] + ["right"] * (len(sheet.head) - 1)
     body = tabulate(sheet.rows, sheet.head, tablefmt="latex_booktabs", disable_numparse=True, colalign=align)
@@ -56,7 +56,7 @@ def latex(sheet: Sheet) -> str:
     return "\n".join([f"% {sheet.caption}", body, *(f"% {note}" for note in sheet.notes)])
 
 
-def comma_separated(sheet: Sheet) -> str:
+def comma_separated(sheet: RenderedTable) -> str:
     """Comma-separated values, numbers without a mark of thousands; caption and notes are lines that begin with #."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -65,5 +65,5 @@ def comma_separated(sheet: Sheet) -> str:
     return "\n".join([f"# {sheet.caption}", text.getvalue().rstrip("\n"), *(f"# {note}" for note in sheet.notes)])
 
 
-FORMATS: dict[str, Callable[[Sheet], str]] = {"markdown": markdown, "latex": latex, "csv": comma_separated}
+FORMATS: dict[str, Callable[[RenderedTable], str]] = {"markdown": markdown, "latex": latex, "csv": comma_separated}
 """Name → how it is printed."""

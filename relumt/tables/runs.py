@@ -1,15 +1,13 @@
 """The runs that a table is made of, found by their folders, and what of them may be compared."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from relumt.errors import UserError
-from relumt.runs.analysis_record import ANALYSIS, SCHEMA
+from relumt.runs.analysis_record import ANALYSIS, CheckpointAnalysis, read_analysis
 from relumt.runs.comparability import (
     DEVICES,
     STARTS,
@@ -22,7 +20,7 @@ from relumt.runs.comparability import (
 )
 from relumt.runs.flags import OF_MECHANISMS, parse_flags, readable
 from relumt.runs.record import RECORD, Record, load_record
-from relumt.tables.experiments import Cell
+from relumt.tables.experiments import Experiment
 
 FLAGS = "the flags of training"
 
@@ -43,7 +41,7 @@ class Run:
 
     folder: Path
     record: Record
-    cell: Cell
+    experiment: Experiment
 
     @property
     def seed(self) -> int:
@@ -57,7 +55,7 @@ class Run:
         A record from before the typed ones were kept has none.
         """
         given = readable(parse_flags(self.record.get("given", []), RECORD))
-        of_cell = readable(parse_flags(self.cell.flags, "a table's cell"))
+        of_cell = readable(parse_flags(self.experiment.flags, "a table's cell"))
         return {name: value for name, value in given.items() - of_cell.items() if OF_MODELS.fullmatch(name)}
 
     @property
@@ -73,7 +71,7 @@ class Run:
         return SUBSET in self.record.get("evaluation", {}) or "diverged" in self.record
 
     @cached_property
-    def analysis(self) -> dict[str, Any] | None:
+    def analysis(self) -> CheckpointAnalysis | None:
         """What `relumt analyze` measured of it, None if it did not.
 
         Raises:
@@ -82,11 +80,11 @@ class Run:
         path = self.folder / ANALYSIS
         if not path.is_file():
             return None
-        of_file = json.loads(path.read_text(encoding="utf-8"))
-        analysis, *others = of_file["checkpoints"]
-        if others or of_file["schema"] != SCHEMA or of_file["subset"] != SUBSET:
+        of_file = read_analysis(path)
+        analysis, *others = of_file.checkpoints
+        if others or of_file.subset != SUBSET:
             raise UserError(f"{path}: not of this run's test set alone; delete it and run relumt analyze again")
-        if analysis["sha256"] != evaluated(self.record)["checkpoint_sha256"]:
+        if analysis.sha256 != evaluated(self.record)["checkpoint_sha256"]:
             raise UserError(f"{path}: of another checkpoint than the scores; delete it and run relumt analyze again")
         return analysis
 
@@ -96,7 +94,7 @@ def diverged(runs: Iterable[Run]) -> bool:
     return any(run.diverged for run in runs)
 
 
-def runs_of(cell: Cell, runs: Path) -> list[Run]:
+def find_runs(cell: Experiment, runs: Path) -> list[Run]:
     """The cell's runs that have ended, by seed.
 
     Raises:

@@ -8,11 +8,11 @@ from statistics import mean
 from relumt.console import print_status
 from relumt.papers import as_printed, printed, title
 from relumt.runs.comparability import average
-from relumt.tables.context import ABOUT_P, DIVERGED, SPREAD, Study
-from relumt.tables.experiments import Cell
+from relumt.tables.context import ABOUT_P, DIVERGED, SPREAD, TableContext
+from relumt.tables.experiments import Experiment
 from relumt.tables.measures import Measure
-from relumt.tables.rendering import Sheet
-from relumt.tables.runs import Run, diverged, require_comparable, runs_of
+from relumt.tables.rendering import RenderedTable
+from relumt.tables.runs import Run, diverged, find_runs, require_comparable
 
 DEFAULT_SCORE = "bleu_tokenised"
 
@@ -47,7 +47,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class ValueTable:
+class ScoreTable:
     """A table of a paper.
 
     Attributes:
@@ -63,7 +63,7 @@ class ValueTable:
     rows: tuple[Row, ...]
     columns: dict[str, tuple[Column, ...]]
     baseline: str = ""
-    analysed: bool = False
+    needs_analysis: bool = False
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -71,31 +71,31 @@ class ValueTable:
         """What it shows, in one line."""
         return title(self.paper, self.table)
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return [self.cell(row, column) for column in self.columns[preset] for row in self.rows]
+        return [self.experiment(row, column) for column in self.columns[preset] for row in self.rows]
 
-    def cell(self, row: Row, column: Column) -> Cell:
+    def experiment(self, row: Row, column: Column) -> Experiment:
         """The runs of a row and column."""
-        return Cell(column.dataset, row.model, analysed=self.analysed)
+        return Experiment(column.dataset, row.model, needs_analysis=self.needs_analysis)
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """The table; raises UserError where runs do not compare, or there are none."""
         columns = self.columns[study.preset]
-        found = {cell: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
+        found = {cell: find_runs(cell, study.runs) for cell in self.experiments(study.preset)}
         study.require_any(found)
-        if self.analysed:
-            study.not_analysed(found)
+        if self.needs_analysis:
+            study.warn_not_analyzed(found)
             self.say_what_is_not_measured(columns, found)
         blocks = [self.block(column, found, study) for column in columns]
         head = ["", *chain.from_iterable(block[0] for block in blocks)]
         rows = [[row.printed, *chain.from_iterable(block[1][n] for block in blocks)] for n, row in enumerate(self.rows)]
-        return [Sheet(study.caption(self.title), head, rows, self.notes_below(columns, found, study))]
+        return [RenderedTable(study.caption(self.title), head, rows, self.notes_below(columns, found, study))]
 
-    def say_what_is_not_measured(self, columns: Sequence[Column], found: dict[Cell, list[Run]]) -> None:
+    def say_what_is_not_measured(self, columns: Sequence[Column], found: dict[Experiment, list[Run]]) -> None:
         """Say which cells are empty though their runs were analysed."""
         for column in columns:
-            there = {row.model: found[self.cell(row, column)] for row in self.rows}
+            there = {row.model: found[self.experiment(row, column)] for row in self.rows}
             lacking = [
                 row.model
                 for row in self.rows
@@ -109,9 +109,11 @@ class ValueTable:
                 of = ", ".join(dict.fromkeys(lacking))
                 print_status(f"{label}: none of {of}, whose weights or test set have nothing for it")
 
-    def block(self, column: Column, found: dict[Cell, list[Run]], study: Study) -> tuple[list[str], list[list[str]]]:
+    def block(
+        self, column: Column, found: dict[Experiment, list[Run]], study: TableContext
+    ) -> tuple[list[str], list[list[str]]]:
         """What stands under one column of the paper's: the heads, and each row's cells."""
-        of_rows = {row.printed: found[self.cell(row, column)] for row in self.rows}
+        of_rows = {row.printed: found[self.experiment(row, column)] for row in self.rows}
         score = column.of(self.rows[0]).score
         require_comparable(chain.from_iterable(of_rows.values()), score or DEFAULT_SCORE)
         parts = [
@@ -142,13 +144,17 @@ class ValueTable:
         ours, theirs = values(runs, column.of(row)), self.printed(row, column)
         return f"{mean(ours) - theirs:+{column.of(row).form}}" if ours and theirs is not None else ""
 
-    def tested(self, row: Row, of_rows: dict[str, list[Run]], against: Sequence[Run], score: str, study: Study) -> str:
+    def tested(
+        self, row: Row, of_rows: dict[str, list[Run]], against: Sequence[Run], score: str, study: TableContext
+    ) -> str:
         """p-values seed by seed."""
         if row.printed == self.baseline:
             return ""
         return ", ".join(study.p_values(of_rows[row.printed], against, score))
 
-    def notes_below(self, columns: Sequence[Column], found: dict[Cell, list[Run]], study: Study) -> list[str]:
+    def notes_below(
+        self, columns: Sequence[Column], found: dict[Experiment, list[Run]], study: TableContext
+    ) -> list[str]:
         """Corpus, seeds, signatures, and what the signs mean."""
         notes = [study.of_preset, *self.notes]
         for dataset in dict.fromkeys(column.dataset for column in columns):

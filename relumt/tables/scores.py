@@ -6,18 +6,17 @@ of a paper's sentence-level ones.
 
 from statistics import mean
 
+from relumt.runs.analysis_record import CheckpointAnalysis
 from relumt.tables.measures import (
     BLEU_DETOKENISED,
     BLEU_TOKENISED,
     ENTROPY_NOT_NULL,
     NULL_RATE,
-    Analysis,
     Measure,
-    attentions,
     entropy,
     of_analysis,
 )
-from relumt.tables.score_table import Column, Row, ValueTable
+from relumt.tables.score_table import Column, Row, ScoreTable
 
 SMALL, SMOKE = "multi30k_de_en_small", "smoke"
 IWSLT, WMT, WMT_RELA = "iwslt14_de_en", "wmt14_en_de", "wmt14_en_de_rela"
@@ -63,8 +62,10 @@ def sentences(paper: str, measures: dict[str, Measure], *beside: Measure) -> dic
 def aer(kind: str, over: str) -> Measure:
     """Alignment error rate in percent, the mean over layers ([RL] Table 5)."""
 
-    def of(analysis: Analysis) -> float | None:
-        return None if analysis["alignment"] is None else analysis["alignment"][kind][over]
+    def of(analysis: CheckpointAnalysis) -> float | None:
+        if analysis.alignment is None:
+            return None
+        return analysis.alignment.aol(kind) if over == "AoL" else analysis.alignment.aoh(kind)
 
     return of_analysis(f"{kind} {over}", of)
 
@@ -72,10 +73,10 @@ def aer(kind: str, over: str) -> Measure:
 def diversity(site: str, tau: str) -> Measure:
     """Generalised Jensen–Shannon divergence of the heads, the mean over a site's layers ([RL] Table 6)."""
 
-    def of(analysis: Analysis) -> float | None:
-        layers = attentions(analysis, site)
-        there = layers and all(layer is not None and tau in layer["diversity"] for layer in layers)
-        return mean(layer["diversity"][tau] for layer in layers) if there else None
+    def of(analysis: CheckpointAnalysis) -> float | None:
+        layers = analysis.attentions(site)
+        there = layers and all(tau in layer.head_diversity for layer in layers)
+        return mean(layer.head_diversity[tau] for layer in layers) if there else None
 
     return of_analysis(site, of)
 
@@ -83,7 +84,7 @@ def diversity(site: str, tau: str) -> Measure:
 def by_tau(site: str) -> dict[str, Measure]:
     """Row of [RL] Table 6 → its measure: weights as they are, or ReLU's re-normalised by softmax(α^τ)."""
     of_relu = {f"rela_g tau={tau:.2f}": diversity(site, str(tau)) for tau in (1.0, 0.5, 0.25, 0.1)}
-    return {"softmax": diversity(site, "p"), "entmax15": diversity(site, "p")} | of_relu
+    return {"softmax": diversity(site, "raw"), "entmax15": diversity(site, "raw")} | of_relu
 
 
 OF_NULL_ROWS = "a row without weight counts as entropy 0, so that a dead attention looks like a concentrated one"
@@ -91,7 +92,7 @@ OF_NULL_ROWS = "a row without weight counts as entropy 0, so that a dead attenti
 TRANSFORMER = Row("transformer", "softmax")
 RELUFORMER = Row("reluformer", "reluformer")
 
-RF_TABLE2 = ValueTable(
+RF_TABLE2 = ScoreTable(
     "RF",
     "table2",
     (
@@ -102,18 +103,18 @@ RF_TABLE2 = ValueTable(
     sentences(IWSLT, {"BLEU": BLEU_TOKENISED}),
     baseline="softmax",
 )
-RF_TABLE3 = ValueTable(
+RF_TABLE3 = ScoreTable(
     "RF",
     "table3",
     (Row("softmax", "softmax"), Row("relu", "relu_unregularised")),
     sentences(IWSLT, {"H(s)": entropy()}, ENTROPY_NOT_NULL, NULL_RATE),
-    analysed=True,
+    needs_analysis=True,
     notes=(
         "relu is without the regulariser here, as the paper's text has it; papers.json notes that 3.45 fits it ill",
         OF_NULL_ROWS,
     ),
 )
-RF_TABLE4 = ValueTable(
+RF_TABLE4 = ScoreTable(
     "RF",
     "table4",
     (TRANSFORMER, Row("sparsemax", "sparsemax"), Row("entmax15", "entmax15"), Row("rela", "rela_g"), RELUFORMER),
@@ -124,16 +125,16 @@ RF_TABLE4 = ValueTable(
     ),
     baseline="transformer",
 )
-RF_TABLE5 = ValueTable(
+RF_TABLE5 = ScoreTable(
     "RF",
     "table5",
     (RELUFORMER, Row("- scale factor", "relu_unscaled"), Row("- regularisation loss", "relu_unregularised")),
     sentences(IWSLT, {"BLEU": BLEU_TOKENISED, "entropy": entropy()}, ENTROPY_NOT_NULL, NULL_RATE),
     baseline="reluformer",
-    analysed=True,
+    needs_analysis=True,
     notes=(OF_NULL_ROWS,),
 )
-RF_TABLE6 = ValueTable(
+RF_TABLE6 = ScoreTable(
     "RF",
     "table6",
     (TRANSFORMER, Row("sparsemax", "sparsemax"), RELUFORMER),
@@ -144,7 +145,7 @@ RF_TABLE6 = ValueTable(
     baseline="transformer",
     notes=("d-BLEU: of whole documents, tokenised; a column a limit of tokens a document",),
 )
-RL_TABLE1 = ValueTable(
+RL_TABLE1 = ScoreTable(
     "RL",
     "table1",
     (
@@ -165,7 +166,7 @@ RL_TABLE1 = ValueTable(
     sentences(WMT_RELA, {"sacreBLEU": BLEU_DETOKENISED, "tokenised BLEU": BLEU_TOKENISED}),
     baseline="softmax",
 )
-RL_TABLE3 = ValueTable(
+RL_TABLE3 = ScoreTable(
     "RL",
     "table3",
     tuple(Row(name, name) for name in ("softmax", "sparsemax", "entmax15", "rela_g")),
@@ -178,7 +179,7 @@ RL_TABLE3 = ValueTable(
     ),
     baseline="softmax",
 )
-RL_TABLE5 = ValueTable(
+RL_TABLE5 = ScoreTable(
     "RL",
     "table5",
     tuple(Row(name, name) for name in ("softmax", "sparsemax", "entmax15", "rela_g")),
@@ -190,10 +191,10 @@ RL_TABLE5 = ValueTable(
         )
         for preset, dataset in ALIGNED.items()
     },
-    analysed=True,
+    needs_analysis=True,
     notes=("AoL, AoH: alignment error rate of the heads' mean weights and of the best head, mean over layers, %",),
 )
-RL_TABLE6 = ValueTable(
+RL_TABLE6 = ScoreTable(
     "RL",
     "table6",
     (
@@ -207,5 +208,5 @@ RL_TABLE6 = ValueTable(
         )
         for preset, dataset in by_preset(WMT_RELA).items()
     },
-    analysed=True,
+    needs_analysis=True,
 )

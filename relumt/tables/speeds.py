@@ -12,22 +12,22 @@ from typing import Any
 
 from relumt.errors import UserError
 from relumt.papers import papers, title
-from relumt.tables.context import Study
-from relumt.tables.experiments import Cell
-from relumt.tables.rendering import Sheet
-from relumt.tables.runs import runs_of
-from relumt.tables.score_table import ValueTable
+from relumt.tables.context import TableContext
+from relumt.tables.experiments import Experiment
+from relumt.tables.rendering import RenderedTable
+from relumt.tables.runs import find_runs
+from relumt.tables.score_table import ScoreTable
 from relumt.tables.scores import RF_TABLE4, WMT_RELA, Row, by_preset
 
 KINDS = ("training", "decoding")
 
 
-def figures_of(study: Study, dataset: str) -> Path:
+def figures_of(study: TableContext, dataset: str) -> Path:
     """Where the benchmark of a table's models leaves its figures."""
     return study.runs / f"{study.name}-{dataset}.json"
 
 
-def measured(path: Path, study: Study) -> dict[str, Any]:
+def measured(path: Path, study: TableContext) -> dict[str, Any]:
     """What a benchmark wrote; raises UserError if it did not."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -62,14 +62,14 @@ class Efficiency:
         """Whose runs are timed."""
         return by_preset(WMT_RELA)[preset]
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return [Cell(self.dataset(preset), model) for model in self.rows]
+        return [Experiment(self.dataset(preset), model) for model in self.rows]
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """A row a model. Raises UserError where there are no runs or speeds."""
-        found = {cell.model: runs_of(cell, study.runs) for cell in self.cells(study.preset)}
-        study.require_any(dict(zip(self.cells(study.preset), found.values(), strict=True)))
+        found = {cell.model: find_runs(cell, study.runs) for cell in self.experiments(study.preset)}
+        study.require_any(dict(zip(self.experiments(study.preset), found.values(), strict=True)))
         speeds = measured(figures_of(study, self.dataset(study.preset)), study)
         of_paper = papers()["RL"]["table2"]["rows"]
         rows = []
@@ -85,25 +85,25 @@ class Efficiency:
             *(f"{kind}: {how(speeds[kind])}" for kind in KINDS),
             f"[RL]: {papers()['RL']['table2']['note']}",
         ]
-        return [Sheet(study.caption(self.title), ["", *head], rows, notes)]
+        return [RenderedTable(study.caption(self.title), ["", *head], rows, notes)]
 
 
 @dataclass(frozen=True)
 class WithDecodingSpeed:
     """A table of scores with a second sheet of decoding speeds."""
 
-    scores: ValueTable
+    scores: ScoreTable
 
     @property
     def title(self) -> str:
         """What it shows, in one line."""
         return self.scores.title
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return self.scores.cells(preset)
+        return self.scores.experiments(preset)
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """Both sheets; the second only where speeds were measured."""
         sheets = self.scores.make(study)
         for dataset in dict.fromkeys(column.dataset for column in self.scores.columns[study.preset]):
@@ -112,7 +112,7 @@ class WithDecodingSpeed:
                 sheets.append(self.speeds(self.scores.rows, dataset, measured(path, study)["decoding"]))
         return sheets
 
-    def speeds(self, rows: Sequence[Row], dataset: str, decoding: dict[str, Any]) -> Sheet:
+    def speeds(self, rows: Sequence[Row], dataset: str, decoding: dict[str, Any]) -> RenderedTable:
         """Decoding speed, the paper's and ours."""
         of_paper = papers()[self.scores.paper][self.scores.table]
         (column,) = (n for n, name in enumerate(of_paper["columns"]) if name.startswith("decoding speed"))
@@ -121,7 +121,7 @@ class WithDecodingSpeed:
             for row in rows
         ]
         head = ["", f"[{self.scores.paper}] {of_paper['columns'][column]}", f"ours, {dataset}"]
-        return Sheet(f"decoding speed; {dataset}", head, cells, [how(decoding)])
+        return RenderedTable(f"decoding speed; {dataset}", head, cells, [how(decoding)])
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ class SpeedByLength:
         """What it shows, in one line."""
         return title("RL", "figure2")
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return [Cell(Efficiency().dataset(preset), model) for model in self.models]
+        return [Experiment(Efficiency().dataset(preset), model) for model in self.models]
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """A row a group; and the plot. Raises UserError where nothing was measured."""
         dataset = Efficiency().dataset(study.preset)
         of = measured(figures_of(study, dataset), study)
@@ -154,9 +154,9 @@ class SpeedByLength:
             f"the paper: {papers()['RL']['figures']['figure2']['text']}",
             self.plot(of, names, study),
         ]
-        return [Sheet(study.caption(self.title), ["source tokens", *names], rows, notes)]
+        return [RenderedTable(study.caption(self.title), ["source tokens", *names], rows, notes)]
 
-    def plot(self, of: dict[str, Any], names: Sequence[str], study: Study) -> str:
+    def plot(self, of: dict[str, Any], names: Sequence[str], study: TableContext) -> str:
         """Write the plot; returns where it is."""
         from relumt.analysis.plots import Figure
 

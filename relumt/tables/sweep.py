@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from relumt.tables.context import SPREAD, Study
-from relumt.tables.experiments import Cell
+from relumt.tables.context import SPREAD, TableContext
+from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENISED, Measure
-from relumt.tables.rendering import Sheet
-from relumt.tables.runs import Run, require_comparable, runs_of
+from relumt.tables.rendering import RenderedTable
+from relumt.tables.runs import Run, find_runs, require_comparable
 from relumt.tables.score_table import shown
 from relumt.tables.scores import IWSLT, by_preset
 
@@ -23,7 +23,7 @@ class Setting:
     norm: float
     entropy: float
 
-    def cell(self, dataset: str) -> Cell:
+    def experiment(self, dataset: str) -> Experiment:
         """Its runs."""
         flags = {
             "--relu-gamma": self.gamma,
@@ -31,7 +31,7 @@ class Setting:
             "--attention-entropy-weight": self.entropy,
         }
         variant = f"gamma-{self.gamma:g}-norm-{self.norm:g}-entropy-{self.entropy:g}"
-        return Cell(dataset, "reluformer", variant, tuple(f"{part}" for item in flags.items() for part in item))
+        return Experiment(dataset, "reluformer", variant, tuple(f"{part}" for item in flags.items() for part in item))
 
 
 SETTINGS = tuple(
@@ -60,14 +60,14 @@ class Sweep:
 
     title: str = "γ, λ₁ and λ₂ of ReLUFormer, [RF] Eq. 6 and 7"
 
-    def cells(self, preset: str) -> list[Cell]:
+    def experiments(self, preset: str) -> list[Experiment]:
         """Its runs."""
-        return [setting.cell(DATASETS[preset]) for setting in SETTINGS]
+        return [setting.experiment(DATASETS[preset]) for setting in SETTINGS]
 
-    def make(self, study: Study) -> list[Sheet]:
+    def make(self, study: TableContext) -> list[RenderedTable]:
         """The sweep. Raises UserError where there are no runs, or they do not compare."""
-        found = {setting.cell(DATASETS[study.preset]): setting for setting in SETTINGS}
-        runs = {cell: runs_of(cell, study.runs) for cell in found}
+        found = {setting.experiment(DATASETS[study.preset]): setting for setting in SETTINGS}
+        runs = {cell: find_runs(cell, study.runs) for cell in found}
         study.require_any(runs)
         of_all = [run for of_cell in runs.values() for run in of_cell]
         require_comparable(of_all, BLEU_TOKENISED.score)
@@ -84,7 +84,7 @@ class Sweep:
         if any(len(of_cell) > 1 for of_cell in runs.values()):
             notes.append(SPREAD)
         head = ["γ", "λ₁", "λ₂", VALIDATION.label, f"{BLEU_TOKENISED.label}, test"]
-        return [Sheet(study.caption(self.title), head, rows, notes)]
+        return [RenderedTable(study.caption(self.title), head, rows, notes)]
 
 
 SWEEP = Sweep()

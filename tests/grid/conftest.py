@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relumt.tables.experiments import Cell
+from relumt.tables.experiments import Experiment
 
 SCRIPT = """#!/usr/bin/env bash
 set -euo pipefail
@@ -35,5 +35,5 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def cells(*models: str) -> list[Cell]:
-    return [Cell("data", model) for model in models]
+def cells(*models: str) -> list[Experiment]:
+    return [Experiment("data", model) for model in models]

@@ -7,12 +7,12 @@ from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, p
 from relumt.runs.analysis_record import SCHEMA
 from relumt.runs.flags import readable
 from relumt.runs.record import save_record
-from relumt.tables.experiments import Cell
+from relumt.tables.experiments import Experiment
 from tests.tables.test_registry import ROOT
 
 
 def job_in(tmp_path, **changes):
-    (job,) = jobs_of([Cell("data", "model", **changes)], [3], tmp_path / "runs", tmp_path, ("--lr", "1"))
+    (job,) = jobs_of([Experiment("data", "model", **changes)], [3], tmp_path / "runs", tmp_path, ("--lr", "1"))
     return job
 
 
@@ -21,7 +21,7 @@ def logged(**statistics):
 
 
 def test_a_job_is_a_script_with_its_settings(tmp_path):
-    job = job_in(tmp_path, variant="slots-32", flags=("--a b", "c"), analysed=True)
+    job = job_in(tmp_path, variant="slots-32", flags=("--a b", "c"), needs_analysis=True)
     runs = tmp_path / "runs"
     assert job.folder == runs / "slots-32" / "data" / "model" / "3"
     assert job.name == "slots-32/data/model/3"
@@ -31,9 +31,9 @@ def test_a_job_is_a_script_with_its_settings(tmp_path):
 
 
 def test_every_run_once_the_first_seed_first_and_analysed_if_anywhere_needed(tmp_path):
-    cells = [Cell("a", "x"), Cell("a", "y"), Cell("a", "x", analysed=True)]
+    cells = [Experiment("a", "x"), Experiment("a", "y"), Experiment("a", "x", needs_analysis=True)]
     jobs = jobs_of(cells, [1, 2], tmp_path, tmp_path, ())
-    assert [(job.cell.model, job.seed) for job in jobs] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]
+    assert [(job.experiment.model, job.seed) for job in jobs] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]
     assert jobs[0].command[0].endswith("analyze.sh") and jobs[1].command[0].endswith("run.sh")
 
 
@@ -92,7 +92,7 @@ def finished(tmp_path, monkeypatch):
     monkeypatch.setattr("relumt.runs.run_config.open_data_bin", lambda path: None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
-    (job,) = jobs_of([Cell("smoke", "softmax", analysed=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))
+    (job,) = jobs_of([Experiment("smoke", "softmax", needs_analysis=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))
     record = {
         "fingerprint": {"flags": readable(plan_of(job).train_flags(["--lr", "1"]))},
         "evaluation": {"test": {"checkpoint_sha256": "c"}},

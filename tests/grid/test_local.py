@@ -89,9 +89,9 @@ from pathlib import Path
 from relumt.grid.jobs import jobs_of
 from relumt.grid.local import Local
 from relumt.grid.states import States
-from relumt.tables.experiments import Cell
+from relumt.tables.experiments import Experiment
 root, runs = map(Path, sys.argv[1:])
-jobs = jobs_of([Cell("data", "sleeps")], [1], runs, root, ())
+jobs = jobs_of([Experiment("data", "sleeps")], [1], runs, root, ())
 Local(States(jobs, True, 1), [[]], 1).run(jobs, lambda: None, 0.05)
 """
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from relumt.runs.analysis_record import SCHEMA
 from relumt.runs.record import save_record
-from relumt.tables import table_named
-from relumt.tables.context import Study
-from relumt.tables.experiments import Cell
+from relumt.tables import get_table
+from relumt.tables.context import TableContext
+from relumt.tables.experiments import Experiment
 
 SIGNATURE = "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"
 SENTENCES = [
@@ -15,15 +15,15 @@ SENTENCES = [
 ]
 
 
-def study(name: str, runs: Path, preset: str = "small", test: str = "bootstrap") -> Study:
-    return Study(name, runs, preset, runs / "plots", test)
+def study(name: str, runs: Path, preset: str = "small", test: str = "bootstrap") -> TableContext:
+    return TableContext(name, runs, preset, runs / "plots", test)
 
 
 def make(name: str, runs: Path, preset: str = "small"):
-    return table_named(name).make(study(name, runs, preset))
+    return get_table(name).make(study(name, runs, preset))
 
 
-def record_of(cell: Cell, seed: int = 1, bleu: float = 30.0, **flags: str) -> dict:
+def record_of(cell: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> dict:
     scores = {name: {"score": bleu, "signature": SIGNATURE} for name in ("bleu_tokenised", "bleu_detokenised", "chrf")}
     given = dict(zip(cell.flags[::2], cell.flags[1::2], strict=True)) | flags
     return {
@@ -45,7 +45,7 @@ def record_of(cell: Cell, seed: int = 1, bleu: float = 30.0, **flags: str) -> di
     }
 
 
-def leave(cell: Cell, runs: Path, record: dict, analysis: dict | None = None) -> Path:
+def leave(cell: Experiment, runs: Path, record: dict, analysis: dict | None = None) -> Path:
     """Write a run as its scripts would; `analysis` is what relumt analyze says of its checkpoint."""
     folder = cell.folder(runs, record["seed"])
     save_record(folder, record)

@@ -3,12 +3,12 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.tables import table_named
+from relumt.tables import get_table
 from tests.tables.cases import analysis, attention_layer, leave, make, record_of
 
 
 def cells_of(name):
-    return {cell.model: cell for cell in table_named(name).cells("small")}
+    return {cell.model: cell for cell in get_table(name).experiments("small")}
 
 
 def test_a_row_a_model_site_and_line_a_column_a_layer_and_a_plot(tmp_path):

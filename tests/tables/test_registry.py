@@ -8,7 +8,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.papers import papers
-from relumt.tables import TABLES, table_named
+from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS
 from tests.tables.cases import make
 
@@ -31,13 +31,13 @@ def test_a_script_makes_its_own_table_and_says_what_it_is(name):
     assert re.search(rf"^make_(table|runs) {name} \"\$@\"$", text, flags=re.MULTILINE)
     number = re.search(r"(table|figure)(\d)$", name)
     assert not number or f"{number[1].capitalize()} {number[2]}" in text.splitlines()[1]
-    assert table_named(name).title
+    assert get_table(name).title
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", TABLES)
 def test_what_it_trains_is_in_configs(name, preset):
-    for cell in table_named(name).cells(preset):
+    for cell in get_table(name).experiments(preset):
         assert (ROOT / "configs" / "datasets" / cell.dataset / "train.args").is_file(), cell
         assert (ROOT / "configs" / "models" / f"{cell.model}.args").is_file(), cell
 
@@ -58,4 +58,4 @@ def test_the_operations_of_rela_table4_are_the_papers_but_for_rounding(tmp_path)
 
 def test_no_table_of_that_name():
     with pytest.raises(UserError, match="no table 'table1'; known: reluformer_table1, "):
-        table_named("table1")
+        get_table("table1")

@@ -1,6 +1,6 @@
-from relumt.tables.rendering import FORMATS, Sheet
+from relumt.tables.rendering import FORMATS, RenderedTable
 
-SHEET = Sheet(
+SHEET = RenderedTable(
     "A & B", ("", "p < 0.05", "50 %"), [["rela_g", "1.00 ± 0.10", ""], ['said "so"', "-", "a, b"]], ["note 1"]
 )
 
@@ -25,7 +25,7 @@ def test_latex_escapes_and_is_a_tabular_of_booktabs():
 
 
 def test_latex_has_no_option_at_the_beginning_of_a_row_and_no_sign_that_it_does_not_know():
-    text = FORMATS["latex"](Sheet("of", ["γ", "λ₁"], [["[RF], IWSLT14", "1"], ["a [b]", "2"]]))
+    text = FORMATS["latex"](RenderedTable("of", ["γ", "λ₁"], [["[RF], IWSLT14", "1"], ["a [b]", "2"]]))
     rows = [line.strip() for line in text.splitlines()]
     assert any(row.startswith("{[}RF], IWSLT14") for row in rows) and not any(row.startswith("[") for row in rows)
     assert "$\\gamma$" in text and "$\\lambda_1$" in text and "a [b]" in text
@@ -42,5 +42,5 @@ def test_csv_quotes_what_needs_it():
 
 
 def test_numbers_of_comma_separated_values_are_plain():
-    text = FORMATS["csv"](Sheet("of", ["model", "parameters", "seeds"], [["a", "2,001,408", "1, 2"]]))
+    text = FORMATS["csv"](RenderedTable("of", ["model", "parameters", "seeds"], [["a", "2,001,408", "1, 2"]]))
     assert text.splitlines()[2] == 'a,2001408,"1, 2"'

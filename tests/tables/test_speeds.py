@@ -5,7 +5,7 @@ import json
 import pytest
 
 from relumt.errors import UserError
-from relumt.tables import table_named
+from relumt.tables import get_table
 from tests.tables.cases import leave, make, record_of
 
 RELATIVE = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}, "rela_g": {"median": 0.9, "low": 0.85, "high": 0.95}}
@@ -13,7 +13,7 @@ KIND = {"what": "40 steps", "baseline": "softmax", "device": "x86_64 (cpu, fp32)
 
 
 def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
-    for cell in table_named("rela_table2").cells("small"):
+    for cell in get_table("rela_table2").experiments("small"):
         if cell.model in RELATIVE:
             leave(cell, tmp_path, record_of(cell))
     speeds = tmp_path / "rela_table2-multi30k_de_en_small.json"
@@ -29,7 +29,7 @@ def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
 
 
 def test_decoding_speed_is_a_second_sheet_of_reluformer_table4(tmp_path):
-    (cell,) = (cell for cell in table_named("reluformer_table4").cells("small") if cell.model == "rela_g")
+    (cell,) = (cell for cell in get_table("reluformer_table4").experiments("small") if cell.model == "rela_g")
     leave(cell, tmp_path, record_of(cell))
     (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps({"decoding": KIND}))
     _, sheet = make("reluformer_table4", tmp_path)

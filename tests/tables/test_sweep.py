@@ -1,9 +1,9 @@
-from relumt.tables import table_named
+from relumt.tables import get_table
 from tests.tables.cases import leave, make, record_of
 
 
 def test_a_row_a_setting_with_validation_loss_and_bleu(tmp_path):
-    cells = table_named("reluformer_sweep").cells("small")
+    cells = get_table("reluformer_sweep").experiments("small")
     assert len({cell.variant for cell in cells}) == len(cells)
     (default,) = (cell for cell in cells if cell.variant == "gamma-1-norm-0.1-entropy-0.1")
     for seed, bleu in ((1, 30.0), (2, 31.0)):

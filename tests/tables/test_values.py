@@ -6,12 +6,12 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.papers import papers
-from relumt.tables import table_named
+from relumt.tables import get_table
 from tests.tables.cases import analysis, attention_layer, leave, leave_translations, make, record_of
 
 
 def cells_of(name: str, preset: str = "small"):
-    return {cell.model: cell for cell in table_named(name).cells(preset)}
+    return {cell.model: cell for cell in get_table(name).experiments(preset)}
 
 
 def row(sheet, name: str) -> list[str]:
@@ -36,7 +36,7 @@ def test_papers_number_ours_over_seeds_and_empty_cells(tmp_path, capsys):
 
 
 def test_differences_are_from_the_papers_own_corpus_alone(tmp_path):
-    cells = {(cell.dataset, cell.model): cell for cell in table_named("reluformer_table4").cells("paper")}
+    cells = {(cell.dataset, cell.model): cell for cell in get_table("reluformer_table4").experiments("paper")}
     for (dataset, model), bleu in {("iwslt14_de_en", "softmax"): 34.0, ("wmt14_en_de", "softmax"): 27.5}.items():
         cell = cells[dataset, model]
         leave(cell, tmp_path, record_of(cell, bleu=bleu) | {"dataset": dataset})
@@ -184,7 +184,7 @@ def test_a_row_whose_model_was_changed_by_hand_is_refused_and_a_table_that_was_i
 
 
 def test_flags_of_a_cell_are_not_typed_ones(tmp_path):
-    for cell in table_named("reluformer_sweep").cells("small"):
+    for cell in get_table("reluformer_sweep").experiments("small"):
         leave(cell, tmp_path, record_of(cell) | {"given": [*cell.flags]})
     make("reluformer_sweep", tmp_path)
 
@@ -198,7 +198,7 @@ def test_dropout_of_activations_is_no_flag_of_a_model(tmp_path):
 
 
 def test_the_papers_numbers_have_the_papers_digits(tmp_path):
-    cells = {(cell.dataset, cell.model): cell for cell in table_named("rela_table3").cells("paper")}
+    cells = {(cell.dataset, cell.model): cell for cell in get_table("rela_table3").experiments("paper")}
     cell = next(cell for cell in cells.values() if cell.model == "softmax")
     leave(cell, tmp_path, record_of(cell))
     printed = papers()["RL"]["table3"]["rows"]["softmax"]
@@ -230,7 +230,7 @@ def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
 
 
 def test_other_numbers_of_devices_are_refused_and_other_revisions_told(tmp_path):
-    cells = table_named("reluformer_table4").cells("small")[:2]
+    cells = get_table("reluformer_table4").experiments("small")[:2]
     for cell in cells:
         leave(cell, tmp_path, record_of(cell))
     other = record_of(cells[1])
