@@ -13,7 +13,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs import evaluation
-from relumt.runs.analysis_record import is_analysed
+from relumt.runs.analysis_record import is_analyzed
 from relumt.runs.environment import find_device
 from relumt.runs.flags import Flags
 from relumt.runs.provenance import NEW_WEIGHTS, training_fingerprint
@@ -202,7 +202,7 @@ def to_analyze(plan: Plan, _: argparse.Namespace) -> None:
     record = unfinished_record(plan)
     if has_diverged(plan, record):
         return
-    if is_analysed(plan.folder, record):
+    if is_analyzed(plan.folder, record):
         print_status(f"{plan.folder}: analysed already")
     else:
         print(plan.folder)

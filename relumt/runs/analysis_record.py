@@ -1,20 +1,230 @@
-"""analysis.json, what `relumt analyze` measured of one or several checkpoints."""
+"""analysis.json: what `relumt analyze` measured, for one or several checkpoints.
 
-import json
+The dataclasses below are the format of the file; `read_analysis` and `write_analysis` are the only code that reads or
+writes it. docs/analysis.md defines the measures. A value is None where a measure does not apply, for example the
+entropy of weights that can be negative.
+"""
+
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
+import msgspec
+
+from relumt.atomic_output import write_text_atomically
+from relumt.errors import UserError
 from relumt.runs.comparability import SUBSET, evaluated
 from relumt.runs.record import Record
 
 ANALYSIS = "analysis.json"
-SCHEMA = 2
-"""Increased whenever the meaning of analysis.json changes."""
+SCHEMA = 3
+"""Increase this whenever a field of analysis.json changes its name or meaning."""
+
+PerHead = list[float | None]
+"""One value per head; None for a head without a single query that has a value, for example if all are null rows."""
 
 
-def is_analysed(folder: Path, record: Record) -> bool:
-    """Whether a scored run's folder has an analysis of the checkpoint that was scored."""
-    path = folder / ANALYSIS
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    analysed = [one["sha256"] for one in found.get("checkpoints", [])]
-    wanted = (SCHEMA, SUBSET, [evaluated(record)["checkpoint_sha256"]])
-    return (found.get("schema"), found.get("subset"), analysed) == wanted
+@dataclass(frozen=True)
+class AttentionMetrics:
+    """Measures of one attention module, averaged over the queries of the test set.
+
+    Attributes:
+        site: "encoder", "decoder" or "cross".
+        mechanism: class name of the attention mechanism.
+        num_queries: queries that are not padding.
+        sparsity: share of visible keys with a weight of exactly 0. None for a mechanism without weights.
+        null_rate: share of queries without weight on any key (null rows).
+        null_rate_variance: sample variance of `null_rate` over heads; None with a single head.
+        null_rate_shuffled: null rate when each target is paired with another source.
+        entropy: entropy of the normalized weights in nats; a null row counts as 0.
+        entropy_non_null, sparsity_non_null: the same, over queries that are not null rows.
+        top_share: percentage p -> share of the weight on the top p % of the visible keys.
+        distance: mean distance in tokens between a query and the keys it attends to (self-attention).
+        distant_share: share of the weight on keys more than 10 tokens away (self-attention).
+        head_diversity: Jensen-Shannon divergence between the heads, by the temperature of the softmax that
+            renormalizes the weights; "raw" if the weights are distributions already. Empty if it does not apply.
+    """
+
+    site: str
+    mechanism: str
+    num_queries: int = 0
+    sparsity: PerHead | None = None
+    null_rate: PerHead | None = None
+    null_rate_variance: float | None = None
+    null_rate_shuffled: PerHead | None = None
+    entropy: PerHead | None = None
+    entropy_non_null: PerHead | None = None
+    sparsity_non_null: PerHead | None = None
+    top_share: dict[str, PerHead] | None = None
+    distance: PerHead | None = None
+    distant_share: PerHead | None = None
+    head_diversity: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the mechanism has attention weights to measure."""
+        return self.sparsity is not None
+
+    @property
+    def main_diversity(self) -> float | None:
+        """Head diversity of the raw weights, or at temperature 1 where they have to be renormalized."""
+        return self.head_diversity.get("raw", self.head_diversity.get("1.0"))
+
+
+@dataclass(frozen=True)
+class AlignmentErrors:
+    """Alignment error rates (AER) in percent of one cross-attention module.
+
+    Attributes:
+        heads: AER of each head.
+        mean_weights: AER of the weights averaged over heads.
+    """
+
+    heads: list[float]
+    mean_weights: float
+
+    @property
+    def best_head(self) -> float:
+        """AER of the best head."""
+        return min(self.heads)
+
+
+@dataclass(frozen=True)
+class LayerAlignment:
+    """Alignment errors of one cross-attention module for two choices of the query that aligns a target word.
+
+    Attributes:
+        normal: the query that predicts the word.
+        shifted: the next query, which has read the word.
+    """
+
+    normal: AlignmentErrors
+    shifted: AlignmentErrors
+
+
+@dataclass(frozen=True)
+class AlignmentMetrics:
+    """Alignment errors against gold word alignments ([RL] Table 5).
+
+    Attributes:
+        num_skipped_pairs: pairs left out because the dictionary lacks one of their subwords.
+        layers: errors by cross-attention module.
+    """
+
+    num_skipped_pairs: int
+    layers: dict[str, LayerAlignment]
+
+    def errors(self, query: str) -> list[AlignmentErrors]:
+        """Return the errors by layer for a choice of query: "normal" or "shifted"."""
+        return [getattr(layer, query) for layer in self.layers.values()]
+
+    def aol(self, query: str) -> float:
+        """Return AoL of [RL] Table 5: the error of the averaged weights, mean over layers."""
+        return mean(errors.mean_weights for errors in self.errors(query))
+
+    def aoh(self, query: str) -> float:
+        """Return AoH of [RL] Table 5: the error of the best head, mean over layers."""
+        return mean(errors.best_head for errors in self.errors(query))
+
+
+@dataclass(frozen=True)
+class FeedForwardMetrics:
+    """Measures of one feed-forward layer, averaged over the positions of the test set ([RF] section 3).
+
+    Attributes:
+        num_slots: hidden size of the layer.
+        num_positions: positions that are not padding.
+        variance_ratio: variance of the layer's output over that of the residual ([RF] Table 1).
+        null_rate: share of positions at which every slot scores 0; None if scores can be negative.
+        top_share: percentage p -> share of the score on the top p % of slots, over the positions that are not null
+            ([RF] Fig. 2); None if scores can be negative.
+        anisotropy: mean cosine of two value slots ([RF] Eq. 4); None for a single slot.
+    """
+
+    num_slots: int
+    num_positions: int
+    variance_ratio: float
+    null_rate: float | None
+    top_share: dict[str, float] | None
+    anisotropy: float | None
+
+
+@dataclass(frozen=True)
+class CheckpointAnalysis:
+    """All measures of one checkpoint.
+
+    Attributes:
+        name: label in tables and plots, for example "softmax/1".
+        path: path of the checkpoint.
+        data: data-bin with the test set.
+        sha256: checksum of the checkpoint.
+        versions: versions of the packages that computed the measures.
+        num_pairs: sentence pairs read.
+        num_pairs_too_long: sentence pairs left out because they exceed the model's maximum positions.
+        attention: measures by attention module, for example "decoder.layers.0.encoder_attn".
+        alignment: None without gold alignments or without cross-attention weights.
+        feedforward: measures by layer, for example "encoder.layers.0".
+        activations: learned parameters of the activation functions, by layer and name.
+    """
+
+    name: str
+    path: str
+    data: str
+    sha256: str
+    versions: dict[str, str]
+    num_pairs: int
+    num_pairs_too_long: int
+    attention: dict[str, AttentionMetrics]
+    alignment: AlignmentMetrics | None
+    feedforward: dict[str, FeedForwardMetrics]
+    activations: dict[str, dict[str, float]]
+
+    def attentions(self, site: str = "") -> list[AttentionMetrics]:
+        """Return the measures of the attention modules of a site, or of all, from the first layer to the last."""
+        return [metrics for metrics in self.attention.values() if site in ("", metrics.site)]
+
+
+@dataclass(frozen=True)
+class AnalysisFile:
+    """The content of analysis.json: one analysis per checkpoint, all on the same subset."""
+
+    subset: str
+    checkpoints: list[CheckpointAnalysis]
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class _Header:
+    schema: int
+
+
+def read_analysis(path: Path) -> AnalysisFile:
+    """Read an analysis.json.
+
+    Raises:
+        UserError: it is not JSON, is written by another version of relumt, or a field is missing or has a wrong type.
+    """
+    text = path.read_bytes()
+    try:
+        found = msgspec.json.decode(text, type=_Header).schema
+        if found != SCHEMA:
+            raise UserError(f"{path}: expected schema {SCHEMA}, found {found}; delete it and run relumt analyze again")
+        return msgspec.json.decode(text, type=AnalysisFile)
+    except msgspec.DecodeError as error:
+        raise UserError(f"{path}: not an analysis ({error}); delete it and run relumt analyze again") from None
+
+
+def write_analysis(analysis: AnalysisFile, path: Path) -> None:
+    """Write an analysis.json, completely or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(analysis), indent=2).decode()
+    write_text_atomically(path, text + "\n")
+
+
+def is_analyzed(folder: Path, record: Record) -> bool:
+    """Return whether a run has a readable analysis of the checkpoint that was scored on the test set."""
+    try:
+        analysis = read_analysis(folder / ANALYSIS)
+    except (FileNotFoundError, UserError):
+        return False
+    checksums = [checkpoint.sha256 for checkpoint in analysis.checkpoints]
+    return analysis.subset == SUBSET and checksums == [evaluated(record)["checkpoint_sha256"]]

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, progress
-from relumt.runs.analysis_record import SCHEMA
+from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.flags import readable
 from relumt.runs.record import save_record
 from relumt.tables.experiments import Experiment
@@ -98,12 +98,12 @@ def finished(tmp_path, monkeypatch):
         "evaluation": {"test": {"checkpoint_sha256": "c"}},
     }
     save_record(job.folder, record)
-    (job.folder / "analysis.json").write_text(analysis_of("c"))
+    write_analysis(analysis_of("c"), job.folder / "analysis.json")
     return job
 
 
 def analysis_of(checkpoint):
-    return json.dumps({"schema": SCHEMA, "subset": "test", "checkpoints": [{"sha256": checkpoint}]})
+    return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
 
 
 def test_a_run_is_finished_if_it_is_scored_and_analysed_with_the_flags_asked_for(finished):
@@ -112,7 +112,7 @@ def test_a_run_is_finished_if_it_is_scored_and_analysed_with_the_flags_asked_for
 
 
 def test_a_run_is_not_finished_by_an_analysis_of_another_checkpoint_nor_by_a_record_that_cannot_be_read(finished):
-    (finished.folder / "analysis.json").write_text(analysis_of("d"))
+    write_analysis(analysis_of("d"), finished.folder / "analysis.json")
     assert not is_finished(finished)
     (finished.folder / "run.json").write_text("{")
     assert not is_finished(finished)

@@ -1,10 +1,10 @@
-import json
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
-from relumt.runs.analysis_record import SCHEMA
+from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.record import load_record
 from tests.runs.cases import LOG, leave_checkpoint, train
 
@@ -170,19 +170,19 @@ def test_what_was_scored_is_kept_beside_its_references(plan, step):
         assert (hypotheses, references) == ("a b c d f\n", f"{reference}\n")
 
 
+def analysis_of(checkpoint):
+    return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
+
+
 def test_an_analysis_is_wanted_of_the_checkpoint_that_was_scored(plan, step):
     train(plan, step)
     translate(plan, step)
     assert step("to-analyze").out == f"{plan.folder}\n"
     sha = load_record(plan.folder)["evaluation"]["test"]["checkpoint_sha256"]
     for found, wanted in ((sha, ""), ("other", f"{plan.folder}\n")):
-        (plan.folder / "analysis.json").write_text(
-            json.dumps({"schema": SCHEMA, "subset": "test", "checkpoints": [{"sha256": found}]})
-        )
+        write_analysis(analysis_of(found), plan.folder / "analysis.json")
         assert step("to-analyze").out == wanted
-    (plan.folder / "analysis.json").write_text(
-        json.dumps({"schema": SCHEMA - 1, "subset": "test", "checkpoints": [{"sha256": sha}]})
-    )
+    write_analysis(replace(analysis_of(sha), schema=SCHEMA - 1), plan.folder / "analysis.json")
     assert step("to-analyze").out == f"{plan.folder}\n"
 
 

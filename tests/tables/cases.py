@@ -1,9 +1,8 @@
 """Runs made up here: their records, what was scored, and analyses."""
 
-import json
 from pathlib import Path
 
-from relumt.runs.analysis_record import SCHEMA
+from relumt.runs.analysis_record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, write_analysis
 from relumt.runs.record import save_record
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
@@ -45,13 +44,12 @@ def record_of(cell: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str)
     }
 
 
-def leave(cell: Experiment, runs: Path, record: dict, analysis: dict | None = None) -> Path:
+def leave(cell: Experiment, runs: Path, record: dict, analysis: CheckpointAnalysis | None = None) -> Path:
     """Write a run as its scripts would; `analysis` is what relumt analyze says of its checkpoint."""
     folder = cell.folder(runs, record["seed"])
     save_record(folder, record)
     if analysis is not None:
-        of_file = {"schema": SCHEMA, "subset": "test", "checkpoints": [{"sha256": "c"} | analysis]}
-        (folder / "analysis.json").write_text(json.dumps(of_file))
+        write_analysis(AnalysisFile("test", [analysis]), folder / "analysis.json")
     return folder
 
 
@@ -64,21 +62,35 @@ def leave_translations(folder: Path, record: dict, wrong: set[int]) -> None:
     save_record(folder, record)
 
 
-def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3)) -> dict:
-    return {
-        "site": site,
-        "queries": 100,
-        "sparsity": [0.5, 0.7],
-        "null_rate": list(null),
-        "null_rate_shuffled": [0.2, 0.4],
-        "null_variance": 0.01,
-        "entropy": list(entropy),
-        "top_share": {p: [0.2, 0.4] for p in ("1", "2", "5")},
-        "distant_share": None if site == "cross" else [0.1, 0.2],
-        "diversity": {"1.0": 0.9, "0.5": 0.8, "0.25": 0.7, "0.1": 0.6},
-    }
+def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3), num_queries=100) -> AttentionMetrics:
+    return AttentionMetrics(
+        site,
+        "Mechanism",
+        num_queries,
+        sparsity=[0.5, 0.7],
+        null_rate=list(null),
+        null_rate_shuffled=[0.2, 0.4],
+        null_rate_variance=0.01,
+        entropy=list(entropy),
+        top_share={p: [0.2, 0.4] for p in ("1", "2", "5")},
+        distant_share=None if site == "cross" else [0.1, 0.2],
+        head_diversity={"1.0": 0.9, "0.5": 0.8, "0.25": 0.7, "0.1": 0.6},
+    )
 
 
-def analysis(**changes) -> dict:
+def analysis(**changes) -> CheckpointAnalysis:
     attention = {f"{site}.{n}": attention_layer(site) for site in ("encoder", "decoder", "cross") for n in range(2)}
-    return {"attention": attention, "alignment": None, "feedforward": {}} | changes
+    unchanged = {
+        "name": "x",
+        "path": "x.pt",
+        "data": "data-bin",
+        "sha256": "c",
+        "versions": {},
+        "num_pairs": 1,
+        "num_pairs_too_long": 0,
+        "attention": attention,
+        "alignment": None,
+        "feedforward": {},
+        "activations": {},
+    }
+    return CheckpointAnalysis(**unchanged | changes)

@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from relumt.errors import UserError
+from relumt.runs.analysis_record import FeedForwardMetrics
 from relumt.tables.ffn_table import cell
-from tests.tables.cases import leave, make, record_of
+from tests.tables.cases import analysis, leave, make, record_of
 
 SHARES = {"0.2": 0.3, "50": 0.9}
 
@@ -15,18 +17,16 @@ SHARES = {"0.2": 0.3, "50": 0.9}
 def layers(ratio):
     """Of both sides; a decoder's ratio is three times its encoder's."""
     return {
-        f"{side}.layers.0": {"variance_ratio": ratio * factor, "anisotropy": 0.01, "top_share": SHARES}
+        f"{side}.layers.0": FeedForwardMetrics(32, 100, ratio * factor, 0.0, SHARES, 0.01)
         for side, factor in (("encoder", 1), ("decoder", 3))
     }
 
 
-def leave_memory(
-    runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, change=lambda record: None, **analysis
-):
+def leave_memory(runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, change=lambda record: None, **changes):
     of = cell("small", model, slots)
     record = record_of(of, seed, bleu)
     change(record)
-    leave(of, runs, record, {"feedforward": layers(ratio)} | analysis)
+    leave(of, runs, record, analysis(**{"feedforward": layers(ratio)} | changes))
 
 
 def test_table1_has_the_papers_rows_seeds_together_and_speeds(tmp_path):
@@ -88,7 +88,7 @@ def test_a_run_that_was_not_analysed_is_named(tmp_path, capsys):
 
 def test_a_memory_of_one_slot_has_no_anisotropy(tmp_path):
     leave_memory(tmp_path, slots=128)
-    alone = {name: layer | {"anisotropy": None} for name, layer in layers(0.2).items()}
+    alone = {name: replace(layer, anisotropy=None) for name, layer in layers(0.2).items()}
     leave_memory(tmp_path, slots=32, feedforward=alone)
     (sheet,) = make("reluformer_figure3", tmp_path)
     assert ["ffn_relu", "", "0.0100"] in sheet.rows
