@@ -10,7 +10,7 @@ from typing import Literal, get_args, get_origin
 from relumt.attention import MECHANISMS
 from relumt.attention.registry import MechanismSpec
 from relumt.papers import papers, printed
-from relumt.variant_spec import flag_of
+from relumt.variant_spec import flag_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
@@ -80,7 +80,7 @@ def mechanism(name: str, row: MechanismSpec, ours: dict[str, str]) -> str:
     """The part on one mechanism."""
     summary = inspect.getdoc(row.factory).partition("\n\nA")[0].replace("\n", " ")
     lines = [f"### `{name}`\n", f"{summary} {row.use}\n"]
-    lines += [f"- `{flag_of(attribute)}`: {described(option)}" for attribute, option in row.flags()]
+    lines += [f"- `{flag_name(attribute)}`: {described(option)}" for attribute, option in row.flags()]
     for paper, where, which in row.printed:
         values = ", ".join(
             f"{column} {value}" for column, value in printed(paper, where, which).items() if value is not None

@@ -38,23 +38,23 @@ class FeedForward:
     has_output_norm: bool = False
     bias: bool = True
 
-    def slots(self, width: int) -> int:
+    def num_slots(self, width: int) -> int:
         """What fc2 takes where the user asked for an FFN of `width`."""
         return round(width * 2 / 3) if self.equal_parameters else width
 
-    def scores(self, width: int) -> int:
+    def num_scores(self, width: int) -> int:
         """What fc1 makes where the user asked for an FFN of `width`."""
-        return self.slots(width) * (2 if self.gated else 1)
+        return self.num_slots(width) * (2 if self.gated else 1)
 
-    def adjusted(self, linear: nn.Module) -> nn.Module:
+    def configure_fc1(self, linear: nn.Module) -> nn.Module:
         """fc1 or fc2 as it was built, without its bias where there is to be none."""
         if not self.bias:
             linear.register_parameter("bias", None)
         return linear
 
-    def output(self, fc2: nn.Linear) -> nn.Module:
+    def configure_fc2(self, fc2: nn.Linear) -> nn.Module:
         """fc2 with what follows it."""
-        fc2 = self.adjusted(fc2)
+        fc2 = self.configure_fc1(fc2)
         return (
             nn.Sequential(OrderedDict(linear=fc2, norm=nn.LayerNorm(fc2.out_features))) if self.has_output_norm else fc2
         )

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS, FeedForward
-from relumt.variant_spec import VariantSpec, flag_of
+from relumt.variant_spec import VariantSpec, flag_name
 
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
@@ -71,7 +71,7 @@ class Choice:
         except ValueError as error:
             raise UserError(f"{self.name} '{name}' at site '{site}': {error}") from None
 
-    def record(self, args: Any) -> None:
+    def record_defaults(self, args: Any) -> None:
         """Write the defaults that are used into `args`, which a checkpoint keeps, lest a later default change it."""
         for site in self.sites:
             row = self.rows.get(self.at(args, site))
@@ -79,20 +79,20 @@ class Choice:
                 if not hasattr(args, attribute):
                     setattr(args, attribute, option.default)
 
-    def refuse_unused(self, args: Any) -> None:
+    def reject_unused_options(self, args: Any) -> None:
         """Raise UserError if `args` carries an option that no chosen row has."""
         chosen = {self.at(args, site) for site in self.sites}
         for attribute, (_, owners) in self.options().items():
             if hasattr(args, attribute) and not chosen & set(owners):
                 raise UserError(
-                    f"{flag_of(attribute)} is an option of {', '.join(owners)}, but the {self.name} is "
+                    f"{flag_name(attribute)} is an option of {', '.join(owners)}, but the {self.name} is "
                     f"{', '.join(sorted(chosen))}; drop the flag or choose another --{self.name}"
                 )
 
 
 ATTENTION = Choice("attention", MECHANISMS, SITES, default="softmax")
 FEEDFORWARD = Choice("feedforward", FEEDFORWARDS, ("encoder", "decoder"), default="stock")
-CHOICES = (ATTENTION, FEEDFORWARD)
+VARIANT_CHOICES = (ATTENTION, FEEDFORWARD)
 
 
 def build_mechanism(args: Any, site: str, num_heads: int, head_dim: int, dropout: float) -> Mechanism:
@@ -107,7 +107,7 @@ def build_feedforward(args: Any, site: str) -> FeedForward:
 
 def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field, owner: str) -> None:
     """Add one option of a dataclass as `--attribute-with-dashes`."""
-    flag = flag_of(attribute)
+    flag = flag_name(attribute)
     help_line = f"{option.metadata['help']} ({owner}; default: {option.default})"
     if option.type is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=help_line)

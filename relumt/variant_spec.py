@@ -29,12 +29,12 @@ class VariantSpec:
             value = getattr(checked, option.name)
             if get_origin(option.type) is Literal and value not in get_args(option.type):
                 known = ", ".join(get_args(option.type))
-                raise ValueError(f"{flag_of(attribute)} must be one of {known}, not '{value}'")
+                raise ValueError(f"{flag_name(attribute)} must be one of {known}, not '{value}'")
             if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{flag_of(attribute)} must be a finite number, not {value}")
+                raise ValueError(f"{flag_name(attribute)} must be a finite number, not {value}")
         return checked
 
 
-def flag_of(attribute: str) -> str:
+def flag_name(attribute: str) -> str:
     """The command line's spelling of an attribute: relu_gamma → --relu-gamma."""
     return "--" + attribute.replace("_", "-")

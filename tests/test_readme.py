@@ -17,7 +17,7 @@ import torch
 from relumt.attention import MECHANISMS
 from relumt.cli import COMMANDS
 from relumt.criterions.attention_regularization import AttentionRegularizationConfig
-from relumt.options import CHOICES
+from relumt.options import VARIANT_CHOICES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def test_every_command_exists(command):
 
 def test_every_flag_of_the_table_is_known():
     parser = ArgumentParser()
-    for choice in CHOICES:
+    for choice in VARIANT_CHOICES:
         choice.add_arguments(parser)
     known = {flag for action in parser._actions for flag in action.option_strings}
     known |= {f"--{field.name.replace('_', '-')}" for field in fields(AttentionRegularizationConfig)}

@@ -76,18 +76,18 @@ class Mechanism(nn.Module):
         ValueError: a dropout that is no probability.
     """
 
-    signed = False
-    stochastic = False
+    has_negative_weights = False
+    weights_sum_to_one = False
     has_weights = True
     retain_dropout = False
-    pointwise: Activation | None = None
+    pointwise_activation: Activation | None = None
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """A variant that makes other weights has no fused kernel, unless it says which."""
         super().__init_subclass__(**kwargs)
-        owner = next(base for base in cls.__mro__ if "pointwise" in vars(base))
+        owner = next(base for base in cls.__mro__ if "pointwise_activation" in vars(base))
         if not cls.computes_as(owner, "weights", "activation", "scores", "attend"):
-            cls.pointwise = None
+            cls.pointwise_activation = None
 
     @classmethod
     def computes_as(cls, owner: type, *methods: str) -> bool:
@@ -125,7 +125,7 @@ class Mechanism(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
     ) -> AttentionOutput:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
-        if self.pointwise:
+        if self.pointwise_activation:
             # Not by gradients alone: activation checkpointing asks twice, first without, and wants the same dropout.
             trains_norm = self.has_output_norm and (self.training or torch.is_grad_enabled())
             fused = dispatch.pointwise(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
@@ -149,7 +149,7 @@ class Mechanism(nn.Module):
             p = self.dropout_p
             mixed = (F.dropout(weights, p) if p else weights) @ v
             statistics = None
-            if Need.ROW_STATS in need and not self.signed:
+            if Need.ROW_STATS in need and not self.has_negative_weights:
                 T, S = weights.shape[-2:]
                 statistics = RowStats.from_weights(weights, mask.count_visible(T, S, weights.device).squeeze(-1))
         return AttentionOutput(mixed, weights if Need.WEIGHTS in need else None, statistics)
@@ -161,7 +161,7 @@ class Mechanism(nn.Module):
         factor = factor if isinstance(factor, Tensor) else like.new_full((1, 1, 1, 1), factor)
         if any(x is not None and (x.requires_grad or x.shape[1] * x.shape[3] != 1) for x in (factor, bias)):
             return None
-        return PointwiseParams(self.pointwise, factor[:, 0, :, 0], None if bias is None else bias[:, 0, :, 0])
+        return PointwiseParams(self.pointwise_activation, factor[:, 0, :, 0], None if bias is None else bias[:, 0, :, 0])
 
     def attend_fused(
         self, fused: Callable, rows: PointwiseParams, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need

@@ -16,7 +16,7 @@ from relumt.attention.rela import (
     ReLAgWithLeakyReLU,
     ReLAi,
     ReLAWithRMSNorm,
-    UnnormalisedReLA,
+    UnnormalizedReLA,
 )
 from relumt.attention.relu import ReLUAttention, ReLULayerNormAttention, ReLUOptions, ReLUStart
 from relumt.attention.relu_n import ReLUOverLengthAttention
@@ -89,7 +89,7 @@ MECHANISMS: dict[str, MechanismSpec] = {
         use="To repeat what [RF] §4 tried first and found worse; it prints no figure.",
     ),
     "rela_unnormalised": MechanismSpec(
-        UnnormalisedReLA,
+        UnnormalizedReLA,
         use="To see what the norm is for.",
         printed=(("RL", "table1", "relu alone"),),
     ),

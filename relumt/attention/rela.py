@@ -18,10 +18,10 @@ from relumt.attention.mechanism import Mechanism
 from relumt.attention.norms import Gated, LayerNorm, RMSNorm
 
 
-class UnnormalisedReLA(Mechanism):
+class UnnormalizedReLA(Mechanism):
     """ReLU alone: the first row of [RL]'s ablation, which did not converge there."""
 
-    pointwise = "relu"
+    pointwise_activation = "relu"
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, head_dim, dropout)
@@ -44,7 +44,7 @@ class UnnormalisedReLA(Mechanism):
         return self.norm(x)
 
 
-class ReLAWithRMSNorm(UnnormalisedReLA):
+class ReLAWithRMSNorm(UnnormalizedReLA):
     """ReLU and RMSNorm, without gate or special start: an ablation of [RL]."""
 
     def make_norm(self, size: int) -> nn.Module:
@@ -63,7 +63,7 @@ class ReLAi(ReLAWithRMSNorm):
         return norm
 
 
-class ReLAg(UnnormalisedReLA):
+class ReLAg(UnnormalizedReLA):
     """ReLA-g, [RL] Eq. 5: RMSNorm with a gate, the paper's best."""
 
     def make_norm(self, size: int) -> nn.Module:
@@ -71,7 +71,7 @@ class ReLAg(UnnormalisedReLA):
         return Gated(size, RMSNorm(size))
 
 
-class ReLAgWithLayerNorm(UnnormalisedReLA):
+class ReLAgWithLayerNorm(UnnormalizedReLA):
     """ReLA-g with LayerNorm in RMSNorm's place: an ablation of [RL]."""
 
     def make_norm(self, size: int) -> nn.Module:
@@ -82,7 +82,7 @@ class ReLAgWithLayerNorm(UnnormalisedReLA):
 class ReLAgWithGELU(ReLAg):
     """ReLA-g with GELU in ReLU's place: an ablation of [RL]."""
 
-    signed = True
+    has_negative_weights = True
 
     def activation(self, scores: Tensor) -> Tensor:
         """GELU."""
@@ -92,7 +92,7 @@ class ReLAgWithGELU(ReLAg):
 class ReLAgWithLeakyReLU(ReLAg):
     """ReLA-g with LeakyReLU in ReLU's place: an ablation of [RL], which prints no slope."""
 
-    signed = True
+    has_negative_weights = True
     negative_slope = 0.2
     """The default of the framework of the authors' code."""
 

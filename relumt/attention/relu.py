@@ -63,7 +63,7 @@ class RectifiedAttention(Mechanism):
         options: of the start.
     """
 
-    pointwise = "relu"
+    pointwise_activation = "relu"
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUStart | None = None) -> None:
         super().__init__(num_heads, head_dim, dropout)

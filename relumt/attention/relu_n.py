@@ -16,7 +16,7 @@ from relumt.attention.mechanism import Mechanism
 class ReLUOverLengthAttention(Mechanism):
     """ReLU/n: as `relu`, but it is a row's sum that does not grow with n, instead of its variance."""
 
-    pointwise = "relu"
+    pointwise_activation = "relu"
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
         """1/(√D n): ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""

@@ -17,7 +17,7 @@ from relumt.attention.mechanism import Mechanism
 class SigmoidAttention(Mechanism):
     """A sigmoid with the bias −log n in softmax's place; rows do not sum to 1."""
 
-    pointwise = "sigmoid"
+    pointwise_activation = "sigmoid"
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
         """−log n."""

@@ -16,7 +16,7 @@ from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 class SoftmaxAttention(Mechanism):
     """Softmax over the visible keys; PyTorch's fused attention serves it where only `mixed` is wanted."""
 
-    stochastic = True
+    weights_sum_to_one = True
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Softmax of scores [B, H, T, S]; a query that sees nothing gets a row of zeros."""

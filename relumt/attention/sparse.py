@@ -32,7 +32,7 @@ def sorted_first(scores: Tensor) -> int | None:
 class SparseAttention(Mechanism):
     """Attention whose rows are a sparse projection onto the simplex, with exact zeros."""
 
-    stochastic = True
+    weights_sum_to_one = True
 
     def projection(self, scores: Tensor) -> Tensor:
         """Rows of scores → rows of weights, [B, H, T, S]."""

@@ -61,7 +61,7 @@ class AttentionLog:
             site = attention.site
             rows, seen = rows_of(result.weights.detach(), mask, real[site])
             found[f"attention_sparsity_{site}"].append(sparsity(rows, seen).mean())
-            if not attention.mechanism.signed:
+            if not attention.mechanism.has_negative_weights:
                 found[f"attention_null_rate_{site}"].append(null(rows).float().mean())
                 found[f"attention_entropy_{site}"].append(entropy(rows).mean())
 

@@ -133,7 +133,7 @@ def test_weights_are_zero_where_nothing_may_be_seen_and_statistics_are_theirs(na
         pytest.skip(f"{name} has no weights")
     assert torch.all(result.weights.masked_select(~case.seen) == 0)
     if result.row_stats is None:
-        assert MECHANISMS[name](1, 1).signed
+        assert MECHANISMS[name](1, 1).has_negative_weights
     else:
         torch.testing.assert_close(result.row_stats.weight_sum, result.weights.sum(-1))
 
