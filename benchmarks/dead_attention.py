@@ -17,7 +17,7 @@ import relumt
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import exit_on_user_error
 from relumt.modules import MechanismAttention
-from relumt.modules.hooks import attention_hook, attentions
+from relumt.modules.hooks import attention_hook, named_attentions
 from relumt.runs.flags import command_line, read_flags
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     loss.backward()
     print("| attention | zero outputs, % | zero gradients of q_proj, % | of k_proj, % | of v_proj, % |")
     print("|---|---|---|---|---|")
-    for name, attention in attentions(model).items():
+    for name, attention in named_attentions(model).items():
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         shares = [zeros(projection.weight.grad) for projection in projections]
         print(f"| {name} | {zeros(outputs[name])} | " + " | ".join(shares) + " |")

@@ -18,7 +18,7 @@ from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.metrics import attention_metrics as rows
 from relumt.metrics import head_diversity as diversity
 from relumt.modules.attention import MechanismAttention
-from relumt.modules.hooks import attention_hook, attentions
+from relumt.modules.hooks import attention_hook, named_attentions
 
 PERCENTS = (1, 2, 5, 10, 20, 50)
 """Of the visible keys, at which the share of the weight is taken."""
@@ -105,7 +105,7 @@ class AttentionCollector(_Listening):
         sums.rows += len(of_rows)
         sparsity = rows.sparsity(of_rows, seen)
         sums.add("sparsity", sparsity)
-        if attention.mechanism.signed:
+        if attention.mechanism.has_negative_weights:
             return
         null, entropy = rows.null(of_rows), rows.entropy(of_rows)
         sums.add("null_rate", null.float())
@@ -117,7 +117,7 @@ class AttentionCollector(_Listening):
             positions = torch.arange(T, device=of_rows.device).expand(B, T)[real]
             sums.add("distance", rows.distance(of_rows, positions))
             sums.add("distant_share", rows.distant_share(of_rows, positions, DISTANT))
-        if attention.mechanism.stochastic:
+        if attention.mechanism.weights_sum_to_one:
             sums.add("diversity", diversity.divergence(of_rows)[:, None])
             return
         dense = mask.to_dense(T, S, of_rows.device)
@@ -128,7 +128,7 @@ class AttentionCollector(_Listening):
 
     def result(self) -> dict[str, dict[str, Any]]:
         """By attention, e.g. "decoder.layers.0.encoder_attn": see `describe`; without weights None."""
-        found = attentions(self.model)
+        found = named_attentions(self.model)
         return {name: self.describe(found[name], self.sums[name]) if name in self.sums else None for name in found}
 
     def describe(self, attention: MechanismAttention, sums: _Sums) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from relumt.metrics.ffn_metrics import anisotropy, feature_variance, top_share
 from relumt.modules.hooks import FeedForwardActivations, feedforward_hook
-from relumt.modules.layers import FeedForwardBuilder
+from relumt.modules.layers import FeedForwardMixin
 
 PERCENTS = (0.2, 0.5, 1, 2, 5, 10, 20, 50)
 """Of the slots, at which [RF] Fig. 2's share of the score is taken."""
@@ -74,7 +74,7 @@ class FeedForwardCollector:
         layers = dict(self.model.named_modules())
         return {name: self.describe(layers[name], sums) for name, sums in self.sums.items()}
 
-    def describe(self, layer: FeedForwardBuilder, sums: _Sums) -> dict[str, Any]:
+    def describe(self, layer: FeedForwardMixin, sums: _Sums) -> dict[str, Any]:
         """The measures of a layer.
 
         variance_ratio: of output and residual, [RF] Table 1. null_rate: share of positions at which every score is 0.
@@ -94,7 +94,7 @@ class FeedForwardCollector:
         }
 
 
-def memory_values(layer: FeedForwardBuilder) -> Tensor:
+def memory_values(layer: FeedForwardMixin) -> Tensor:
     """The value slots of a layer, [h, d]: the columns of fc2, in single precision."""
     fc2 = layer.fc2.linear if layer.feedforward.has_output_norm else layer.fc2
     return fc2.weight.detach().float().T
@@ -104,7 +104,7 @@ def learnt_activations(model: nn.Module) -> dict[str, dict[str, float]]:
     """The trained parameters of activations, by layer and name; empty where there are none."""
     learnt = {}
     for name, layer in model.named_modules():
-        if isinstance(layer, FeedForwardBuilder) and isinstance(layer.activation_fn, nn.Module):
+        if isinstance(layer, FeedForwardMixin) and isinstance(layer.activation_fn, nn.Module):
             parameters = {key: value.item() for key, value in layer.activation_fn.named_parameters()}
             if parameters:
                 learnt[name] = parameters

@@ -98,7 +98,7 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
     from relumt.analysis.attention_maps import MapCollector
     from relumt.analysis.ffn_collector import FeedForwardCollector, learnt_activations
     from relumt.analysis.loaded_model import open_given
-    from relumt.modules.hooks import attentions
+    from relumt.modules.hooks import named_attentions
     from relumt.runs.data_bin import open_data_bin
     from relumt.runs.environment import versions
 
@@ -106,7 +106,7 @@ def analyse(given: Path, name: str, arguments: argparse.Namespace) -> tuple[dict
     path = opened.path
     if getattr(opened.model.decoder, "cross_self_attention", False):
         raise UserError(f"{path}: attends to source and target together (--cross-self-attention), which has no sites")
-    if not attentions(opened.model):
+    if not named_attentions(opened.model):
         raise UserError(
             f"{path}: not of relumt's architectures, so that nothing of it can be measured; mechanism_transformer with "
             "the same flags loads a stock Transformer's weights (--finetune-from-model)"

@@ -93,9 +93,9 @@ def check(arguments: argparse.Namespace) -> None:
 
 def refuse_unusable(opened: "LoadedModel", arguments: argparse.Namespace) -> None:
     """Raise UserError for a model that has no null rows to rank by, and for outputs in the inputs' place."""
-    from relumt.modules.hooks import attentions
+    from relumt.modules.hooks import named_attentions
 
-    cross = [attention.mechanism for attention in attentions(opened.model).values() if attention.site == "cross"]
+    cross = [attention.mechanism for attention in named_attentions(opened.model).values() if attention.site == "cross"]
     if arguments.by == "null_rate" and not any(map(can_be_null, cross)):
         raise UserError(f"{opened.path}: its cross-attention has no null rows to count; rank --by cross_entropy")
     of_model = opened.task.cfg.source_lang, opened.task.cfg.target_lang
@@ -109,7 +109,7 @@ def refuse_unusable(opened: "LoadedModel", arguments: argparse.Namespace) -> Non
 
 def can_be_null(mechanism: "Mechanism") -> bool:
     """Whether a row of a mechanism's weights can be nothing, and be seen to be."""
-    return mechanism.has_weights and not mechanism.signed and not mechanism.stochastic
+    return mechanism.has_weights and not mechanism.has_negative_weights and not mechanism.weights_sum_to_one
 
 
 def outputs(opened: "LoadedModel", arguments: argparse.Namespace) -> tuple[Path, Path]:

@@ -20,7 +20,7 @@ from relumt.attention import AttentionMask, AttentionOutput
 from relumt.criterions.regularization import RegularizerTerms
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.attention import MechanismAttention
-from relumt.modules.hooks import attention_hook, attentions
+from relumt.modules.hooks import attention_hook, named_attentions
 from relumt.options import SITES
 
 LOGGED = {"norm": "norm_reg", "entropy_excess": "entropy_reg", "entropy": "entropy", "null_rate": "null_rate"}
@@ -117,7 +117,9 @@ def summable(suffix: str, several: list[RegularizerTerms], sample_size: int, los
 
 def refuse_unusable(model: nn.Module, every: list[RegularizerTerms]) -> None:
     """Raise UserError where the penalty would have nothing to act on."""
-    if not every and not any(of.mechanism.has_weights and not of.mechanism.signed for of in attentions(model).values()):
+    if not every and not any(
+        of.mechanism.has_weights and not of.mechanism.has_negative_weights for of in named_attentions(model).values()
+    ):
         raise UserError(
             "attention regularization needs attention weights, which --arch transformer and the inhibitor do not "
             "give; use --arch reluformer or --criterion label_smoothed_cross_entropy"

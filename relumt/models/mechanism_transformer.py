@@ -23,8 +23,8 @@ from relumt.checkpoints import refuse_code_in_config
 from relumt.errors import UserError, exit_on_user_error
 from relumt.models.attention_log import AttentionLog
 from relumt.models.refusals import refuse_impossible
-from relumt.modules.layers import MechanismDecoder, MechanismEncoder, name_dropouts_as_in_stock
-from relumt.options import CHOICES
+from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fairseq_dropout_names
+from relumt.options import VARIANT_CHOICES
 
 
 # Without a dataclass: with one, fairseq ignores the sizes that an architecture sets (--arch *_tiny gave 44 M).
@@ -36,7 +36,7 @@ class MechanismTransformer(TransformerModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         """Add fairseq's Transformer flags and those of the mechanisms and feed-forward variants."""
         super().add_args(parser)
-        for choice in CHOICES:
+        for choice in VARIANT_CHOICES:
             choice.add_arguments(parser)
         parser.add_argument(
             "--log-attention-interval",
@@ -50,14 +50,14 @@ class MechanismTransformer(TransformerModel):
         """Build the model; what the user got wrong ends in one line and exit status 2."""
         with exit_on_user_error():
             refuse_code_in_config(vars(args))
-            for choice in CHOICES:
+            for choice in VARIANT_CHOICES:
                 if not is_of_checkpoint(args):  # whose --model-overrides may be for another model of an ensemble
-                    choice.refuse_unused(args)
-                choice.record(args)
+                    choice.reject_unused_options(args)
+                choice.record_defaults(args)
             refuse_impossible(args, task)
             remember_vocabulary(args, task)
             model = super().build_model(args, task)
-            name_dropouts_as_in_stock(model)
+            use_fairseq_dropout_names(model)
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
             return model
 

@@ -1,11 +1,12 @@
-"""fairseq's multi-head attention around a `Mechanism`.
+"""fairseq's multi-head attention with a `Mechanism` inside.
 
 Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D.
 
-Parameters, their names and initialisation are inherited, so that a checkpoint of a stock Transformer loads.
+Parameters, their names and their initialization are inherited, so checkpoints of a stock Transformer load.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +15,7 @@ from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, cast_saturating
 from relumt.errors import UserError, exit_on_user_error
-from relumt.modules import cache
-
-Tap = Callable[["MechanismAttention", AttentionOutput, AttentionMask], None]
+from relumt.modules.cache import Cache, IncrementalState, append_keys_values, reorder_hypotheses, reorder_sources
 
 
 class MechanismAttention(MultiheadAttention):
@@ -25,26 +24,31 @@ class MechanismAttention(MultiheadAttention):
     Args:
         embed_dim: E.
         num_heads: H.
-        mechanism: computes on the heads and, in `merged`, on their concatenation.
+        mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention) or "cross".
-        **stock: what `MultiheadAttention` takes, by keyword (its order differs between versions).
+        **fairseq_kwargs: further arguments of `MultiheadAttention`; their order differs between fairseq versions.
+
+    Attributes:
+        hooks: what `relumt.modules.hooks` calls after each forward pass, and what it needs the mechanism to return.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, mechanism: Mechanism, site: str, **stock) -> None:
-        super().__init__(embed_dim, num_heads, **stock)
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, mechanism: Mechanism, site: str, **fairseq_kwargs: Any
+    ) -> None:
+        super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
         mechanism.init_projections(self.q_proj, self.k_proj)
-        self.hooks: list[tuple[Need, Tap]] = []
+        self.hooks: list[tuple[Need, Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]]] = []
         self.weights_for_alignment = False
 
     def forward(
         self,
         query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
+        key: Tensor,
+        value: Tensor,
         key_padding_mask: Tensor | None = None,
-        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
+        incremental_state: IncrementalState | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
         attn_mask: Tensor | None = None,
@@ -53,33 +57,40 @@ class MechanismAttention(MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with query [T, B, E] to key and value [S, B, E].
 
-        Returns the output [T, B, E], and the weights, [B, T, S] or [H, B, T, S] with `need_head_weights`, only when
-        generating with alignments: fairseq sets `need_weights` at every step and nearly never reads them.
+        Returns:
+            The output [T, B, E], and the weights: [H, B, T, S] with `need_head_weights`, else their mean [B, T, S]. The
+            weights are None unless alignments are being generated: fairseq sets `need_weights` at every step of
+            training and decoding but almost never uses the weights.
         """
         if incremental_state is None:
-            q, k, v = self._projected(query, key, value)
+            q, k, v = self._project(query, key, value)
             mask = self._attention_mask(key_padding_mask, attn_mask)
         else:
-            held = self._get_input_buffer(incremental_state)
-            step = self._source_step if self.site == "cross" else self._prefix_step
-            q, k, v, mask = step(held, query, key, value, key_padding_mask, attn_mask)
-            self._set_input_buffer(incremental_state, held)
-        need = Need.WEIGHTS if need_weights and self.weights_for_alignment else Need.NOTHING
-        for tap_wants, _ in self.hooks:
-            need |= tap_wants
-        result = self.mechanism(q, k, v, mask, need)
-        for _, tap in self.hooks:
-            tap(self, result, mask)
+            cache = self._get_input_buffer(incremental_state)
+            attend_to = self._cached_source if self.site == "cross" else self._extended_prefix
+            q, k, v, mask = attend_to(cache, query, key, value, key_padding_mask, attn_mask)
+            self._set_input_buffer(incremental_state, cache)
 
-        if result.weights is None and need_weights and self.weights_for_alignment:
-            with exit_on_user_error():
-                raise UserError(f"{type(self.mechanism).__name__} has no weights to align by; drop --print-alignment")
-        T, hypotheses = query.shape[:2]
-        mixed = self._by_hypothesis(result.output, T).permute(3, 0, 2, 1, 4).reshape(T, hypotheses, -1)
-        output = self.out_proj(cast_saturating(self.mechanism.postprocess_heads(mixed), q.dtype))
-        if result.weights is None or not need_weights:
+        return_weights = need_weights and self.weights_for_alignment
+        need = Need.WEIGHTS if return_weights else Need.NOTHING
+        for hook_need, _ in self.hooks:
+            need |= hook_need
+        result = self.mechanism(q, k, v, mask, need)
+        for _, hook in self.hooks:
+            hook(self, result, mask)
+
+        T, B, _ = query.shape
+        # [B/beam, H, beam, T, D] -> [T, B/beam, beam, H, D] -> [T, B, E]
+        heads = self._split_beam(result.output, T).permute(3, 0, 2, 1, 4).reshape(T, B, -1)
+        output = self.out_proj(cast_saturating(self.mechanism.postprocess_heads(heads), q.dtype))
+        if not return_weights:
             return output, None
-        weights = self._by_hypothesis(result.weights, T).transpose(0, 1).flatten(1, 2)
+        if result.weights is None:
+            with exit_on_user_error():
+                name = type(self.mechanism).__name__
+                raise UserError(f"{name} has no attention weights to align with; drop --print-alignment")
+        # [B/beam, H, beam, T, S] -> [H, B/beam, beam, T, S] -> [H, B, T, S]
+        weights = self._split_beam(result.weights, T).transpose(0, 1).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)
 
     def make_generation_fast_(
@@ -89,122 +100,130 @@ class MechanismAttention(MultiheadAttention):
         retain_dropout_modules: list[str] | None = None,
         **unused: object,
     ) -> None:
-        """fairseq's announcement before generation: --print-alignment, --retain-dropout and for which modules."""
+        """Prepare for generation; fairseq passes --print-alignment, --retain-dropout and --retain-dropout-modules."""
         self.weights_for_alignment = bool(need_attn)
-        chosen = retain_dropout_modules is None or "MultiheadAttention" in retain_dropout_modules
-        self.mechanism.retain_dropout = retain_dropout and chosen
+        is_chosen = retain_dropout_modules is None or "MultiheadAttention" in retain_dropout_modules
+        self.mechanism.retain_dropout = retain_dropout and is_chosen
 
     def reorder_incremental_state(
-        self, incremental_state: dict[str, dict[str, Tensor | None]] | None, new_order: Tensor
-    ) -> dict[str, dict[str, Tensor | None]] | None:
-        """Let hypothesis i go on from what hypothesis new_order[i] was."""
-        held = self._get_input_buffer(incremental_state)
-        if self.site == "cross":
-            cache.reorder_sources(held, new_order)
-        else:
-            cache.reorder(held, new_order)
+        self, incremental_state: IncrementalState | None, new_order: Tensor
+    ) -> IncrementalState | None:
+        """Let hypothesis i continue hypothesis new_order[i]."""
+        reorder = reorder_sources if self.site == "cross" else reorder_hypotheses
+        reorder(self._get_input_buffer(incremental_state), new_order)
         return incremental_state
 
-    def _beam(self, query: Tensor, key: Tensor | None, key_padding_mask: Tensor | None) -> int:
-        """How many hypotheses in turn have one source: as many as fairseq's search announces, if they do; else 1.
-
-        The number stays announced when another search, or none, uses the model: so the keys are looked at.
-        """
-        beam = self.beam_size
-        alike = self.site == "cross" and key is not None and beam > 1 and query.shape[1] == key.shape[1]
-        if not alike or query.shape[1] % beam or self.hooks:
-            return 1
-        same = torch.equal(key, key[:, ::beam].repeat_interleave(beam, 1)) and (
-            key_padding_mask is None
-            or torch.equal(key_padding_mask, key_padding_mask[::beam].repeat_interleave(beam, 0))
-        )
-        return beam if same else 1
-
-    def _prefix_step(
+    def _extended_prefix(
         self,
-        held: cache.Cache,
+        cache: Cache,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, AttentionMask]:
-        """What to attend with and to: what was decoded before, which `held` has, and its continuation."""
-        joined = self._joined_projections(held) if query is key and key is value else None
-        if joined:
-            x = F.linear(query, *joined)
+        """Append the new tokens to the cached prefix; return q of the new tokens, k, v and mask of all of them."""
+        qkv_projection = self._qkv_projection(cache) if query is key and key is value else None
+        if qkv_projection:
+            x = F.linear(query, *qkv_projection)
+            # [T, B, 3E] -> [T, B, 3, H, D] -> [3, B, H, T, D]
             x = x.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4)
             q, kv = x[0], x[1:]
         else:
-            q, *kv = self._projected(query, key, value)
-            kv = torch.stack(kv)
-        k, v = cache.append(held, kv)
-        if key_padding_mask is not None or held.get("prev_key_padding_mask") is not None:
-            held["prev_key_padding_mask"] = key_padding_mask = self._append_prev_key_padding_mask(
+            q, new_k, new_v = self._project(query, key, value)
+            kv = torch.stack((new_k, new_v))
+        k, v = append_keys_values(cache, kv)
+        if key_padding_mask is not None or cache.get("prev_key_padding_mask") is not None:
+            cache["prev_key_padding_mask"] = key_padding_mask = self._append_prev_key_padding_mask(
                 key_padding_mask=key_padding_mask,
-                prev_key_padding_mask=held.get("prev_key_padding_mask"),
+                prev_key_padding_mask=cache.get("prev_key_padding_mask"),
                 batch_size=k.size(0),
                 src_len=k.size(2),
                 static_kv=False,
             )
         return q, k, v, self._attention_mask(key_padding_mask, attn_mask)
 
-    def _source_step(
+    def _cached_source(
         self,
-        held: cache.Cache,
+        cache: Cache,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         key_padding_mask: Tensor | None,
         attn_mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, AttentionMask]:
-        """What to attend with and to: the source, whose keys, values and padding are the same at every step."""
-        if "prev_key" not in held:
-            beam = self._beam(query, key, key_padding_mask)
+        """Return q, and the source's k, v and mask, which are computed in the first step of a translation."""
+        if "prev_key" not in cache:
+            beam = self._shared_beam_size(query, key, key_padding_mask)
             if beam > 1:
-                held["beam"] = beam
+                cache["beam"] = beam
                 key, value = key[:, ::beam], value[:, ::beam]
                 key_padding_mask = None if key_padding_mask is None else key_padding_mask[::beam]
-            padded = key_padding_mask is not None and bool(key_padding_mask.any())
-            held["prev_key"], held["prev_value"] = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
-            held["prev_key_padding_mask"] = key_padding_mask if padded else None
-        if "visible" not in held:
-            held["visible"] = self._attention_mask(held.get("prev_key_padding_mask"), attn_mask)
-        q = self._heads(self.q_proj(query), held.get("beam", 1))
-        return q, held["prev_key"], held["prev_value"], held["visible"]
+            is_padded = key_padding_mask is not None and bool(key_padding_mask.any())
+            cache["prev_key"] = self._split_heads(self.k_proj(key))
+            cache["prev_value"] = self._split_heads(self.v_proj(value))
+            cache["prev_key_padding_mask"] = key_padding_mask if is_padded else None
+        if "mask" not in cache:
+            cache["mask"] = self._attention_mask(cache.get("prev_key_padding_mask"), attn_mask)
+        q = self._split_heads(self.q_proj(query), cache.get("beam", 1))
+        return q, cache["prev_key"], cache["prev_value"], cache["mask"]
 
-    def _joined_projections(self, held: cache.Cache) -> tuple[Tensor, Tensor | None] | None:
-        """Weight [3E, E] and bias [3E] of the three projections as one, None where gradients are wanted.
+    def _shared_beam_size(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None) -> int:
+        """Return how many consecutive hypotheses share one source: the announced beam size, or 1 if they do not.
 
-        Joined once a translation, of which `held` is: weights may change between two, and their version does not tell,
-        since fairseq's optimisers write past it.
+        fairseq's search announces its beam size to the model, but never takes it back when another search, or none,
+        uses the model. So this compares the keys.
         """
-        parts = (self.q_proj, self.k_proj, self.v_proj)
-        if torch.is_grad_enabled() or any(type(part) is not nn.Linear for part in parts):
+        beam: int = self.beam_size
+        B = query.shape[1]
+        if beam == 1 or key.shape[1] != B or B % beam or self.hooks:  # hooks expect one batch entry per hypothesis
+            return 1
+        shares_keys = torch.equal(key, key[:, ::beam].repeat_interleave(beam, 1))
+        shares_padding = key_padding_mask is None or torch.equal(
+            key_padding_mask, key_padding_mask[::beam].repeat_interleave(beam, 0)
+        )
+        return beam if shares_keys and shares_padding else 1
+
+    def _qkv_projection(self, cache: Cache) -> tuple[Tensor, Tensor | None] | None:
+        """Return weight [3E, E] and bias [3E] of the three projections in one; None if gradients are needed.
+
+        Cached in `cache` for the current translation only: fairseq's optimizers update weights without bumping their
+        version, so a longer-lived cache could not notice that it is outdated.
+        """
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        if torch.is_grad_enabled() or any(type(projection) is not nn.Linear for projection in projections):
             return None
-        if "joined" not in held:
-            bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-            held["joined"] = torch.cat([part.weight for part in parts]), bias
-        return held["joined"]
+        if "qkv_projection" not in cache:
+            has_bias = self.q_proj.bias is not None
+            bias = torch.cat([projection.bias for projection in projections]) if has_bias else None
+            cache["qkv_projection"] = torch.cat([projection.weight for projection in projections]), bias
+        weight, bias = cache["qkv_projection"]
+        return weight, bias
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query [T, B, E], key and value [S, B, E] → q [B, H, T, D], k and v [B, H, S, D]."""
-        return self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project query [T, B, E], key and value [S, B, E] to q [B, H, T, D], k and v [B, H, S, D]."""
+        return (
+            self._split_heads(self.q_proj(query)),
+            self._split_heads(self.k_proj(key)),
+            self._split_heads(self.v_proj(value)),
+        )
 
-    def _heads(self, x: Tensor, beam: int = 1) -> Tensor:
-        """[T, B, E] → [B, H, T, D]; the hypotheses of a beam become further queries, [B/beam, H, beam·T, D]."""
+    def _split_heads(self, x: Tensor, beam: int = 1) -> Tensor:
+        """[T, B, E] -> [B/beam, H, beam·T, D]: the hypotheses of a beam become further queries of one batch entry."""
         T, B, _ = x.shape
         if beam == 1:
+            # [T, B, E] -> [T, B, H, D] -> [B, H, T, D]
             return x.view(T, B, self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+        # [T, B, E] -> [T, B/beam, beam, H, D] -> [B/beam, H, beam, T, D] -> [B/beam, H, beam·T, D]
         return x.view(T, B // beam, beam, self.num_heads, self.head_dim).permute(1, 3, 2, 0, 4).flatten(2, 3)
 
-    def _by_hypothesis(self, x: Tensor, T: int) -> Tensor:
-        """[B/beam, H, beam·T, any] → [B/beam, H, beam, T, any]."""
+    def _split_beam(self, x: Tensor, T: int) -> Tensor:
+        """[B/beam, H, beam·T, *] -> [B/beam, H, beam, T, *]."""
         return x.view(*x.shape[:2], x.shape[2] // T, T, x.shape[3])
 
     def _attention_mask(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> AttentionMask:
-        """fairseq marks what is hidden; the decoder's mask is always the causal one, so its values are not read."""
-        keys = None if key_padding_mask is None else ~key_padding_mask.bool()
-        if self.site == "decoder":
-            return AttentionMask(keys, is_causal=attn_mask is not None)
-        return AttentionMask(keys, attn_mask=None if attn_mask is None else ~attn_mask.bool())
+        """Turn fairseq's masks, in which True means hidden, into an `AttentionMask`, in which True means visible."""
+        key_mask = None if key_padding_mask is None else ~key_padding_mask.bool()
+        if self.site == "decoder":  # its attn_mask is always the causal one, so the values need not be read
+            return AttentionMask(key_mask, is_causal=attn_mask is not None)
+        return AttentionMask(key_mask, attn_mask=None if attn_mask is None else ~attn_mask.bool())

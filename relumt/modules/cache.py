@@ -1,8 +1,10 @@
-"""Keys and values of what was decoded so far. Shapes: B hypotheses, H heads, n decoded, T new, D head size.
+"""The keys and values that attention caches during incremental decoding.
 
-fairseq's cache is a dictionary of tensors, `prev_key` and `prev_value` [B, H, n, D], copied whole at every step to be
-one longer, and again to follow the beam. Here these are views of one buffer [2, B, H, room, D], with room for more
-steps, and of its hypotheses only those move that the beam moved.
+Shapes: B hypotheses, H heads, N tokens decoded so far, T new tokens, D head size.
+
+fairseq's cache is a dictionary with tensors `prev_key` and `prev_value` [B, H, N, D]. Every step copies them twice, to
+append a token and to follow the beam. Here both are views of one buffer [2, B, H, capacity, D], which has room for more
+steps, and only the hypotheses that the beam search moves are copied.
 """
 
 from typing import Any
@@ -11,24 +13,25 @@ import torch
 from torch import Tensor
 
 Cache = dict[str, Any]
+IncrementalState = dict[str, dict[str, Tensor | None]]
 
-ROOM = 32
-"""Steps for which a buffer is made longer at a time."""
+CAPACITY_STEP = 32
+"""Decoding steps by which a full buffer grows."""
 
-LARGE = 1 << 19
-"""Numbers in a buffer from which on it costs more to copy it than to see which hypotheses move."""
+IN_PLACE_NUMEL = 1 << 19
+"""Buffer size from which copying the whole buffer costs more than finding the hypotheses that move."""
 
 
-def append(cache: Cache, kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Put keys and values [2, B, H, T, D] behind what `cache` holds; gives back all keys and all values."""
+def append_keys_values(cache: Cache, kv: Tensor) -> tuple[Tensor, Tensor]:
+    """Append keys and values [2, B, H, T, D] to the cache; return all keys and all values [B, H, N + T, D]."""
     filled = cache["prev_key"].shape[2] if "prev_key" in cache else 0
     total = filled + kv.shape[3]
-    if torch.is_grad_enabled():  # a buffer that is written to again has no gradient
+    if torch.is_grad_enabled():  # autograd cannot differentiate through a buffer that is overwritten later
         cache.pop("buffer", None)
         if filled:
             kv = torch.cat([torch.stack((cache["prev_key"], cache["prev_value"])), kv], dim=3)
     else:
-        buffer = with_room(cache, filled, total, kv)
+        buffer = ensure_capacity(cache, filled, total, kv)
         buffer.narrow(3, filled, total - filled).copy_(kv)
         kv = buffer.narrow(3, 0, total)
         cache["buffer"] = buffer
@@ -36,61 +39,65 @@ def append(cache: Cache, kv: Tensor) -> tuple[Tensor, Tensor]:
     return cache["prev_key"], cache["prev_value"]
 
 
-def with_room(cache: Cache, filled: int, total: int, like: Tensor) -> Tensor:
-    """The buffer if it has room for `total` steps, else a longer one that begins with the `filled` ones."""
-    buffer = cache.get("buffer")
+def ensure_capacity(cache: Cache, filled: int, total: int, like: Tensor) -> Tensor:
+    """Return the cache's buffer, or a larger copy of its `filled` steps if it has no room for `total` steps."""
+    buffer: Tensor | None = cache.get("buffer")
     if buffer is not None and buffer.shape[3] >= total:
         return buffer
     _, B, H, _, D = like.shape
-    longer = like.new_empty(2, B, H, -(-total // ROOM) * ROOM, D)
+    larger = like.new_empty(2, B, H, -(-total // CAPACITY_STEP) * CAPACITY_STEP, D)
     if filled:
-        for side, held in enumerate((cache["prev_key"], cache["prev_value"])):
-            longer[side, :, :, :filled] = held
-    return longer
+        larger[0, :, :, :filled] = cache["prev_key"]
+        larger[1, :, :, :filled] = cache["prev_value"]
+    return larger
 
 
-def reorder(cache: Cache, new_order: Tensor) -> None:
-    """Let hypothesis i be what hypothesis new_order[i] was."""
+def reorder_hypotheses(cache: Cache, new_order: Tensor) -> None:
+    """Let hypothesis i continue hypothesis new_order[i] in a self-attention cache."""
     if "buffer" in cache:
         filled = cache["prev_key"].shape[2]
-        cache["buffer"] = moved(cache["buffer"], filled, new_order)
+        cache["buffer"] = reorder_buffer(cache["buffer"], filled, new_order)
         cache["prev_key"], cache["prev_value"] = cache["buffer"].narrow(3, 0, filled).unbind()
     else:
-        select(cache, ("prev_key", "prev_value"), new_order)
-    select(cache, ("prev_key_padding_mask",), new_order)
+        select_hypotheses(cache, ("prev_key", "prev_value"), new_order)
+    select_hypotheses(cache, ("prev_key_padding_mask",), new_order)
+
+
+def reorder_buffer(buffer: Tensor, filled: int, new_order: Tensor) -> Tensor:
+    """Return the buffer [2, B, H, capacity, D] with its hypotheses in the new order."""
+    # On a GPU, finding the hypotheses that move would make the CPU wait for it.
+    if buffer.is_cuda or buffer.numel() < IN_PLACE_NUMEL or len(new_order) != buffer.shape[1]:
+        return buffer.index_select(1, new_order)
+    moving = (new_order != torch.arange(len(new_order))).nonzero().squeeze(1)
+    if len(moving):
+        buffer[:, moving, :, :filled] = buffer[:, new_order[moving], :, :filled]
+    return buffer
 
 
 def reorder_sources(cache: Cache, new_order: Tensor) -> None:
-    """The same for a source's keys: they stay while no sentence is done, since a beam moves within its sentence.
+    """Let hypothesis i attend to the source of hypothesis new_order[i] in a cross-attention cache.
 
-    "beam" in the cache is how many hypotheses in turn share a row; without it each has its own. Where sources that were
-    taken for a beam, being equal, turn out to be several sentences, each hypothesis gets its own.
+    A beam search moves hypotheses only within their sentence, so nothing changes until a sentence leaves the batch.
+
+    cache["beam"] consecutive hypotheses share one entry of the cache, or each has its own if the key is missing. If
+    hypotheses share an entry only because several sentences are equal, these sentences may leave the batch at
+    different times; then each hypothesis gets its own entry.
     """
     beam = cache.get("beam", 1)
     if "prev_key" not in cache or len(cache["prev_key"]) * beam == len(new_order):
         return
-    rows = new_order // beam
-    of_beams = rows.view(-1, beam) if len(rows) % beam == 0 else None
-    if of_beams is not None and bool((of_beams == of_beams[:, :1]).all()):
-        rows = of_beams[:, 0]
+    entries = new_order // beam
+    by_sentence = entries.view(-1, beam) if len(entries) % beam == 0 else None
+    if by_sentence is not None and bool((by_sentence == by_sentence[:, :1]).all()):
+        entries = by_sentence[:, 0]
     else:
         cache.pop("beam")
-    cache.pop("visible", None)
-    select(cache, ("prev_key", "prev_value", "prev_key_padding_mask"), rows)
+    cache.pop("mask", None)
+    select_hypotheses(cache, ("prev_key", "prev_value", "prev_key_padding_mask"), entries)
 
 
-def select(cache: Cache, names: tuple[str, ...], rows: Tensor) -> None:
-    """Keep these rows of the tensors of these names, where there are any."""
+def select_hypotheses(cache: Cache, names: tuple[str, ...], indices: Tensor) -> None:
+    """Select entries along the batch dimension of the named tensors, if the cache has them."""
     for name in names:
         if cache.get(name) is not None:
-            cache[name] = cache[name].index_select(0, rows)
-
-
-def moved(buffer: Tensor, filled: int, new_order: Tensor) -> Tensor:
-    """The buffer with its rows in the new order; a large one in place, but on a GPU, which would have to be asked."""
-    if buffer.is_cuda or buffer.numel() < LARGE or len(new_order) != buffer.shape[1]:
-        return buffer.index_select(1, new_order)
-    rows = (new_order != torch.arange(len(new_order))).nonzero().squeeze(1)
-    if len(rows):
-        buffer[:, rows, :, :filled] = buffer[:, new_order[rows], :, :filled]
-    return buffer
+            cache[name] = cache[name].index_select(0, indices)

@@ -1,51 +1,51 @@
-"""Looking at every attention's and feed-forward layer's result while a block runs, without the model knowing."""
+"""Hooks that observe the results of all attention or feed-forward layers of a model while a `with` block runs."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.modules.attention import MechanismAttention
-from relumt.modules.layers import FeedForwardBuilder
+from relumt.modules.layers import FeedForwardMixin
 
 AttentionHook = Callable[[str, MechanismAttention, AttentionOutput, AttentionMask], None]
 
 
-def attentions(model: nn.Module) -> dict[str, MechanismAttention]:
-    """Every attention of `model` with a mechanism, by its full name, e.g. "encoder.layers.0.self_attn"."""
+def named_attentions(model: nn.Module) -> dict[str, MechanismAttention]:
+    """Return all `MechanismAttention`s of `model` by their full name, e.g. "encoder.layers.0.self_attn"."""
     return {name: module for name, module in model.named_modules() if isinstance(module, MechanismAttention)}
 
 
 @contextmanager
-def attention_hook(model: nn.Module, listener: AttentionHook, need: Need = Need.ROW_STATS) -> Iterator[None]:
-    """Inside the block, call `listener(name, attention, attended, visible)` each time an attention has computed.
+def attention_hook(model: nn.Module, hook: AttentionHook, need: Need = Need.ROW_STATS) -> Iterator[None]:
+    """Call `hook(name, attention, result, mask)` after every forward pass of an attention inside the block.
 
     Args:
-        model: any module, wrapped in DDP or not.
-        listener: gets what the attention gave back, with what `want` asks for.
-        want: what each attention is to compute beyond its output.
+        model: any module; it may be wrapped in DistributedDataParallel.
+        hook: receives the mechanism's result, including what `need` asks for.
+        need: what the mechanisms return beyond their output.
     """
-    tapped_attentions = attentions(model)
-    for name, attention in tapped_attentions.items():
-        attention.hooks.append((need, _named(name, listener)))
+    attentions = named_attentions(model)
+    for name, attention in attentions.items():
+        attention.hooks.append((need, partial(hook, name)))
     try:
         yield
     finally:
-        for attention in tapped_attentions.values():
+        for attention in attentions.values():
             attention.hooks.pop()
 
 
 @dataclass(frozen=True)
 class FeedForwardActivations:
-    """What a feed-forward layer did, [..., h slots] and [..., d].
+    """Intermediate results of a feed-forward layer with h memory slots and model size d.
 
     Attributes:
-        scores: of the slots, after the activation (and its dropout, while training).
-        output: of the layer, before dropout.
-        residual: what the output is added to.
+        scores: of the slots, [..., h], after the activation (and its dropout in training).
+        output: of the layer, [..., d], before dropout.
+        residual: what the output is added to, [..., d].
     """
 
     scores: Tensor
@@ -53,35 +53,31 @@ class FeedForwardActivations:
     residual: Tensor
 
 
+FeedForwardHook = Callable[[str, FeedForwardActivations], None]
+
+
 @contextmanager
-def feedforward_hook(model: nn.Module, listener: Callable[[str, FeedForwardActivations], None]) -> Iterator[None]:
-    """Inside the block, call `listener(name, remembered)` each time a layer's feed-forward part has computed."""
-    handles = []
-    for name, layer in model.named_modules():
-        if isinstance(layer, FeedForwardBuilder):
-            handles += _feedforward_hooks(name, layer, listener)
-    try:
+def feedforward_hook(model: nn.Module, hook: FeedForwardHook) -> Iterator[None]:
+    """Call `hook(layer_name, activations)` after every forward pass of a feed-forward layer inside the block."""
+    with ExitStack() as handles:
+        for name, layer in model.named_modules():
+            if isinstance(layer, FeedForwardMixin):
+                _register_feedforward_hooks(layer, partial(hook, name), handles)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _feedforward_hooks(
-    name: str, layer: nn.Module, listener: Callable[[str, FeedForwardActivations], None]
-) -> list[RemovableHandle]:
+def _register_feedforward_hooks(
+    layer: FeedForwardMixin, hook: Callable[[FeedForwardActivations], None], handles: ExitStack
+) -> None:
     residuals: list[Tensor] = []
-    # Pre-norm: the residual is what the norm before fc1 is given; post-norm: what fc1 is given.
-    before = layer.final_layer_norm if layer.normalize_before else layer.fc1
+    # The residual is the input of fc1 in post-norm layers, and the input of the norm before it in pre-norm layers.
+    first_module = layer.final_layer_norm if layer.normalize_before else layer.fc1
 
-    def remember(module: nn.Module, inputs: tuple[Tensor]) -> None:
+    def store_residual(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         residuals.append(inputs[0])
 
-    def report(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        listener(name, FeedForwardActivations(inputs[0], output, residuals.pop()))
+    def call_hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        hook(FeedForwardActivations(inputs[0], output, residuals.pop()))
 
-    return [before.register_forward_pre_hook(remember), layer.fc2.register_forward_hook(report)]
-
-
-def _named(name: str, listener: AttentionHook) -> Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]:
-    return lambda attention, result, mask: listener(name, attention, result, mask)
+    handles.enter_context(first_module.register_forward_pre_hook(store_residual))
+    handles.enter_context(layer.fc2.register_forward_hook(call_hook))

@@ -1,9 +1,10 @@
 """fairseq's Transformer layers with a mechanism at each of the three attention sites, and a feed-forward variant.
 
-Of computation only the order of a beam is overridden; every forward pass is fairseq's.
+Only builders and the reordering of a beam are overridden; every forward pass is fairseq's.
 """
 
 from functools import cached_property
+from typing import Any
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerEncoderBase
@@ -13,13 +14,12 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import Tensor, nn
 
 from relumt.modules.attention import MechanismAttention
+from relumt.modules.cache import IncrementalState
 from relumt.options import build_feedforward, build_mechanism
 
-IncrementalState = dict[str, dict[str, Tensor | None]]
 
-
-def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **stock) -> MechanismAttention:
-    """The attention that `cfg` asks for at `site`; `stock` goes on to fairseq's MultiheadAttention."""
+def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq_kwargs: Any) -> MechanismAttention:
+    """Build the attention that `cfg` asks for at `site`; fairseq's MultiheadAttention gets `fairseq_kwargs`."""
     num_heads = cfg.encoder.attention_heads if site == "encoder" else cfg.decoder.attention_heads
     mechanism = build_mechanism(cfg, site, num_heads, embed_dim // num_heads, cfg.attention_dropout)
     return MechanismAttention(
@@ -29,54 +29,63 @@ def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **stock) 
         site=site,
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
-        **stock,
+        **fairseq_kwargs,
     )
 
 
-class FeedForwardBuilder:
-    """Builds the feed-forward part of a layer of fairseq's that comes after it among the bases."""
+class FeedForwardMixin(nn.Module):
+    """A mixin that builds the feed-forward variant of one of fairseq's layers; it precedes the layer in the bases.
+
+    Attributes:
+        side: "encoder" or "decoder", the site whose variant `cfg` names.
+    """
 
     side: str
-    """Of the model, "encoder" or "decoder": where `cfg` is asked."""
+    fc1: nn.Module
+    fc2: nn.Module
+    final_layer_norm: nn.Module
+    normalize_before: bool
 
-    def __init__(self, cfg: TransformerConfig, *args, **kwargs) -> None:
+    def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
         self.feedforward = build_feedforward(cfg, self.side)  # before fairseq's __init__, which calls the builders
         super().__init__(cfg, *args, **kwargs)
         if self.feedforward.activation is not None:
             self.activation_fn = self.feedforward.activation()
 
-    def build_fc1(self, input_dim: int, output_dim: int, *noise) -> nn.Module:
-        """The layer that makes the scores of the slots."""
-        return self.feedforward.adjusted(super().build_fc1(input_dim, self.feedforward.scores(output_dim), *noise))
+    def build_fc1(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
+        """Build the layer that computes the scores of the memory slots."""
+        fc1 = super().build_fc1(input_dim, self.feedforward.num_scores(output_dim), *quant_noise)  # type: ignore[misc]
+        return self.feedforward.configure_fc1(fc1)
 
-    def build_fc2(self, input_dim: int, output_dim: int, *noise) -> nn.Module:
-        """The layer that sums the values of the slots."""
-        return self.feedforward.output(super().build_fc2(self.feedforward.slots(input_dim), output_dim, *noise))
+    def build_fc2(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
+        """Build the layer that sums the values of the memory slots."""
+        fc2 = super().build_fc2(self.feedforward.num_slots(input_dim), output_dim, *quant_noise)  # type: ignore[misc]
+        return self.feedforward.configure_fc2(fc2)
 
 
-class MechanismEncoderLayer(FeedForwardBuilder, TransformerEncoderLayerBase):
-    """Encoder layer with the mechanism of the site "encoder" and the feed-forward of the encoder."""
+class MechanismEncoderLayer(FeedForwardMixin, TransformerEncoderLayerBase):
+    """Encoder layer with the mechanism and the feed-forward variant of the encoder."""
 
     side = "encoder"
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MechanismAttention:
-        """Self-attention over the source."""
+        """Build the self-attention over the source."""
         return build_attention(cfg, "encoder", embed_dim, self_attention=True)
 
 
-class MechanismDecoderLayer(FeedForwardBuilder, TransformerDecoderLayerBase):
-    """Decoder layer with the mechanisms of the sites "decoder" and "cross" and the feed-forward of the decoder."""
+class MechanismDecoderLayer(FeedForwardMixin, TransformerDecoderLayerBase):
+    """Decoder layer with the mechanisms of the sites "decoder" and "cross", and the decoder's feed-forward variant."""
 
     side = "decoder"
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> MechanismAttention:
-        """Self-attention over the target prefix; no fairseq translation model sets the two flags."""
+        """Build the self-attention over the target prefix; no fairseq translation model sets the last two flags."""
         return build_attention(cfg, "decoder", embed_dim, self_attention=not cfg.cross_self_attention)
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> MechanismAttention:
-        """Attention from the target to the encoder's output."""
+        """Build the attention from the target to the encoder's output."""
         source_dim = cfg.encoder.embed_dim
         return build_attention(
             cfg, "cross", embed_dim, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True
@@ -84,51 +93,53 @@ class MechanismDecoderLayer(FeedForwardBuilder, TransformerDecoderLayerBase):
 
 
 class MechanismEncoder(TransformerEncoderBase):
-    """fairseq's encoder, of `MechanismEncoderLayer`s."""
+    """fairseq's encoder with `MechanismEncoderLayer`s."""
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
-        """One layer, wrapped as `cfg` asks."""
-        return wrapped(MechanismEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+        """Build one layer."""
+        return wrap_layer(MechanismEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
 
 class MechanismDecoder(TransformerDecoderBase):
-    """fairseq's decoder, of `MechanismDecoderLayer`s."""
+    """fairseq's decoder with `MechanismDecoderLayer`s."""
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
-        """One layer, wrapped as `cfg` asks."""
-        return wrapped(MechanismDecoderLayer(cfg, no_encoder_attn), cfg)
+        """Build one layer."""
+        return wrap_layer(MechanismDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """As fairseq's, which at every step asks every module whether it is an attention; here they are known."""
+        """Reorder the caches of all attentions; fairseq's version searches all modules for them at every step."""
         for attention in self.attentions:
             attention.reorder_incremental_state(incremental_state, new_order)
 
     @cached_property
     def attentions(self) -> list[MechanismAttention]:
-        """The attentions of all layers."""
+        """All attentions of all layers."""
         return [module for module in self.modules() if isinstance(module, MechanismAttention)]
 
 
-STOCK = {
+FAIRSEQ_CLASS_NAMES = {
     "MechanismAttention": "MultiheadAttention",
     "MechanismEncoder": "TransformerEncoder",
     "MechanismDecoder": "TransformerDecoder",
     "MechanismEncoderLayer": "TransformerEncoderLayerBase",
     "MechanismDecoderLayer": "TransformerDecoderLayerBase",
 }
-"""Our classes → what --retain-dropout-modules calls them in a stock Transformer."""
+"""Class name in relumt → the name that --retain-dropout-modules uses for it."""
 
 
-def name_dropouts_as_in_stock(model: nn.Module) -> None:
-    """Let dropouts be of stock's modules by their names."""
+def use_fairseq_dropout_names(model: nn.Module) -> None:
+    """Rename the modules that dropouts belong to, so that --retain-dropout-modules takes the names of fairseq."""
     for module in model.modules():
         if isinstance(module, FairseqDropout):
-            module.module_name = STOCK.get(module.module_name, module.module_name)
+            module.module_name = FAIRSEQ_CLASS_NAMES.get(module.module_name, module.module_name)
 
 
-def wrapped(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """`layer` with activation checkpointing (of any size) and fully sharded data parallelism where asked for."""
+def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Wrap `layer` for activation checkpointing and fully sharded data parallelism if `cfg` asks for them."""
+    min_num_params = cfg.min_params_to_wrap
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(layer, min_num_params=0)
-    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+        min_num_params = 0  # shard all checkpointed layers
+    wrapped: nn.Module = fsdp_wrap(layer, min_num_params=min_num_params)
+    return wrapped

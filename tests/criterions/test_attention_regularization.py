@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 from relumt.attention import Need
 from relumt.criterions.attention_regularization import AttentionRegularization
 from relumt.criterions.regularization import RegularizerTerms
-from relumt.modules.hooks import attention_hook, attentions
+from relumt.modules.hooks import attention_hook, named_attentions
 from tests.models.build import build, sample, task
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
@@ -102,7 +102,7 @@ def test_the_tap_is_gone_after_the_block_even_after_an_error():
     model = build("reluformer")
     with pytest.raises(RuntimeError, match="in between"), attention_hook(model, print, Need.WEIGHTS):
         raise RuntimeError("in between")
-    assert all(attention.hooks == [] for attention in attentions(model).values())
+    assert all(attention.hooks == [] for attention in named_attentions(model).values())
 
 
 @pytest.mark.parametrize(

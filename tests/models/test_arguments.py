@@ -8,12 +8,12 @@ from omegaconf import OmegaConf
 
 from relumt.attention import MECHANISMS
 from relumt.models.mechanism_transformer import vocabulary_fingerprint
-from relumt.modules.hooks import attentions
+from relumt.modules.hooks import named_attentions
 from tests.models.build import arguments, build, dictionary, sample, task
 
 
 def mechanisms(model):
-    return {attention.site: type(attention.mechanism) for attention in attentions(model).values()}
+    return {attention.site: type(attention.mechanism) for attention in named_attentions(model).values()}
 
 
 def test_any_mechanism_at_any_site():
@@ -32,7 +32,7 @@ def test_an_architecture_has_its_mechanism_at_all_sites(arch, name):
 
 def test_options_reach_the_mechanism():
     model = build("reluformer", "--relu-gamma", "0.5", "--relu-scale", "none")
-    options = next(iter(attentions(model).values())).mechanism.options
+    options = next(iter(named_attentions(model).values())).mechanism.options
     assert (options.gamma, options.scale) == (0.5, "none")
 
 
@@ -176,7 +176,7 @@ def test_an_alignment_of_attention_without_weights_is_refused(capsys):
     with pytest.raises(SystemExit) as stopped:
         model(**sample([(3, 2)])["net_input"])
     assert stopped.value.code == 2
-    assert "InhibitorAttention has no weights to align by; drop --print-alignment" in capsys.readouterr().err
+    assert "InhibitorAttention has no attention weights to align with; drop --print-alignment" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from relumt.attention import MECHANISMS
 from relumt.feedforward import FEEDFORWARDS
 from relumt.modules import MechanismAttention
-from relumt.modules.cache import ROOM
+from relumt.modules.cache import CAPACITY_STEP
 from relumt.modules.hooks import attention_hook
 from relumt.options import SITES
 from tests.models.build import build, dictionary, sample
@@ -100,7 +100,7 @@ def test_dropouts_are_called_what_they_are_in_stock():
 
 @torch.no_grad()
 def test_a_cache_that_outgrows_its_room_changes_nothing():
-    model, batch = model_with(("--attention-decoder", "relu")), sample([(5, ROOM + 9), (3, ROOM + 2)])
+    model, batch = model_with(("--attention-decoder", "relu")), sample([(5, CAPACITY_STEP + 9), (3, CAPACITY_STEP + 2)])
     net_input = batch["net_input"]
     full = model(**net_input)[0]
     encoded, state = model.encoder(net_input["src_tokens"], net_input["src_lengths"]), {}
@@ -117,7 +117,7 @@ def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name, monk
     batch = sample(UNEVEN)
 
     def translations(of, beam=3):
-        generator = SequenceGenerator([of], dictionary(), beam_size=beam, max_len_b=ROOM + 5)
+        generator = SequenceGenerator([of], dictionary(), beam_size=beam, max_len_b=CAPACITY_STEP + 5)
         found = generator.generate([of], batch)
         return [[(h["tokens"].tolist(), round(h["score"].item(), 4)) for h in sentence] for sentence in found]
 
@@ -129,15 +129,15 @@ def test_a_beam_search_finds_what_stock_does_or_what_unshared_keys_do(name, monk
         other = model_with(("--attention", name))
         other.decoder.set_beam_size = other.set_beam_size = lambda _: None
     rows = []
-    step = MechanismAttention._source_step
+    step = MechanismAttention._cached_source
 
-    def first_step(self, held, *rest):
-        first, found = not held, step(self, held, *rest)
+    def first_step(self, cache, *rest):
+        first, found = not cache, step(self, cache, *rest)
         if first:
-            rows.append(len(held["prev_key"]))
+            rows.append(len(cache["prev_key"]))
         return found
 
-    monkeypatch.setattr(MechanismAttention, "_source_step", first_step)
+    monkeypatch.setattr(MechanismAttention, "_cached_source", first_step)
     assert shared == translations(other)
     assert set(rows) == ({3 * len(UNEVEN)} if name == "relu" else set())
     rows.clear()
