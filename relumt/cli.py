@@ -32,6 +32,7 @@ COMMANDS = {
     "score-documents": Command("relumt.commands.score_documents", "BLEU of translated documents, d-BLEU and s-BLEU"),
     "contrast": Command("relumt.commands.contrast", "contrastive accuracy on pronouns of documents"),
     "grid": Command("relumt.commands.grid", "make the runs of a paper's table, side by side"),
+    "reproduce": Command("relumt.commands.reproduce", "make the runs of a paper's table and print it"),
     "table": Command("relumt.commands.table", "print the finished runs as a table"),
 }
 

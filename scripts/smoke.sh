@@ -1,20 +1,16 @@
 #!/usr/bin/env bash
-# Every script of scripts/tables/ with --preset smoke, in the folder smoke/: scripts/smoke.sh [TABLE…]
-# Shows that the scripts work; the scores mean nothing. Exits with status 1 where one fails.
+# Reproduce every table and figure with --preset smoke, in the folder smoke/: scripts/smoke.sh [NAME…]
+# This shows that the code works; the scores mean nothing. The exit status is 1 if one fails.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 tables=("$@")
-if (($# == 0)); then
-    tables=("$root"/scripts/tables/*_*.sh)
-    tables=("${tables[@]##*/}")
-    tables=("${tables[@]%.sh}")
-fi
+(($# > 0)) || mapfile -t tables < <("$python" -P -c 'from relumt.tables import TABLES; print(*TABLES, sep="\n")')
 mkdir -p smoke
 cd smoke
 failed=0
 for table in "${tables[@]}"; do
-    if "$root/scripts/tables/$table.sh" --preset smoke >"$table.md" 2>"$table.log"; then
+    if "$root/scripts/reproduce.sh" "$table" --preset smoke >"$table.md" 2>"$table.log"; then
         echo "$table: smoke/$table.md"
     else
         echo "$table: FAILED, smoke/$table.log ends in: $(tail -n 1 "$table.log")" >&2

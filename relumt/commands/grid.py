@@ -23,15 +23,19 @@ from relumt.grid.states import States
 from relumt.runs.run_config import default_data_bin, how_to_make, starts_from
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS, Experiment
-from relumt.tables.runs import find_runs
 
 END_OF_LOG = 15
 """Lines of a failed run's log that are shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and on what."""
+    """Add the name of the table, and the options."""
     parser.add_argument("name", help=", ".join(TABLES))
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `relumt reproduce` takes too: which runs to make, and where."""
     parser.add_argument("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
     parser.add_argument("--only", nargs="+", metavar="MODEL", help="of the table's models these alone")
@@ -45,9 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="slurm", choices=["slurm", "local"], help=argparse.SUPPRESS)
     parser.add_argument("--dry-run", action="store_true", help="print every command and run none")
     parser.add_argument(
-        "--list", action="store_true", help="print dataset, model and a finished run of each cell, and run none"
-    )
-    parser.add_argument(
         "--flags", nargs=argparse.REMAINDER, default=[], metavar="…", help="all that follows is for fairseq-train"
     )
 
@@ -55,9 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Make the runs; see `report` for the exit status."""
     cells = cells_of(arguments)
-    if arguments.list:
-        print(*(f"{cell.dataset}\t{cell.model}\t{finished(cell, arguments.runs)}" for cell in cells), sep="\n")
-        return
     if os.environ.get("DATA_BIN"):
         raise UserError("DATA_BIN is set, which is of one dataset; leave it unset for a table")
     if not (arguments.root / "scripts" / "run.sh").is_file():
@@ -153,12 +151,6 @@ def parameters(given: Sequence[str]) -> dict[str, str]:
         if "=" not in one:
             raise UserError(f"--slurm {one}: not KEY=VALUE; slurm_partition=gpu, for example")
     return dict(one.split("=", 1) for one in given)
-
-
-def finished(cell: Experiment, runs: Path) -> str:
-    """The folder of the cell's first seed that has scores, "" if none has."""
-    found = [run for run in find_runs(cell, runs) if not run.diverged]
-    return str(found[0].folder) if found else ""
 
 
 def report(states: States) -> None:

@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.dataset:
             raise UserError(f"--dataset is not of {arguments.name}; its corpora are chosen with --preset")
         preset, test = arguments.preset or "paper", arguments.test or "bootstrap"
-        study = TableContext(arguments.name, arguments.runs, preset, arguments.out or arguments.runs, test)
-        sheets = table.make(study)
+        context = TableContext(arguments.name, arguments.runs, preset, arguments.out or arguments.runs, test)
+        sheets = table.render(context)
     print("\n\n".join(map(FORMATS[arguments.format], sheets)))
 
 

@@ -61,7 +61,7 @@ class TableContext:
     @property
     def command(self) -> str:
         """What makes the runs."""
-        return f"scripts/tables/{self.name}.sh --preset {self.preset}"
+        return f"scripts/reproduce.sh {self.name} --preset {self.preset}"
 
     @property
     def of_preset(self) -> str:

@@ -87,30 +87,30 @@ class OfMemories:
         """Its runs."""
         return [cell(preset, model, slots) for slots in SLOTS[preset] for model in NAMES.values()]
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table. Raises UserError where there are no runs, or they do not compare."""
         groups = {
-            (model, slots): find_runs(cell(study.preset, model, slots), study.runs)
+            (model, slots): find_runs(cell(context.preset, model, slots), context.runs)
             for model in NAMES.values()
-            for slots in SLOTS[study.preset]
+            for slots in SLOTS[context.preset]
         }
-        study.require_any({cell(study.preset, *key): runs for key, runs in groups.items()})
+        context.require_any({cell(context.preset, *key): runs for key, runs in groups.items()})
         every = list(chain.from_iterable(groups.values()))
         require_comparable(every, BLEU_TOKENISED.score, VARIED)
-        without = study.warn_not_analyzed(groups)
+        without = context.warn_not_analyzed(groups)
         if len(without) == len(every):
-            raise UserError(f"{study.runs}: no run of this table is analysed; make it with {study.command}")
+            raise UserError(f"{context.runs}: no run of this table is analysed; make it with {context.command}")
         groups = {key: [run for run in runs if run not in without] for key, runs in groups.items()}
         every = list(chain.from_iterable(groups.values()))
-        notes = [f"{study.of_preset}; measures are means over layers"]
-        notes += study.notes_of(DATASETS[study.preset], every, [BLEU_TOKENISED])
+        notes = [f"{context.of_preset}; measures are means over layers"]
+        notes += context.notes_of(DATASETS[context.preset], every, [BLEU_TOKENISED])
         if any(len(runs) > 1 for runs in groups.values()):
             notes.append(SPREAD)
         there = {key: runs for key, runs in groups.items() if runs}
-        return self.sheets(there, study, study.caption(self.title), notes)
+        return self.sheets(there, context, context.caption(self.title), notes)
 
 
-def table1(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
+def table1(groups: Groups, context: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """BLEU and variance ratio by model and slots, [RF]'s figures above; then the speed of every variant."""
     settings = papers()["RF"]["settings"]["iwslt14_de_en"]
     rows: list[list[object]] = [
@@ -123,34 +123,34 @@ def table1(groups: Groups, study: TableContext, caption: str, notes: list[str]) 
         ]
         rows.append([model, slots, shown(runs, BLEU_TOKENISED), *sides])
     head = ("model", "slots", BLEU_TOKENISED.label, "variance ratio", "encoder", "decoder")
-    return [RenderedTable(caption, head, rows, notes), *speeds(study)]
+    return [RenderedTable(caption, head, rows, notes), *speeds(context)]
 
 
-def speeds(study: TableContext) -> list[RenderedTable]:
+def speeds(context: TableContext) -> list[RenderedTable]:
     """Training speed of every feed-forward variant, where it was measured."""
-    path = figures_of(study, DATASETS[study.preset])
+    path = figures_of(context, DATASETS[context.preset])
     if not path.is_file():
         return []
-    of = measured(path, study)
+    of = measured(path, context)
     rows = [[name, ratio(figures)] for name, figures in of["throughput"].items()]
     head = ("model", f"training tokens/s relative to {of['baseline']} (95 % interval)")
-    notes = [f"{of['what']} with the slots of configs/datasets/{DATASETS[study.preset]}, on {of['device']}"]
-    return [RenderedTable(f"training speed of the variants; {DATASETS[study.preset]}", head, rows, notes)]
+    notes = [f"{of['what']} with the slots of configs/datasets/{DATASETS[context.preset]}, on {of['device']}"]
+    return [RenderedTable(f"training speed of the variants; {DATASETS[context.preset]}", head, rows, notes)]
 
 
-def bleu_by_slots(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
+def bleu_by_slots(groups: Groups, context: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 1."""
-    return by_slots(groups, study, caption, notes, replace(BLEU_TOKENISED, label="BLEU (tokenised)"))
+    return by_slots(groups, context, caption, notes, replace(BLEU_TOKENISED, label="BLEU (tokenised)"))
 
 
-def anisotropy_by_slots(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
+def anisotropy_by_slots(groups: Groups, context: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 3."""
     measure = Measure("anisotropy", lambda run: mean_over_layers(run, anisotropy), ".4f")
-    return by_slots(groups, study, caption, notes, measure)
+    return by_slots(groups, context, caption, notes, measure)
 
 
 def by_slots(
-    groups: Groups, study: TableContext, caption: str, notes: list[str], measure: Measure
+    groups: Groups, context: TableContext, caption: str, notes: list[str], measure: Measure
 ) -> list[RenderedTable]:
     """A measure by model and slots, and its plot."""
     from relumt.analysis.plots import Figure
@@ -167,7 +167,7 @@ def by_slots(
     ax.set_xscale("log", base=2)
     ax.set(xlabel="memory slots", ylabel=measure.label)
     ax.legend()
-    return [RenderedTable(caption, [measure.label, *map(str, widths)], rows, [*notes, study.plotted(figure)])]
+    return [RenderedTable(caption, [measure.label, *map(str, widths)], rows, [*notes, context.plotted(figure)])]
 
 
 def has_shares(run: Run) -> bool:
@@ -175,13 +175,13 @@ def has_shares(run: Run) -> bool:
     return not run.diverged and all(layer.top_share for layer in layers_of(run).values())
 
 
-def shares(groups: Groups, study: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
+def shares(groups: Groups, context: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 2: share of the score that the top p % of slots hold; a panel a model, a line a memory size."""
     from relumt.analysis.plots import Figure
 
     there = {key: runs for key, runs in groups.items() if all(has_shares(run) for run in runs)}
     if not there:
-        raise UserError(f"{study.runs}: every run diverged or has a layer without scores; there is nothing to draw")
+        raise UserError(f"{context.runs}: every run diverged or has a layer without scores; there is nothing to draw")
     models = list(dict.fromkeys(model for model, _ in there))
     first = next(iter(there.values()))[0]
     percents = list(next(iter(layers_of(first).values())).top_share)
@@ -199,7 +199,7 @@ def shares(groups: Groups, study: TableContext, caption: str, notes: list[str]) 
         ax.legend(title="slots", fontsize=7)
     panels[models[0]].set_ylabel("share of the score")
     head = ["model", "slots", *(f"top {p} %" for p in percents)]
-    return [RenderedTable(caption, head, rows, [*notes, study.plotted(figure)])]
+    return [RenderedTable(caption, head, rows, [*notes, context.plotted(figure)])]
 
 
 TABLE1 = OfMemories("table1", table1)

@@ -59,11 +59,11 @@ class LayerFigure:
         """Its runs."""
         return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """A row a model, site and line, a column a layer; and the plot. Raises UserError where there are no runs."""
-        found = {cell: find_runs(cell, study.runs) for cell in self.experiments(study.preset)}
-        study.require_any(found)
-        without = study.warn_not_analyzed(found)
+        found = {cell: find_runs(cell, context.runs) for cell in self.experiments(context.preset)}
+        context.require_any(found)
+        without = context.warn_not_analyzed(found)
         found = {cell: [run for run in runs if run not in without] for cell, runs in found.items()}
         every = list(chain.from_iterable(found.values()))
         require_comparable(every, BLEU_TOKENISED.score)
@@ -77,7 +77,7 @@ class LayerFigure:
         rows = [row for row in rows if row[3]]
         if not rows:
             raise UserError(
-                f"{study.runs}: no analysis with a {self.label} among the runs; make them with {study.command}"
+                f"{context.runs}: no analysis with a {self.label} among the runs; make them with {context.command}"
             )
         layers = max(len(row[3]) for row in rows)
         head = ["model", "site", self.label, *(f"layer {n + 1}" for n in range(layers)), "mean"]
@@ -92,15 +92,15 @@ class LayerFigure:
             ]
             for model, site, line, values in rows
         ]
-        dataset = self.datasets[study.preset]
+        dataset = self.datasets[context.preset]
         notes = [
-            study.of_preset,
-            *study.notes_of(dataset, every),
+            context.of_preset,
+            *context.notes_of(dataset, every),
             *(f"{cell.model}: {DIVERGED}" for cell, runs in found.items() if diverged(runs)),
             f"the paper: {papers()[self.paper]['figures'][self.figure].get('text', 'prints no numbers')}",
-            self.plot(rows, study),
+            self.plot(rows, context),
         ]
-        return [RenderedTable(study.caption(self.title), head, cells, notes)]
+        return [RenderedTable(context.caption(self.title), head, cells, notes)]
 
     def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
         """The line's values, the mean over seeds, layer by layer; none where an attention of the site has none."""
@@ -108,7 +108,7 @@ class LayerFigure:
         by_layer = list(zip(*of_seeds, strict=True))
         return [] if any(None in values for values in by_layer) else [mean(values) for values in by_layer]
 
-    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], study: TableContext) -> str:
+    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], context: TableContext) -> str:
         """Write the plot; returns where it is."""
         from relumt.analysis.plots import Figure
 
@@ -124,7 +124,7 @@ class LayerFigure:
             ax.set(title=site, xlabel="layer")
             ax.legend(fontsize=7)
         panels[self.sites[0]].set_ylabel(self.label)
-        return study.plotted(figure)
+        return context.plotted(figure)
 
 
 def heads(measure: str) -> Callable[[AttentionMetrics], float | None]:
@@ -219,24 +219,24 @@ class NullHeads:
         """Its runs."""
         return [Experiment(OF_TRANSLATION[preset], self.model, needs_analysis=True)]
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """A row a layer, a column a head, of the first seed. Raises UserError where there is no run."""
-        (cell,) = self.experiments(study.preset)
-        found = {cell: find_runs(cell, study.runs)}
-        study.require_any(found)
+        (cell,) = self.experiments(context.preset)
+        found = {cell: find_runs(cell, context.runs)}
+        context.require_any(found)
         run = found[cell][0]
         if run.diverged or run.analysis is None:
-            raise UserError(f"{run.folder}: diverged, or not analysed; make it with {study.command}")
+            raise UserError(f"{run.folder}: diverged, or not analysed; make it with {context.command}")
         layers = run.analysis.attentions("cross")
         rows = [[f"layer {n + 1}", *(f"{rate:.3f}" for rate in layer.null_rate)] for n, layer in enumerate(layers)]
         notes = [
-            study.of_preset,
+            context.of_preset,
             f"{cell.dataset}: test set, seed {run.seed}",
             f"the paper: {papers()['RL']['figures']['figure7']['text']}",
             f"the maps: relumt analyze {run.folder} --out DIR, then DIR/report.html",
         ]
         heads_of = [f"head {n + 1}" for n in range(len(rows[0]) - 1)]
-        return [RenderedTable(study.caption(self.title), ["null rate", *heads_of], rows, notes)]
+        return [RenderedTable(context.caption(self.title), ["null rate", *heads_of], rows, notes)]
 
 
 RL_FIGURE7 = NullHeads()

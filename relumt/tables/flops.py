@@ -25,7 +25,7 @@ class Operations:
         """None."""
         return []
 
-    def make(self, _: TableContext) -> list[RenderedTable]:
+    def render(self, _: TableContext) -> list[RenderedTable]:
         """A row a mechanism: its formula, the paper's numbers and ours."""
         table = papers()["RL"]["table4"]
         sizes = {name: tuple(map(int, SIZES.fullmatch(name).groups())) for name in table["checks"]}

@@ -79,18 +79,18 @@ class ScoreTable:
         """The runs of a row and column."""
         return Experiment(column.dataset, row.model, needs_analysis=self.needs_analysis)
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """The table; raises UserError where runs do not compare, or there are none."""
-        columns = self.columns[study.preset]
-        found = {cell: find_runs(cell, study.runs) for cell in self.experiments(study.preset)}
-        study.require_any(found)
+        columns = self.columns[context.preset]
+        found = {cell: find_runs(cell, context.runs) for cell in self.experiments(context.preset)}
+        context.require_any(found)
         if self.needs_analysis:
-            study.warn_not_analyzed(found)
+            context.warn_not_analyzed(found)
             self.say_what_is_not_measured(columns, found)
-        blocks = [self.block(column, found, study) for column in columns]
+        blocks = [self.block(column, found, context) for column in columns]
         head = ["", *chain.from_iterable(block[0] for block in blocks)]
         rows = [[row.printed, *chain.from_iterable(block[1][n] for block in blocks)] for n, row in enumerate(self.rows)]
-        return [RenderedTable(study.caption(self.title), head, rows, self.notes_below(columns, found, study))]
+        return [RenderedTable(context.caption(self.title), head, rows, self.notes_below(columns, found, context))]
 
     def say_what_is_not_measured(self, columns: Sequence[Column], found: dict[Experiment, list[Run]]) -> None:
         """Say which cells are empty though their runs were analysed."""
@@ -110,7 +110,7 @@ class ScoreTable:
                 print_status(f"{label}: none of {of}, whose weights or test set have nothing for it")
 
     def block(
-        self, column: Column, found: dict[Experiment, list[Run]], study: TableContext
+        self, column: Column, found: dict[Experiment, list[Run]], context: TableContext
     ) -> tuple[list[str], list[list[str]]]:
         """What stands under one column of the paper's: the heads, and each row's cells."""
         of_rows = {row.printed: found[self.experiment(row, column)] for row in self.rows}
@@ -128,7 +128,7 @@ class ScoreTable:
             parts.append(("difference", lambda row: self.difference(row, column, of_rows[row.printed])))
         if self.baseline and score:
             against = of_rows[self.baseline]
-            parts.append((f"p against {self.baseline}", lambda row: self.tested(row, of_rows, against, score, study)))
+            parts.append((f"p against {self.baseline}", lambda row: self.tested(row, of_rows, against, score, context)))
         return [head for head, _ in parts], [[part(row) for _, part in parts] for row in self.rows]
 
     def papers_value(self, row: Row, column: Column) -> str:
@@ -145,25 +145,25 @@ class ScoreTable:
         return f"{mean(ours) - theirs:+{column.of(row).form}}" if ours and theirs is not None else ""
 
     def tested(
-        self, row: Row, of_rows: dict[str, list[Run]], against: Sequence[Run], score: str, study: TableContext
+        self, row: Row, of_rows: dict[str, list[Run]], against: Sequence[Run], score: str, context: TableContext
     ) -> str:
         """p-values seed by seed."""
         if row.printed == self.baseline:
             return ""
-        return ", ".join(study.p_values(of_rows[row.printed], against, score))
+        return ", ".join(context.p_values(of_rows[row.printed], against, score))
 
     def notes_below(
-        self, columns: Sequence[Column], found: dict[Experiment, list[Run]], study: TableContext
+        self, columns: Sequence[Column], found: dict[Experiment, list[Run]], context: TableContext
     ) -> list[str]:
         """Corpus, seeds, signatures, and what the signs mean."""
-        notes = [study.of_preset, *self.notes]
+        notes = [context.of_preset, *self.notes]
         for dataset in dict.fromkeys(column.dataset for column in columns):
             runs = [run for cell, of_cell in found.items() if cell.dataset == dataset for run in of_cell]
-            notes += study.notes_of(
+            notes += context.notes_of(
                 dataset, runs, [m for c in columns if c.dataset == dataset and (m := c.of(self.rows[0])).score]
             )
         if self.baseline:
-            notes.append(ABOUT_P[study.test])
+            notes.append(ABOUT_P[context.test])
         return notes + ([SPREAD] if any(len(runs) > 1 for runs in found.values()) else [])
 
 

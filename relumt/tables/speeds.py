@@ -1,7 +1,7 @@
 """Speeds relative to softmax ([RL] Table 2 and Figure 2, the last column of [RF] Table 4), measured by benchmarks/.
 
 They are read from RUNS/TABLE-DATASET.json, which `benchmarks/train_decode_speed.py` and
-`benchmarks/decoding_speed.py` write; scripts/tables/ calls these.
+`benchmarks/decoding_speed.py` write; `scripts/reproduce.sh` runs these.
 """
 
 import json
@@ -22,19 +22,19 @@ from relumt.tables.scores import RF_TABLE4, WMT_RELA, Row, by_preset
 KINDS = ("training", "decoding")
 
 
-def figures_of(study: TableContext, dataset: str) -> Path:
+def figures_of(context: TableContext, dataset: str) -> Path:
     """Where the benchmark of a table's models leaves its figures."""
-    return study.runs / f"{study.name}-{dataset}.json"
+    return context.runs / f"{context.name}-{dataset}.json"
 
 
-def measured(path: Path, study: TableContext) -> dict[str, Any]:
+def measured(path: Path, context: TableContext) -> dict[str, Any]:
     """What a benchmark wrote; raises UserError if it did not."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {study.command} measures speeds") from None
+        raise UserError(f"{path}: no such file; {context.command} measures speeds") from None
     except ValueError as error:
-        raise UserError(f"{path}: not a benchmark's figures ({error}); delete it and run {study.command}") from None
+        raise UserError(f"{path}: not a benchmark's figures ({error}); delete it and run {context.command}") from None
 
 
 def ratio(of: dict[str, float] | None) -> str:
@@ -66,11 +66,11 @@ class Efficiency:
         """Its runs."""
         return [Experiment(self.dataset(preset), model) for model in self.rows]
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """A row a model. Raises UserError where there are no runs or speeds."""
-        found = {cell.model: find_runs(cell, study.runs) for cell in self.experiments(study.preset)}
-        study.require_any(dict(zip(self.experiments(study.preset), found.values(), strict=True)))
-        speeds = measured(figures_of(study, self.dataset(study.preset)), study)
+        found = {cell.model: find_runs(cell, context.runs) for cell in self.experiments(context.preset)}
+        context.require_any(dict(zip(self.experiments(context.preset), found.values(), strict=True)))
+        speeds = measured(figures_of(context, self.dataset(context.preset)), context)
         of_paper = papers()["RL"]["table2"]["rows"]
         rows = []
         for model, runs in found.items():
@@ -81,11 +81,11 @@ class Efficiency:
             rows.append([model, *(cell for pair in zip(theirs, ours, strict=True) for cell in pair)])
         head = [f"{whose} {what}" for what in papers()["RL"]["table2"]["columns"] for whose in ("[RL]", "our")]
         notes = [
-            f"{study.of_preset}; {self.dataset(study.preset)}",
+            f"{context.of_preset}; {self.dataset(context.preset)}",
             *(f"{kind}: {how(speeds[kind])}" for kind in KINDS),
             f"[RL]: {papers()['RL']['table2']['note']}",
         ]
-        return [RenderedTable(study.caption(self.title), ["", *head], rows, notes)]
+        return [RenderedTable(context.caption(self.title), ["", *head], rows, notes)]
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ class WithDecodingSpeed:
         """Its runs."""
         return self.scores.experiments(preset)
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """Both sheets; the second only where speeds were measured."""
-        sheets = self.scores.make(study)
-        for dataset in dict.fromkeys(column.dataset for column in self.scores.columns[study.preset]):
-            path = figures_of(study, dataset)
+        sheets = self.scores.render(context)
+        for dataset in dict.fromkeys(column.dataset for column in self.scores.columns[context.preset]):
+            path = figures_of(context, dataset)
             if path.is_file():
-                sheets.append(self.speeds(self.scores.rows, dataset, measured(path, study)["decoding"]))
+                sheets.append(self.speeds(self.scores.rows, dataset, measured(path, context)["decoding"]))
         return sheets
 
     def speeds(self, rows: Sequence[Row], dataset: str, decoding: dict[str, Any]) -> RenderedTable:
@@ -139,24 +139,24 @@ class SpeedByLength:
         """Its runs."""
         return [Experiment(Efficiency().dataset(preset), model) for model in self.models]
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """A row a group; and the plot. Raises UserError where nothing was measured."""
-        dataset = Efficiency().dataset(study.preset)
-        of = measured(figures_of(study, dataset), study)
+        dataset = Efficiency().dataset(context.preset)
+        of = measured(figures_of(context, dataset), context)
         names = list(of["groups"][0]["relative"])
         rows = [
             [f"{group['shortest']}–{group['longest']}", *(ratio(group["relative"][name]) for name in names)]
             for group in of["groups"]
         ]
         notes = [
-            f"{study.of_preset}; {dataset}",
+            f"{context.of_preset}; {dataset}",
             how(of),
             f"the paper: {papers()['RL']['figures']['figure2']['text']}",
-            self.plot(of, names, study),
+            self.plot(of, names, context),
         ]
-        return [RenderedTable(study.caption(self.title), ["source tokens", *names], rows, notes)]
+        return [RenderedTable(context.caption(self.title), ["source tokens", *names], rows, notes)]
 
-    def plot(self, of: dict[str, Any], names: Sequence[str], study: TableContext) -> str:
+    def plot(self, of: dict[str, Any], names: Sequence[str], context: TableContext) -> str:
         """Write the plot; returns where it is."""
         from relumt.analysis.plots import Figure
 
@@ -171,7 +171,7 @@ class SpeedByLength:
             ax.fill_between(lengths, low, high, alpha=0.15)
         ax.set(xlabel="source tokens", ylabel=f"decoding speed relative to {of['baseline']}")
         ax.legend()
-        return study.plotted(figure)
+        return context.plotted(figure)
 
 
 RF_TABLE4_WITH_SPEED = WithDecodingSpeed(RF_TABLE4)

@@ -64,11 +64,11 @@ class Sweep:
         """Its runs."""
         return [setting.experiment(DATASETS[preset]) for setting in SETTINGS]
 
-    def make(self, study: TableContext) -> list[RenderedTable]:
+    def render(self, context: TableContext) -> list[RenderedTable]:
         """The sweep. Raises UserError where there are no runs, or they do not compare."""
-        found = {setting.experiment(DATASETS[study.preset]): setting for setting in SETTINGS}
-        runs = {cell: find_runs(cell, study.runs) for cell in found}
-        study.require_any(runs)
+        found = {setting.experiment(DATASETS[context.preset]): setting for setting in SETTINGS}
+        runs = {cell: find_runs(cell, context.runs) for cell in found}
+        context.require_any(runs)
         of_all = [run for of_cell in runs.values() for run in of_cell]
         require_comparable(of_all, BLEU_TOKENISED.score)
         rows = [
@@ -79,12 +79,12 @@ class Sweep:
             ]
             for cell, setting in found.items()
         ]
-        notes = [study.of_preset]
-        notes += study.notes_of(DATASETS[study.preset], of_all, [BLEU_TOKENISED])
+        notes = [context.of_preset]
+        notes += context.notes_of(DATASETS[context.preset], of_all, [BLEU_TOKENISED])
         if any(len(of_cell) > 1 for of_cell in runs.values()):
             notes.append(SPREAD)
         head = ["γ", "λ₁", "λ₂", VALIDATION.label, f"{BLEU_TOKENISED.label}, test"]
-        return [RenderedTable(study.caption(self.title), head, rows, notes)]
+        return [RenderedTable(context.caption(self.title), head, rows, notes)]
 
 
 SWEEP = Sweep()

@@ -19,7 +19,7 @@ def study(name: str, runs: Path, preset: str = "small", test: str = "bootstrap")
 
 
 def make(name: str, runs: Path, preset: str = "small"):
-    return get_table(name).make(study(name, runs, preset))
+    return get_table(name).render(study(name, runs, preset))
 
 
 def record_of(cell: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> dict:

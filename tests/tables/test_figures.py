@@ -3,6 +3,7 @@
 import pytest
 
 from relumt.errors import UserError
+from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, AttentionMetrics, LayerAlignment
 from relumt.tables import get_table
 from tests.tables.cases import analysis, attention_layer, leave, make, record_of
 
@@ -26,8 +27,8 @@ def test_a_row_a_model_site_and_line_a_column_a_layer_and_a_plot(tmp_path):
 
 def test_alignment_errors_are_of_cross_attention(tmp_path):
     cell = cells_of("rela_figure4")["softmax"]
-    kinds = {kind: {"best": 40.0, "average": 50.0, "heads": []} for kind in ("normal", "shifted")}
-    leave(cell, tmp_path, record_of(cell), analysis(alignment={"layers": {"a": kinds, "b": kinds}}))
+    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
+    leave(cell, tmp_path, record_of(cell), analysis(alignment=AlignmentMetrics(0, {"a": layer, "b": layer})))
     (sheet,) = make("rela_figure4", tmp_path)
     assert ["softmax", "cross", "shifted, average", "50.000", "50.000", "50.000"] in sheet.rows
 
@@ -35,7 +36,9 @@ def test_alignment_errors_are_of_cross_attention(tmp_path):
 def test_a_model_without_the_measure_is_left_out(tmp_path):
     cells = cells_of("rela_figure3")
     leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]), analysis())
-    without = analysis(attention={"encoder.0": None, "decoder.0": None, "cross.0": None})
+    without = analysis(
+        attention={f"{site}.0": AttentionMetrics(site, "Inhibitor") for site in ("encoder", "decoder", "cross")}
+    )
     leave(cells["sparsemax"], tmp_path, record_of(cells["sparsemax"]), without)
     (sheet,) = make("rela_figure3", tmp_path)
     assert {row[0] for row in sheet.rows} == {"rela_g"}

@@ -1,6 +1,5 @@
-"""Every table: its script, its runs, its row in the papers."""
+"""Every table: its entry, its experiments, its counterpart in the papers."""
 
-import os
 import re
 from pathlib import Path
 
@@ -13,39 +12,39 @@ from relumt.tables.experiments import PRESETS
 from tests.tables.cases import make
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {path.stem: path for path in (ROOT / "scripts" / "tables").glob("*.sh") if os.access(path, os.X_OK)}
 
 
-def test_every_table_and_figure_of_the_papers_has_a_row_and_a_script():
+def test_every_table_and_figure_of_the_papers_can_be_reproduced():
     for paper, prefix in (("RF", "reluformer"), ("RL", "rela")):
-        names = {
-            name for name in [*papers()[paper], *papers()[paper]["figures"]] if re.fullmatch(r"(table|figure)\d", name)
-        }
-        assert {f"{prefix}_{name}" for name in names} <= TABLES.keys()
-    assert TABLES.keys() == SCRIPTS.keys()
+        items = [
+            name for name in papers()[paper] | papers()[paper]["figures"] if re.fullmatch(r"(table|figure)\d+", name)
+        ]
+        assert {f"{prefix}_{name}" for name in items} <= TABLES.keys()
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_script_makes_its_own_table_and_says_what_it_is(name):
-    text = SCRIPTS[name].read_text()
-    assert re.search(rf"^make_(table|runs) {name} \"\$@\"$", text, flags=re.MULTILINE)
-    number = re.search(r"(table|figure)(\d)$", name)
-    assert not number or f"{number[1].capitalize()} {number[2]}" in text.splitlines()[1]
-    assert get_table(name).title
+def test_its_summary_has_the_number_of_its_title(name):
+    number = get_table(name).title.partition(":")[0]
+    assert TABLES[name].summary.startswith(number) or name == "reluformer_sweep"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", TABLES)
 def test_what_it_trains_is_in_configs(name, preset):
-    for cell in get_table(name).experiments(preset):
-        assert (ROOT / "configs" / "datasets" / cell.dataset / "train.args").is_file(), cell
-        assert (ROOT / "configs" / "models" / f"{cell.model}.args").is_file(), cell
+    for experiment in get_table(name).experiments(preset):
+        assert (ROOT / "configs" / "datasets" / experiment.dataset / "train.args").is_file(), experiment
+        assert (ROOT / "configs" / "models" / f"{experiment.model}.args").is_file(), experiment
+
+
+def test_benchmarks_exist():
+    for entry in TABLES.values():
+        assert (ROOT / "benchmarks" / entry.speed_benchmark).exists()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", sorted(TABLES.keys() - {"rela_table4"}))
 def test_without_runs_it_says_what_makes_them(name, preset, tmp_path):
-    with pytest.raises(UserError, match=f"{name}.sh --preset {preset}"):
+    with pytest.raises(UserError, match=f"scripts/reproduce.sh {name} --preset {preset}"):
         make(name, tmp_path, preset)
 
 

@@ -1,4 +1,4 @@
-"""Scripts of scripts/tables/ as a user calls them: one without runs, one with an analysis, one of documents."""
+"""scripts/reproduce.sh as a user calls it: one without runs, one with an analysis, one of documents."""
 
 import os
 import subprocess

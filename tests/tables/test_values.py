@@ -6,6 +6,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.papers import papers
+from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
 from relumt.tables import get_table
 from tests.tables.cases import analysis, attention_layer, leave, leave_translations, make, record_of
 
@@ -32,7 +33,7 @@ def test_papers_number_ours_over_seeds_and_empty_cells(tmp_path, capsys):
     assert "multi30k_de_en_small: test set, seeds 1, 2; fewer of rela_g" in sheet.notes
     said = capsys.readouterr().err
     assert "no finished run in" in said and "multi30k_de_en_small/reluformer" in said
-    assert "scripts/tables/reluformer_table4.sh --preset small" in said
+    assert "scripts/reproduce.sh reluformer_table4 --preset small" in said
 
 
 def test_differences_are_from_the_papers_own_corpus_alone(tmp_path):
@@ -93,7 +94,7 @@ def test_an_attention_whose_rows_are_all_null_has_entropy_0_and_none_without_the
     cells = cells_of("reluformer_table3")
     dead = {"encoder.0": attention_layer("encoder", entropy=(0.0, 0.0), null=(1.0, 1.0))}
     leave(cells["softmax"], tmp_path, record_of(cells["softmax"]), analysis(attention=dead))
-    alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5)) | {"queries": 10}}
+    alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5), num_queries=10)}
     leave(cells["relu_unregularised"], tmp_path, record_of(cells["relu_unregularised"]), analysis(attention=alive))
     (sheet,) = make("reluformer_table3", tmp_path)
     assert row(sheet, "softmax")[2:] == ["0.00", "", "1.00"]
@@ -106,7 +107,7 @@ def test_what_is_not_analysed_or_not_measured_is_said(tmp_path, capsys):
     leave(cells["rela_g"], tmp_path, record_of(cells["rela_g"]), analysis())
     make("rela_table5", tmp_path)
     said = capsys.readouterr().err
-    assert re.search(r"/softmax/1: not analysed; .* with scripts/tables/rela_table5.sh --preset small", said)
+    assert re.search(r"/softmax/1: not analysed; .* with scripts/reproduce.sh rela_table5 --preset small", said)
     assert "normal AoL, europarl7_aligned: none of rela_g, whose" in said
 
 
@@ -120,8 +121,13 @@ def test_diversities_are_by_temperature_and_site(tmp_path):
 
 def test_alignment_errors_stand_beside_the_papers(tmp_path):
     cell = cells_of("rela_table5")["rela_g"]
-    of_kinds = {"normal": {"AoL": 50.0, "AoH": 40.0}, "shifted": {"AoL": 60.0, "AoH": 45.0}, "layers": {}}
-    leave(cell, tmp_path, record_of(cell), analysis(alignment=of_kinds))
+    layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 45.5], 60.0))
+    leave(
+        cell,
+        tmp_path,
+        record_of(cell),
+        analysis(alignment=AlignmentMetrics(0, {"decoder.layers.0.encoder_attn": layer})),
+    )
     (sheet,) = make("rela_table5", tmp_path)
     ours = ["64.46", "50.00", "61.64", "40.00", "59.24", "60.00", "52.41", "45.00"]
     assert row(sheet, "rela_g") == ["rela_g", *ours]
@@ -129,7 +135,7 @@ def test_alignment_errors_stand_beside_the_papers(tmp_path):
 
 def test_no_run_at_all_names_the_runs_and_the_command(tmp_path):
     with pytest.raises(
-        UserError, match=r"multi30k_de_en_small/softmax, .*scripts/tables/rela_table3.sh --preset small$"
+        UserError, match=r"multi30k_de_en_small/softmax, .*scripts/reproduce.sh rela_table3 --preset small$"
     ):
         make("rela_table3", tmp_path)
 

@@ -1,0 +1,81 @@
+"""Reproduce a table or figure of a paper: make its runs, measure speeds, write its report, print the table.
+
+What exists already is not made again. The exit status is 1 if a run, a benchmark or the report failed; the table then
+has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
+"""
+
+import argparse
+from pathlib import Path
+
+from relumt.commands import grid
+from relumt.console import print_status
+from relumt.errors import UserError
+from relumt.grid.measurements import measure_speed, write_report
+from relumt.tables import TABLES, get_table
+from relumt.tables.context import TESTS, TableContext
+from relumt.tables.rendering import FORMATS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `relumt grid`, and those that say how to print the table."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = table_list()
+    parser.add_argument("name", nargs="?", help="a table or figure, listed below")
+    grid.add_options(parser)
+    parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="of the table (default: markdown)")
+    parser.add_argument("--out", type=Path, help="folder for the plots of a figure (default: the folder of all runs)")
+    parser.add_argument(
+        "--test", default="bootstrap", choices=list(TESTS), help="significance test (default: bootstrap)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the steps one after the other; see above for the exit status."""
+    if arguments.name is None:
+        raise UserError(f"name a table or figure\n\n{table_list()}")
+    all_made = make_runs(arguments)
+    if arguments.dry_run:
+        return
+    table = get_table(arguments.name)
+    context = TableContext(
+        arguments.name, arguments.runs, arguments.preset, arguments.out or arguments.runs, arguments.test
+    )
+    all_measured = measure(context, arguments)
+    print("\n\n".join(map(FORMATS[arguments.format], table.render(context))))
+    if not (all_made and all_measured):
+        raise SystemExit(1)
+
+
+def make_runs(arguments: argparse.Namespace) -> bool:
+    """Make the runs that are missing; return whether all succeeded."""
+    try:
+        grid.run(arguments)
+    except SystemExit as error:
+        if error.code != 1:  # 1: some runs failed, the others are worth a table
+            raise
+        return False
+    return True
+
+
+def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
+    """Measure speeds and write the report if the table has any; return whether that succeeded."""
+    entry = TABLES[context.name]
+    if not (entry.speed_benchmark or entry.report_sentences):
+        return True
+    if arguments.slurm is not None:
+        print_status(
+            "no speeds or report with --slurm: run the command again on a node of the cluster, without --slurm"
+        )
+        return True
+    measured = True
+    if entry.speed_benchmark:
+        measured = measure_speed(context, entry.speed_benchmark, arguments.root, arguments.flags)
+    if entry.report_sentences:
+        measured &= write_report(context, entry.report_sentences)
+    return measured
+
+
+def table_list() -> str:
+    """Return the names of all tables and figures with their summaries, one a line."""
+    width = max(map(len, TABLES))
+    return "\n".join(["tables and figures:", *(f"  {name:{width}}  {entry.summary}" for name, entry in TABLES.items())])

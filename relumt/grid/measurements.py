@@ -1,0 +1,91 @@
+"""What a table needs besides its runs: speeds measured by a script in benchmarks/, and a report with attention maps."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from relumt.console import print_status
+from relumt.files import file_sha256
+from relumt.runs.record import RECORD
+from relumt.runs.run_config import default_data_bin
+from relumt.tables import get_table
+from relumt.tables.context import TableContext
+from relumt.tables.runs import Run, find_runs
+from relumt.tables.speeds import figures_of
+
+
+def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags: Sequence[str]) -> bool:
+    """Measure the speed of the table's models; return whether every measurement succeeded.
+
+    benchmark: script in benchmarks/. root: the checkout. train_flags: extra flags of fairseq-train.
+    """
+    if benchmark == "training_speed.py":
+        return measure_feedforward_speed(context, root, train_flags)
+    quick = ["--sample", "1", "--repeats", "1"] if context.preset == "smoke" else []
+    if quick and benchmark == "train_decode_speed.py":
+        quick += ["--steps", "3"]
+    models_by_dataset: dict[str, list[str]] = {}
+    for experiment in get_table(context.name).experiments(context.preset):
+        models_by_dataset.setdefault(experiment.dataset, []).append(experiment.model)
+    finished = {(run.experiment.dataset, run.experiment.model) for run in finished_runs(context)}
+    succeeded = True
+    for dataset, models in models_by_dataset.items():
+        baseline = models[0]
+        if (dataset, baseline) not in finished:
+            print_status(f"no speeds on {dataset}: they are relative to {baseline}, which has no finished run")
+            continue
+        timed = [model for model in dict.fromkeys(models) if (dataset, model) in finished]
+        arguments = [context.runs, dataset, "--models", *timed, "--json", figures_of(context, dataset), *quick]
+        succeeded &= run_python(root / "benchmarks" / benchmark, *arguments)
+    return succeeded
+
+
+def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
+    """Measure the training speed of every feed-forward variant, unless that was done; return whether it succeeded."""
+    dataset = get_table(context.name).experiments(context.preset)[0].dataset
+    figures = figures_of(context, dataset)
+    if figures.exists():
+        return True
+    variants = sorted(path.stem for path in (root / "configs" / "models").glob("ffn_*.args"))
+    folder = root / "configs" / "datasets" / dataset
+    arguments = [default_data_bin(folder), "--config", folder / "train.args", "--models", *variants]
+    arguments += ["--baseline", "ffn_relu", "--json", figures, "--flags", *train_flags]
+    return run_python(root / "benchmarks" / "training_speed.py", *arguments)
+
+
+def write_report(context: TableContext, sentences: int) -> bool:
+    """Write an HTML report of the table's runs with the attention maps of some sentences, unless it is up to date.
+
+    Returns:
+        False if writing it failed.
+    """
+    runs = finished_runs(context)
+    if not runs:
+        return True
+    report = context.runs / f"{context.name}-{context.preset}"
+    checksums = "".join(f"{file_sha256(run.folder / RECORD)}  {run.folder / RECORD}\n" for run in runs)
+    inputs = report / "runs"
+    if (report / "report.html").exists() and inputs.is_file() and inputs.read_text(encoding="utf-8") == checksums:
+        return True
+    folders = [run.folder for run in runs]
+    if not run_python("-P", "-m", "relumt.cli", "analyze", *folders, "--sentences", sentences, "--out", report):
+        return False
+    inputs.write_text(checksums, encoding="utf-8")
+    return True
+
+
+def finished_runs(context: TableContext) -> list[Run]:
+    """Return the first finished run of each experiment of a table that did not diverge."""
+    found = {}
+    for experiment in get_table(context.name).experiments(context.preset):
+        for run in find_runs(experiment, context.runs):
+            if not run.diverged:
+                found.setdefault(run.folder.parent, run)
+    return list(found.values())
+
+
+def run_python(*arguments: object) -> bool:
+    """Run Python with these arguments, its output on stderr; return whether it succeeded."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0

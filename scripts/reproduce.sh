@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Reproduce a table or figure of a paper, from corpus to Markdown:
+#
+#   scripts/reproduce.sh NAME [--preset paper|small|smoke] [options…] [-- fairseq-train flags…]
+#
+# `scripts/reproduce.sh --help` lists the names and options. RUNS is the folder of all runs (runs); scripts/common.sh
+# lists the other settings. What exists already is not made again. The exit status is 1 if a run or benchmark failed,
+# which leaves its cells of the table empty, and 2 if the request is invalid or existing runs have other settings.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+arguments=("$@")
+for i in "${!arguments[@]}"; do
+    if [[ ${arguments[i]} == -- ]]; then
+        arguments[i]=--flags # argparse would drop "--"
+        break
+    fi
+done
+relumt reproduce --root "$root" --runs "${RUNS:-runs}" "${arguments[@]}"
