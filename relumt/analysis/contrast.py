@@ -19,7 +19,7 @@ from torch import Tensor
 from relumt.analysis.loaded_model import LoadedModel
 from relumt.data.documents import read_documents
 from relumt.errors import UserError
-from relumt.prep.bpe import KINDS
+from relumt.prep.bpe import BPE_METHODS
 from relumt.runs.data_bin import open_data_bin
 from relumt.text_files import read_lines
 
@@ -107,7 +107,7 @@ class Contrast:
         self.between = getattr(dataset.tgt, "between", torch.tensor([], dtype=torch.long))
         self.bounds = getattr(dataset.src, "bounds", np.arange(pairs + 1))
         self.segment = (
-            KINDS[kind].load(data) if (kind := open_data_bin(data).subwords) in KINDS else lambda lines: lines
+            BPE_METHODS[kind].load(data) if (kind := open_data_bin(data).subwords) in BPE_METHODS else lambda lines: lines
         )
         self.examples = read_examples(examples, read_documents(data / f"{subset}.docs", len(self.targets)))
         for example in self.examples:

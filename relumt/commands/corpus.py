@@ -13,7 +13,7 @@ from pathlib import Path
 from relumt.atomic_output import atomic_folder
 from relumt.errors import UserError
 from relumt.files import file_sha256
-from relumt.prep.bpe import KINDS
+from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.iwslt14 import Iwslt14, TestSet
 from relumt.prep.corpora.registry import CORPORA
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", metavar="CORPUS", help=", ".join(CORPORA))
     parser.add_argument("--raw", type=Path, default=Path("raw"), help="folder of the files as published (default: raw)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the data-bin to make")
-    parser.add_argument("--bpe", default="subword-nmt", choices=list(KINDS), help="kind of BPE (default: subword-nmt)")
+    parser.add_argument("--bpe", default="subword-nmt", choices=list(BPE_METHODS), help="kind of BPE (default: subword-nmt)")
     parser.add_argument("--vocab-size", type=int, metavar="N", help="joint BPE merges (default: the corpus's own)")
     parser.add_argument("--without-tedx", action="store_true", help="IWSLT14: test on the 5,585 pairs that [RF] names")
     parser.add_argument("--without-misaligned", action="store_true", help="IWSLT14: test without 72 misaligned pairs")

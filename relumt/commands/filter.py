@@ -129,11 +129,11 @@ def count(source: Path, target: Path) -> int:
 
 def encoded(opened: "LoadedModel", data: Path, source: Path, target: Path) -> Iterator[tuple]:
     """The pairs of two texts as tensors of tokens, segmented as the data-bin is."""
-    from relumt.prep.bpe import KINDS
+    from relumt.prep.bpe import BPE_METHODS
     from relumt.runs.data_bin import open_data_bin
 
     kind = open_data_bin(data).subwords
-    segment = KINDS[kind].load(data) if kind in KINDS else list
+    segment = BPE_METHODS[kind].load(data) if kind in BPE_METHODS else list
     dictionaries = opened.task.source_dictionary, opened.task.target_dictionary
     sides = [map(normalize_line, read_lines(path)) for path in (source, target)]
     while block := [list(islice(side, AT_ONCE)) for side in sides]:

@@ -11,7 +11,7 @@ from relumt.errors import UserError
 from relumt.text_files import write_lines
 
 if TYPE_CHECKING:
-    from relumt.metrics.alignment import Gold
+    from relumt.metrics.alignment import GoldAlignment
 
 
 def alignments_path(prefix: str, languages: tuple[str, str]) -> Path | None:
@@ -48,9 +48,9 @@ def keep_alignments(path: Path, languages: tuple[str, str], kept: Path, pairs: i
     every = read_alignments(path, 0, pairs)
     if len(every) != pairs:
         raise UserError(f"{path} has {len(every)} alignments, but the text {pairs} pairs; correct or remove it")
-    write_lines(kept, (as_line(gold.turned() if is_turned(path, languages) else gold) for gold in every))
+    write_lines(kept, (as_line(gold.swap_sides() if is_turned(path, languages) else gold) for gold in every))
 
 
-def as_line(gold: "Gold") -> str:
+def as_line(gold: "GoldAlignment") -> str:
     """One pair's links, the source's word first: 1-2, or 1p2 for a possible one."""
     return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))

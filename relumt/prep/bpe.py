@@ -108,7 +108,7 @@ def load_sentencepiece(folder: Path) -> Rewrite:
     return partial(_segment_sentencepiece, processor)
 
 
-KINDS = {
+BPE_METHODS = {
     "subword-nmt": Kind(learn_subword_nmt, load_subword_nmt),
     "sentencepiece": Kind(learn_sentencepiece, load_sentencepiece),
 }

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from relumt.errors import UserError
 from relumt.prep.bitext import RESERVED_WORDS
-from relumt.prep.bpe import KINDS
+from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.markup import MARKUPS
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = ("valid", "test")
-BPE_KINDS = (*KINDS, "none")
+BPE_KINDS = (*BPE_METHODS, "none")
 
 
 @dataclass(frozen=True)

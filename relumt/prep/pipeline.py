@@ -10,13 +10,13 @@ from relumt.errors import UserError
 from relumt.prep.alignments import alignments_path, check_alignments, keep_alignments
 from relumt.prep.binarization import add_word, binarise, describe_dictionary
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, check_no_reserved_word, clean_pairs
-from relumt.prep.bpe import KINDS
+from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.markup import take_out
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import Steps
 from relumt.prep.record import describe_inputs, differences, write_record
-from relumt.prep.test_subsets import parts_path, read_parts
-from relumt.prep.tokenization import lowercase, tokenise
+from relumt.prep.test_subsets import read_subsets, subsets_path
+from relumt.prep.tokenization import lowercase, tokenize
 from relumt.text_files import Rewrite, find_text_file, normalize_file, num_processes, read_clean_lines, rewrite_file
 
 FAIRSEQ_MULTIPLE = 8
@@ -34,10 +34,10 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     originals = {(s, lang): find_text_file(prefixes[s], lang) for s in SPLITS for lang in options.languages}
     documents = {s: path for s in SPLITS if (path := documents_path(prefixes[s])).is_file()}
     plain = plain_texts(prefixes, options)
-    parts = {s: path for s in HELD_OUT if (path := parts_path(prefixes[s])).is_file()}
+    parts = {s: path for s in HELD_OUT if (path := subsets_path(prefixes[s])).is_file()}
     named = {".".join(key): path for key, path in (originals | plain).items()}
     side_files = {f"{s}.docs": path for s, path in documents.items()}
-    side_files |= {f"{s}.parts.json": path for s, path in parts.items()}
+    side_files |= {f"{s}.subsets.json": path for s, path in parts.items()}
     alignments = {s: path for s in HELD_OUT if (path := alignments_path(prefixes[s], options.languages))}
     side_files |= {f"{s}.align": path for s, path in alignments.items()}
     if alignments and options.tokenize:
@@ -86,8 +86,8 @@ def keep_side_files(plain: Texts, parts: dict[str, Path], lines: Counts, folder:
         if (count := normalize_file(path, kept, lambda _: None)) != lines[split]:
             raise UserError(f"{path} has {count} lines, but the tokenised text {lines[split]}; correct or remove it")
     for split, path in parts.items():
-        read_parts(path, lines[split])
-        shutil.copyfile(path, parts_path(str(folder / split)))
+        read_subsets(path, lines[split])
+        shutil.copyfile(path, subsets_path(str(folder / split)))
 
 
 def build(
@@ -106,7 +106,7 @@ def build(
         keep_held_out(texts, stage.result / "text", ".raw")
 
     if options.tokenize:
-        by_language = {lang: partial(tokenise, language=lang) for lang in options.languages}
+        by_language = {lang: partial(tokenize, language=lang) for lang in options.languages}
         texts = rewrite(texts, lines, by_language, stage.scratch / "tokenised", steps)
     if options.lowercase:
         by_language = dict.fromkeys(options.languages, lowercase)
@@ -125,7 +125,7 @@ def build(
         write_lengths(stage.result / f"{split}.docs", lengths[split])
 
     if options.bpe != "none":
-        kind = KINDS[options.bpe]
+        kind = BPE_METHODS[options.bpe]
         train = [texts["train", lang] for lang in options.languages]
         with steps.step(f"learn {options.bpe} of {options.vocab_size}", options.vocab_size) as advance:
             counts["bpe"] = kind.learn(train, options.vocab_size, stage.result, advance)

@@ -1,24 +1,24 @@
-"""The side file P.parts.json: smaller sets within a test set, which are scored beside it from the same translations."""
+"""The side file P.subsets.json: smaller sets within a test set, which are scored beside it from the same translations."""
 
 import json
 from pathlib import Path
 
 from relumt.errors import UserError
 
-Parts = dict[str, list[int]]  # name -> numbers of the lines that it leaves out, from 0
+Subsets = dict[str, list[int]]  # name -> numbers of the lines that it leaves out, from 0
 
 
-def parts_path(prefix: str) -> Path:
+def subsets_path(prefix: str) -> Path:
     """Where the parts of the text `prefix` would be described."""
-    return Path(f"{prefix}.parts.json")
+    return Path(f"{prefix}.subsets.json")
 
 
-def write_parts(path: Path, parts: Parts) -> None:
+def write_subsets(path: Path, parts: Subsets) -> None:
     """Write the parts."""
     path.write_text(json.dumps(parts, ensure_ascii=False, indent=None) + "\n", encoding="utf-8")
 
 
-def read_parts(path: Path, lines: int) -> Parts:
+def read_subsets(path: Path, lines: int) -> Subsets:
     """The parts of a text of so many lines, none where there is no such file.
 
     Raises:

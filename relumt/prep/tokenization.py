@@ -6,7 +6,7 @@ CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020
 """Languages written without spaces: every character of these blocks is a word, and BPE puts none of them together."""
 
 
-def normalise_punctuation(lines: list[str], language: str) -> list[str]:
+def normalize_punctuation(lines: list[str], language: str) -> list[str]:
     """Return the lines with the quotation marks, dashes and spaces that Moses makes of all their kinds."""
     from sacremoses import MosesPunctNormalizer
 
@@ -14,7 +14,7 @@ def normalise_punctuation(lines: list[str], language: str) -> list[str]:
     return [normalizer.normalize(line) for line in lines]
 
 
-def tokenise(lines: list[str], language: str) -> list[str]:
+def tokenize(lines: list[str], language: str) -> list[str]:
     """Return the lines as sacremoses splits them, with Moses' default options and escapes (&apos; ...).
 
     In a language written without spaces its characters are split too.
@@ -27,7 +27,7 @@ def tokenise(lines: list[str], language: str) -> list[str]:
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
 
 
-def detokenise(lines: list[str], language: str) -> list[str]:
+def detokenize(lines: list[str], language: str) -> list[str]:
     """Moses tokens put together again by sacremoses, its escapes (&apos; …) undone."""
     from sacremoses import MosesDetokenizer
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from relumt.errors import UserError
 from relumt.files import file_sha256
-from relumt.prep.test_subsets import Parts, parts_path, read_parts
+from relumt.prep.test_subsets import Subsets, read_subsets, subsets_path
 
 Subwords = Literal["subword-nmt", "sentencepiece", "none"]
 
@@ -54,9 +54,9 @@ class DataBin:
         """Reference text of `subset` as it came."""
         return self.folder / "text" / f"{subset}.raw.{self.target}"
 
-    def parts(self, subset: str, lines: int) -> Parts:
+    def parts(self, subset: str, lines: int) -> Subsets:
         """Smaller sets within `subset`; raises UserError if they are not of a text of so many lines."""
-        return read_parts(parts_path(str(self.folder / "text" / subset)), lines)
+        return read_subsets(subsets_path(str(self.folder / "text" / subset)), lines)
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from itertools import compress
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.tokenization import detokenise, tokenise
+from relumt.prep.tokenization import detokenize, tokenize
 from relumt.runs.data_bin import DataBin
 
 LINE = re.compile(r"([DT])-(\d+)\t(.*)")
@@ -98,8 +98,8 @@ def align(generated: Generated, data_bin: DataBin, subset: str) -> Translations:
 def both_forms(lines: list[str], data_bin: DataBin) -> tuple[list[str], list[str]]:
     """Lines as the data-bin has them, tokenised and plain: Moses' tokens are put together, plain text is split."""
     if data_bin.tokenized:
-        return lines, detokenise(lines, data_bin.target)
-    return tokenise(lines, data_bin.target), lines
+        return lines, detokenize(lines, data_bin.target)
+    return tokenize(lines, data_bin.target), lines
 
 
 def references_of(generated: Generated, data_bin: DataBin, subset: str) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.utils import strip_pad
 from sacrebleu.metrics import BLEU
 
-from relumt.prep.tokenization import detokenise
+from relumt.prep.tokenization import detokenize
 
 TOKENIZERS = {"bleu": "none", "bleu_detokenised": "13a"}
 """Name in the log → sacreBLEU's tokeniser; "bleu" is on tokens, as the papers count it."""
@@ -70,7 +70,7 @@ class BleuValidation:
         if self.cfg.eval_bleu:
             hypotheses, references = self.translate(sample, model)
             log |= sums("bleu", hypotheses, references)
-            plain = (detokenise(lines, self.cfg.target_lang) for lines in (hypotheses, references))
+            plain = (detokenize(lines, self.cfg.target_lang) for lines in (hypotheses, references))
             log |= sums("bleu_detokenised", *plain)
         return loss, sample_size, log
 

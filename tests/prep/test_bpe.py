@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from relumt.errors import UserError
-from relumt.prep.bpe import KINDS
+from relumt.prep.bpe import BPE_METHODS
 
 UNDO = {
     "subword-nmt": lambda line: line.replace("@@ ", ""),
@@ -23,12 +23,12 @@ def text(tmp_path, lines):
     return path
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", BPE_METHODS)
 def test_pieces_join_to_the_text(name, text, lines, tmp_path, capfd):
     steps = []
-    assert KINDS[name].learn([text], 60, tmp_path, steps.append) == 60
+    assert BPE_METHODS[name].learn([text], 60, tmp_path, steps.append) == 60
     assert sum(steps) == 60
-    segment = KINDS[name].load(tmp_path)
+    segment = BPE_METHODS[name].load(tmp_path)
     unseen = ["Das Pferdchen ﬁel ½ um 日本 , <s> !"]  # NFKC would change it
     for given in (lines, unseen):
         assert segment(given) != given
@@ -42,7 +42,7 @@ def test_subword_nmt_merges_both_files_as_one_text(text, lines, tmp_path):
 
     other = tmp_path / "other"
     other.write_text("Pferdewagen Pferdehof\n", encoding="utf-8")
-    KINDS["subword-nmt"].learn([text, other], 50, tmp_path, lambda merges: None)
+    BPE_METHODS["subword-nmt"].learn([text, other], 50, tmp_path, lambda merges: None)
     with (tmp_path / "expected").open("w", encoding="utf-8") as expected:
         learn_bpe([*lines, "Pferdewagen Pferdehof"], expected, 50)
     assert (tmp_path / "bpe.codes").read_bytes() == (tmp_path / "expected").read_bytes()
@@ -50,8 +50,8 @@ def test_subword_nmt_merges_both_files_as_one_text(text, lines, tmp_path):
 
 def test_sizes_that_cannot_be_learnt(text, tmp_path):
     with pytest.raises(UserError, match=r"--vocab-size 5000 pieces: Vocabulary size too high .* <= \d+"):
-        KINDS["sentencepiece"].learn([text], 5000, tmp_path, lambda pieces: None)
+        BPE_METHODS["sentencepiece"].learn([text], 5000, tmp_path, lambda pieces: None)
     for few, message in (("a b", "no word of two letters"), ("ab cd", "no two letters stand together twice")):
         text.write_text(f"{few}\n", encoding="utf-8")
         with pytest.raises(UserError, match=message):
-            KINDS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
+            BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relumt.errors import UserError
-from relumt.prep.tokenization import lowercase, tokenise
+from relumt.prep.tokenization import lowercase, tokenize
 from relumt.text_files import find_text_file, normalize_file, normalize_line, read_clean_lines, read_lines, rewrite_file
 
 BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000"
@@ -82,7 +82,7 @@ def test_broken_gzip_is_a_users_error(tmp_path):
         list(read_lines(path))
 
 
-@pytest.mark.parametrize("rewrite", [lowercase, partial(tokenise, language="de")])
+@pytest.mark.parametrize("rewrite", [lowercase, partial(tokenize, language="de")])
 def test_rewriting_keeps_the_order_of_lines_over_batches(tmp_path, monkeypatch, rewrite):
     monkeypatch.setattr("relumt.text_files.BATCH_LINES", 3)
     lines = [f"Zeile {number}." for number in range(8)]
@@ -95,5 +95,5 @@ def test_rewriting_keeps_the_order_of_lines_over_batches(tmp_path, monkeypatch, 
 
 
 def test_moses_tokens():
-    assert tokenise(["Das ist z.B. <ein> Hut, oder?"], "de") == ["Das ist z.B. &lt; ein &gt; Hut , oder ?"]
-    assert tokenise(["Mr. Jones's hat isn't here."], "en") == ["Mr. Jones &apos;s hat isn &apos;t here ."]
+    assert tokenize(["Das ist z.B. <ein> Hut, oder?"], "de") == ["Das ist z.B. &lt; ein &gt; Hut , oder ?"]
+    assert tokenize(["Mr. Jones's hat isn't here."], "en") == ["Mr. Jones &apos;s hat isn &apos;t here ."]

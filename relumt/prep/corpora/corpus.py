@@ -11,7 +11,7 @@ from pathlib import Path
 
 from relumt.prep.bitext import check_line_counts, clean_pairs
 from relumt.prep.progress import Steps
-from relumt.prep.tokenization import normalise_punctuation, tokenise
+from relumt.prep.tokenization import normalize_punctuation, tokenize
 from relumt.text_files import (
     Rewrite,
     normalize_line,
@@ -97,7 +97,7 @@ def tokenise_and_clean(
 
 def punctuated_and_tokenised(lines: list[str], language: str) -> list[str]:
     """Lines with plain punctuation, tokenised: what a model reads of a corpus in several spellings."""
-    return tokenise(normalise_punctuation(lines, language), language)
+    return tokenize(normalize_punctuation(lines, language), language)
 
 
 def rewrites_of_train(languages: Sequence[str]) -> tuple[Rewrite, Rewrite]:
@@ -116,4 +116,4 @@ def write_held_out(name: str, sides: tuple[list[str], list[str]], languages: Seq
         write_lines(path, lines)
     to_read, to_score = each(folder, name, languages)
     write_lines(to_read, punctuated_and_tokenised(source, languages[0]))
-    write_lines(to_score, tokenise(target, languages[1]))
+    write_lines(to_score, tokenize(target, languages[1]))

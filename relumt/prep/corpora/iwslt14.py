@@ -19,8 +19,8 @@ from relumt.prep.corpora.download import Source, fetch
 from relumt.prep.corpora.packed import opened
 from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
 from relumt.prep.progress import Steps
-from relumt.prep.test_subsets import write_parts
-from relumt.prep.tokenization import lowercase, tokenise
+from relumt.prep.test_subsets import write_subsets
+from relumt.prep.tokenization import lowercase, tokenize
 from relumt.text_files import normalize_line, open_text, read_clean_lines, write_lines
 
 ARCHIVE = Source("de-en.tgz", ("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",))
@@ -124,16 +124,16 @@ def unpack(archive: Path, folder: Path, steps: Steps) -> None:
 
 
 def write_test(raw: Path, folder: Path, which: TestSet) -> None:
-    """Write test.de, test.en, tokenised and in lower case, test.docs, a talk a document, and test.parts.json."""
+    """Write test.de, test.en, tokenised and in lower case, test.docs, a talk a document, and test.subsets.json."""
     for language in LANGUAGES:
         of_set = {name: chosen(raw, name, language, which) for name in TEST_SETS}
         segments = [segment for of_one in of_set.values() for segment in of_one]
         # fairseq's recipe makes the typographic apostrophe a plain one here, and not in the training text.
         lines = [normalize_line(segment.text.replace("’", "'")) for segment in segments]
         write_lines(folder / f"test.raw.{language}", lines)
-        write_lines(folder / f"test.{language}", lowercase(tokenise(lines, language)))
+        write_lines(folder / f"test.{language}", lowercase(tokenize(lines, language)))
     write_lengths(folder / "test.docs", lengths_by_talk(segments))
-    write_parts(folder / "test.parts.json", parts_of(of_set, which))
+    write_subsets(folder / "test.subsets.json", parts_of(of_set, which))
 
 
 def parts_of(of_set: dict[str, list[Segment]], which: TestSet) -> dict[str, list[int]]:
@@ -166,7 +166,7 @@ def chosen(raw: Path, name: str, language: str, which: TestSet) -> list[Segment]
 
 def tokenised_in_lower_case(lines: list[str], language: str) -> list[str]:
     """As fairseq's recipe has every text."""
-    return lowercase(tokenise(lines, language))
+    return lowercase(tokenize(lines, language))
 
 
 def split(cleaned: tuple[Path, ...], folder: Path) -> list[bool]:

@@ -8,7 +8,7 @@ from relumt.cli import main
 from relumt.errors import UserError
 from relumt.prep.corpora.iwslt14 import MISALIGNED, TEST_SETS, TestSet, write_test
 from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
-from relumt.prep.test_subsets import read_parts
+from relumt.prep.test_subsets import read_subsets
 
 TALK = """<url>http://example.org/{n}</url>
 <keywords>talks, {language}</keywords>
@@ -77,13 +77,13 @@ def test_the_test_set_is_the_one_asked_for(raw, tmp_path, which, lines, document
 
 def test_the_test_set_says_which_smaller_ones_are_in_it(raw, tmp_path):
     write_test(raw, tmp_path, TestSet())
-    parts = read_parts(tmp_path / "test.parts.json", 162)
+    parts = read_subsets(tmp_path / "test.subsets.json", 162)
     assert parts["without TEDX.dev2012, as [RF]"] == list(range(3, 153))
     assert parts["without 72 misaligned pairs"] == list(range(3 + 70, 3 + 142))
     write_test(raw, tmp_path, TestSet(misaligned=False))
-    assert list(read_parts(tmp_path / "test.parts.json", 90)) == ["without TEDX.dev2012, as [RF]"]
+    assert list(read_subsets(tmp_path / "test.subsets.json", 90)) == ["without TEDX.dev2012, as [RF]"]
     write_test(raw, tmp_path, TestSet(tedx=False))
-    assert read_parts(tmp_path / "test.parts.json", 12) == {}
+    assert read_subsets(tmp_path / "test.subsets.json", 12) == {}
 
 
 def test_talks_end_where_segments_are_missing():
@@ -111,7 +111,7 @@ def test_the_command_makes_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
     assert sum(documents) == len(train) and len(documents) == 3 + pairs // 23
     assert (out / "train.de-en.de.bin").is_file() and (out / "test.docs").is_file()
     assert (out / "text" / "test.raw.en").read_text().startswith("The U.S. and")
-    assert len(read_parts(out / "text" / "test.parts.json", 162)) == 2
+    assert len(read_subsets(out / "text" / "test.subsets.json", 162)) == 2
 
 
 def test_repeating_does_nothing_and_another_test_set_is_refused(raw, tmp_path, capsys):
