@@ -1,8 +1,7 @@
 """relumt: attention without softmax for machine translation.
 
-`relumt.attention` is plain PyTorch. What fairseq registers is imported by `register()`, which happens by itself
-when fairseq is already there: it is when `--user-dir` imports this package, and fairseq imports nothing of a
-user directory but its tasks and models.
+`relumt.attention` is plain PyTorch. `register()` imports everything that fairseq has to know. It runs on import if
+fairseq is loaded already, as it is under `--user-dir`: fairseq imports this package, but only tasks and models in it.
 """
 
 import sys
@@ -11,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Register relumt's models, criteria and tasks with fairseq and let its checkpoints load; harmless to repeat."""
+    """Register relumt's models, criterions and tasks with fairseq, and let fairseq load its own checkpoints."""
     import relumt.checkpoints
     import relumt.criterions.attention_regularization
     import relumt.models.mechanism_transformer

@@ -1,8 +1,8 @@
-"""Reading checkpoints without running what they carry.
+"""Loads checkpoints without running code that they may contain.
 
-Two doors are watched. Pickled code: `torch.load` stays with `weights_only=True`, and only the one class is
-allowed that fairseq itself stores. Strings: fairseq gives some of a checkpoint's settings to Python's `eval`,
-so each must be a plain literal before a model is built from it.
+Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only one
+class beyond its own list, the `argparse.Namespace` that fairseq stores. In strings: fairseq passes some settings of a
+checkpoint to Python's `eval`, so each of them must be a plain literal before a model is built.
 """
 
 import ast
@@ -26,61 +26,62 @@ EVALUATED_SETTINGS = (
     "lr",
     "update_freq",
 )
-"""Settings that fairseq-fixed 0.12.3.1 may `eval` when it builds or resumes from a checkpoint."""
+"""Settings that fairseq-fixed 0.12.3.1 may `eval` when it builds a model or resumes from a checkpoint."""
 
 
 class UnreadableCheckpointError(UserError):
-    """A checkpoint that breaks off."""
+    """The file is truncated or not a checkpoint."""
 
 
 def allow_fairseq_checkpoints() -> None:
-    """Let `torch.load(weights_only=True)` read the argparse.Namespace in which fairseq stores a model's flags."""
+    """Let `torch.load(weights_only=True)` read the argparse.Namespace in which fairseq stores a model's arguments."""
     torch.serialization.add_safe_globals([Namespace])
 
 
 def load_checkpoint_safely(path: str | Path) -> dict[str, Any]:
-    """A fairseq checkpoint's content, on the CPU.
+    """Load a fairseq checkpoint to the CPU.
 
     Raises:
-        UserError: no such file, no checkpoint, pickled code, or a setting that is more than a literal.
-        UnreadableCheckpointError: it breaks off.
+        UserError: the file is missing, is not a fairseq checkpoint, or contains code.
+        UnreadableCheckpointError: the file is truncated or of another format.
     """
     allow_fairseq_checkpoints()
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such checkpoint; train first (scripts/train.sh)") from None
+        raise UserError(f"{path}: no such checkpoint; train a model first (scripts/train.sh)") from None
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{path}: refused, it is damaged or carries code ({shorten_message(error)}); use one from a source you trust"
+            f"{path}: rejected, it is damaged or contains code ({shorten_message(error)}); use a checkpoint from a "
+            "source you trust"
         ) from None
-    except (RuntimeError, EOFError, IndexError, KeyError, ValueError) as error:  # what torch.load says of other files
+    except (RuntimeError, EOFError, IndexError, KeyError, ValueError) as error:  # torch.load on files of other formats
         raise UnreadableCheckpointError(
-            f"{path}: not a readable checkpoint ({shorten_message(error)}); train again or copy again"
+            f"{path}: not a readable checkpoint ({shorten_message(error)}); train or copy it again"
         ) from None
     if not isinstance(checkpoint, dict) or "model" not in checkpoint:
-        raise UserError(f"{path}: not a fairseq checkpoint (it has no 'model'); give a checkpoint_*.pt")
-    refuse_code_in_config({"cfg": checkpoint.get("cfg"), "args": checkpoint.get("args")})
+        raise UserError(f"{path}: not a fairseq checkpoint, since it has no entry 'model'; pass a checkpoint_*.pt")
+    reject_code_in_config({"cfg": checkpoint.get("cfg"), "args": checkpoint.get("args")})
     return checkpoint
 
 
-def refuse_code_in_config(config: Any, where: str = "checkpoint") -> None:
-    """Raise UserError if a setting that fairseq gives to `eval` is a string that is not a Python literal."""
+def reject_code_in_config(config: Any) -> None:
+    """Raise UserError if a setting that fairseq passes to `eval` is a string but not a Python literal."""
     if isinstance(config, Namespace):
         config = vars(config)
     if not isinstance(config, Mapping):
         return
     for name, value in config.items():
         if name in EVALUATED_SETTINGS:
-            for part in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(part, str) and not is_literal(part):
-                    raise UserError(f"{where}: the setting {name}={part!r} is code, not a value; refused")
+            for item in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(item, str) and not is_literal(item):
+                    raise UserError(f"rejected the setting {name}={item!r}: expected a Python literal, found code")
         else:
-            refuse_code_in_config(value, where)
+            reject_code_in_config(value)
 
 
 def is_literal(text: str) -> bool:
-    """Whether `text` is a Python literal such as "(0.9, 0.98)"."""
+    """Return whether `text` is a Python literal such as "(0.9, 0.98)"."""
     try:
         ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -89,5 +90,5 @@ def is_literal(text: str) -> bool:
 
 
 def shorten_message(error: BaseException) -> str:
-    """The first line of an exception's message, short enough for one line of output."""
+    """Return at most 120 characters of the first line of an exception's message."""
     return str(error).strip().partition("\n")[0][:120]

@@ -1,54 +1,44 @@
-"""The `relumt` command: one sub-command a module, imported only when it is asked for.
+"""The `relumt` command.
 
-A sub-command's module offers `add_arguments(parser)` and `run(arguments)`; its docstring's first line is
-its help. Importing lazily keeps `relumt user-dir` instant: torch and fairseq take seconds to load.
+Each subcommand is a module of `relumt.commands` with `add_arguments(parser)` and `run(arguments)`; its docstring is the
+description in `--help`. Modules are imported only when their subcommand runs: torch and fairseq take seconds to load.
 """
 
 import argparse
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from relumt.errors import exit_on_user_error
 
-
-@dataclass(frozen=True)
-class Command:
-    """A sub-command: the module that implements it and the line that `relumt --help` shows."""
-
-    module: str
-    help: str
-
-
 COMMANDS = {
-    "user-dir": Command("relumt.commands.user_dir", "print the folder to give to fairseq's --user-dir"),
-    "synth": Command("relumt.commands.synth", "write the generated German-English corpus"),
-    "prepare": Command("relumt.commands.prepare", "turn a bitext into a fairseq data-bin"),
-    "corpus": Command("relumt.commands.corpus", "turn a corpus of the papers into a data-bin"),
-    "run-record": Command("relumt.commands.run_record", "write and check run.json (used by scripts/)"),
-    "average": Command("relumt.checkpoint_averaging", "average the parameters of checkpoints"),
-    "analyze": Command("relumt.commands.analyze", "measure what trained models do on a test set"),
-    "filter": Command("relumt.commands.filter", "rank sentence pairs by null attention and keep the best"),
-    "score-documents": Command("relumt.commands.score_documents", "BLEU of translated documents, d-BLEU and s-BLEU"),
-    "contrast": Command("relumt.commands.contrast", "contrastive accuracy on pronouns of documents"),
-    "grid": Command("relumt.commands.grid", "make the runs of a paper's table, side by side"),
-    "reproduce": Command("relumt.commands.reproduce", "make the runs of a paper's table and print it"),
-    "table": Command("relumt.commands.table", "print the finished runs as a table"),
+    "user-dir": "print the folder to pass to fairseq's --user-dir",
+    "synth": "write the synthetic German-English corpus",
+    "prepare": "turn a bitext into a fairseq data-bin",
+    "corpus": "turn one of the papers' corpora into a data-bin",
+    "run-record": "write and check run.json (used by scripts/)",
+    "average": "average the parameters of checkpoints",
+    "analyze": "measure what trained models do on a test set",
+    "filter": "rank sentence pairs by null attention and keep the best",
+    "score-documents": "score translated documents with d-BLEU and s-BLEU",
+    "contrast": "measure the accuracy on contrastive pronoun examples",
+    "grid": "run all experiments of a paper's table",
+    "reproduce": "make the runs of a paper's table and print it",
+    "table": "print the results of finished runs as a table",
 }
-
+"""Name of each subcommand → its line in `relumt --help`."""
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, by the convention of shells."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the sub-command that `argv` (default: the command line) names; exit 2 on a user's error."""
+    """Run the subcommand named by `argv`, or by the command line; exit with status 2 on a user's error."""
     parser = argparse.ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        subparsers.add_parser(name, help=command.help, add_help=False)
+    for name, help_line in COMMANDS.items():
+        subparsers.add_parser(name, help=help_line, add_help=False)
     known, rest = parser.parse_known_args(argv)
-    module = importlib.import_module(COMMANDS[known.command].module)
+    module = importlib.import_module(f"relumt.commands.{known.command.replace('-', '_')}")
     command_parser = argparse.ArgumentParser(
         prog=f"relumt {known.command}", description=module.__doc__, allow_abbrev=False
     )

@@ -1,4 +1,4 @@
-"""Checkpoints that carry code are refused; fairseq's own are read."""
+"""Checkpoints that contain code are rejected, and fairseq's own are read."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ from relumt.errors import UserError
 
 class Payload:
     def __reduce__(self):
-        return os.mkdir, ("made-by-the-checkpoint",)
+        return os.mkdir, ("created-by-the-checkpoint",)
 
 
 def saved(path, **content):
@@ -31,9 +31,9 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
     for write in (lambda p: saved(p, extra=Payload()), lambda p: p.write_bytes(pickle.dumps(Payload()))):
         path = tmp_path / "evil.pt"
         write(path)
-        with pytest.raises(UserError, match=r"evil\.pt: refused, it is damaged or carries code"):
+        with pytest.raises(UserError, match=r"evil\.pt: rejected, it is damaged or contains code"):
             load_checkpoint_safely(path)
-    assert not (tmp_path / "made-by-the-checkpoint").exists()
+    assert not (tmp_path / "created-by-the-checkpoint").exists()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
     ids=["model", "optimizer", "nested", "old"],
 )
 def test_code_in_a_setting_is_refused(tmp_path, config):
-    with pytest.raises(UserError, match="is code, not a value; refused"):
+    with pytest.raises(UserError, match=r"rejected the setting .*: expected a Python literal, found code"):
         load_checkpoint_safely(saved(tmp_path / "evil.pt", **config))
 
 

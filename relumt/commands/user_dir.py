@@ -1,11 +1,11 @@
-"""Print the folder to give to fairseq's --user-dir, wherever relumt is installed."""
+"""Print the folder to pass to fairseq's --user-dir."""
 
 import argparse
 from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This command takes no arguments."""
+    """Add nothing: this command takes no arguments."""
 
 
 def run(arguments: argparse.Namespace) -> None:

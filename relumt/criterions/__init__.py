@@ -1,1 +1,1 @@
-"""Criteria that fairseq registers."""
+"""Criterions that fairseq registers."""

@@ -1,10 +1,10 @@
-"""The regulariser of [RF] §4.2, Eq. 7, from row statistics alone. Shapes: B batch, H heads, T queries.
+"""The regularizer of [RF] §4.2, Eq. 7, computed from row statistics alone. Shapes: B batch, H heads, T queries.
 
     L = λ₁·|log Σ_j s_ij| + λ₂·max(H(p_i) − C_i, 0),    p_i = s_i/Σ_j s_ij,    C_i = c·log n_i,  c = 0.7
 
-The first term pulls each row's sum towards 1, the second its entropy below a bound. The printed equation lost the
-bars of the absolute value; the text has them. Each term is the mean over heads and real (not padded) query rows, then
-over the model's attentions. A null row (Σs ≤ 1e-6) has neither logarithm nor p: it adds 0 and is counted.
+The first term pulls the sum of each row toward 1, the second its entropy below a bound. The printed equation lacks the
+bars of the absolute value, but the text has them. Each term is the mean over heads and real (not padded) queries, then
+over the model's attentions. A null row (Σs ≤ 1e-6) has neither a logarithm nor p: it contributes 0 and is counted.
 """
 
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ from relumt.attention import RowStats
 
 @dataclass(frozen=True)
 class RegularizerTerms:
-    """Scalars of one attention, or means of them over several.
+    """Scalars of one attention, or their means over several.
 
     Attributes:
         norm: mean |log Σ_j s_ij|.
@@ -32,27 +32,28 @@ class RegularizerTerms:
     null_rate: Tensor
 
     @classmethod
-    def from_row_stats(cls, rows: RowStats, real: Tensor, bound: float) -> "RegularizerTerms":
-        """RegularizerTerms of one attention's rows.
+    def from_row_stats(cls, rows: RowStats, is_real: Tensor, bound: float) -> "RegularizerTerms":
+        """Return the terms of one attention.
 
         Args:
             rows: statistics [B, H, T].
-            real: which queries are not padding, [B, T] bool.
+            is_real: which queries are not padding, [B, T] bool.
             bound: c of C_i = c·log n_i.
         """
-        share = real[:, None] / (real.sum().clamp(min=1) * rows.weight_sum.shape[1])
-        limit = bound * rows.num_keys.clamp(min=1).log()
-        entropy_excess = (rows.entropy - limit).clamp(min=0).masked_fill(rows.is_null, 0.0)
+        # [B, T] -> [B, 1, T]: 1 / (real queries · H), so that sums over [B, H, T] are means
+        mean_weight = is_real[:, None] / (is_real.sum().clamp(min=1) * rows.weight_sum.shape[1])
+        max_entropy = bound * rows.num_keys.clamp(min=1).log()
+        entropy_excess = (rows.entropy - max_entropy).clamp(min=0).masked_fill(rows.is_null, 0.0)
         return cls(
-            norm=(rows.log_weight_sum.abs() * share).sum(),
-            entropy_excess=(entropy_excess * share).sum(),
-            entropy=(rows.entropy.detach() * share).sum(),
-            null_rate=(rows.is_null * share).sum(),
+            norm=(rows.log_weight_sum.abs() * mean_weight).sum(),
+            entropy_excess=(entropy_excess * mean_weight).sum(),
+            entropy=(rows.entropy.detach() * mean_weight).sum(),
+            null_rate=(rows.is_null * mean_weight).sum(),
         )
 
     @classmethod
-    def mean(cls, several: list["RegularizerTerms"]) -> "RegularizerTerms":
-        """The unweighted mean over attentions; raises ValueError for none."""
-        if not several:
-            raise ValueError("no attention gave statistics")
-        return cls(*(torch.stack([getattr(one, f.name) for one in several]).mean() for f in fields(cls)))
+    def mean(cls, terms: list["RegularizerTerms"]) -> "RegularizerTerms":
+        """Return the unweighted mean over attentions; raises ValueError if there are none."""
+        if not terms:
+            raise ValueError("expected the terms of at least one attention, got an empty list")
+        return cls(*(torch.stack([getattr(one, field.name) for one in terms]).mean() for field in fields(cls)))

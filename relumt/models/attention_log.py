@@ -1,4 +1,7 @@
-"""Sparsity, null rate and entropy of attention in the log of training. Shapes: B H T S; R query rows, [R, H, S]."""
+"""Logs the sparsity, null rate and entropy of attention during training.
+
+Shapes: B batch, H heads, T queries, S keys, R real (not padded) queries.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,19 +14,22 @@ from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import UserError
-from relumt.metrics.attention_metrics import entropy, null, real_queries, rows_of, sparsity
+from relumt.metrics.attention_metrics import entropy, is_null_row, real_queries, select_rows, sparsity
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 
 
 class AttentionLog:
-    """Logs attention_sparsity_SITE, attention_null_rate_SITE and attention_entropy_SITE, means over rows and heads.
+    """Logs attention_sparsity_SITE, attention_null_rate_SITE and attention_entropy_SITE, means over queries and heads.
 
-    Of an update made of several batches the first is looked at, on every worker.
+    If an update accumulates several batches, every worker logs its first one.
 
     Args:
-        interval: number of updates from one look to the next; None for no look at all.
-        task: fairseq's, for the padding of its dictionaries.
+        interval: number of updates between two logs; None for no log.
+        task: provides the padding indices of its dictionaries.
+
+    Attributes:
+        num_updates: set by the model before every batch.
 
     Raises:
         UserError: an interval below 1.
@@ -31,41 +37,42 @@ class AttentionLog:
 
     def __init__(self, interval: int | None, task: FairseqTask) -> None:
         if interval is not None and interval < 1:
-            raise UserError(f"--log-attention-interval must be 1 or more, not {interval}; leave it out for never")
+            raise UserError(f"--log-attention-interval must be at least 1, not {interval}; leave it out for no log")
         self.interval = interval
-        self.pads = task.source_dictionary.pad(), task.target_dictionary.pad()
-        self.due = False
+        self.padding_indices = task.source_dictionary.pad(), task.target_dictionary.pad()
         self.num_updates: int | None = None
-        self.looked_at: int | None = None
+        self.last_logged: int | None = None
 
-    def set_num_updates(self, num_updates: int) -> None:
-        """Told before every batch of an update, and when a checkpoint is loaded."""
-        due = self.interval is not None and num_updates % self.interval == 0
-        self.due = due and num_updates != self.looked_at
-        self.num_updates = num_updates
+    @property
+    def is_due(self) -> bool:
+        """Whether the next batch in training is logged."""
+        if self.interval is None or self.num_updates is None:
+            return False
+        return self.num_updates % self.interval == 0 and self.num_updates != self.last_logged
 
     @contextmanager
-    def watching(self, model: nn.Module, source: Tensor, given: Tensor) -> Iterator[None]:
-        """Look at what `model` computes inside the block, on tokens [B, S] and [B, T], if it is due."""
-        if not self.due or not model.training:
+    def record(self, model: nn.Module, source: Tensor, prefix: Tensor) -> Iterator[None]:
+        """Log what `model` computes inside the block from source [B, S] and target prefix [B, T], if it is due."""
+        if not self.is_due or not model.training:
             yield
             return
-        self.due, self.looked_at = False, self.num_updates
-        real = real_queries(source, given, self.pads)
-        found: dict[str, list[Tensor]] = defaultdict(list)
+        self.last_logged = self.num_updates
+        is_real = real_queries(source, prefix, self.padding_indices)
+        values: dict[str, list[Tensor]] = defaultdict(list)
 
         @torch.no_grad()
-        def look(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+        def measure(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if result.weights is None:
                 return
             site = attention.site
-            rows, seen = rows_of(result.weights.detach(), mask, real[site])
-            found[f"attention_sparsity_{site}"].append(sparsity(rows, seen).mean())
+            # [B, H, T, S] -> [R, H, S]
+            rows, num_visible = select_rows(result.weights.detach(), mask, is_real[site])
+            values[f"attention_sparsity_{site}"].append(sparsity(rows, num_visible).mean())
             if not attention.mechanism.has_negative_weights:
-                found[f"attention_null_rate_{site}"].append(null(rows).float().mean())
-                found[f"attention_entropy_{site}"].append(entropy(rows).mean())
+                values[f"attention_null_rate_{site}"].append(is_null_row(rows).float().mean())
+                values[f"attention_entropy_{site}"].append(entropy(rows).mean())
 
-        with attention_hook(model, look, Need.WEIGHTS):
+        with attention_hook(model, measure, Need.WEIGHTS):
             yield
-        for name, values in found.items():
-            metrics.log_scalar(name, torch.stack(values).mean(), round=4)
+        for name, per_layer in values.items():
+            metrics.log_scalar(name, torch.stack(per_layer).mean(), round=4)

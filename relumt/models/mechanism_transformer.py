@@ -1,9 +1,10 @@
-"""`mechanism_transformer`: fairseq's Transformer with any mechanism and any feed-forward, and its architectures."""
+"""`mechanism_transformer`: fairseq's Transformer with any attention mechanism and feed-forward variant."""
 
 import hashlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -19,18 +20,18 @@ from fairseq.models.transformer.transformer_legacy import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.checkpoints import refuse_code_in_config
+from relumt.checkpoints import reject_code_in_config
 from relumt.errors import UserError, exit_on_user_error
+from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
-from relumt.models.refusals import refuse_impossible
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fairseq_dropout_names
 from relumt.options import VARIANT_CHOICES
 
 
-# Without a dataclass: with one, fairseq ignores the sizes that an architecture sets (--arch *_tiny gave 44 M).
+# Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
 @register_model("mechanism_transformer")
 class MechanismTransformer(TransformerModel):
-    """A stock `transformer` but for its attention and feed-forward; with softmax the same function of its weights."""
+    """fairseq's `transformer` with other attention and feed-forward layers; equivalent to it with softmax attention."""
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -42,84 +43,88 @@ class MechanismTransformer(TransformerModel):
             "--log-attention-interval",
             type=int,
             metavar="N",
-            help="log sparsity, null rate and entropy of every site at each N-th update (default: never)",
+            help="log the sparsity, null rate and entropy of attention at every site every N updates (default: never)",
         )
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
-        """Build the model; what the user got wrong ends in one line and exit status 2."""
+        """Build the model; exit with a one-line message if the arguments are invalid."""
         with exit_on_user_error():
-            refuse_code_in_config(vars(args))
+            reject_code_in_config(vars(args))
             for choice in VARIANT_CHOICES:
-                if not is_of_checkpoint(args):  # whose --model-overrides may be for another model of an ensemble
+                if not comes_from_checkpoint(args):  # --model-overrides may be meant for other models of an ensemble
                     choice.reject_unused_options(args)
                 choice.record_defaults(args)
-            refuse_impossible(args, task)
-            remember_vocabulary(args, task)
+            check_arguments(args, task)
+            record_vocabulary(args, task)
             model = super().build_model(args, task)
             use_fairseq_dropout_names(model)
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
             return model
 
-    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **more):
-        """As fairseq's; while training, attentions are looked at where that is due."""
-        with self.attention_log.watching(self, src_tokens, prev_output_tokens):
-            return super().forward(src_tokens, src_lengths, prev_output_tokens, **more)
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **kwargs: Any) -> Any:
+        """Run fairseq's forward pass; log the attention in training when it is due."""
+        with self.attention_log.record(self, src_tokens, prev_output_tokens):
+            return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq's announcement before every training step; where there are trained activations, they are logged."""
+        """Set the number of updates, which fairseq does before every training step; log the trained activations."""
         super().set_num_updates(num_updates)
-        self.attention_log.set_num_updates(num_updates)
+        self.attention_log.num_updates = num_updates
         for name in self.trained_activations:
-            value = self.get_parameter(name).detach().float().clone()  # a meter sums up in the type of its values
+            value = self.get_parameter(name).detach().float().clone()  # meters sum in the dtype of their values
             metrics.log_scalar(name.replace(".activation_fn", ""), value, round=4)
 
     @cached_property
     def trained_activations(self) -> list[str]:
-        """Names of the feed-forward activations' parameters; logged as, e.g., "encoder.layers.0.beta"."""
+        """Names of the parameters of feed-forward activations, which are logged as, e.g., "encoder.layers.0.beta"."""
         return [name for name, _ in self.named_parameters() if ".activation_fn." in name]
 
     def set_beam_size(self, beam_size: int) -> None:
-        """fairseq's search announces its beam to models that want it; then a sentence's keys are kept once."""
+        """Let the hypotheses of a beam share one source; fairseq's beam search calls this if a model has it."""
         self.decoder.set_beam_size(beam_size)
 
     @classmethod
-    def build_encoder(cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding):
-        """Encoder with the mechanism of the site "encoder"."""
+    def build_encoder(
+        cls, args: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> MechanismEncoder:
+        """Build the encoder, which has the mechanism of the site "encoder"."""
         return MechanismEncoder(args, src_dict, embed_tokens)
 
     @classmethod
-    def build_decoder(cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding):
-        """Decoder with the mechanisms of the sites "decoder" and "cross"."""
+    def build_decoder(
+        cls, args: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> MechanismDecoder:
+        """Build the decoder, which has the mechanisms of the sites "decoder" and "cross"."""
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
 
 
-def is_of_checkpoint(args: Namespace) -> bool:
-    """Whether a model is built from its checkpoint, to translate or to be analysed, and not to be trained."""
+def comes_from_checkpoint(args: Namespace) -> bool:
+    """Return whether `args` were loaded from a checkpoint, to translate or analyze, rather than given for training."""
     return hasattr(args, "vocabulary_fingerprint")
 
 
-def remember_vocabulary(args: Namespace, task: FairseqTask) -> None:
-    """Write the vocabulary's fingerprint into `args`, which the checkpoint keeps, or compare it with what is there.
+def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
+    """Record the vocabulary's fingerprint in `args`, which checkpoints store, or compare it with the recorded one.
 
-    It is there where a model is built from its checkpoint, to translate or to be analysed; in training, resumed or
-    started from another's weights, fairseq builds from the flags (relumt.runs compares dictionaries then).
+    The `args` of a checkpoint have a fingerprint when it translates or is analyzed. Training builds the model from
+    the command line, even when it resumes or starts from other weights; relumt.runs compares the dictionaries then.
 
     Raises:
-        UserError: a checkpoint of one vocabulary is used with a data-bin of another.
+        UserError: the checkpoint was trained with another vocabulary than the data-bin's.
     """
     fingerprint = vocabulary_fingerprint(task.source_dictionary, task.target_dictionary)
-    trained_with = getattr(args, "vocabulary_fingerprint", None) or fingerprint
-    if trained_with != fingerprint:
+    recorded = getattr(args, "vocabulary_fingerprint", None) or fingerprint
+    if recorded != fingerprint:
         raise UserError(
-            f"the checkpoint's vocabulary ({trained_with}) is not the data-bin's ({fingerprint}) in "
-            f"{task.cfg.data}; give the data-bin it was trained on or one made with that one's dictionaries"
+            f"the checkpoint's vocabulary ({recorded}) differs from the one in {task.cfg.data} ({fingerprint}); use "
+            "the data-bin that the checkpoint was trained on, or one prepared with the same dictionaries"
         )
     args.vocabulary_fingerprint = fingerprint
 
 
 def vocabulary_fingerprint(source: Dictionary, target: Dictionary) -> str:
-    """Twelve hexadecimal digits that change with any symbol or its place."""
+    """Return twelve hexadecimal digits that identify the symbols of two dictionaries and their order."""
     digest = hashlib.sha256()
     for dictionary in (source, target):
         digest.update("\n".join(dictionary.symbols).encode() + b"\0")
@@ -132,17 +137,17 @@ SIZES = {
     "_iwslt_de_en": transformer_iwslt_de_en,
     "_wmt_en_de": transformer_wmt_en_de,
 }
-"""The sizes that [RF] uses are fairseq's: IWSLT14 6+6 layers, 512, 1024, 4 heads; WMT14 the base model."""
+"""Suffix of an architecture → fairseq's function that sets its sizes. [RF] uses `_iwslt_de_en` and `_wmt_en_de`."""
 
 
 def keep_gpu_under_bf16(args: Namespace) -> None:
-    """fairseq takes --bf16 to ask for a TPU, for which it then leaves the GPU; where there is one, take that back."""
+    """Undo that --bf16 selects a TPU if there is a GPU: fairseq assumes that only TPUs train in bfloat16."""
     if getattr(args, "bf16", False) and torch.cuda.is_available():
         args.tpu = False
 
 
 def register_architectures(prefix: str, attention: str) -> None:
-    """Register PREFIX and PREFIX_SIZE: fairseq's sizes with `attention` at every site that the user leaves open."""
+    """Register PREFIX and PREFIX_SIZE: fairseq's sizes, with `attention` as the default mechanism at all sites."""
     for suffix, size in SIZES.items():
 
         def architecture(args: Namespace, size: Callable[[Namespace], None] = size) -> None:

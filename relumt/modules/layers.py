@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.cache import IncrementalState
-from relumt.options import build_feedforward, build_mechanism
+from relumt.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 
 
 def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq_kwargs: Any) -> MechanismAttention:
     """Build the attention that `cfg` asks for at `site`; fairseq's MultiheadAttention gets `fairseq_kwargs`."""
     num_heads = cfg.encoder.attention_heads if site == "encoder" else cfg.decoder.attention_heads
-    mechanism = build_mechanism(cfg, site, num_heads, embed_dim // num_heads, cfg.attention_dropout)
+    mechanism = ATTENTION_CHOICE.build(cfg, site, num_heads, embed_dim // num_heads, cfg.attention_dropout)
     return MechanismAttention(
         embed_dim,
         num_heads,
@@ -47,7 +47,8 @@ class FeedForwardMixin(nn.Module):
     normalize_before: bool
 
     def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
-        self.feedforward = build_feedforward(cfg, self.side)  # before fairseq's __init__, which calls the builders
+        # before fairseq's __init__, which calls the builders
+        self.feedforward = FEEDFORWARD_CHOICE.build(cfg, self.side)
         super().__init__(cfg, *args, **kwargs)
         if self.feedforward.activation is not None:
             self.activation_fn = self.feedforward.activation()

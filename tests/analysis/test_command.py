@@ -122,7 +122,7 @@ def test_numbers_that_are_not_finite_are_no_measures(tmp_path, data, capsys):
         (["CHECKPOINT"], "no run.json says what it was trained on"),
         (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens must be positive"),
         (["CHECKPOINT", "--data", "OTHER"], "the checkpoint's vocabulary ("),
-        (["NONSENSE", "--data", "DATA"], "refused, it is damaged or carries code"),
+        (["NONSENSE", "--data", "DATA"], "rejected, it is damaged or contains code"),
         (["STOCK", "--data", "DATA"], "not of relumt's architectures"),
     ],
 )

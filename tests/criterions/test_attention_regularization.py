@@ -109,7 +109,7 @@ def test_the_tap_is_gone_after_the_block_even_after_an_error():
     ("arch", "flags", "message"),
     [
         ("transformer", (), "attention regularization needs attention weights"),
-        ("reluformer", ("--checkpoint-activations",), "no gradient: not through --checkpoint-activations"),
+        ("reluformer", ("--checkpoint-activations",), "has no gradient: either --checkpoint-activations is set"),
     ],
 )
 def test_a_penalty_without_effect_is_refused(arch, flags, message, capsys):

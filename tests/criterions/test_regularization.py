@@ -79,5 +79,5 @@ def test_padded_queries_do_not_count():
 
 
 def test_the_mean_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="no attention gave statistics"):
+    with pytest.raises(ValueError, match="at least one attention"):
         RegularizerTerms.mean([])

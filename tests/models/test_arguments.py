@@ -1,4 +1,4 @@
-"""Flags, architectures and their mistakes."""
+"""Command-line arguments of models: what they select, and what is rejected with one line."""
 
 import pytest
 import torch
@@ -12,14 +12,14 @@ from relumt.modules.hooks import named_attentions
 from tests.models.build import arguments, build, dictionary, sample, task
 
 
-def mechanisms(model):
+def mechanisms_by_site(model):
     return {attention.site: type(attention.mechanism) for attention in named_attentions(model).values()}
 
 
-def test_any_mechanism_at_any_site():
+def test_each_site_can_have_another_mechanism():
     relu, softmax = (type(MECHANISMS[name](1, 1)) for name in ("relu", "softmax"))
-    placed = build("mechanism_transformer", "--attention", "relu", "--attention-cross", "softmax")
-    assert mechanisms(placed) == {"encoder": relu, "decoder": relu, "cross": softmax}
+    model = build("mechanism_transformer", "--attention", "relu", "--attention-cross", "softmax")
+    assert mechanisms_by_site(model) == {"encoder": relu, "decoder": relu, "cross": softmax}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_any_mechanism_at_any_site():
     [("mechanism_transformer", "softmax"), ("reluformer", "relu"), ("rela", "rela_g"), ("inhibitor", "inhibitor")],
 )
 def test_an_architecture_has_its_mechanism_at_all_sites(arch, name):
-    assert set(mechanisms(build(arch)).values()) == {type(MECHANISMS[name](1, 1))}
+    assert set(mechanisms_by_site(build(arch)).values()) == {type(MECHANISMS[name](1, 1))}
 
 
 def test_options_reach_the_mechanism():
@@ -55,69 +55,73 @@ def test_architectures_have_the_papers_sizes(prefix, suffix, expected):
     assert args.decoder_output_dim == expected[1]
 
 
-def refused(capsys, *flags, arch="mechanism_transformer"):
+def build_rejected(capsys, *flags, arch):
+    """Return the message with which building the model exits."""
     with pytest.raises(SystemExit) as stopped:
         build(arch, *flags)
-    assert stopped.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_an_unknown_mechanism_lists_the_known_ones(capsys):
-    message = refused(capsys, "--attention", "sotfmax")
-    assert message.startswith("relumt: error: no attention 'sotfmax' for the site 'encoder'; known: ")
-    assert message.count("\n") == 1
-    assert all(name in message for name in MECHANISMS)
-
-
-def test_an_option_of_a_mechanism_that_is_not_chosen_is_refused(capsys):
-    message = refused(capsys, "--relu-gamma", "2")
-    assert message.count("\n") == 1
-    assert "--relu-gamma is an option of relu, but the attention is softmax" in message
-
-
-def test_a_value_that_the_mechanism_refuses_names_the_flag(capsys):
-    assert "--relu-gamma must be positive" in refused(capsys, "--relu-gamma", "-1", arch="reluformer")
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2 and message.count("\n") == 1
+    return message
 
 
 @pytest.mark.parametrize(
-    ("arch", "flags", "told"),
+    ("arch", "flags", "message"),
     [
-        ("reluformer", ["--relu-gamma", "inf"], "--relu-gamma must be a finite number, not inf"),
-        ("reluformer", ["--relu-initial-gain", "nan"], "--relu-initial-gain must be a finite number, not nan"),
-        ("inhibitor", ["--inhibitor-shift", "nan"], "--inhibitor-shift must be a finite number, not nan"),
-        ("rela", ["--attention-dropout", "1.5"], "dropout of attention is a probability, not 1.5"),
-        ("rela", ["--share-all-embeddings", "--decoder-embed-dim", "32"], "--share-all-embeddings needs one size, not"),
+        ("mechanism_transformer", "--relu-gamma 2", "--relu-gamma is an option of relu, but the attention is softmax"),
+        ("reluformer", "--relu-gamma -1", "--relu-gamma must be positive"),
+        ("reluformer", "--relu-gamma inf", "--relu-gamma must be a finite number, not inf"),
+        ("reluformer", "--relu-initial-gain nan", "--relu-initial-gain must be a finite number, not nan"),
+        ("inhibitor", "--inhibitor-shift nan", "--inhibitor-shift must be a finite number, not nan"),
+        ("rela", "--attention-dropout 1.5", "1.5"),
+        ("rela", "--share-all-embeddings --decoder-embed-dim 32", "--share-all-embeddings needs equal sizes"),
+        ("rela", "--encoder-attention-heads 3", "--encoder-attention-heads 3 does not divide --encoder-embed-dim 16"),
+        ("rela", "--decoder-attention-heads 0", "--decoder-attention-heads 0 does not divide"),
+        ("rela", "--criterion label_smoothed_cross_entropy_with_alignment", "use --arch transformer_align"),
+        ("rela", "--log-attention-interval 0", "--log-attention-interval must be at least 1, not 0"),
+        (
+            "rela",
+            "--log-attention-interval 5 --checkpoint-activations",
+            "cannot observe layers under --checkpoint-activations",
+        ),
     ],
 )
-def test_numbers_that_cannot_be_end_in_one_line(capsys, arch, flags, told):
-    message = refused(capsys, *flags, arch=arch)
-    assert told in message and message.count("\n") == 1
+def test_invalid_arguments_are_rejected_with_one_line(capsys, arch, flags, message):
+    assert message in build_rejected(capsys, *flags.split(), arch=arch)
 
 
-def test_overrides_for_another_model_of_an_ensemble_do_not_matter():
-    of_checkpoint = arguments("--arch", "reluformer")
-    of_checkpoint.vocabulary_fingerprint = vocabulary_fingerprint(dictionary(), dictionary())
-    of_checkpoint.inhibitor_implementation = "naive"  # as --model-overrides sets it in every model
-    assert task().build_model(of_checkpoint)
+def test_an_unknown_mechanism_is_rejected_with_a_list_of_the_known_ones(capsys):
+    message = build_rejected(capsys, "--attention", "sotfmax", arch="mechanism_transformer")
+    assert "'sotfmax'" in message
+    assert all(name in message for name in MECHANISMS)
 
 
-def test_code_in_a_config_is_refused(capsys):
+def test_an_unknown_choice_of_kernels_is_rejected_before_the_first_step(capsys, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "fast")
+    assert "RELUMT_KERNELS is 'fast'; it must be one of" in build_rejected(capsys, arch="reluformer")
+
+
+def test_overrides_for_another_model_of_an_ensemble_are_ignored():
+    checkpoint_args = arguments("--arch", "reluformer")
+    checkpoint_args.vocabulary_fingerprint = vocabulary_fingerprint(dictionary(), dictionary())
+    checkpoint_args.inhibitor_implementation = "naive"  # --model-overrides sets it for all models
+    assert task().build_model(checkpoint_args)
+
+
+def test_code_in_a_config_is_rejected(capsys):
     args = arguments("--arch", "reluformer")
     args.adaptive_softmax_cutoff = "[__import__('os').getpid()]"
     with pytest.raises(SystemExit):
         task().build_model(args)
-    assert "adaptive_softmax_cutoff=\"[__import__('os').getpid()]\" is code, not a value; refused" in (
-        capsys.readouterr().err
-    )
+    assert "rejected the setting adaptive_softmax_cutoff=\"[__import__('os').getpid()]\"" in capsys.readouterr().err
 
 
-def test_a_vocabulary_is_known_by_its_symbols_and_their_order():
+def test_a_vocabulary_fingerprint_depends_on_the_symbols_only():
     one, other = dictionary(20), dictionary(21)
     assert vocabulary_fingerprint(one, one) == vocabulary_fingerprint(dictionary(20), one)
     assert vocabulary_fingerprint(one, one) != vocabulary_fingerprint(one, other)
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused(capsys):
+def test_a_checkpoint_of_another_vocabulary_is_rejected(capsys):
     args = arguments("--arch", "reluformer")
     task(20).build_model(args)
     with pytest.raises(SystemExit):
@@ -125,28 +129,37 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(capsys):
     assert "the checkpoint's vocabulary" in capsys.readouterr().err
 
 
-def test_activation_checkpointing_keeps_the_function():
+def test_one_embedding_for_two_dictionaries_is_rejected(capsys):
+    two_dictionaries = task()
+    two_dictionaries.tgt_dict = dictionary(21)
+    with pytest.raises(SystemExit):
+        two_dictionaries.build_model(arguments("--arch", "reluformer", "--share-all-embeddings"))
+    assert "--share-all-embeddings needs one dictionary for both languages" in capsys.readouterr().err
+
+
+def test_activation_checkpointing_does_not_change_the_output():
     batch = sample([(5, 4), (2, 3)])
     plain, checkpointed = build("reluformer"), build("reluformer", "--checkpoint-activations")
     torch.testing.assert_close(plain(**batch["net_input"])[0], checkpointed(**batch["net_input"])[0])
 
 
-@pytest.mark.parametrize("gpu", [True, False])
-def test_bf16_keeps_the_gpu_where_there_is_one(gpu, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    assert arguments("--arch", "reluformer", "--bf16").tpu is not gpu
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_bf16_trains_on_the_gpu_if_there_is_one(has_gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert arguments("--arch", "reluformer", "--bf16").tpu is not has_gpu
 
 
-def base_parameters(attention):
+def count_base_parameters(attention):
     flags = ["nowhere", "--arch", "mechanism_transformer_wmt_en_de", "--attention", attention]
     args = options.parse_args_and_arch(options.get_training_parser(), flags)
-    model = task().build_model(convert_namespace_to_omegaconf(args).model)
+    with torch.device("meta"):
+        model = task().build_model(convert_namespace_to_omegaconf(args).model)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_rela_g_adds_a_gain_and_a_gate_to_each_attention_of_the_base_model():
     """18,432; [RL] Table 2's rounding, 72.31 M → 72.34 M, implies 20 to 40 thousand."""
-    assert base_parameters("rela_g") - base_parameters("softmax") == 18 * 2 * 512
+    assert count_base_parameters("rela_g") - count_base_parameters("softmax") == 18 * 2 * 512
 
 
 def test_a_checkpoint_keeps_the_defaults_it_was_trained_with():
@@ -157,49 +170,23 @@ def test_a_checkpoint_keeps_the_defaults_it_was_trained_with():
     assert not hasattr(args, "inhibitor_shift")
 
 
-def ready_to_generate(model, **flags):
+def prepare_for_generation(model, **flags):
     generation = {"print_alignment": None, "retain_dropout_modules": None} | flags
     model.prepare_for_inference_(OmegaConf.create({"generation": generation}))
     return model
 
 
-def test_retained_dropout_is_that_of_attention_too():
+def test_retain_dropout_includes_the_dropout_of_attention():
     batch = sample([(7, 5), (3, 8)])["net_input"]
     model = build("mechanism_transformer", "--attention-dropout", "0.5").eval()
     assert torch.equal(model(**batch)[0], model(**batch)[0])
-    ready_to_generate(model, retain_dropout=True)
+    prepare_for_generation(model, retain_dropout=True)
     assert not torch.equal(model(**batch)[0], model(**batch)[0])
 
 
-def test_an_alignment_of_attention_without_weights_is_refused(capsys):
-    model = ready_to_generate(build("inhibitor"), print_alignment="soft")
+def test_an_alignment_of_attention_without_weights_is_rejected(capsys):
+    model = prepare_for_generation(build("inhibitor"), print_alignment="soft")
     with pytest.raises(SystemExit) as stopped:
         model(**sample([(3, 2)])["net_input"])
     assert stopped.value.code == 2
-    assert "InhibitorAttention has no attention weights to align with; drop --print-alignment" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (["--encoder-attention-heads", "3"], "--encoder-attention-heads 3 does not divide --encoder-embed-dim 16"),
-        (["--decoder-attention-heads", "0"], "--decoder-attention-heads 0 does not divide"),
-        (["--criterion", "label_smoothed_cross_entropy_with_alignment"], "use --arch transformer_align"),
-    ],
-)
-def test_what_these_models_cannot_do_is_refused(flags, told, capsys):
-    message = refused(capsys, *flags, arch="reluformer")
-    assert told in message and message.count("\n") == 1
-
-
-def test_one_embedding_for_two_dictionaries_is_refused(capsys):
-    of_two = task()
-    of_two.tgt_dict = dictionary(21)
-    with pytest.raises(SystemExit):
-        of_two.build_model(arguments("--arch", "reluformer", "--share-all-embeddings"))
-    assert "--share-all-embeddings needs one dictionary for both languages" in capsys.readouterr().err
-
-
-def test_an_unknown_choice_of_kernels_is_refused_before_the_first_step(capsys, monkeypatch):
-    monkeypatch.setenv("RELUMT_KERNELS", "fast")
-    assert "RELUMT_KERNELS is 'fast'; it must be one of" in refused(capsys, arch="reluformer")
+    assert "InhibitorAttention has no attention weights to align with" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import torch
 
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.record import load_record
-from tests.runs.cases import LOG, leave_checkpoint, train
+from tests.runs.cases import LOG, leave_checkpoint, train, write_dataset
 
 OUTPUT = "T-0\ta b c d e\nD-0\t-1\ta b c d f\nGenerate test with beam=5: BLEU4 = 0\n"
 
@@ -93,10 +93,10 @@ def test_settings_that_cannot_be(refused, settings, message):
     assert message in refused("start", settings=settings)
 
 
-def test_the_average_of_the_last_checkpoints_is_translated_with(plan, step, refused):
+def test_the_average_of_the_last_checkpoints_is_translated_with(plan, configs, step, refused):
     train(plan, step)
-    (plan.dataset_folder / "average").write_text("2\n")
-    assert "0 numbered checkpoints, not the 2 to average" in refused("evaluate")
+    write_dataset(configs, "small", average_checkpoints=2)
+    assert "expected at least 2 numbered checkpoints to average, found 0" in refused("evaluate")
     for name in ("checkpoint_1_5.pt", "checkpoint_2_10.pt"):
         leave_checkpoint(plan, name)
     averaged = plan.checkpoints / "checkpoint_average_2.pt"
