@@ -1,9 +1,9 @@
-"""The command-line flags of the registries, generated from their rows, and what they ask for at a site."""
+"""Command-line flags of both registries, generated from their entries, and what they build at a site."""
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass
-from typing import Any, Literal, get_args, get_origin
+from dataclasses import Field, dataclass
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.errors import UserError
@@ -13,75 +13,78 @@ from relumt.variant_spec import VariantSpec, flag_name
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
 
+Variant = TypeVar("Variant")
+
 
 @dataclass(frozen=True)
-class Choice:
-    """Something that the user chooses by name, for all sites or for one: --NAME and --NAME-SITE.
+class VariantChoice(Generic[Variant]):
+    """The choice of a registry entry by name, for all sites (--NAME) or for one (--NAME-SITE).
 
     Attributes:
-        name: of the flag.
-        rows: the registry.
-        sites: where it is chosen.
-        default: what is used where neither the user nor the architecture says.
+        name: name of the flag.
+        registry: the variants to choose from.
+        sites: parts of the model that can have different variants.
+        default: name of the variant if neither the user nor the architecture chooses one.
     """
 
     name: str
-    rows: Mapping[str, VariantSpec]
+    registry: Mapping[str, VariantSpec[Variant]]
     sites: tuple[str, ...]
     default: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add --NAME, --NAME-SITE and every row's own flags, without defaults.
+        """Add --NAME, --NAME-SITE and the options of every variant.
 
-        Without, because an architecture fills in what the command line leaves open, as in fairseq. Names are checked
-        in `build`, whose one line argparse would bury under fairseq's four screens of usage.
+        They have no defaults, because fairseq lets an architecture fill in what the command line leaves open. Names
+        are checked in `build`, because argparse would bury the error under four screens of fairseq's usage.
         """
-        known = ", ".join(sorted(self.rows))
+        known = ", ".join(sorted(self.registry))
         parser.add_argument(f"--{self.name}", metavar="NAME", help=f"{self.name} at all sites: {known}")
         for site in self.sites:
             parser.add_argument(f"--{self.name}-{site}", metavar="NAME", help=f"{self.name} at the site '{site}'")
         for attribute, (option, owners) in self.options().items():
-            add_option(parser, attribute, option, f"of {', '.join(owners)}")
+            add_option(parser, attribute, option, owners)
 
-    def options(self) -> dict[str, tuple[Field, list[str]]]:
-        """Every option by its attribute on the command line, with the names of the rows that have it."""
-        options: dict[str, tuple[Field, list[str]]] = {}
-        for name, row in self.rows.items():
-            for attribute, option in row.flags():
+    def options(self) -> dict[str, tuple[Field[Any], list[str]]]:
+        """Map each option, as its attribute on the command line, to its field and the variants that have it."""
+        options: dict[str, tuple[Field[Any], list[str]]] = {}
+        for name, spec in self.registry.items():
+            for attribute, option in spec.flags():
                 options.setdefault(attribute, (option, []))[1].append(name)
         return options
 
-    def at(self, args: Any, site: str) -> str:
-        """The name that `args` (a namespace or fairseq config) asks for at `site`."""
+    def name_at(self, args: Any, site: str) -> str:
+        """Return the name that `args` (a namespace or fairseq config) asks for at `site`."""
         return getattr(args, f"{self.name}_{site}", None) or getattr(args, self.name, None) or self.default
 
-    def build(self, args: Any, site: str, *arguments: Any) -> Any:
-        """What the row of `site` builds of `arguments` and the options that `args` gives.
+    def build(self, args: Any, site: str, *arguments: Any) -> Variant:
+        """Build what `args` asks for at `site` from `arguments` and the options in `args`.
 
         Raises:
-            UserError: an unknown name (from a checkpoint or an API), or a value that the row refuses.
+            UserError: the name is unknown, or an option does not allow its value.
         """
-        name = self.at(args, site)
-        if name not in self.rows:
-            raise UserError(f"no {self.name} '{name}' for the site '{site}'; known: {', '.join(sorted(self.rows))}")
-        row = self.rows[name]
-        given = {option.name: getattr(args, attribute, MISSING) for attribute, option in row.flags()}
+        name = self.name_at(args, site)
+        if name not in self.registry:
+            known = ", ".join(sorted(self.registry))
+            raise UserError(f"unknown {self.name} '{name}' for the site '{site}'; choose from {known}")
+        spec = self.registry[name]
+        given = {option.name: getattr(args, name) for name, option in spec.flags() if hasattr(args, name)}
         try:
-            return row(*arguments, **{k: v for k, v in given.items() if v is not MISSING})
+            return spec(*arguments, **given)
         except ValueError as error:
-            raise UserError(f"{self.name} '{name}' at site '{site}': {error}") from None
+            raise UserError(f"{self.name} '{name}' at the site '{site}': {error}") from None
 
     def record_defaults(self, args: Any) -> None:
-        """Write the defaults that are used into `args`, which a checkpoint keeps, lest a later default change it."""
+        """Set the options in use that `args` lacks to their defaults; a checkpoint keeps them if a default changes."""
         for site in self.sites:
-            row = self.rows.get(self.at(args, site))
-            for attribute, option in row.flags() if row else ():
+            spec = self.registry.get(self.name_at(args, site))
+            for attribute, option in spec.flags() if spec else ():
                 if not hasattr(args, attribute):
                     setattr(args, attribute, option.default)
 
     def reject_unused_options(self, args: Any) -> None:
-        """Raise UserError if `args` carries an option that no chosen row has."""
-        chosen = {self.at(args, site) for site in self.sites}
+        """Raise UserError if `args` has an option that none of the chosen variants has."""
+        chosen = {self.name_at(args, site) for site in self.sites}
         for attribute, (_, owners) in self.options().items():
             if hasattr(args, attribute) and not chosen & set(owners):
                 raise UserError(
@@ -90,25 +93,17 @@ class Choice:
                 )
 
 
-ATTENTION = Choice("attention", MECHANISMS, SITES, default="softmax")
-FEEDFORWARD = Choice("feedforward", FEEDFORWARDS, ("encoder", "decoder"), default="stock")
-VARIANT_CHOICES = (ATTENTION, FEEDFORWARD)
+ATTENTION_CHOICE: VariantChoice[Mechanism] = VariantChoice("attention", MECHANISMS, SITES, default="softmax")
+FEEDFORWARD_CHOICE: VariantChoice[FeedForward] = VariantChoice(
+    "feedforward", FEEDFORWARDS, ("encoder", "decoder"), default="stock"
+)
+VARIANT_CHOICES = (ATTENTION_CHOICE, FEEDFORWARD_CHOICE)
 
 
-def build_mechanism(args: Any, site: str, num_heads: int, head_dim: int, dropout: float) -> Mechanism:
-    """The mechanism that `args` asks for at `site`; raises UserError as `Choice.build`."""
-    return ATTENTION.build(args, site, num_heads, head_dim, dropout)
-
-
-def build_feedforward(args: Any, site: str) -> FeedForward:
-    """The feed-forward variant that `args` asks for at `site`; raises UserError as `Choice.build`."""
-    return FEEDFORWARD.build(args, site)
-
-
-def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field, owner: str) -> None:
-    """Add one option of a dataclass as `--attribute-with-dashes`."""
+def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field[Any], owners: list[str]) -> None:
+    """Add an option of the variants `owners` as `--attribute-with-dashes`."""
     flag = flag_name(attribute)
-    help_line = f"{option.metadata['help']} ({owner}; default: {option.default})"
+    help_line = f"{option.metadata['help']} (option of {', '.join(owners)}; default: {option.default})"
     if option.type is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=help_line)
     elif get_origin(option.type) is Literal:

@@ -1,40 +1,55 @@
-"""What the rows of every registry share: options as a dataclass, whose fields become command-line flags."""
+"""The entries of both registries: how to build a variant, and its options, whose fields become command-line flags."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import Field, fields
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, fields
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+
+Variant = TypeVar("Variant", covariant=True)
 
 
-class VariantSpec:
-    """A row of a registry.
+@dataclass(frozen=True)
+class VariantSpec(Generic[Variant]):
+    """An entry of a registry.
 
     Attributes:
-        options: dataclass of the row's own options, or None.
-        prefix: of the options' flags; rows that share it share the flags.
+        factory: builds the variant; if there is an options class, the last argument is an instance of it.
+        options: dataclass of the variant's own options, or None.
+        prefix: prefix of the options' flags; variants with the same prefix share their flags.
     """
 
-    options: type | None
-    prefix: str
+    factory: Callable[..., Variant]
+    options: type[Any] | None = None
+    prefix: str = ""
 
-    def flags(self) -> Iterator[tuple[str, Field]]:
-        """The options as pairs of an attribute's name on the command line, `PREFIX_FIELD`, and the field."""
+    def __call__(self, *arguments: Any, **options: Any) -> Variant:
+        """Build the variant.
+
+        Raises:
+            TypeError: the variant has no such option.
+            ValueError: an option does not allow its value.
+        """
+        if self.options is None:
+            return self.factory(*arguments, **options)
+        checked = self.options(**options)
+        for attribute, option in self.flags():
+            check_value(flag_name(attribute), option, getattr(checked, option.name))
+        return self.factory(*arguments, checked)
+
+    def flags(self) -> Iterator[tuple[str, Field[Any]]]:
+        """Yield each option as its attribute on the command line, `PREFIX_FIELD`, and its dataclass field."""
         for option in fields(self.options) if self.options else ():
             yield f"{self.prefix}_{option.name}", option
 
-    def checked(self, options: dict[str, object]) -> Any:
-        """An instance of the options class; raises TypeError or ValueError for an option it does not have or allow."""
-        checked = self.options(**options)
-        for attribute, option in self.flags():
-            value = getattr(checked, option.name)
-            if get_origin(option.type) is Literal and value not in get_args(option.type):
-                known = ", ".join(get_args(option.type))
-                raise ValueError(f"{flag_name(attribute)} must be one of {known}, not '{value}'")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{flag_name(attribute)} must be a finite number, not {value}")
-        return checked
+
+def check_value(flag: str, option: Field[Any], value: Any) -> None:
+    """Raise ValueError if `value` is none of the choices of `option`, or not finite."""
+    if get_origin(option.type) is Literal and value not in get_args(option.type):
+        raise ValueError(f"{flag} must be one of {', '.join(get_args(option.type))}, not '{value}'")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{flag} must be a finite number, not {value}")
 
 
 def flag_name(attribute: str) -> str:
-    """The command line's spelling of an attribute: relu_gamma → --relu-gamma."""
+    """Return the flag of an attribute on the command line: relu_gamma → --relu-gamma."""
     return "--" + attribute.replace("_", "-")

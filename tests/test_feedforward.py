@@ -142,7 +142,7 @@ def test_trainable_parameters_get_gradients(activation):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--feedforward", "rely"), "no feedforward 'rely' for the site 'encoder'; known: aptx1, "),
+        (("--feedforward", "rely"), "unknown feedforward 'rely' for the site 'encoder'; choose from aptx1, "),
         (
             ("--memory-temperature", "2"),
             "--memory-temperature is an option of softmax, softmax_ln, but the feedforward",

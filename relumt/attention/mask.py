@@ -1,7 +1,8 @@
 """Which keys each query may attend to, as structure instead of a matrix. Shapes: B batch, H heads, T queries, S keys.
 
 The convention is that of `torch.nn.functional.scaled_dot_product_attention`: True means that the query may attend to
-the key. fairseq's and PyTorch's `key_padding_mask` mean the opposite.
+the key. fairseq's and PyTorch's `key_padding_mask` mean the opposite. A key that a query may attend to is *visible* to
+it; any other key is *hidden*.
 """
 
 from collections.abc import Callable
@@ -13,15 +14,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which keys each query may see: a key must pass all three conditions; True means *may be seen*.
+    """Which keys each query may attend to. A key is visible if all three conditions allow it; True means *allowed*.
 
     Attributes:
-        key_mask: [B, S] bool, False for padding; None when all keys are real.
-        is_causal: query i sees keys j ≤ S − T + i (the last query sees every key).
-        attn_mask: [T, S] bool, any other pattern shared by the batch; None when there is none.
+        key_mask: [B, S] bool, False for padding; None if all keys are real.
+        is_causal: query i may attend to keys j ≤ S − T + i, so that the last query may attend to every key.
+        attn_mask: [T, S] bool, any other pattern, shared by the batch; None if there is none.
 
     Raises:
-        TypeError: a mask is of another type or number of dimensions.
+        TypeError: a mask has the wrong type or number of dimensions.
     """
 
     key_mask: Tensor | None = None
@@ -32,82 +33,80 @@ class AttentionMask:
         for name, shape in (("key_mask", "[B, S]"), ("attn_mask", "[T, S]")):
             mask = getattr(self, name)
             if mask is not None and (mask.dtype != torch.bool or mask.dim() != 2):
-                raise TypeError(f"AttentionMask.{name} is {shape} of bool, not {list(mask.shape)} of {mask.dtype}")
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every query sees every key."""
-        return self.key_mask is None and not self.is_causal and self.attn_mask is None
+                found = f"{list(mask.shape)} of {mask.dtype}"
+                raise TypeError(f"AttentionMask.{name} must be {shape} of torch.bool, True = may attend; got {found}")
 
     def to_dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor | None:
-        """The same as one matrix, [B or 1, 1, T or 1, S] bool, ready to broadcast; None if everything is seen."""
+        """Return the mask as one matrix [B or 1, 1, T or 1, S] bool, ready to broadcast; None if nothing is hidden."""
         dense = None
         if self.attn_mask is not None:
             dense = self.attn_mask[None, None]
         if self.is_causal and T != 1:
-            earlier = torch.ones(T, S, dtype=torch.bool, device=device).tril_(S - T)[None, None]
-            dense = earlier if dense is None else dense & earlier
+            not_future = torch.ones(T, S, dtype=torch.bool, device=device).tril_(S - T)[None, None]
+            dense = not_future if dense is None else dense & not_future
         if self.key_mask is not None:
-            real = self.key_mask[:, None, None]
-            dense = real if dense is None else dense & real
+            is_real = self.key_mask[:, None, None]
+            dense = is_real if dense is None else dense & is_real
         return dense
 
     def num_visible(self, T: int, S: int, like: Tensor) -> Tensor | int:
-        """`count` as formulas want it: at least 1, of the type and on the device of `like`; S where all is seen."""
-        if self.key_mask is None and self.attn_mask is None and (T == 1 or not self.is_causal):
+        """Return the n of length-dependent formulas: `count_visible`, but at least 1, so that one can divide by it.
+
+        A tensor has the dtype and device of `like`. If nothing is hidden, n is the int S.
+        """
+        if self.key_mask is None and self._is_one_row(T):
             return max(S, 1)
         return self.count_visible(T, S, like.device).clamp(min=1).to(like.dtype)
 
-    def slice_queries(self, start: int, stop: int, T: int, S: int) -> tuple["AttentionMask", int]:
-        """What queries start…stop − 1 of T see, and how many keys, from the first, hold all of it."""
-        keys = max(0, min(S, S - T + stop)) if self.is_causal else S
-        return AttentionMask(
-            None if self.key_mask is None else self.key_mask[:, :keys],
-            self.is_causal,
-            None if self.attn_mask is None else self.attn_mask[start:stop, :keys],
-        ), keys
-
-    def fill_hidden_(self, x: Tensor, value: float) -> Tensor:
-        """Overwrite x [B, H, T, S] with `value` where a key is not visible."""
-        if self.attn_mask is None and (not self.is_causal or x.shape[-2] == 1):
-            return x if self.key_mask is None else x.masked_fill_(self._padding, value)
-        return x.masked_fill_(~self.to_dense(*x.shape[-2:], device=x.device), value)
-
     def count_visible(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
-        """Number of keys each query sees, [B or 1, 1, T or 1, 1] int64: the n of length-dependent formulas."""
-        if self.attn_mask is not None:
-            return self.to_dense(T, S, device).sum(-1, keepdim=True)
-        if not self.is_causal or T == 1:
+        """Return the number of keys that each query may attend to, [B or 1, 1, T or 1, 1] int64."""
+        if self.attn_mask is not None and (dense := self.to_dense(T, S, device)) is not None:
+            return dense.sum(-1, keepdim=True)
+        if self._is_one_row(T):
             if self.key_mask is None:
                 return torch.full((1, 1, 1, 1), S, device=device)
-            return self._real
+            return self._cached("num_real_keys", self.key_mask, lambda keys: keys.sum(-1)[:, None, None, None])
         last_key = torch.arange(S - T, S, device=device)
         if self.key_mask is None:
             return (last_key + 1).clamp(min=0)[None, None, :, None]
         if not S:
             return last_key.new_zeros(1, 1, 1, 1)
-        seen = self.key_mask.cumsum(-1).index_select(-1, last_key.clamp(min=0))
-        return (seen * (last_key >= 0))[:, None, :, None]
+        count = self.key_mask.cumsum(-1).index_select(-1, last_key.clamp(min=0))
+        return (count * (last_key >= 0))[:, None, :, None]  # queries that come before the first key have none
 
-    @property
-    def _padding(self) -> Tensor:
-        """[B, 1, 1, S] bool, True for padding."""
-        return self._kept("padding", lambda keys: ~keys[:, None, None])
+    def fill_hidden_(self, x: Tensor, value: float) -> Tensor:
+        """Overwrite x [B, H, T, S] with `value` at hidden keys."""
+        T, S = x.shape[-2:]
+        if self._is_one_row(T):
+            if self.key_mask is None:
+                return x
+            is_padding = self._cached("is_padding", self.key_mask, lambda keys: ~keys[:, None, None])
+            return x.masked_fill_(is_padding, value)
+        dense = self.to_dense(T, S, x.device)
+        return x if dense is None else x.masked_fill_(~dense, value)
 
-    @property
-    def _real(self) -> Tensor:
-        """[B, 1, 1, 1] int64, number of real keys."""
-        return self._kept("real", lambda keys: keys.sum(-1)[:, None, None, None])
+    def slice_queries(self, start: int, stop: int, T: int, S: int) -> tuple["AttentionMask", int]:
+        """Return the mask of queries start…stop − 1 of T, and how many keys, counted from the first, they need."""
+        num_keys = max(0, min(S, S - T + stop)) if self.is_causal else S
+        return AttentionMask(
+            None if self.key_mask is None else self.key_mask[:, :num_keys],
+            self.is_causal,
+            None if self.attn_mask is None else self.attn_mask[start:stop, :num_keys],
+        ), num_keys
 
-    def _kept(self, name: str, of: Callable[[Tensor], Tensor]) -> Tensor:
-        """What `of` makes of `keys`, as long as they are the same: decoding asks for it at every step.
+    def _is_one_row(self, T: int) -> bool:
+        """Whether all of the T queries of a sentence may attend to the same keys."""
+        return self.attn_mask is None and (T == 1 or not self.is_causal)
 
-        Not where nothing tells that they have changed, where it could not be trained with, or where it is compiled.
+    def _cached(self, name: str, key_mask: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return compute(key_mask), cached while key_mask does not change: every step of decoding needs it.
+
+        Not cached under `torch.compile` or inference mode, where tensor versions are unavailable.
         """
-        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or self.key_mask.is_inference():
-            return of(self.key_mask)
-        version, kept = vars(self).get(name, (None, None))
-        if version != self.key_mask._version:
-            kept = of(self.key_mask)
-            vars(self)[name] = self.key_mask._version, kept
-        return kept
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or key_mask.is_inference():
+            return compute(key_mask)
+        cached: tuple[int, Tensor] | None = vars(self).get(name)
+        if cached is None or cached[0] != key_mask._version:
+            cached = key_mask._version, compute(key_mask)
+            vars(self)[name] = cached  # past the frozen dataclass: a cache does not change its value
+        return cached[1]

@@ -1,16 +1,16 @@
-"""The seam of relumt: what an attention mechanism is given and what it gives back.
+"""The interface of an attention mechanism: what it receives and what it returns.
 
 Shapes, in every file of this package:  B batch, H heads, T queries, S keys, D head size, E = H·D.
 
-A `Mechanism` turns queries, keys and values into mixed values. What a query may see travels as its structure
-(`AttentionMask`), never as a T×S matrix, so that fused kernels and memory linear in length stay possible. What the
-caller needs beyond the mixed values is said by `Need`; nothing else is built.
+A `Mechanism` maps queries, keys and values to one output per query and head. The mask travels as its structure
+(`AttentionMask`), never as a T×S matrix, so that fused kernels and memory linear in length stay possible. `Need` says
+what the caller needs beyond the output; nothing else is computed.
 """
 
 import math
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,12 +23,12 @@ from relumt.attention.mask import AttentionMask
 from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.row_stats import RowStats
 
-RECOMPUTED_FROM = 1 << 24
-"""Weights of one call, B·H·T·S, from which on they are not kept: 64 MiB, of which a model keeps dozens."""
+RECOMPUTE_THRESHOLD = 1 << 24
+"""Weights of one call, B·H·T·S, from which on backward recomputes them: 64 MiB each, and a model would keep dozens."""
 
 
 class Need(Flag):
-    """What a caller needs beyond the mixed values."""
+    """What a caller needs beyond the output."""
 
     NOTHING = 0
     ROW_STATS = auto()
@@ -36,14 +36,15 @@ class Need(Flag):
 
 
 class AttentionOutput(NamedTuple):
-    """What a mechanism gives back; a tuple, so that fairseq's search for the first NaN looks inside.
+    """What a mechanism returns. A tuple, because fairseq's search for the first NaN looks inside tuples.
 
     Attributes:
-        output: [B, H, T, D], in float32 (or float64) where the mechanism computed in it, even for half inputs (all but
-            softmax's and the other fused paths without a norm do): `saturated` brings it back.
-        weights: [B, H, T, S] before dropout, exactly 0 where a key is not visible; None unless wanted, or
-            where the mechanism has none.
-        row_stats: of the weights before dropout; None unless wanted, or where weights are none or may be negative.
+        output: Σ_j s_ij v_j, [B, H, T, D]. It has the dtype of the computation, at least float32, also for inputs in
+            half precision (except for fused paths without a norm): `cast_saturating` casts it back.
+        weights: s, [B, H, T, S], before dropout and exactly 0 at hidden keys; None unless needed, or if the mechanism
+            has no weights.
+        row_stats: statistics of the weights before dropout; None unless needed, or if there are no weights or weights
+            may be negative.
     """
 
     output: Tensor
@@ -54,144 +55,162 @@ class AttentionOutput(NamedTuple):
 class Mechanism(nn.Module):
     """An attention mechanism: scores → weights → dropout → weights @ v, each in at least float32.
 
-    A variant overrides `weights`, `factor` or `bias`; one without such a product (the Inhibitor) overrides `forward`. A
-    fused path serves what it computes alone: not a variant's weights, nor a factor or bias that is learnt or of a head.
+    A score is factor·(q·k) + bias. A subclass overrides `weights`, and `factor` or `bias` if need be; a mechanism that
+    is not a product of weights and values (the Inhibitor) overrides `forward`. A fused path serves a call only if it
+    computes what the class defines: not if a subclass overrides `weights`, nor if a factor or bias is trained or
+    differs between heads or keys.
 
-    Large weights are not kept for the backward pass but computed again, attention by attention, dropout and all: what
-    is kept then grows with T and S, not with their product.
+    Large weights are not kept for the backward pass but recomputed, one attention at a time and with the same dropout:
+    the memory that a model keeps then grows with T and S, not with their product.
 
     Attributes:
-        signed: whether weights may be negative; a row of them has no entropy, and no statistics.
-        stochastic: whether the weights of a row sum to 1.
-        has_weights: whether there are weights at all, to be wanted.
-        retain_dropout: whether dropout goes on outside of training (fairseq's --retain-dropout).
-        pointwise: the function that makes a weight of its score alone, which a fused kernel has; None for another.
+        has_weights: whether there are weights that a caller can ask for.
+        has_negative_weights: whether weights may be negative; then their rows have no entropy and no statistics.
+        weights_sum_to_one: whether the weights of a query sum to 1.
+        pointwise_activation: the function that turns one score into one weight, if a fused kernel has it; else None.
+        retain_dropout: whether dropout stays on outside of training (fairseq's --retain-dropout).
 
     Args:
         num_heads: H.
         head_dim: D.
-        dropout: probability of dropping a weight while training.
+        dropout: probability of dropping a weight in training.
 
     Raises:
-        ValueError: a dropout that is no probability.
+        ValueError: `dropout` is not a probability.
     """
 
+    has_weights = True
     has_negative_weights = False
     weights_sum_to_one = False
-    has_weights = True
-    retain_dropout = False
     pointwise_activation: Activation | None = None
+    retain_dropout = False
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        """A variant that makes other weights has no fused kernel, unless it says which."""
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Drop an inherited `pointwise_activation` if the subclass computes its weights differently."""
         super().__init_subclass__(**kwargs)
-        owner = next(base for base in cls.__mro__ if "pointwise_activation" in vars(base))
-        if not cls.computes_as(owner, "weights", "activation", "scores", "attend"):
+        definer = next(base for base in cls.__mro__ if "pointwise_activation" in vars(base))
+        if not cls.inherits_methods(definer, "weights", "activation", "scores", "attend"):
             cls.pointwise_activation = None
 
     @classmethod
-    def computes_as(cls, owner: type, *methods: str) -> bool:
-        """Whether these methods are those of `owner`, and not a variant's own."""
-        return all(getattr(cls, name, None) is getattr(owner, name, None) for name in methods)
+    def inherits_methods(cls, base: type, *names: str) -> bool:
+        """Return whether these methods are those of `base`, not overridden."""
+        return all(getattr(cls, name, None) is getattr(base, name, None) for name in names)
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout of attention is a probability, not {dropout}")
+            raise ValueError(f"attention dropout must be between 0 and 1, not {dropout}")
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
-        """What multiplies q·k: 1/√D, or [B or 1, 1, T or 1, 1] of the type of `like`."""
+        """Return the factor of q·k: 1/√D unless overridden; [B or 1, 1, T or 1, 1] of the dtype of `like`, or float."""
         return 1 / math.sqrt(self.head_dim)
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | None:
-        """What is added to scores, [B or 1, 1, T or 1, 1] of the type of `like`; nothing by default."""
+        """Return what is added to scores: nothing unless overridden; [B or 1, 1, T or 1, 1] of the dtype of `like`."""
         return None
 
     def scores(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Tensor:
-        """q·k times `factor`, [B, H, T, S]; the factor goes into q, which is smaller than the product."""
+        """Return factor·(q·k) + bias, [B, H, T, S]. The factor multiplies q, which is smaller than the product."""
         T, S = q.shape[-2], k.shape[-2]
-        scores = (q * self.factor(T, S, mask, q)) @ k.transpose(-2, -1)
+        scores = (q * self.factor(T, S, mask, q)) @ k.transpose(-2, -1)  # [B, H, T, D] @ [B, H, D, S]
         bias = self.bias(T, S, mask, q)
         return scores if bias is None else scores.add_(bias)
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
-        """Turn scores [B, H, T, S], which may be overwritten, into weights, 0 where a key is not visible."""
+        """Turn scores [B, H, T, S], which may be overwritten, into weights, exactly 0 at hidden keys."""
         raise NotImplementedError
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
     ) -> AttentionOutput:
-        """Attend with q [B, H, T, D] to k and v [B, H, S, D]; from a size on backward computes the weights again."""
-        if self.pointwise_activation:
-            # Not by gradients alone: activation checkpointing asks twice, first without, and wants the same dropout.
+        """Attend with q [B, H, T, D] to k and v [B, H, S, D], by the cheapest path that can return what is needed."""
+        if self.pointwise_activation is not None:
+            # Not by gradients alone: activation checkpointing runs a layer first without them and then with them, and
+            # both passes must take the same path to draw the same dropout.
             trains_norm = self.has_output_norm and (self.training or torch.is_grad_enabled())
             fused = dispatch.pointwise(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
-            rows = fused and self.pointwise_params(q, k, mask)
-            if rows:
-                return self.attend_fused(fused, rows, q, k, v, mask, need)
-        large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTED_FROM
-        if large and torch.is_grad_enabled() and self.keeps_weights(q, need):
-            return checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
+            params = self.pointwise_params(q, k, mask) if fused else None
+            if fused and params:
+                return self.attend_fused(fused, params, q, k, v, mask, need)
+        is_large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTE_THRESHOLD
+        if is_large and torch.is_grad_enabled() and self.saves_weights(q, need):
+            output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
+            return output
         return self.attend(q, k, v, mask, need)
 
-    def keeps_weights(self, q: Tensor, need: Need) -> bool:
-        """Whether autograd would keep the weights that `attend` makes of such q."""
+    def saves_weights(self, q: Tensor, need: Need) -> bool:
+        """Return whether autograd would save the weights that `attend` computes from such q."""
         return True
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:
-        """What `forward` gives; autograd keeps its weights [B, H, T, S] several times over."""
+        """Compute what `forward` returns with PyTorch operators; autograd saves several tensors [B, H, T, S]."""
         with without_autocast(q):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             weights = self.weights(self.scores(q, k, mask), mask)
             p = self.dropout_p
-            mixed = (F.dropout(weights, p) if p else weights) @ v
-            statistics = None
+            output = (F.dropout(weights, p) if p else weights) @ v
+            row_stats = None
             if Need.ROW_STATS in need and not self.has_negative_weights:
                 T, S = weights.shape[-2:]
-                statistics = RowStats.from_weights(weights, mask.count_visible(T, S, weights.device).squeeze(-1))
-        return AttentionOutput(mixed, weights if Need.WEIGHTS in need else None, statistics)
+                row_stats = RowStats.from_weights(weights, mask.count_visible(T, S, weights.device).squeeze(-1))
+        return AttentionOutput(output, weights if Need.WEIGHTS in need else None, row_stats)
 
     def pointwise_params(self, q: Tensor, k: Tensor, mask: AttentionMask) -> PointwiseParams | None:
-        """What a kernel has to know; None where it could not: a factor or bias that is learnt, or of heads or keys."""
-        like = at_least_float32(q.new_empty(0))
-        factor, bias = (of(q.shape[-2], k.shape[-2], mask, like) for of in (self.factor, self.bias))
-        factor = factor if isinstance(factor, Tensor) else like.new_full((1, 1, 1, 1), factor)
-        if any(x is not None and (x.requires_grad or x.shape[1] * x.shape[3] != 1) for x in (factor, bias)):
+        """Return what a fused kernel has to know, or None if it cannot express this factor or bias."""
+        if self.pointwise_activation is None:
             return None
-        return PointwiseParams(self.pointwise_activation, factor[:, 0, :, 0], None if bias is None else bias[:, 0, :, 0])
+        T, S = q.shape[-2], k.shape[-2]
+        like = at_least_float32(q.new_empty(0))
+        factor, bias = self.factor(T, S, mask, like), self.bias(T, S, mask, like)
+        if not isinstance(factor, Tensor):
+            factor = like.new_full((1, 1, 1, 1), factor)
+        for x in (factor, bias):
+            if x is not None and (x.requires_grad or x.shape[1] * x.shape[3] != 1):
+                return None  # kernels return no gradient for it, and take one value per query
+        # [B, 1, T, 1] -> [B, T]
+        return PointwiseParams(
+            self.pointwise_activation, factor[:, 0, :, 0], None if bias is None else bias[:, 0, :, 0]
+        )
 
     def attend_fused(
-        self, fused: Callable, rows: PointwiseParams, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need
+        self,
+        fused: Callable[..., tuple[Tensor, Tensor | None, Tensor | None]],
+        params: PointwiseParams,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: AttentionMask,
+        need: Need,
     ) -> AttentionOutput:
-        """What `attend` gives, by a kernel; in half precision `mixed` is too, unless `merged` can take more."""
-        T, S = q.shape[-2], k.shape[-2]
-        dtype = rows.factor.dtype if self.has_output_norm else q.dtype
-        statistics = Need.ROW_STATS in need
-        p = self.dropout_p
+        """Compute what `attend` returns with a kernel, in the dtype of q unless an output norm takes float32."""
+        dtype = params.factor.dtype if self.has_output_norm else q.dtype
+        needs_stats = Need.ROW_STATS in need
         with without_autocast(q):
-            mixed, weight_sum, w_log_w = fused(q, k, v, rows, mask.key_mask, mask.is_causal, p, statistics, dtype)
-        if not statistics:
-            return AttentionOutput(mixed)
-        return AttentionOutput(
-            mixed, None, RowStats(weight_sum, w_log_w, mask.count_visible(T, S, q.device).squeeze(-1))
-        )
+            output, weight_sum, weight_log_weight_sum = fused(
+                q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, needs_stats, dtype
+            )
+        if weight_sum is None or weight_log_weight_sum is None:
+            return AttentionOutput(output)
+        num_keys = mask.count_visible(q.shape[-2], k.shape[-2], q.device).squeeze(-1)
+        return AttentionOutput(output, None, RowStats(weight_sum, weight_log_weight_sum, num_keys))
 
     @property
     def has_output_norm(self) -> bool:
-        """Whether `merged` does something with the concatenated heads."""
+        """Whether `postprocess_heads` is overridden."""
         return type(self).postprocess_heads is not Mechanism.postprocess_heads
 
     @property
     def dropout_p(self) -> float:
-        """Of a weight, now."""
+        """Probability of dropping a weight in the current mode."""
         return self.dropout if self.training or self.retain_dropout else 0.0
 
     def init_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
-        """Adjust the freshly initialised projections of queries and keys, E or less → E; nothing by default."""
+        """Adjust the freshly initialized projections of queries and keys; does nothing unless overridden."""
 
     def postprocess_heads(self, x: Tensor) -> Tensor:
-        """Applied to the concatenated heads, [T, B, E] → [T, B, E], before the output projection."""
+        """Return the concatenated heads [T, B, E] as the output projection takes them; the identity by default."""
         return x

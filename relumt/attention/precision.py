@@ -1,26 +1,29 @@
-"""Types of numbers: what half precision becomes while it is computed with, and how it comes back."""
+"""Number types: what half precision is computed in, and how results are cast back."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
-HALF = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
-def without_autocast(x: Tensor) -> AbstractContextManager:
-    """A block in which products are of their tensors' own type; costs nothing where they are anyway."""
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which products keep the dtype of their inputs; it does nothing if autocast is off."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """`x`, in float32 if its type is a half one."""
-    return x.float() if x.dtype in HALF else x
+    """Return `x` in float32 if it is in half precision, else as it is."""
+    return x.float() if x.dtype in HALF_DTYPES else x
 
 
 def cast_saturating(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` as `dtype`, values beyond its range held at its largest: an inf here would be a NaN one layer on."""
+    """Cast `x` to `dtype`; values out of range become its largest finite value.
+
+    An infinity would become a NaN in the next layer.
+    """
     largest = torch.finfo(dtype).max
     if largest < torch.finfo(x.dtype).max:
         x = x.clamp(-largest, largest)

@@ -1,11 +1,11 @@
-"""ReLA, rectified linear attention, and the ablations of its Table 1: [RL] Eq. 3–5. Shapes: B H T S D, E = H·D.
+"""ReLA, rectified linear attention, [RL] Eq. 3–5, and the ablations of its Table 1. Shapes: B H T S D, E = H·D.
 
-    α_ij = ReLU(q_i·k_j/√D),    z_i = the heads' Σ_j α_ij v_j, concatenated
-    ReLA-i: g ⊙ z/RMS(z), g ~ U(−√(3/D), √(3/D)) at the start
-    ReLA-g: σ(w ⊙ z) ⊙ g ⊙ z/RMS(z), g = 1 at the start
+    s_ij = ReLU(q_i·k_j/√D),    z_i = Σ_j s_ij v_j of all heads, concatenated
+    ReLA-i: g ⊙ z/RMS(z),               g initialized from U(−√(3/D), √(3/D))
+    ReLA-g: σ(w ⊙ z) ⊙ g ⊙ z/RMS(z),    g initialized to 1
 
-The norm takes the place of softmax's: without one the output grows with the number of keys. A token to which every key
-is null gets exactly 0, except from LayerNorm, whose bias then speaks alone.
+The norm replaces softmax's: without it the output grows with the number of keys. A token whose weights are 0 in every
+head gets exactly 0, except from LayerNorm, which returns its bias.
 """
 
 import math
@@ -15,48 +15,49 @@ from torch import Tensor, nn
 
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.norms import Gated, LayerNorm, RMSNorm
+from relumt.attention.norms import GatedNorm, LayerNorm, RMSNorm
 
 
 class UnnormalizedReLA(Mechanism):
-    """ReLU alone: the first row of [RL]'s ablation, which did not converge there."""
+    """ReLU alone, the first row of [RL]'s ablation, which did not converge there. Shows what the norm is for."""
 
     pointwise_activation = "relu"
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, head_dim, dropout)
-        self.norm = self.make_norm(num_heads * head_dim)
+        self.norm = self.build_norm(num_heads * head_dim)
 
-    def make_norm(self, size: int) -> nn.Module:
-        """The norm over E = `size`; a variant overrides it."""
+    def build_norm(self, size: int) -> nn.Module:
+        """Build the norm over E = `size`; subclasses override it."""
         return nn.Identity()
 
     def activation(self, scores: Tensor) -> Tensor:
-        """Scores → weights; a variant's must give 0 for 0, which is how keys are hidden."""
+        """Turn scores into weights. An override must return 0 for 0, because that is the score of hidden keys."""
         return scores.relu_()
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
-        """The activation of scores [B, H, T, S] at visible keys."""
+        """Return the activation of scores [B, H, T, S] at visible keys."""
         return self.activation(mask.fill_hidden_(scores, 0.0))
 
     def postprocess_heads(self, x: Tensor) -> Tensor:
-        """The norm of the concatenated heads, [T, B, E]."""
-        return self.norm(x)
+        """Normalize the concatenated heads [T, B, E]."""
+        normalized: Tensor = self.norm(x)
+        return normalized
 
 
 class ReLAWithRMSNorm(UnnormalizedReLA):
-    """ReLU and RMSNorm, without gate or special start: an ablation of [RL]."""
+    """ReLU and RMSNorm, an ablation of [RL] without gate or special initialization."""
 
-    def make_norm(self, size: int) -> nn.Module:
-        """RMSNorm."""
+    def build_norm(self, size: int) -> nn.Module:
+        """Build an RMSNorm."""
         return RMSNorm(size)
 
 
 class ReLAi(ReLAWithRMSNorm):
-    """ReLA-i, [RL] Eq. 4: RMSNorm whose gain starts small and of either sign."""
+    """ReLA-i, [RL] Eq. 4: RMSNorm whose gain starts small and with either sign. Fewer parameters than ReLA-g."""
 
-    def make_norm(self, size: int) -> nn.Module:
-        """RMSNorm, its gain started as Glorot's uniform with D for fan-in and fan-out."""
+    def build_norm(self, size: int) -> nn.Module:
+        """Build an RMSNorm; its gain has Glorot's uniform initialization for fan-in and fan-out D."""
         norm = RMSNorm(size)
         bound = math.sqrt(3 / self.head_dim)
         nn.init.uniform_(norm.weight, -bound, bound)
@@ -64,38 +65,38 @@ class ReLAi(ReLAWithRMSNorm):
 
 
 class ReLAg(UnnormalizedReLA):
-    """ReLA-g, [RL] Eq. 5: RMSNorm with a gate, the paper's best."""
+    """ReLA-g, [RL] Eq. 5: RMSNorm with a gate, the paper's best. Sparse weights and null rows without a regularizer."""
 
-    def make_norm(self, size: int) -> nn.Module:
-        """Gated RMSNorm."""
-        return Gated(size, RMSNorm(size))
+    def build_norm(self, size: int) -> nn.Module:
+        """Build a gated RMSNorm."""
+        return GatedNorm(size, RMSNorm(size))
 
 
 class ReLAgWithLayerNorm(UnnormalizedReLA):
-    """ReLA-g with LayerNorm in RMSNorm's place: an ablation of [RL]."""
+    """ReLA-g with LayerNorm instead of RMSNorm, an ablation of [RL]."""
 
-    def make_norm(self, size: int) -> nn.Module:
-        """Gated LayerNorm."""
-        return Gated(size, LayerNorm(size))
+    def build_norm(self, size: int) -> nn.Module:
+        """Build a gated LayerNorm."""
+        return GatedNorm(size, LayerNorm(size))
 
 
 class ReLAgWithGELU(ReLAg):
-    """ReLA-g with GELU in ReLU's place: an ablation of [RL]."""
+    """ReLA-g with GELU instead of ReLU, an ablation of [RL]."""
 
     has_negative_weights = True
 
     def activation(self, scores: Tensor) -> Tensor:
-        """GELU."""
+        """Return GELU of the scores."""
         return F.gelu(scores)
 
 
 class ReLAgWithLeakyReLU(ReLAg):
-    """ReLA-g with LeakyReLU in ReLU's place: an ablation of [RL], which prints no slope."""
+    """ReLA-g with LeakyReLU instead of ReLU, an ablation of [RL], which does not print the slope."""
 
     has_negative_weights = True
     negative_slope = 0.2
     """The default of the framework of the authors' code."""
 
     def activation(self, scores: Tensor) -> Tensor:
-        """LeakyReLU."""
+        """Return LeakyReLU of the scores."""
         return F.leaky_relu(scores, self.negative_slope)

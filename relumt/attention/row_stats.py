@@ -1,7 +1,7 @@
-"""Measures of attention rows. Shapes: B batch, H heads, T queries, S keys.
+"""Statistics of attention rows. Shapes: B batch, H heads, T queries, S keys.
 
-A row is the weights s_i1 … s_iS that query i gives to the keys it sees. Two numbers a row are enough for the
-entropy of the normalised row p = s/Σs, which is what lets a fused kernel serve the regulariser:
+A row is the weights s_i1 … s_iS that query i gives to its visible keys. Two sums per row are enough for the entropy of
+the normalized row p = s/Σs, so that a fused kernel can serve the regularizer:
 with t = Σ_j s_ij and e = Σ_j s_ij log s_ij,  H(p_i) = log t − e/t.
 """
 
@@ -13,13 +13,14 @@ from torch import Tensor
 from relumt.attention.precision import at_least_float32
 
 NULL_WEIGHT_SUM = 1e-6
-"""A row whose weights sum to no more than this gives nothing: a null row ([RL] §5.2)."""
+"""A row whose weights sum to no more than this attends to nothing: a null row ([RL] §5.2)."""
 
 
 def finite_log(weights: Tensor) -> Tensor:
-    """log s for s ≥ 0 of float32 or more, finite for s = 0: the infinite slope there times ReLU's 0 would be a NaN.
+    """Return log s for s ≥ 0 in at least float32, finite at s = 0 with a finite derivative.
 
-    A least number is added, which changes nothing else: torch.xlogy and clamp take several times as long on a CPU.
+    The derivative of log at 0 is infinite and would become a NaN when multiplied with ReLU's 0. Adding the smallest
+    positive number changes no other value; torch.xlogy and clamp take several times as long on a CPU.
     """
     return (weights + torch.finfo(weights.dtype).tiny).log()
 
@@ -31,7 +32,7 @@ class RowStats:
     Attributes:
         weight_sum: Σ_j s_ij, [B, H, T].
         weight_log_weight_sum: Σ_j s_ij log s_ij (natural logarithm, 0 log 0 = 0), [B, H, T].
-        num_keys: n_i, the number of keys query i sees, [B or 1, 1, T or 1].
+        num_keys: n_i, the number of keys visible to query i, [B or 1, 1, T or 1].
     """
 
     weight_sum: Tensor
@@ -40,7 +41,7 @@ class RowStats:
 
     @classmethod
     def from_weights(cls, weights: Tensor, num_keys: Tensor) -> "RowStats":
-        """Statistics of `weights`, [B, H, T, S], differentiable also where a weight is 0."""
+        """Return the statistics of `weights` [B, H, T, S], differentiable also where a weight is 0."""
         weights = at_least_float32(weights)
         return cls(weights.sum(-1), (weights * finite_log(weights)).sum(-1), num_keys)
 

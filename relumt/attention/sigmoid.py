@@ -1,9 +1,9 @@
-"""Sigmoid attention (Ramapuram et al. 2024): each pair for itself. Shapes: B H T S D.
+"""Sigmoid attention (Ramapuram et al. 2024), a weight for each pair on its own. Shapes: B H T S D.
 
     s_ij = σ(q_i·k_j/√D − log n_i),    n_i = number of keys visible to query i
 
-The bias −log n lets a row start with a sum near 1. The paper takes n to be the sequence length; visible keys are what
-makes the result independent of padding and of decoding step by step.
+The bias −log n lets the weights of a query start with a sum near 1. The paper takes n to be the sequence length. With
+the visible keys the result does not depend on padding or on incremental decoding.
 """
 
 import math
@@ -15,15 +15,15 @@ from relumt.attention.mechanism import Mechanism
 
 
 class SigmoidAttention(Mechanism):
-    """A sigmoid with the bias −log n in softmax's place; rows do not sum to 1."""
+    """Sigmoid instead of softmax: dense positive weights that do not sum to 1."""
 
     pointwise_activation = "sigmoid"
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
-        """−log n."""
+        """Return −log n."""
         n = mask.num_visible(T, S, like)
         return -n.log() if isinstance(n, Tensor) else like.new_tensor(-math.log(n)).view(1, 1, 1, 1)
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
-        """Sigmoid of scores [B, H, T, S] at visible keys."""
+        """Return the sigmoid of scores [B, H, T, S] at visible keys."""
         return mask.fill_hidden_(scores, -math.inf).sigmoid()

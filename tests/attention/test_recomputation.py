@@ -8,7 +8,7 @@ from relumt.attention import mechanism as base
 
 
 def attend(name, need, dropout, monkeypatch, threshold):
-    monkeypatch.setattr(base, "RECOMPUTED_FROM", threshold)
+    monkeypatch.setattr(base, "RECOMPUTE_THRESHOLD", threshold)
     torch.manual_seed(0)
     mechanism = MECHANISMS[name](2, 4, dropout).train()
     q, k, v = (torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -34,7 +34,7 @@ def test_values_and_gradients_are_the_same(name, need, dropout, monkeypatch):
 
 
 def test_without_gradients_nothing_is_recomputed(monkeypatch):
-    monkeypatch.setattr(base, "RECOMPUTED_FROM", 1)
+    monkeypatch.setattr(base, "RECOMPUTE_THRESHOLD", 1)
     monkeypatch.setattr(base, "checkpoint", None)
     q = torch.randn(1, 1, 3, 4)
     with torch.no_grad():
