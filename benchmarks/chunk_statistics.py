@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from fairseq.data.data_utils import load_indexed_dataset
 
-from relumt.data.chunks import chunk_sizes, chunk_starts, too_long
-from relumt.data.documents import read_documents
+from relumt.data.chunks import chunk_sizes, chunk_starts, count_too_long
+from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import DataBin, open_data_bin
 
@@ -24,14 +24,14 @@ def rows(data: DataBin, subset: str, limits: list[int]) -> list[list[object]]:
     if None in sides:
         raise UserError(f"{stem}: no such part of the data-bin; give others with --subsets")
     source, target = (side.sizes for side in sides)
-    documents = read_documents(data.folder / f"{subset}.docs", len(source))
+    documents = read_document_lengths(data.folder / f"{subset}.docs", len(source))
     found = []
     for limit in limits:
         starts = chunk_starts(documents, source, target, limit, separators=False)
         longer = np.maximum(*(chunk_sizes(starts, sizes, separators=False) for sizes in (source, target)))
         of_set = [subset, f"{len(documents):,}", f"{len(source):,}"]
         of_limit = [limit, f"{len(starts):,}", f"{longer.mean():.1f}", f"{len(source) / len(starts):.2f}"]
-        found.append([*of_set, *of_limit, too_long(source, target, limit)])
+        found.append([*of_set, *of_limit, count_too_long(source, target, limit)])
     return found
 
 

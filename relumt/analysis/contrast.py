@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from relumt.analysis.loaded_model import LoadedModel
-from relumt.data.documents import read_documents
+from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
 from relumt.prep.bpe import BPE_METHODS
 from relumt.runs.data_bin import open_data_bin
@@ -107,9 +107,11 @@ class Contrast:
         self.between = getattr(dataset.tgt, "between", torch.tensor([], dtype=torch.long))
         self.bounds = getattr(dataset.src, "bounds", np.arange(pairs + 1))
         self.segment = (
-            BPE_METHODS[kind].load(data) if (kind := open_data_bin(data).subwords) in BPE_METHODS else lambda lines: lines
+            BPE_METHODS[kind].load(data)
+            if (kind := open_data_bin(data).subwords) in BPE_METHODS
+            else lambda lines: lines
         )
-        self.examples = read_examples(examples, read_documents(data / f"{subset}.docs", len(self.targets)))
+        self.examples = read_examples(examples, read_document_lengths(data / f"{subset}.docs", len(self.targets)))
         for example in self.examples:
             if not torch.equal(self.encode(example.variants[0]), self.targets[example.sentence][:-1]):
                 raise UserError(

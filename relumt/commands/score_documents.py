@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from relumt.data.documents import read_documents, read_lengths
+from relumt.data.document_lengths import read_document_lengths, read_lengths
 from relumt.errors import UserError
 from relumt.text_files import read_lines
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     hypotheses, references = texts(arguments.hyp), texts(arguments.ref)
     if not hypotheses or not references:
         raise UserError(f"{arguments.hyp if not hypotheses else arguments.ref}: empty file; give a text")
-    documents = read_documents(arguments.docs, len(references))
+    documents = read_document_lengths(arguments.docs, len(references))
     chunks = read_lengths(arguments.chunks) if arguments.chunks else [1] * len(hypotheses)
     if len(chunks) != len(hypotheses):
         raise UserError(

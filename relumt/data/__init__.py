@@ -1,1 +1,1 @@
-"""Documents made of a sentence-level data-bin on the fly."""
+"""Documents that are assembled from a sentence-level data-bin."""

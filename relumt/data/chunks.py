@@ -1,7 +1,7 @@
-"""Which consecutive sentences of a document make up a chunk of at most L tokens ([RF] Appendix B).
+"""Splits documents into chunks of consecutive sentences with at most L tokens ([RF] Appendix B).
 
-A chunk's length is the larger of its two sides', in the tokens that the model reads: subwords, a separator between two
-sentences where one is asked for, and one end-of-sentence. [RF] counts one length and does not say of which side.
+The length of a chunk is that of its longer side, in the tokens that the model reads: subwords, a separator between
+sentences if there is one, and a single end of sentence. [RF] does not say which side's length it limits.
 """
 
 from collections.abc import Sequence
@@ -10,64 +10,64 @@ from pathlib import Path
 
 import numpy as np
 
-from relumt.data.documents import read_documents
+from relumt.data.document_lengths import read_document_lengths
 
 
 def chunk_starts(
     documents: Sequence[int], source_sizes: np.ndarray, target_sizes: np.ndarray, limit: int, separators: bool
 ) -> np.ndarray:
-    """Numbers of the sentences at which the chunks begin, int64, ascending.
+    """Return the index of the first sentence of each chunk, int64, ascending.
 
-    Each chunk takes the next sentences of its document as long as it stays within `limit`; a sentence that is longer
-    alone makes a chunk of its own, see `too_long`.
+    A chunk takes the next sentences of its document as long as it stays within `limit`. A single sentence that exceeds
+    the limit is a chunk of its own.
 
     Args:
-        documents: sentences in each document, in their order.
-        source_sizes: tokens of each sentence, its end-of-sentence included.
-        target_sizes: the same of the other side.
+        documents: number of sentences in each document, in order.
+        source_sizes: number of tokens of each source sentence, including the end of sentence.
+        target_sizes: the same for the target.
         limit: L.
-        separators: whether one stands between two sentences of a chunk.
+        separators: whether a separator stands between the sentences of a chunk.
     """
     starts = []
-    between = int(separators) - 1  # the separator that comes, and the end-of-sentence that goes
+    join_size = int(separators) - 1  # joining two sentences adds a separator and removes an end of sentence
     sizes = enumerate(zip(source_sizes.tolist(), target_sizes.tolist(), strict=True))
-    for sentences in documents:
-        source_length = target_length = limit + 1  # so that the document's first sentence begins a chunk
-        for number, (source, target) in islice(sizes, sentences):
-            source_length += source + between
-            target_length += target + between
+    for num_sentences in documents:
+        source_length = target_length = limit + 1  # so that the document's first sentence starts a chunk
+        for index, (source_size, target_size) in islice(sizes, num_sentences):
+            source_length += source_size + join_size
+            target_length += target_size + join_size
             if source_length > limit or target_length > limit:
-                starts.append(number)
-                source_length, target_length = source, target
+                starts.append(index)
+                source_length, target_length = source_size, target_size
     return np.array(starts, dtype=np.int64)
 
 
 def chunk_sizes(starts: np.ndarray, sizes: np.ndarray, separators: bool) -> np.ndarray:
-    """Tokens of each chunk on the side whose sentences have `sizes`, int64."""
-    sentences = np.diff(starts, append=len(sizes))
-    tokens = np.add.reduceat(sizes.astype(np.int64), starts)
-    return tokens - (sentences - 1) * (1 - int(separators))
+    """Return the number of tokens of each chunk on the side whose sentences have `sizes` tokens, int64."""
+    num_sentences = np.diff(starts, append=len(sizes))
+    num_tokens = np.add.reduceat(sizes.astype(np.int64), starts)
+    return num_tokens - (num_sentences - 1) * (1 - int(separators))
 
 
-def chunk_lengths(source: str, target: str, limit: int, separators: bool) -> list[int]:
-    """How many sentences each chunk of a binarised text has.
+def sentences_per_chunk(source: str, target: str, limit: int, separators: bool) -> list[int]:
+    """Return the number of sentences of each chunk of a binarized text.
 
     Args:
-        source: path of one side, as fairseq names it without ".idx"; "SUBSET.docs" lies beside it.
-        target: path of the other side.
+        source: path of the source side without ".idx"; the file SUBSET.docs is in the same folder.
+        target: path of the target side without ".idx".
         limit: L.
-        separators: as of `chunk_starts`.
+        separators: see `chunk_starts`.
     """
     from fairseq.data.data_utils import load_indexed_dataset
 
-    sides = [load_indexed_dataset(path, None, "mmap") for path in (source, target)]  # kept: sizes lie in their files
-    sizes = [side.sizes for side in sides]
+    sides = [load_indexed_dataset(path, None, "mmap") for path in (source, target)]  # keeps the mapped sizes alive
+    source_sizes, target_sizes = (side.sizes for side in sides)
     path = Path(source)
-    documents = read_documents(path.with_name(f"{path.name.split('.')[0]}.docs"), len(sizes[0]))
-    starts = chunk_starts(documents, *sizes, limit, separators)
-    return np.diff(starts, append=len(sizes[0])).tolist()
+    documents = read_document_lengths(path.with_name(f"{path.name.split('.')[0]}.docs"), len(source_sizes))
+    starts = chunk_starts(documents, source_sizes, target_sizes, limit, separators)
+    return np.diff(starts, append=len(source_sizes)).tolist()
 
 
-def too_long(source_sizes: np.ndarray, target_sizes: np.ndarray, limit: int) -> int:
-    """How many sentences are longer than `limit` alone."""
+def count_too_long(source_sizes: np.ndarray, target_sizes: np.ndarray, limit: int) -> int:
+    """Return how many sentences exceed `limit` on their own."""
     return int((np.maximum(source_sizes, target_sizes) > limit).sum())

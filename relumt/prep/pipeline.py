@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from relumt.atomic_output import StagingArea, atomic_folder
-from relumt.data.documents import after_cleaning, documents_path, read_documents, write_lengths
+from relumt.data.document_lengths import documents_path, lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.errors import UserError
 from relumt.prep.alignments import alignments_path, check_alignments, keep_alignments
 from relumt.prep.binarization import add_word, binarise, describe_dictionary
@@ -101,7 +101,7 @@ def build(
     if options.documents:
         texts, lines, lengths = without_markup(texts, originals, options.documents, stage.scratch / "unmarked")
     else:
-        lengths = {split: read_documents(path, lines[split]) for split, path in documents.items()}
+        lengths = {split: read_document_lengths(path, lines[split]) for split, path in documents.items()}
     if not options.tokenized_input:
         keep_held_out(texts, stage.result / "text", ".raw")
 
@@ -120,7 +120,7 @@ def build(
     counts = {"read": lines, "dropped": dropped}
     lines = lines | {"train": sum(kept)}
     if "train" in lengths:
-        lengths["train"] = after_cleaning(lengths["train"], kept)
+        lengths["train"] = lengths_after_cleaning(lengths["train"], kept)
     for split in lengths:
         write_lengths(stage.result / f"{split}.docs", lengths[split])
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from relumt.checkpoint_averaging import last_checkpoints, write_average
-from relumt.data.documents import read_documents, write_lengths
+from relumt.data.document_lengths import read_document_lengths, write_lengths
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.document_translations import (
@@ -32,7 +32,8 @@ def describe_evaluation(plan: Plan, flags: Flags, device: Device) -> Evaluation:
     """
     subset = subset_of(flags)
     plan.data_bin.require(subset)
-    checkpoint = averaged_checkpoint(plan, plan.averaged) if plan.averaged else best_checkpoint(plan.folder)
+    average = plan.config.average_checkpoints
+    checkpoint = averaged_checkpoint(plan, average) if average else best_checkpoint(plan.folder)
     return {
         "subset": subset,
         "flags": readable(flags),
@@ -181,12 +182,12 @@ def score_parts(plan: Plan, subset: str, translations: Translations) -> dict[str
 
 def chunks_and_documents(plan: Plan, evaluation: Evaluation) -> tuple[list[int], list[int]]:
     """Sentences in each chunk that was translated and in each document; raises UserError if these do not add up."""
-    from relumt.data.chunks import chunk_lengths
+    from relumt.data.chunks import sentences_per_chunk
 
     subset, flags = evaluation["subset"], evaluation["flags"]
     sides = (f"{plan.data_bin.prefix(subset)}.{language}" for language in plan.data_bin.languages)
-    chunks = chunk_lengths(*sides, int(flags["--document-length"]), bool(flags.get("--document-separator")))
-    return chunks, read_documents(plan.data_bin.folder / f"{subset}.docs", sum(chunks))
+    chunks = sentences_per_chunk(*sides, int(flags["--document-length"]), bool(flags.get("--document-separator")))
+    return chunks, read_document_lengths(plan.data_bin.folder / f"{subset}.docs", sum(chunks))
 
 
 def finish_documents(plan: Plan, evaluation: Evaluation, generated: Generated) -> tuple[dict[str, Any], Translations]:

@@ -13,9 +13,9 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.utils import split_paths
 
-from relumt.data.chunks import chunk_starts, too_long
-from relumt.data.concatenated import ConcatenatedSentences
-from relumt.data.documents import read_documents
+from relumt.data.chunks import chunk_starts, count_too_long
+from relumt.data.concatenated_sentences import ConcatenatedSentences
+from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError, exit_on_user_error
 from relumt.tasks.validation import BleuValidation
 
@@ -66,7 +66,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
                 f"{sidecar}: no such file, so nothing tells where documents end; make the data-bin from a text P with "
                 "P.docs beside it, or leave out --document-length"
             )
-        documents = read_documents(sidecar, len(sentences))
+        documents = read_document_lengths(sidecar, len(sentences))
         limit, separators = self.cfg.document_length, bool(self.cfg.document_separator)
         starts = chunk_starts(documents, sentences.src_sizes, sentences.tgt_sizes, limit, separators)
         source = ConcatenatedSentences(
@@ -76,7 +76,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
             sentences.tgt, sentences.tgt_sizes, starts, self.tgt_dict.eos(), self.separator(self.tgt_dict)
         )
         logger.info(f"{sidecar}: {len(documents)} documents, {len(starts)} chunks of at most {limit} tokens")
-        if longer := too_long(sentences.src_sizes, sentences.tgt_sizes, limit):
+        if longer := count_too_long(sentences.src_sizes, sentences.tgt_sizes, limit):
             logger.warning(f"{sidecar}: {longer} sentences are longer than {limit} tokens; each is a chunk of its own")
         return LanguagePairDataset(
             source,

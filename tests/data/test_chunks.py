@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.data.chunks import chunk_sizes, chunk_starts, too_long
-from relumt.data.concatenated import ConcatenatedSentences
+from relumt.data.chunks import chunk_sizes, chunk_starts, count_too_long
+from relumt.data.concatenated_sentences import ConcatenatedSentences
 
 EOS, SEPARATOR = 2, 9
 
@@ -40,7 +40,7 @@ def test_separators_count():
 def test_no_chunk_crosses_a_document_and_a_long_sentence_stands_alone():
     sizes = [3, 30, 3, 3]
     assert starts_of([3, 1], sizes, sizes, 20) == [0, 1, 2, 3]
-    assert too_long(np.array(sizes), np.array([2, 2, 40, 2]), 20) == 2
+    assert count_too_long(np.array(sizes), np.array([2, 2, 40, 2]), 20) == 2
 
 
 @st.composite

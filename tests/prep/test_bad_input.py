@@ -52,7 +52,7 @@ def test_reserved_word_in_valid(bitext, capsys):
 def test_documents_that_do_not_add_up(bitext, capsys):
     (bitext.folder / "test.docs").write_text("2\n2\n")
     error = refuse(bitext, capsys)
-    assert f"{bitext.folder / 'test.docs'}: its documents have 4 sentences but the text has 3 lines" in error
+    assert f"{bitext.folder / 'test.docs'}: its documents have 4 sentences, but the text has 3 lines" in error
 
 
 @pytest.mark.parametrize(

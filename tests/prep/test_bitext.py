@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.data.documents import after_cleaning, read_documents
+from relumt.data.document_lengths import lengths_after_cleaning, read_document_lengths
 from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts, check_no_reserved_word, clean_pairs, line_in_doubt, objection
 
@@ -39,11 +39,11 @@ def test_cleaning_drops_pairs_and_their_share_of_documents(tmp_path):
     assert kept == [True, False, True, False, True]
     assert dropped == {"empty": 1, "too long": 1}
     assert [path.read_text() for path in outputs] == ["a\nc c\ne\n", "1\n3 3\n5\n"]
-    assert after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
+    assert lengths_after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
 
 
 def test_a_document_ends_where_a_sentence_was_removed():
-    assert after_cleaning([6, 3], [True, True, False, True, False, False, False, True, True]) == [2, 1, 2]
+    assert lengths_after_cleaning([6, 3], [True, True, False, True, False, False, False, True, True]) == [2, 1, 2]
 
 
 def test_cleaning_must_leave_something(tmp_path):
@@ -61,7 +61,7 @@ def test_reserved_word_is_named_with_its_line(tmp_path):
 @pytest.mark.parametrize("line", ["", "two", "0", "-1", "1.5"])
 def test_document_lengths_are_positive_integers(tmp_path, line):
     with pytest.raises(UserError, match=r"test\.docs:2: "):
-        read_documents(write(tmp_path / "test.docs", "1", line), sentences=2)
+        read_document_lengths(write(tmp_path / "test.docs", "1", line), sentences=2)
 
 
 @given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32 - 1))

@@ -81,9 +81,9 @@ def test_the_command_scores_documents_and_sentences(files, capsys):
     [
         (("--sentences", "one"), "name it with --separator"),
         (("--chunks", "none"), "none: no such file"),
-        (("--chunks", "ref"), "ref:1: 'a b c d' is no number of sentences"),
+        (("--chunks", "ref"), "ref:1: expected a number of sentences, found 'a b c d'"),
         (("--hyp", "ref"), "has 4 lines, but there are 2 chunks"),
-        (("--docs", "hyp"), "hyp:1: 'a b c d | e f g h i' is no number of sentences"),
+        (("--docs", "hyp"), "hyp:1: expected a number of sentences, found 'a b c d | e f g h i'"),
     ],
 )
 def test_mistakes_end_in_one_line(files, capsys, arguments, message):

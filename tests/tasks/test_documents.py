@@ -9,7 +9,8 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 
-from relumt.runs.flags import command_line, read_flags
+from relumt.runs.dataset_config import require_dataset
+from relumt.runs.flags import command_line
 from relumt.tasks.documents import DocumentsConfig, DocumentsTask
 from tests.models.build import arguments, build, dictionary, sample, write_data_bin
 
@@ -83,7 +84,7 @@ def test_batches_are_padded_as_pairs_of_sentences_are(data):
     ("docs", "settings", "message"),
     [
         (None, {}, "test.docs: no such file"),
-        ("4\n1\n", {}, "its documents have 5 sentences but the text has 6 lines"),
+        ("4\n1\n", {}, "its documents have 5 sentences, but the text has 6 lines"),
         ("4\n2\n", {"document_separator": "nowhere"}, "'nowhere' is no word of the dictionary"),
         ("4\n2\n", {"document_separator": "</s>"}, "'</s>' is no word of the dictionary"),
     ],
@@ -196,10 +197,11 @@ def test_validation_translates_documents_to_their_end(data, given, allowed):
 
 def test_a_target_of_2048_tokens_is_not_cut():
     """With the flags that configs/ gives to translation: every token is forced, and all of them come back."""
-    folder = Path(__file__).resolve().parents[2] / "configs" / "datasets" / "europarl7_en_de_2048"
-    of_training = read_flags(folder / "train.args")
+    datasets = Path(__file__).resolve().parents[2] / "configs" / "datasets"
+    config = require_dataset("europarl7_en_de_2048", datasets)
+    of_training = config.train
     positions = {name: of_training[name] for name in ("--max-source-positions", "--max-target-positions")}
-    flags = command_line(read_flags(folder / "generate.args") | positions)
+    flags = command_line(config.generate | positions)
     config = convert_namespace_to_omegaconf(
         options.parse_args_and_arch(options.get_generation_parser(), ["nowhere", "--path", "none", *flags])
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, compress, islice
 from pathlib import Path
 
-from relumt.data.documents import after_cleaning, write_lengths
+from relumt.data.document_lengths import lengths_after_cleaning, write_lengths
 from relumt.prep.bitext import check_line_counts
 from relumt.prep.corpora.corpus import (
     Corpus,
@@ -106,7 +106,7 @@ class Europarl7(Corpus):
         cleaned, kept = tokenise_and_clean(sides, rewrites_of_train(self.languages), self, scratch, steps)
         for path, place in zip(cleaned, each(folder, "train", self.languages), strict=True):
             path.rename(place)
-        write_lengths(folder / "train.docs", after_cleaning(lengths, kept))
+        write_lengths(folder / "train.docs", lengths_after_cleaning(lengths, kept))
 
     def documents(self, pattern: str, raw: Path, scratch: Path) -> tuple[Pair, list[int]]:
         """The sides of a text with a line <d> before each document, without these, and the documents' lengths."""
@@ -133,7 +133,7 @@ class Europarl7(Corpus):
         for path, kept in zip(read, kept_lines, strict=True):
             write_lines(kept, compress(read_clean_lines(path), stays))
         steps.say(f"left out {stays.count(False)} of {len(stays)} pairs of train that recur in valid or test")
-        return kept_lines, after_cleaning(lengths, stays)
+        return kept_lines, lengths_after_cleaning(lengths, stays)
 
 
 def key(line: str) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import compress, pairwise
 from pathlib import Path
 
-from relumt.data.documents import after_cleaning, write_lengths
+from relumt.data.document_lengths import lengths_after_cleaning, write_lengths
 from relumt.errors import UserError
 from relumt.prep.corpora.corpus import Corpus, each, tokenise_and_clean
 from relumt.prep.corpora.download import Source, fetch
@@ -112,7 +112,7 @@ class Iwslt14(Corpus):
         for path, plain in zip(read, each(folder, "valid.raw", LANGUAGES), strict=True):
             write_lines(plain, compress(read_clean_lines(path), is_valid))
         stays = [keep and not taken for keep, taken in zip(kept, is_valid, strict=True)]
-        write_lengths(folder / "train.docs", after_cleaning(lengths_of(firsts), stays))
+        write_lengths(folder / "train.docs", lengths_after_cleaning(lengths_of(firsts), stays))
 
 
 def unpack(archive: Path, folder: Path, steps: Steps) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from relumt.data.documents import write_lengths
+from relumt.data.document_lengths import write_lengths
 from relumt.errors import UserError
 from relumt.prep.bitext import check_line_counts
 from relumt.prep.corpora.corpus import Corpus, each, rewrites_of_train, tokenise_and_clean, write_held_out
