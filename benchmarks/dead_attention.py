@@ -1,6 +1,6 @@
 """How much of each attention is alive at step 0: shares of exact zeros in its outputs and its projections' gradients.
 
-    python benchmarks/dead_attention.py DATA-BIN --config configs/datasets/demo/train.args --arch inhibitor
+    python benchmarks/dead_attention.py DATA-BIN --config configs/datasets/demo.toml --arch inhibitor
 
 One training batch, forward and backward, in a fresh model. Flags that this script does not know go to fairseq-train.
 Padded positions are left out. A dead attention has zeros everywhere: it gives nothing and nothing reaches it.
@@ -18,7 +18,8 @@ from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import exit_on_user_error
 from relumt.modules import MechanismAttention
 from relumt.modules.hooks import attention_hook, named_attentions
-from relumt.runs.flags import command_line, read_flags
+from relumt.runs.dataset_config import require_dataset
+from relumt.runs.flags import command_line
 
 
 def zeros(x: Tensor) -> str:
@@ -30,11 +31,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("data_bin")
-    parser.add_argument("--config", type=Path, required=True, help="flags of the dataset: sizes, optimiser, batch")
+    parser.add_argument("--config", type=Path, required=True, help="file in configs/datasets: sizes, optimizer, batch")
     args, flags = parser.parse_known_args()
     relumt.register()
     criterion = ["--criterion", "label_smoothed_cross_entropy"]
-    of_model = [*command_line(read_flags(args.config)), *criterion, *flags]
+    of_model = [*command_line(require_dataset(args.config.stem, args.config.parent).train), *criterion, *flags]
     trainer = build(args.data_bin, of_model, measured_on("fp32"))
     (batch,) = batches(trainer, 1)
     batch, _ = trainer._prepare_sample(batch)

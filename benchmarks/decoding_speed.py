@@ -2,7 +2,7 @@
 
     python benchmarks/decoding_speed.py RUNS DATASET --models softmax rela_g
 
-The runs are RUNS/DATASET/MODEL, of each model the first seed, and translate as the dataset's generate.args says, but a
+The runs are RUNS/DATASET/MODEL, of each model the first seed, and translate as the dataset's file says, but a
 sentence at a time. The sentences of a test set are put into ten equal groups by their length. Every model translates a
 group's sample, one after the other, several times in changing order; reported is the median of the first model's time
 over each model's, of each group, with a 95 % interval from 10,000 bootstrap samples. Runs on a GPU where there is one.
@@ -21,7 +21,7 @@ from relumt.checkpoints import load_checkpoint_safely
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.comparability import evaluated
-from relumt.runs.flags import read_flags
+from relumt.runs.dataset_config import require_dataset
 from relumt.runs.record import load_record
 from relumt.tables.experiments import Experiment
 from relumt.tables.runs import find_runs
@@ -39,10 +39,10 @@ def groups_by_length(lengths: list[int], sample: int) -> list[list[int]]:
 
 
 def generation(dataset: str) -> Any:
-    """fairseq's settings of beam search, as the dataset's generate.args has them."""
+    """fairseq's settings of beam search, as the dataset's file has them."""
     from fairseq.dataclass.configs import GenerationConfig
 
-    flags = read_flags(CONFIGS / dataset / "generate.args")
+    flags = require_dataset(dataset, CONFIGS).generate
     given = {name: flags.get(f"--{name.replace('_', '-')}") for name in ("beam", "lenpen", "max_len_a", "max_len_b")}
     kinds = {"beam": int, "max_len_b": int}
     return GenerationConfig(**{name: kinds.get(name, float)(*value) for name, value in given.items() if value})
@@ -56,7 +56,7 @@ def translator(opened, config: Any, batch_size: int) -> Callable[[list[int]], No
     def translate(numbers: list[int]) -> None:
         for start in range(0, len(numbers), batch_size):
             batch = dataset.collater([dataset[number] for number in numbers[start : start + batch_size]])
-            opened.task.inference_step(generator, [opened.model], opened.on_device(batch))
+            opened.task.inference_step(generator, [opened.model], opened.to_device(batch))
 
     return translate
 
@@ -77,11 +77,11 @@ def checkpoints_of(runs: Path, dataset: str, models: list[str]) -> dict[str, str
 
 def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
     """The models, opened for translating the test set; the first is what the others are compared with."""
-    from relumt.analysis.loaded_model import open_given
+    from relumt.analysis.loaded_model import load_model
 
-    found = {model: open_given(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
+    found = {model: load_model(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
     for opened in found.values():
-        opened.load("test")
+        opened.load_subset("test")
         opened.model.make_generation_fast_()
     return found
 

@@ -27,6 +27,7 @@ from training_speed import MODELS, build, step_times
 import relumt
 from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
+from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags, readable
 from relumt.runs.record import Record, load_record
@@ -38,7 +39,7 @@ def flags_of(record: Record) -> list[str]:
 
     run.json has a flag's values as one string: those that the configs have too are taken from there, the others split.
     """
-    configured = read_flags(CONFIGS / record["dataset"] / "train.args") | read_flags(MODELS / f"{record['model']}.args")
+    configured = require_dataset(record["dataset"], CONFIGS).train | read_flags(MODELS / f"{record['model']}.args")
     as_read, recorded = readable(configured), record["fingerprint"]["flags"]
     return command_line(
         {name: configured[name] if as_read.get(name) == of else of.split() for name, of in recorded.items()}

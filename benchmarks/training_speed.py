@@ -1,6 +1,6 @@
 """Training throughput of models relative to one of them: whole training steps, alternating in one process.
 
-    python benchmarks/training_speed.py DATA-BIN --config configs/datasets/multi30k_de_en/train.args
+    python benchmarks/training_speed.py DATA-BIN --config configs/datasets/multi30k_de_en.toml
 
 A model is a name in configs/models, with further flags of fairseq's where there are any: "softmax --dropout 0". Every
 one trains on the same batches, one step each in turn, so that what slows the machine slows all of them. Reported is the
@@ -23,6 +23,7 @@ from timing import measured_on, relative_to, seconds, write_figures
 import relumt
 from relumt.commands.run_record import PRECISIONS
 from relumt.errors import UserError, exit_on_user_error
+from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags
 
@@ -77,7 +78,7 @@ def report(baseline: str, summary: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data_bin")
-    parser.add_argument("--config", type=Path, required=True, help="flags of the dataset: sizes, optimiser, batch")
+    parser.add_argument("--config", type=Path, required=True, help="file in configs/datasets: sizes, optimizer, batch")
     parser.add_argument(
         "--models", nargs="+", default=["stock", "softmax", "relu_unregularised", "reluformer"], metavar="MODEL"
     )
@@ -94,7 +95,8 @@ def main() -> None:
         raise UserError(f"--models must name the baseline, {baseline}")
     torch.set_num_threads(args.threads)
     relumt.register()
-    common, device = command_line(read_flags(args.config)), measured_on(args.precision)
+    common = command_line(require_dataset(args.config.stem, args.config.parent).train)
+    device = measured_on(args.precision)
     trainers = {name: build(args.data_bin, [*common, *flags_of(name), *args.flags], device) for name in args.models}
     summary = relative_to(baseline, step_times(trainers, baseline, args.warm_up, args.steps))
     if args.json:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Translate the test set with a trained run and score it: scripts/evaluate.sh DATASET MODEL [fairseq-generate flags…]
-# DATASET is a folder in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
+# DATASET is a name in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
 #
 #   ONE_BY_ONE    1: where a document comes back with another number of separators, take its sentences one by one
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Train MODEL on DATASET, or resume: scripts/train.sh DATASET MODEL [fairseq-train flags…]
-# Where the dataset's file `start` names another dataset, the model is trained on that first, and starts from it.
-# DATASET is a folder in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
+# If the dataset has `starts_from`, the model is trained on that dataset first, and starts from its weights.
+# DATASET is a name in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -37,8 +37,9 @@ def data(tmp_path):
 
 @pytest.fixture
 def config(tmp_path):
-    path = tmp_path / "train.args"
-    path.write_text(" ".join([*SMALL, "--optimizer adam --lr 1e-3 --max-tokens 20 --source-lang de --target-lang en"]))
+    path = tmp_path / "tiny.toml"
+    flags = " ".join([*SMALL, "--optimizer adam --lr 1e-3 --max-tokens 20 --source-lang de --target-lang en"])
+    path.write_text(f"train = '''{flags}'''")
     return path
 
 

@@ -110,9 +110,9 @@ def fresh(tmp_path):
     (venv / ".installed").touch()
     shorter = tmp_path / "configs"
     shutil.copytree(clone / "configs", shorter)
-    for kind, smaller in SMALLER.items():
-        with (shorter / "datasets" / "default" / f"{kind}.args").open("a") as flags:
-            flags.write(f"\n{smaller}\n")
+    default = shorter / "datasets" / "default.toml"
+    default.rename(default.with_name("full.toml"))
+    default.write_text('base = "full"\n' + "".join(f"{kind} = '{flags}'\n" for kind, flags in SMALLER.items()))
     environment = os.environ | {"PATH": f"{venv}/bin:{os.environ['PATH']}", "CONFIGS": str(shorter)}
     relumt = [str(venv / "bin" / "python"), "-m", "relumt.cli"]
     synth = [*relumt, "synth", "--seed", "1", "--documents", "30", "--test-documents", "3", "--out", "corpus"]

@@ -20,7 +20,7 @@ from relumt.grid.guard import guarded
 from relumt.grid.jobs import LOG, Job, jobs_of
 from relumt.grid.local import Local, gpus, shares_of
 from relumt.grid.states import States
-from relumt.runs.run_config import default_data_bin, how_to_make, starts_from
+from relumt.runs.dataset_config import require_dataset
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS, Experiment
 
@@ -103,17 +103,19 @@ def cells_of(arguments: argparse.Namespace) -> list[Experiment]:
 
 def missing_data(cells: Sequence[Experiment], root: Path) -> list[Path]:
     """The scripts that make the data-bins that are not there; raises UserError where there is none for one."""
-    scripts = {}
+    scripts: dict[Path, None] = {}
     datasets = Path(os.environ.get("CONFIGS", root / "configs")) / "datasets"
-    every = [name for cell in cells for name in (cell.dataset, starts_from(datasets / cell.dataset)) if name]
-    for dataset in dict.fromkeys(every):
-        folder = datasets / dataset
-        data = default_data_bin(folder)
-        script = root / "data_prep" / f"{data.name}.sh"
+    configs = {experiment.dataset: require_dataset(experiment.dataset, datasets) for experiment in cells}
+    for config in list(configs.values()):
+        if config.starts_from:
+            configs.setdefault(config.starts_from, require_dataset(config.starts_from, datasets))
+    for name, config in configs.items():
+        data = config.data_bin
         if data.is_dir():
             continue
+        script = root / "data_prep" / f"{data.name}.sh"
         if not script.is_file():
-            raise UserError(f"{data}: no data-bin of '{dataset}'; make it with {how_to_make(folder, data)}")
+            raise UserError(f"{data}: no data-bin of '{name}'; make it with {config.how_to_make(data)}")
         scripts[script] = None
     return list(scripts)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.files import file_sha256
+from relumt.runs.dataset_config import require_dataset
 from relumt.runs.record import RECORD
-from relumt.runs.run_config import default_data_bin
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.runs import Run, find_runs
@@ -48,8 +48,9 @@ def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Se
     if figures.exists():
         return True
     variants = sorted(path.stem for path in (root / "configs" / "models").glob("ffn_*.args"))
-    folder = root / "configs" / "datasets" / dataset
-    arguments = [default_data_bin(folder), "--config", folder / "train.args", "--models", *variants]
+    datasets = root / "configs" / "datasets"
+    data_bin = require_dataset(dataset, datasets).data_bin
+    arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]
     arguments += ["--baseline", "ffn_relu", "--json", figures, "--flags", *train_flags]
     return run_python(root / "benchmarks" / "training_speed.py", *arguments)
 

@@ -23,28 +23,33 @@ NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 
 
 def read_flags(path: Path) -> Flags:
-    """The flags in an args file: one or several a line, quoted as in a shell, `#` opens a comment.
-
-    A line `@FILE` stands for the flags in FILE, a path from this file's folder.
+    """Return the flags in an *.args file; see `parse_flag_lines`.
 
     Raises:
         UserError: the file is missing, a quote is left open, or a line begins with a value.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; a dataset's and a model's flags are read from it") from None
+        raise UserError(f"{path}: no such file; the flags of a model are read from it") from None
+    return parse_flag_lines(text, str(path))
+
+
+def parse_flag_lines(text: str, where: str) -> Flags:
+    """Parse lines of one or several flags, quoted as in a shell; `#` starts a comment.
+
+    where: origin of the text, for error messages.
+
+    Raises:
+        UserError: a quote is left open, or a line begins with a value.
+    """
     flags: Flags = {}
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        if line.startswith("@"):
-            flags |= read_flags(path.parent / line[1:].strip())
-            continue
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
             tokens = shlex.split(line, comments=True)
         except ValueError as error:
-            raise UserError(f"{where}: {error}; close the quotation") from None
-        flags |= parse_flags(tokens, where)
+            raise UserError(f"{where}:{number}: {error}; close the quotation") from None
+        flags |= parse_flags(tokens, f"{where}:{number}")
     return flags
 
 

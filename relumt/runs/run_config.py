@@ -6,6 +6,7 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import DataBin, open_data_bin
+from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
 
@@ -15,7 +16,7 @@ OF_THE_SCRIPTS = {
     "--seed": "set SEED instead",
     "--save-dir": "set RUNS instead",
     "--tensorboard-logdir": "set RUNS instead",
-    "--path": "it is the run's best checkpoint, or the average that the dataset's file `average` asks for",
+    "--path": "it is the run's best checkpoint, or the average that `average_checkpoints` of the dataset asks for",
     "--results-path": "set RUNS instead",
     "--user-dir": "it is relumt's",
     "--log-format": "run.json is read from the json log",
@@ -57,7 +58,7 @@ class Plan:
         given: the dataset as it was typed, a name or the path of a data-bin.
         dataset, model, seed: what the run is called by.
         data_bin: the data.
-        dataset_folder: folder of the dataset's *.args.
+        config: the settings of the dataset.
         model_args: the model's *.args.
         folder: where the run keeps everything it makes.
     """
@@ -67,7 +68,7 @@ class Plan:
     model: str
     seed: int
     data_bin: DataBin
-    dataset_folder: Path
+    config: DatasetConfig
     model_args: Path
     folder: Path
 
@@ -76,27 +77,10 @@ class Plan:
         """Folder of the checkpoints."""
         return self.folder / CHECKPOINTS
 
-    @property
-    def starts_from(self) -> str:
-        """The dataset on which the same model is trained first, "" where there is none."""
-        return starts_from(self.dataset_folder)
-
-    @property
-    def averaged(self) -> int:
-        """How many last checkpoints are averaged for translation, which the dataset's file `average` says; else 0.
-
-        Raises:
-            UserError: it holds no number.
-        """
-        path = self.dataset_folder / "average"
-        text = path.read_text(encoding="utf-8").strip() if path.is_file() else "0"
-        if not text.isdecimal():
-            raise UserError(f"{path}: {text!r} is no number of checkpoints; write one integer")
-        return int(text)
-
     def train_flags(self, extra: list[str]) -> Flags:
         """The flags that make this run what it is: the dataset's, over them the model's, over them `extra`."""
-        return RESUMABLE | self._flags("train.args", extra) | {"--seed": [str(self.seed)]}
+        flags = self._add_flags(self.config.train | read_flags(self.model_args), extra)
+        return RESUMABLE | flags | {"--seed": [str(self.seed)]}
 
     def generate_flags(self, extra: list[str], trained: Mapping[str, str]) -> Flags:
         """The flags of translation: how to read the data, over it the dataset's, over them `extra`.
@@ -109,7 +93,7 @@ class Plan:
         flags |= {"--required-batch-size-multiple": ["1"]}
         if self.data_bin.subwords in POST_PROCESS:
             flags["--post-process"] = [POST_PROCESS[self.data_bin.subwords]]
-        return flags | self._flags("generate.args", extra)
+        return flags | self._add_flags(self.config.generate, extra)
 
     def train_command(self, flags: Flags, device: Device) -> list[str]:
         """Arguments of fairseq-train."""
@@ -121,11 +105,9 @@ class Plan:
         ours = {"--path": [str(checkpoint)], "--results-path": [str(folder)], "--log-format": ["json"]}
         return self._command(flags | ours) + device.generate_flags()
 
-    def _flags(self, file: str, extra: list[str]) -> Flags:
-        flags = read_flags(self.dataset_folder / file)
-        if file == "train.args":
-            flags |= read_flags(self.model_args)
-        flags |= parse_flags(extra, "command line")
+    def _add_flags(self, flags: Flags, extra: list[str]) -> Flags:
+        """Add the flags of the command line; raise UserError if a flag is one that the scripts set."""
+        flags = flags | parse_flags(extra, "command line")
         for name, advice in OF_THE_SCRIPTS.items():
             if name in flags:
                 raise UserError(f"{name} is set by the scripts; {advice}")
@@ -140,51 +122,29 @@ class Plan:
 def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, data_bin: Path | None) -> Plan:
     """Look up a dataset and a model by name.
 
-    dataset: a folder in configs/datasets, or the path of a data-bin, which then has the flags of the dataset
-    `default`. data_bin: where the data-bin is if not in data-bin/DATASET.
+    dataset: a name in configs/datasets, or the path of a data-bin, which is trained with the settings of the dataset
+    `default`. data_bin: where the data-bin is if not in its default place.
 
     Raises:
         UserError: an unknown name, or no data-bin; it says which names are known or how to make the data-bin.
     """
-    datasets = {path.name: path for path in sorted((configs / "datasets").glob("*/"))}
     models = {path.stem: path for path in sorted((configs / "models").glob("*.args"))}
     if model not in models:
         raise UserError(f"no model '{model}' in {configs / 'models'}; known: {', '.join(models)}")
-    if dataset in datasets:
-        name, folder = dataset, datasets[dataset]
-        data = data_bin or default_data_bin(folder)
+    name, config = dataset, load_dataset(dataset, configs / "datasets")
+    if config is not None:
+        data = data_bin or config.data_bin
         if not data.is_dir():
-            raise UserError(f"{data}: no data-bin of '{name}'; make it with {how_to_make(folder, data)}")
+            raise UserError(f"{data}: no data-bin of '{name}'; make it with {config.how_to_make(data)}")
     elif Path(dataset).is_dir():
-        data, folder = data_bin or Path(dataset), configs / "datasets" / "default"
+        config, data = require_dataset("default", configs / "datasets"), data_bin or Path(dataset)
         name = Path(dataset).resolve().name
     else:
-        known = ", ".join(datasets)
-        raise UserError(f"no dataset '{dataset}' in {configs / 'datasets'} nor a data-bin there; known: {known}")
-    return Plan(dataset, name, model, seed, open_data_bin(data), folder, models[model], runs / name / model / str(seed))
+        known = ", ".join(dataset_names(configs / "datasets"))
+        raise UserError(f"no dataset '{dataset}' in {configs / 'datasets'} and no such data-bin; known: {known}")
+    return Plan(dataset, name, model, seed, open_data_bin(data), config, models[model], runs / name / model / str(seed))
 
 
 def has_checkpoints(run: Path) -> bool:
     """Whether a run's folder has any checkpoint."""
     return any((run / CHECKPOINTS).glob("*.pt"))
-
-
-def starts_from(dataset_folder: Path) -> str:
-    """The dataset that the file `start` in a dataset's folder names, "" where there is none."""
-    path = dataset_folder / "start"
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
-
-
-def default_data_bin(dataset_folder: Path) -> Path:
-    """data-bin/NAME; NAME is the dataset's, or what its file data_bin says where it shares another's data."""
-    shared = dataset_folder / "data_bin"
-    name = shared.read_text(encoding="utf-8").strip() if shared.is_file() else dataset_folder.name
-    return Path("data-bin") / name
-
-
-def how_to_make(dataset_folder: Path, data: Path) -> str:
-    """The command that makes the data-bin `data`: a script of its own, or the one for any bitext."""
-    script = dataset_folder.parents[2] / "data_prep" / f"{data.name}.sh"
-    if script.is_file():
-        return f"data_prep/{script.name}"
-    return f"data_prep/prepare.sh … --out {data} (docs/tables.md says from what)"

@@ -1,6 +1,6 @@
 """Where a training starts: from new weights, or from those of the same model and seed on another dataset.
 
-That dataset is what the file `start` in a dataset's folder names; its run is in the same RUNS.
+That dataset is `starts_from` in the file of the dataset; its run is in the same RUNS.
 """
 
 import re
@@ -10,11 +10,12 @@ from pathlib import Path
 from relumt.checkpoints import load_checkpoint_safely
 from relumt.errors import UserError
 from relumt.files import file_sha256
+from relumt.runs.dataset_config import load_dataset
 from relumt.runs.evaluation import best_checkpoint
 from relumt.runs.flags import OF_MECHANISMS, readable
 from relumt.runs.provenance import as_typed
 from relumt.runs.record import Record, load_record
-from relumt.runs.run_config import Plan, default_data_bin, has_checkpoints, plan_run
+from relumt.runs.run_config import Plan, has_checkpoints, plan_run
 
 OF_WEIGHTS = re.compile(rf"--(arch|share-.*|activation-fn|(encoder|decoder)-(?!layerdrop).*|{OF_MECHANISMS})")
 """Flags that say what the weights are or what is computed with them."""
@@ -63,9 +64,8 @@ class Start:
 
 def start_of(plan: Plan) -> Start | None:
     """What a run starts from, None for new weights."""
-    if not plan.starts_from:
-        return None
-    return Start(plan.starts_from, plan.folder.parents[2] / plan.starts_from / plan.model / str(plan.seed))
+    dataset = plan.config.starts_from
+    return Start(dataset, plan.folder.parents[2] / dataset / plan.model / str(plan.seed)) if dataset else None
 
 
 def first_of(plan: Plan, data_bin: Path | None, flags: list[str]) -> Plan | None:
@@ -77,13 +77,14 @@ def first_of(plan: Plan, data_bin: Path | None, flags: list[str]) -> Plan | None
         UserError: the start is no dataset of configs/, leads back to this one, or is of other data or another model.
     """
     every = [plan]
-    while name := every[-1].starts_from:
-        said_by = every[-1].dataset_folder / "start"
-        if not (said_by.parents[1] / name / "train.args").is_file():
-            raise UserError(f"{said_by}: no dataset '{name}' in {said_by.parents[1]}; name one of those")
+    datasets = plan.config.path.parent
+    while name := every[-1].config.starts_from:
+        path = every[-1].config.path
+        if load_dataset(name, datasets) is None:
+            raise UserError(f"{path}: starts_from = '{name}' is not a dataset in {datasets}; name one of those")
         if name in [one.dataset for one in every]:
-            raise UserError(f"{said_by}: '{name}' starts from this one itself; delete one of the two files")
-        every.append(plan_run(name, plan.model, plan.seed, said_by.parents[2], plan.folder.parents[2], data_bin))
+            raise UserError(f"{path}: starts_from = '{name}', which starts from this one itself; delete one of them")
+        every.append(plan_run(name, plan.model, plan.seed, datasets.parent, plan.folder.parents[2], data_bin))
     if len(every) == 1:
         return None
     first = every[1]
@@ -94,9 +95,11 @@ def first_of(plan: Plan, data_bin: Path | None, flags: list[str]) -> Plan | None
 
 def require_shared_data(plan: Plan, first: Plan, data_bin: Path | None) -> None:
     """Raise UserError where the two have other vocabularies, or the one data-bin that was given is not of both."""
-    if data_bin and default_data_bin(plan.dataset_folder) != default_data_bin(first.dataset_folder):
-        own = default_data_bin(first.dataset_folder)
-        raise UserError(f"DATA_BIN is of {plan.dataset}, which starts from {first.dataset}, of {own}; leave it unset")
+    if data_bin and plan.config.data_bin != first.config.data_bin:
+        raise UserError(
+            f"DATA_BIN is the data-bin of {plan.dataset}, but training starts from {first.dataset}, whose data-bin is "
+            f"{first.config.data_bin}; unset DATA_BIN"
+        )
     if plan.data_bin.dictionaries() != first.data_bin.dictionaries():
         raise UserError(
             f"{plan.data_bin.folder} and {first.data_bin.folder}, where its training starts, differ in vocabulary; "

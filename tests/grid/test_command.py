@@ -17,6 +17,11 @@ def grid(capsys, *arguments, status=None):
     return capsys.readouterr()
 
 
+def write_empty_dataset(root, name, settings=""):
+    (root / "configs" / "datasets").mkdir(parents=True)
+    (root / "configs" / "datasets" / f"{name}.toml").write_text(settings)
+
+
 def test_a_dry_run_prints_every_command_and_runs_none(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     printed = grid(
@@ -73,7 +78,7 @@ def test_data_that_no_script_makes_is_named(tmp_path, capsys, monkeypatch):
 
 def test_data_that_cannot_be_made_ends_in_one_line(root, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (root / "configs" / "datasets" / "smoke").mkdir(parents=True)
+    write_empty_dataset(root, "smoke")
     (root / "data_prep").mkdir()
     script = root / "data_prep" / "smoke.sh"
     script.write_text("#!/bin/sh\necho no network\nexit 1\n")
@@ -92,7 +97,7 @@ def test_data_that_cannot_be_made_ends_in_one_line(root, tmp_path, capfd, monkey
 def test_slurm_is_told_by_its_own_parameters(root, tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
-    (root / "configs" / "datasets" / "smoke").mkdir(parents=True)
+    write_empty_dataset(root, "smoke")
     assert message in grid(capsys, "rela_table3", "--preset", "smoke", "--root", root, *arguments, status=2).err
 
 
@@ -106,9 +111,7 @@ def small(root, tmp_path, monkeypatch):
     """The checkout with the data of rela_table3's small runs, whose rela_g becomes what is asked for."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "multi30k_de_en").mkdir(parents=True)
-    dataset = root / "configs" / "datasets" / "multi30k_de_en_small"
-    dataset.mkdir(parents=True)
-    (dataset / "data_bin").write_text("multi30k_de_en\n")
+    write_empty_dataset(root, "multi30k_de_en_small", 'data_bin = "multi30k_de_en"')
 
     def small(rela_g):
         script = root / "scripts" / "run.sh"

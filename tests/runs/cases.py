@@ -30,6 +30,13 @@ def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None 
     return folder
 
 
+def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
+    """Write configs/datasets/NAME.toml; `settings` are added to the flags, or replace them."""
+    flags = {"train": "--lr 1e-3 --dropout 0.3 --max-epoch 2", "generate": "--beam 5"}
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in (flags | settings).items()]
+    (configs / "datasets" / f"{name}.toml").write_text("".join(lines), encoding="utf-8")
+
+
 def leave_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
     plan.checkpoints.mkdir(parents=True, exist_ok=True)
     history = [{"num_updates": updates}]

@@ -7,16 +7,15 @@ import torch
 
 from relumt.cli import main
 from relumt.runs.run_config import Plan, plan_run
-from tests.runs.cases import write_data_bin
+from tests.runs.cases import write_data_bin, write_dataset
 
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
     folder = tmp_path / "configs"
+    (folder / "datasets").mkdir(parents=True)
     for dataset in ("default", "small"):
-        (folder / "datasets" / dataset).mkdir(parents=True)
-        (folder / "datasets" / dataset / "train.args").write_text("--lr 1e-3 --dropout 0.3  # both\n--max-epoch 2\n")
-        (folder / "datasets" / dataset / "generate.args").write_text("--beam 5\n")
+        write_dataset(folder, dataset)
     (folder / "models").mkdir()
     (folder / "models" / "stock.args").write_text("--arch transformer --dropout 0.1\n")
     return folder

@@ -47,14 +47,3 @@ def test_missing_file_and_line_break(tmp_path):
         read_flags(tmp_path / "train.args")
     with pytest.raises(UserError, match="line break"):
         parse_flags(["--x", "a\nb"], "here")
-
-
-def test_a_file_can_take_in_another(tmp_path):
-    (tmp_path / "small").mkdir()
-    (tmp_path / "common.args").write_text("--lr 1\n--dropout 0.1\n")
-    path = tmp_path / "small" / "train.args"
-    path.write_text("# of a paper\n@../common.args\n--lr 2\n")
-    assert read_flags(path) == {"--lr": ["2"], "--dropout": ["0.1"]}
-    path.write_text("@../none.args\n")
-    with pytest.raises(UserError, match=r"none\.args: no such file"):
-        read_flags(path)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from relumt.checkpoints import load_checkpoint_safely
+from tests.runs.cases import write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -91,9 +92,8 @@ def test_a_training_that_fails_is_status_1_since_2_would_say_that_nothing_was_tr
 @pytest.mark.slow
 def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     configs = tmp_path / "configs"
-    (configs / "datasets" / "default").mkdir(parents=True)
-    (configs / "datasets" / "default" / "train.args").write_text(TINY)
-    (configs / "datasets" / "default" / "generate.args").write_text("--beam 2 --max-len-b 10\n")
+    (configs / "datasets").mkdir(parents=True)
+    write_dataset(configs, "default", train=TINY, generate="--beam 2 --max-len-b 10")
     (configs / "models").mkdir()
     for model in ("stock", "reluformer"):
         (configs / "models" / f"{model}.args").write_text((ROOT / "configs" / "models" / f"{model}.args").read_text())
@@ -124,8 +124,8 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
 @pytest.mark.slow
 def test_resumed_training_ends_in_the_weights_of_one_that_never_stopped(data_bin, tmp_path):
     configs = tmp_path / "configs"
-    (configs / "datasets" / "default").mkdir(parents=True)
-    (configs / "datasets" / "default" / "train.args").write_text(f"{TINY} --dropout 0.1 --max-tokens 40\n")
+    (configs / "datasets").mkdir(parents=True)
+    write_dataset(configs, "default", train=f"{TINY} --dropout 0.1 --max-tokens 40")
     (configs / "models").mkdir()
     (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
     settings = {"CONFIGS": configs, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "ACCEPT_MIXED": "1"}
@@ -144,14 +144,14 @@ def test_resumed_training_ends_in_the_weights_of_one_that_never_stopped(data_bin
 @pytest.mark.slow
 def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     configs = tmp_path / "configs"
-    (configs / "datasets" / "default").mkdir(parents=True)
+    (configs / "datasets").mkdir(parents=True)
     of_documents = "--task translation_documents --document-length 40 --max-source-positions 40"
     of_documents += " --document-separator '<sep>'"
     for language in ("xx", "en"):
         with (data_bin / f"dict.{language}.txt").open("a") as dictionary:
             dictionary.write("<sep> 1\n")
-    (configs / "datasets" / "default" / "train.args").write_text(f"{TINY} {of_documents} --max-target-positions 40\n")
-    (configs / "datasets" / "default" / "generate.args").write_text("--beam 2 --max-len-a 2 --max-len-b 10\n")
+    train = f"{TINY} {of_documents} --max-target-positions 40"
+    write_dataset(configs, "default", train=train, generate="--beam 2 --max-len-a 2 --max-len-b 10")
     (configs / "models").mkdir()
     (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
     for subset, documents in (("train", [20] * 3), ("valid", [12]), ("test", [5, 8])):

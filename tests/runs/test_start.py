@@ -1,4 +1,4 @@
-"""Runs that start from another's weights, by the file `start`."""
+"""Runs that start from the weights of another run, by `starts_from` of their dataset."""
 
 import pickle
 import shutil
@@ -12,14 +12,14 @@ from relumt.files import file_sha256
 from relumt.runs.record import load_record, save_record
 from relumt.runs.run_config import plan_run
 from relumt.runs.start import first_of
-from tests.runs.cases import leave_checkpoint, train, write_data_bin
+from tests.runs.cases import leave_checkpoint, train, write_data_bin, write_dataset
 
 
 @pytest.fixture
 def first(plan, configs):
     """The run of sentences that `small` starts from, which is to be left in its folder."""
-    (configs / "datasets" / "small" / "start").write_text("default\n")
-    (configs / "datasets" / "default" / "data_bin").write_text("small\n")
+    write_dataset(configs, "small", starts_from="default")
+    write_dataset(configs, "default", data_bin="small")
     return replace(plan, dataset="default", folder=plan.folder.parents[2] / "default" / "stock" / "1")
 
 
@@ -47,21 +47,22 @@ def test_a_start_is_of_the_same_model(first, configs, refused, step):
     said = refused("starts-from", "--encoder-attention-heads", "8")
     assert "not the model of" in said and "--encoder-attention-heads 8 (no --encoder-attention-heads)" in said
     assert step("starts-from", "--lr", "1", "--encoder-layerdrop", "0.1").out == "default\n"
-    (configs / "datasets" / "default" / "train.args").write_text("--relu-gamma 2")
+    write_dataset(configs, "default", train="--relu-gamma 2", data_bin="small")
     assert "no --relu-gamma (--relu-gamma 2)" in refused("starts-from")
 
 
 def test_a_start_that_is_no_dataset_or_leads_in_a_circle_is_refused(first, configs, refused):
-    (configs / "datasets" / "default" / "start").write_text("small")
-    assert "'small' starts from this one itself" in refused("starts-from")
-    (configs / "datasets" / "small" / "start").write_text("data-bin/small")
-    assert "no dataset 'data-bin/small' in" in refused("starts-from")
+    write_dataset(configs, "default", data_bin="small", starts_from="small")
+    assert "starts_from = 'small', which starts from this one itself" in refused("starts-from")
+    write_dataset(configs, "small", starts_from="data-bin/small")
+    assert "starts_from = 'data-bin/small' is not a dataset in" in refused("starts-from")
 
 
 def test_a_start_shares_the_data_bin_or_at_least_its_vocabulary(first, plan, configs, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    (configs / "datasets" / "default" / "data_bin").unlink()
-    assert "DATA_BIN is of small, which starts from default, of data-bin/default" in refused("starts-from")
+    write_dataset(configs, "default")
+    said = refused("starts-from")
+    assert "DATA_BIN is the data-bin of small, but training starts from default, whose data-bin is data-bin/d" in said
     write_data_bin(Path("data-bin/default"), symbols=("x",))
     of_default_folders = plan_run("small", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match="differ in vocabulary"):
@@ -70,10 +71,9 @@ def test_a_start_shares_the_data_bin_or_at_least_its_vocabulary(first, plan, con
 
 def test_with_or_without_a_start_is_not_the_same_run(plan, configs, step, refused):
     train(plan, step)
-    start = configs / "datasets" / "small" / "start"
-    start.write_text("default\n")
+    write_dataset(configs, "small", starts_from="default")
     assert "start dataset none (now default)" in refused("start")
-    start.unlink()
+    write_dataset(configs, "small")
     record = load_record(plan.folder)
     record["fingerprint"]["start"] = {"dataset": "default", "sha256": "1"}
     save_record(plan.folder, record)

@@ -7,6 +7,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.papers import papers
+from relumt.runs.dataset_config import load_dataset
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS
 from tests.tables.cases import make
@@ -32,7 +33,7 @@ def test_its_summary_has_the_number_of_its_title(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_what_it_trains_is_in_configs(name, preset):
     for experiment in get_table(name).experiments(preset):
-        assert (ROOT / "configs" / "datasets" / experiment.dataset / "train.args").is_file(), experiment
+        assert load_dataset(experiment.dataset, ROOT / "configs" / "datasets"), experiment
         assert (ROOT / "configs" / "models" / f"{experiment.model}.args").is_file(), experiment
 
 

@@ -1,0 +1,106 @@
+"""Datasets: the files of configs/datasets, what they inherit, and what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset
+from relumt.runs.flags import parse_flags
+from relumt.runs.run_config import OF_THE_SCRIPTS
+
+DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
+WMT_RELA = ("wmt14_en_de_rela", "wmt14_de_en_aligned", "wmt14_en_fr", "wmt16_ro_en", "wmt18_en_fi", "wmt18_zh_en")
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def shipped(name):
+    return require_dataset(name, DATASETS)
+
+
+@pytest.mark.parametrize("name", [name.replace("_N", "_512") for name in dataset_names(DATASETS)])
+def test_shipped_datasets_leave_models_and_scripts_their_flags(name):
+    config = shipped(name)
+    for flags in (config.train, config.generate):
+        assert flags and not flags.keys() & {"--arch", "--criterion", *OF_THE_SCRIPTS}
+        assert all(flag.startswith("--") for flag in flags)
+
+
+def test_settings_of_reluformer_are_those_of_the_paper():
+    sizes = {"iwslt14_de_en": (4, 1024), "wmt14_en_de": (8, 2048)}
+    for name, (heads, ffn) in sizes.items():
+        expected = f"--encoder-layers 6 --encoder-attention-heads {heads} --encoder-embed-dim 512"
+        expected += f" --encoder-ffn-embed-dim {ffn} --max-tokens 8192"
+        assert parse_flags(expected.split(), "").items() <= shipped(name).train.items()
+
+
+@pytest.mark.parametrize("name", WMT_RELA)
+def test_settings_of_rela_are_those_of_the_paper(name):
+    config = shipped(name)
+    assert config.average_checkpoints == 5 <= int(config.train["--keep-interval-updates"][0])
+    assert config.train["--max-tokens"] == ["25000"] and config.train["--warmup-updates"] == ["4000"]
+    assert (config.generate["--beam"], config.generate["--lenpen"]) == (["4"], ["0.6"])
+
+
+@pytest.mark.parametrize("length", [128, 256, 512, 1024, 2048])
+def test_documents_fit_into_positions_and_batches(length):
+    config = shipped(f"europarl7_en_de_{length}")
+    assert config.train["--document-length"] == [str(length)]
+    assert config.data_bin == Path("data-bin/europarl7_en_de")
+    limits = (config.train[f"--max-{name}"] for name in ("source-positions", "target-positions", "tokens"))
+    assert all(int(limit) >= length for (limit,) in limits)
+
+
+def test_documents_of_the_small_europarl_start_from_its_sentences():
+    sentences, documents = shipped("europarl7_small"), shipped("europarl7_small_256")
+    assert sentences.starts_from == "" and documents.starts_from == "europarl7_small"
+    assert (sentences.train["--max-epoch"], documents.train["--max-epoch"]) == (["8"], ["2"])
+    assert documents.generate == sentences.generate == shipped("europarl7_small_512").generate
+    assert documents.train.items() >= {"--task": ["translation_europarl7"], "--dropout": ["0.1"]}.items()
+
+
+def test_a_dataset_takes_flags_from_its_base_and_replaces_some(tmp_path):
+    write(
+        tmp_path,
+        paper="train = '--lr 1 --dropout 0.1'\ngenerate = '--beam 5'\naverage_checkpoints = 5\ndata_bin = 'corpus'",
+        mine="base = 'paper'\ntrain = '--lr 2'  # faster\nstarts_from = 'paper'\n[documents]\ngenerate = '--beam 4'",
+    )
+    config = require_dataset("mine", tmp_path)
+    assert config.train == {"--lr": ["2"], "--dropout": ["0.1"]} and config.generate == {"--beam": ["5"]}
+    assert (config.average_checkpoints, config.starts_from, config.data_bin) == (5, "paper", Path("data-bin/mine"))
+    documents = require_dataset("mine_64", tmp_path)
+    assert documents.train == config.train | {"--document-length": ["64"]} and documents.generate == {"--beam": ["4"]}
+    assert (documents.name, documents.starts_from, documents.data_bin) == ("mine_64", "", config.data_bin)
+
+
+def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
+    write(tmp_path, plain="", books="[documents]", books_9="")
+    assert dataset_names(tmp_path) == ["books", "books_N", "books_9", "plain"]
+    assert load_dataset("plain_512", tmp_path) is None and load_dataset("none", tmp_path) is None
+    assert "--document-length" not in require_dataset("books_9", tmp_path).train  # a file of its own
+    with pytest.raises(UserError, match=r"no dataset 'books_0' in .*; known: books, books_N, books_9, plain"):
+        require_dataset("books_0", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train = '", "bad.toml: not a TOML file"),
+        ("average = 5", "bad.toml: unknown key 'average'; known: base, data_bin, train"),
+        ("average_checkpoints = 'all'", "bad.toml: average_checkpoints must be of type int, not 'all'"),
+        ("[documents]\ndata_bin = 'x'", "bad.toml: unknown key 'data_bin'; known: train, generate, starts_from"),
+        ("documents = 512", "bad.toml: documents must be a section"),
+        ("train = '''\n--lr 1\n0.1'''", "bad.toml:train:2: '0.1' belongs to no flag"),
+        ("base = 'bad'", "bad.toml: base = 'bad' is not another dataset"),
+        ("base = 'circle'", "circle.toml: base = 'bad' is not another dataset"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path, text, message):
+    write(tmp_path, bad=text, circle="base = 'bad'")
+    with pytest.raises(UserError, match=message):
+        load_dataset("bad", tmp_path)
