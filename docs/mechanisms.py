@@ -1,4 +1,4 @@
-"""Writes docs/mechanisms.md from the registry, the docstrings, the papers' values and docs/results.md: `make docs`."""
+"""Writes docs/mechanisms.md from the registry, the docstrings, the papers' values and our results: `make docs`."""
 
 import inspect
 import re
@@ -14,34 +14,35 @@ from relumt.variant_spec import flag_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
-RESULTS = ROOT / "docs" / "results.md"
-OURS = "Every attention on real text"
-"""Section of docs/results.md whose table has a row for each mechanism."""
+RESULTS = ROOT / "docs" / "results" / "attention_on_multi30k.md"
+"""The page whose first table has a row for each mechanism that was trained."""
 
-TRIED = {"inhibitor": "The Inhibitor's start"}
-"""Module → section of docs/results.md on what was tried for it."""
+TRIED = {"inhibitor": "results/inhibitor_init.md"}
+"""Module → page on what was tried for its initialization."""
 
 INTRODUCTION = """\
 # The mechanisms
 
-`make docs` writes this page from the docstrings, the registry, the papers' values and docs/results.md; a test holds it
-to them. Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D.
+`make docs` generates this page from the docstrings, the registry, the papers' values and
+[our results](results/attention_on_multi30k.md); a test checks that it is up to date. Shapes: B batch, H heads,
+T queries, S keys, D head size, E = H·D.
 
-Each is chosen for all three sites by `--attention NAME`, or for one by `--attention-encoder`, `--attention-decoder` and
-`--attention-cross`, in any fairseq architecture of relumt. Without fairseq:
+`--attention NAME` selects a mechanism for all three sites; `--attention-encoder`, `--attention-decoder` and
+`--attention-cross` select one for a single site. They work in every fairseq architecture of relumt. Without fairseq:
 
 ```python
 import torch
 from relumt.attention import MECHANISMS, AttentionMask
 
-q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))  # B H T D
+q, k, v = (torch.randn(2, 8, 10, 64) for _ in range(3))  # [B, H, T, D]
 real = torch.tensor([[True] * 10, [True] * 7 + [False] * 3])  # False for padding
 attention = MECHANISMS["rela_g"](num_heads=8, head_dim=64)
-mixed = attention(q, k, v, AttentionMask(key_mask=real, is_causal=True)).output
-output = attention.merged(mixed.permute(2, 0, 1, 3).flatten(2))  # T B E, ready for an output projection
+heads = attention(q, k, v, AttentionMask(key_mask=real, is_causal=True)).output  # [B, H, T, D]
+output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T, B, E], for the output projection
 ```
 
-The README has a whole layer, with projections, their start (`initialise`) and half precision (`saturated`).
+The README has a complete layer, with projections, their initialization (`init_projections`) and half precision
+(`cast_saturating`).
 """
 
 
@@ -51,8 +52,8 @@ def main() -> None:
 
 
 def page(results: str) -> str:
-    """The page, given the text of docs/results.md."""
-    measured = table(section(results, OURS))
+    """The page, given the text of the page with our results."""
+    measured = table(results)
     parts = [INTRODUCTION, sources()]
     for module, rows in groupby(MECHANISMS.items(), key=lambda item: inspect.getmodule(item[1].factory)):
         file = module.__name__.rpartition(".")[2]
@@ -61,8 +62,8 @@ def page(results: str) -> str:
             f"## {title.partition('. Shapes')[0].rstrip('.')}\n\n`relumt/attention/{file}.py`\n\n{prose(body)}"
         )
         parts += [mechanism(name, row, measured.get(name, {})) for name, row in rows]
-        if file in TRIED and section(results, TRIED[file]):
-            parts.append(f"### {TRIED[file]}\n\n{section(results, TRIED[file])}")
+        if file in TRIED:
+            parts.append(f"What was tried for the initialization: [{TRIED[file]}]({TRIED[file]}).")
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
@@ -79,22 +80,17 @@ def prose(docstring: str) -> str:
 def mechanism(name: str, row: MechanismSpec, ours: dict[str, str]) -> str:
     """The part on one mechanism."""
     summary = inspect.getdoc(row.factory).partition("\n\nA")[0].replace("\n", " ")
-    lines = [f"### `{name}`\n", f"{summary} {row.use}\n"]
+    lines = [f"### `{name}`\n", f"{summary}\n"]
     lines += [f"- `{flag_name(attribute)}`: {described(option)}" for attribute, option in row.flags()]
-    for paper, where, which in row.printed:
+    for paper, where, which in row.paper_results:
         values = ", ".join(
             f"{column} {value}" for column, value in printed(paper, where, which).items() if value is not None
         )
         lines.append(f"- [{paper}] {where.replace('table', 'Table ')}, {which}: {values or 'did not converge'}")
     if ours:
-        values = ", ".join(f"{name} {value}" for name, value in ours.items() if value)
-        lines.append(f"- Ours, multi30k_de_en_small, [as trained there](results.md#{anchor(OURS)}): {values}")
+        values = "; ".join(f"{name} {value}" for name, value in ours.items() if value)
+        lines.append(f"- Ours, [multi30k_de_en_small](results/{RESULTS.name}): {values}")
     return "\n".join(lines)
-
-
-def anchor(heading: str) -> str:
-    """What a link to a heading ends in."""
-    return heading.lower().replace(" ", "-")
 
 
 def described(option: Field) -> str:
@@ -103,17 +99,12 @@ def described(option: Field) -> str:
     return f"{option.metadata['help']} ({values}default: {option.default})"
 
 
-def section(markdown: str, title: str) -> str:
-    """What stands under the heading `title`, without the heading; empty if there is none."""
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", markdown, flags=re.DOTALL | re.MULTILINE)
-    return found.group(1).strip() if found else ""
-
-
 def table(markdown: str) -> dict[str, dict[str, str]]:
     """The first table of `markdown`: first cell of a row → the others by their column."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines() if line[:1] == "|"]
-    if not rows:
+    found = re.search(r"(?:^\|.*\n)+", markdown, flags=re.MULTILINE)
+    if not found:
         return {}
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found.group().splitlines()]
     header, _, *body = rows
     return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in body}
 
