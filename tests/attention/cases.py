@@ -1,4 +1,4 @@
-"""Random attention problems, and having them computed in blocks. B batch, H heads, T queries, S keys, D head size."""
+"""Random attention problems, and a switch to compute them in blocks. B batch, H heads, T queries, S keys, D head size."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from relumt.attention import AttentionMask
 from relumt.attention.kernels import dispatch, pointwise_blocked
+
+for_each_mechanism = settings(max_examples=10)
+"""For tests that are repeated for every mechanism: together they still see well over a hundred cases."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Case:
         return self.q.shape[3]
 
     @property
-    def seen(self) -> Tensor:
+    def visible(self) -> Tensor:
         """[B, 1, T, S] bool."""
         B, _, T, _ = self.q.shape
         S = self.k.shape[2]
@@ -39,24 +43,24 @@ class Case:
 
 @st.composite
 def cases(draw, dtype=torch.float64, longest=6, scale=1.0):
-    """Problems in which rows may see nothing, everything, or what padding and causality leave them."""
+    """Problems in which a query may attend to nothing, everything, or what padding and causality leave."""
     B, H, T, S, D = (draw(st.integers(1, most)) for most in (3, 3, longest, longest, 5))
     seeded = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     q = torch.randn(B, H, T, D, generator=seeded, dtype=torch.float64)
     k, v = (torch.randn(B, H, S, D, generator=seeded, dtype=torch.float64) for _ in range(2))
-    keys = torch.rand(B, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
-    pairs = torch.rand(T, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
-    mask = AttentionMask(keys, draw(st.booleans()), pairs)
+    key_mask = torch.rand(B, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
+    attn_mask = torch.rand(T, S, generator=seeded) > 0.3 if draw(st.booleans()) else None
+    mask = AttentionMask(key_mask, draw(st.booleans()), attn_mask)
     return Case((q * scale).to(dtype), (k * scale).to(dtype), (v * scale).to(dtype), mask)
 
 
 @contextmanager
 def in_blocks(pairs: int = 60) -> Iterator[list]:
-    """Always blocks; gives a list of the calls that they serve."""
+    """Compute pointwise attention in blocks whatever its size; yields a list that grows with each call they serve."""
     calls, attend = [], pointwise_blocked.attend
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pointwise_blocked, "attend", lambda *given: calls.append(1) or attend(*given))
-        patched.setattr(pointwise_blocked, "PAIRS", pairs)
-        patched.setattr(dispatch, "LARGE_ON_CPU", 0)
-        patched.setattr(dispatch, "TYPES", (torch.float64,))
+        patched.setattr(pointwise_blocked, "BLOCK_WEIGHTS", pairs)
+        patched.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 0)
+        patched.setattr(dispatch, "DTYPES", (torch.float64,))
         yield calls

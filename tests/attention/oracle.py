@@ -1,48 +1,44 @@
-"""The papers' equations, written pair by pair in float64: slow, and short enough to check by eye."""
+"""The papers' equations for one query at a time, in float64 and plain Python, without calling relumt.
+
+ORACLES has one line for each mechanism. tests/attention/test_equations.py fails for a mechanism that has none.
+"""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
+from torch import Tensor, nn
+
+Vector = list[float]
+QueryEquation = Callable[[Vector, list[Vector], list[Vector]], tuple[Vector | None, Vector]]
 
 
-def softmax_row(scores, n):
+def weighted_sum(weights: Callable[[Vector, int], Vector]) -> QueryEquation:
+    """Σ_j s_j v_j over the visible keys, where `weights` returns all s_j from the scores q·k_j/√D and their number."""
+
+    def equation(q, keys, values):
+        scores = [sum(x * y for x, y in zip(q, k, strict=True)) / math.sqrt(len(q)) for k in keys]
+        s = weights(scores, len(keys))
+        return s, [sum(s_j * v[d] for s_j, v in zip(s, values, strict=True)) for d in range(len(values[0]))]
+
+    return equation
+
+
+def softmax(scores, n):
     return [math.exp(s) / sum(math.exp(t) for t in scores) for s in scores]
 
 
-def relu_row(scores, n, gamma=1.0, scale="visible"):
-    factor = gamma * (math.sqrt(n / 2) if scale == "visible" else 1.0)
-    return [max(s, 0.0) / factor for s in scores]
-
-
-def sigmoid_row(scores, n):
-    return [1 / (1 + math.exp(-(s - math.log(n)))) for s in scores]
-
-
-def relu_n_row(scores, n):
-    return [max(s, 0.0) / n for s in scores]
-
-
-def rela_row(scores, n):
-    return [max(s, 0.0) for s in scores]
-
-
-def gelu_row(scores, n):
-    return [s * (1 + math.erf(s / math.sqrt(2))) / 2 for s in scores]
-
-
-def leaky_relu_row(scores, n):
-    return [s if s > 0 else 0.2 * s for s in scores]
-
-
-def sparsemax_row(scores, n):
+def sparsemax(scores, n):
     """Martins & Astudillo 2016, Algorithm 1."""
-    ordered = sorted(scores, reverse=True)
-    k = max(k for k in range(1, n + 1) if 1 + k * ordered[k - 1] > sum(ordered[:k]))
-    threshold = (sum(ordered[:k]) - 1) / k
+    descending = sorted(scores, reverse=True)
+    k = max(k for k in range(1, n + 1) if 1 + k * descending[k - 1] > sum(descending[:k]))
+    threshold = (sum(descending[:k]) - 1) / k
     return [max(s - threshold, 0.0) for s in scores]
 
 
-def entmax15_row(scores, n):
+def entmax15(scores, n):
     """Σ_j max(s_j/2 − τ, 0)² = 1, solved for τ by bisection."""
     low, high = max(scores) / 2 - 1, max(scores) / 2
     for _ in range(100):
@@ -51,54 +47,135 @@ def entmax15_row(scores, n):
     return [max(s / 2 - low, 0) ** 2 for s in scores]
 
 
-ROWS = {
-    "softmax": softmax_row,
-    "sparsemax": sparsemax_row,
-    "entmax15": entmax15_row,
-    "sigmoid": sigmoid_row,
-    "relu_n": relu_n_row,
-    "relu": relu_row,
-    "relu_layernorm": rela_row,
-    "rela_unnormalised": rela_row,
-    "rela_rmsnorm": rela_row,
-    "rela_i": rela_row,
-    "rela_g": rela_row,
-    "rela_g_layernorm": rela_row,
-    "rela_g_gelu": gelu_row,
-    "rela_g_leaky_relu": leaky_relu_row,
+def sigmoid(scores, n):
+    return [1 / (1 + math.exp(-(s - math.log(n)))) for s in scores]
+
+
+def relu_n(scores, n):
+    return [max(s, 0.0) / n for s in scores]
+
+
+def reluformer(scores, n, gamma=1.0, scale="visible"):
+    factor = gamma * (math.sqrt(n / 2) if scale == "visible" else 1.0)
+    return [max(s, 0.0) / factor for s in scores]
+
+
+def relu(scores, n):
+    return [max(s, 0.0) for s in scores]
+
+
+def gelu(scores, n):
+    return [s * (1 + math.erf(s / math.sqrt(2))) / 2 for s in scores]
+
+
+def leaky_relu(scores, n):
+    return [s if s > 0 else 0.2 * s for s in scores]
+
+
+def inhibitor(q, keys, values, signed=False, shift=0.5):
+    """[IN] Eq. 3–5 with γ = √D. There are no weights."""
+    output = [0.0] * len(values[0])
+    for k, v in zip(keys, values, strict=True):
+        z = max(sum(abs(x - y) for x, y in zip(q, k, strict=True)) / math.sqrt(len(q)) - shift, 0.0)
+        for d, value in enumerate(v):
+            if signed:
+                output[d] += max(max(value, 0.0) - z, 0.0) + min(min(value, 0.0) + z, 0.0)
+            else:
+                output[d] += max(value - z, 0.0)
+    return None, output
+
+
+def no_norm(z, mechanism):
+    return z
+
+
+def rms_norm(z, gains):
+    rms = math.sqrt(sum(x * x for x in z) / len(z) + 1e-8)
+    return [g * x / rms for g, x in zip(gains, z, strict=True)]
+
+
+def layer_norm(z, gains, biases):
+    mean = sum(z) / len(z)
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in z) / len(z) + 1e-5)
+    return [g * (x - mean) / deviation + b for g, b, x in zip(gains, biases, z, strict=True)]
+
+
+def gated(z, gates, normalized):
+    return [y / (1 + math.exp(-w * x)) for w, x, y in zip(gates, z, normalized, strict=True)]
+
+
+def with_rms_norm(z, mechanism):
+    return rms_norm(z, mechanism.norm.weight.tolist())
+
+
+def with_layer_norm(z, mechanism):
+    return layer_norm(z, mechanism.norm.weight.tolist(), mechanism.norm.bias.tolist())
+
+
+def with_gated_rms_norm(z, mechanism):
+    norm = mechanism.norm
+    return gated(z, norm.gate.tolist(), rms_norm(z, norm.norm.weight.tolist()))
+
+
+def with_gated_layer_norm(z, mechanism):
+    norm = mechanism.norm
+    return gated(z, norm.gate.tolist(), layer_norm(z, norm.norm.weight.tolist(), norm.norm.bias.tolist()))
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A mechanism as its paper defines it.
+
+    attend: q, the visible keys and their values -> the weights (None if the mechanism has none) and the output
+    postprocess_heads: a token's concatenated heads and the mechanism, for its parameters -> what the paper makes of them
+    """
+
+    attend: QueryEquation
+    postprocess_heads: Callable[[Vector, nn.Module], Vector] = no_norm
+
+
+ORACLES = {
+    "softmax": Oracle(weighted_sum(softmax)),
+    "sparsemax": Oracle(weighted_sum(sparsemax)),
+    "entmax15": Oracle(weighted_sum(entmax15)),
+    "sigmoid": Oracle(weighted_sum(sigmoid)),
+    "relu_n": Oracle(weighted_sum(relu_n)),
+    "relu": Oracle(weighted_sum(reluformer)),
+    "relu_layernorm": Oracle(weighted_sum(relu), with_layer_norm),
+    "rela_unnormalised": Oracle(weighted_sum(relu)),
+    "rela_rmsnorm": Oracle(weighted_sum(relu), with_rms_norm),
+    "rela_i": Oracle(weighted_sum(relu), with_rms_norm),
+    "rela_g": Oracle(weighted_sum(relu), with_gated_rms_norm),
+    "rela_g_layernorm": Oracle(weighted_sum(relu), with_gated_layer_norm),
+    "rela_g_gelu": Oracle(weighted_sum(gelu), with_gated_rms_norm),
+    "rela_g_leaky_relu": Oracle(weighted_sum(leaky_relu), with_gated_rms_norm),
+    "inhibitor": Oracle(inhibitor),
+    "inhibitor_signed": Oracle(partial(inhibitor, signed=True)),
 }
-"""Mechanism → its weights of one query for the keys it sees, from their scores q·k/√D and their number n."""
 
 
-def attend(row, q, k, v, seen):
-    """Weights [B, H, T, S] and mixed values [B, H, T, D] of `row`; `seen` is [B, 1, T, S] bool."""
-    B, H, T, D = q.shape
-    q, k, v = q.double(), k.double(), v.double()
-    weights = torch.zeros(B, H, T, k.shape[2], dtype=torch.float64)
+def attend(equation: QueryEquation, q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Apply `equation` to every query; `visible` is [B, 1, T, S] bool.
+
+    Returns the weights [B, H, T, S], None if there are none, and the output [B, H, T, D], both float64.
+    """
+    (B, H, T, _), S = q.shape, k.shape[2]
+    weights = torch.zeros(B, H, T, S, dtype=torch.float64)
+    output = torch.zeros(B, H, T, v.shape[3], dtype=torch.float64)
+    has_weights = True
     for b in range(B):
         for h in range(H):
+            keys, values = k[b, h].tolist(), v[b, h].tolist()
             for i in range(T):
-                keys = [j for j in range(k.shape[2]) if seen[b, 0, i, j]]
-                scores = [float(q[b, h, i] @ k[b, h, j]) / math.sqrt(D) for j in keys]
-                for j, weight in zip(keys, row(scores, len(keys)) if keys else [], strict=True):
-                    weights[b, h, i, j] = weight
-    return weights, weights @ v
-
-
-def inhibitor(q, k, v, seen, shift=0.5, signed=False):
-    """[IN] Eq. 3–5, γ = √D, term by term: [B, H, T, D]."""
-    B, H, T, D = q.shape
-    mixed = torch.zeros(B, H, T, D, dtype=torch.float64)
-    for b in range(B):
-        for h in range(H):
-            for i in range(T):
-                for j in range(k.shape[2]):
-                    if seen[b, 0, i, j]:
-                        z = max(float((q[b, h, i] - k[b, h, j]).abs().sum()) / math.sqrt(D) - shift, 0.0)
-                        for d in range(D):
-                            value = float(v[b, h, j, d])
-                            if signed:
-                                mixed[b, h, i, d] += max(max(value, 0.0) - z, 0.0) + min(min(value, 0.0) + z, 0.0)
-                            else:
-                                mixed[b, h, i, d] += max(value - z, 0.0)
-    return mixed
+                visible_keys = [j for j in range(S) if visible[b, 0, i, j]]
+                if not visible_keys:
+                    continue
+                s, out = equation(
+                    q[b, h, i].tolist(), [keys[j] for j in visible_keys], [values[j] for j in visible_keys]
+                )
+                output[b, h, i] = torch.tensor(out, dtype=torch.float64)
+                if s is None:
+                    has_weights = False
+                else:
+                    weights[b, h, i, visible_keys] = torch.tensor(s, dtype=torch.float64)
+    return weights if has_weights else None, output

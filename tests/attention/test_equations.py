@@ -1,4 +1,4 @@
-"""Every mechanism that is a product of weights and values against its equation in float64."""
+"""Every mechanism against its equation in float64."""
 
 import math
 from functools import partial
@@ -11,16 +11,39 @@ from torch import nn
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from tests.attention import oracle
-from tests.attention.cases import cases
+from tests.attention.cases import cases, for_each_mechanism
+
+every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
+assert_close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(oracle.ROWS))
-@given(case=cases())
-def test_weights_and_values_are_the_equation(name, case):
-    weights, mixed = oracle.attend(oracle.ROWS[name], case.q, case.k, case.v, case.seen)
-    result = MECHANISMS[name](case.H, case.D)(case.q, case.k, case.v, case.mask, Need.WEIGHTS)
-    torch.testing.assert_close(result.weights, weights, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(result.output, mixed, rtol=1e-9, atol=1e-12)
+def oracle_of(name):
+    if name not in oracle.ORACLES:
+        pytest.fail(f"the mechanism '{name}' has no oracle; add its equation to ORACLES in tests/attention/oracle.py")
+    return oracle.ORACLES[name]
+
+
+@every_mechanism
+@given(case=cases(longest=5))
+@for_each_mechanism
+def test_weights_and_output_are_the_equation(name, case):
+    weights, output = oracle.attend(oracle_of(name).attend, case.q, case.k, case.v, case.visible)
+    mechanism = MECHANISMS[name](case.H, case.D)
+    result = mechanism(case.q, case.k, case.v, case.mask, Need.WEIGHTS)
+    assert_close(result.output, output)
+    if mechanism.has_weights:
+        assert_close(result.weights, weights)
+
+
+@every_mechanism
+def test_postprocessed_heads_are_the_equation(name):
+    torch.manual_seed(1)
+    mechanism = MECHANISMS[name](4, 8).double()
+    for parameter in mechanism.parameters():
+        nn.init.normal_(parameter)  # a gain of 1 or a bias of 0 would hide a mistake
+    z = torch.randn(2, 3, 32, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 1e2], dtype=torch.float64)[:, None]
+    expected = [[oracle_of(name).postprocess_heads(token, mechanism) for token in row] for row in z.tolist()]
+    assert_close(mechanism.postprocess_heads(z), torch.tensor(expected, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
@@ -29,20 +52,20 @@ def test_weights_and_values_are_the_equation(name, case):
 def test_a_long_row_is_the_equation_whatever_its_support(name, spread, S):
     seeded = torch.Generator().manual_seed(S)
     q, k, v = (torch.randn(1, 1, n, 4, dtype=torch.float64, generator=seeded) for n in (3, S, S))
-    seen = torch.ones(1, 1, 3, S, dtype=torch.bool)
-    seen[..., 1, 50:] = False
-    weights, mixed = oracle.attend(oracle.ROWS[name], spread * q, k, v, seen)
-    result = MECHANISMS[name](1, 4)(spread * q, k, v, AttentionMask(attn_mask=seen[0, 0]), Need.WEIGHTS)
-    torch.testing.assert_close(result.weights, weights, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(result.output, mixed, rtol=1e-9, atol=1e-12)
+    visible = torch.ones(1, 1, 3, S, dtype=torch.bool)
+    visible[..., 1, 50:] = False
+    weights, output = oracle.attend(oracle_of(name).attend, spread * q, k, v, visible)
+    result = MECHANISMS[name](1, 4)(spread * q, k, v, AttentionMask(attn_mask=visible[0, 0]), Need.WEIGHTS)
+    assert_close(result.weights, weights)
+    assert_close(result.output, output)
 
 
 @given(case=cases(), gamma=st.floats(0.1, 10), scale=st.sampled_from(["visible", "none"]))
 def test_relu_options_are_the_equation(case, gamma, scale):
-    row = partial(oracle.relu_row, gamma=gamma, scale=scale)
-    _, mixed = oracle.attend(row, case.q, case.k, case.v, case.seen)
+    equation = oracle.weighted_sum(partial(oracle.reluformer, gamma=gamma, scale=scale))
+    _, output = oracle.attend(equation, case.q, case.k, case.v, case.visible)
     result = MECHANISMS["relu"](case.H, case.D, gamma=gamma, scale=scale)(case.q, case.k, case.v, case.mask)
-    torch.testing.assert_close(result.output, mixed, rtol=1e-9, atol=1e-12)
+    assert_close(result.output, output)
 
 
 def output_variance(scale, n):
@@ -51,22 +74,30 @@ def output_variance(scale, n):
     return MECHANISMS["relu"](8, 64, scale=scale)(q, k, v, AttentionMask()).output.var().item()
 
 
-@pytest.mark.parametrize("n", [16, 32, 64, 128, 256, 512, 1024, 2048])
-def test_the_scale_factor_holds_the_output_variance(n):
+@pytest.mark.parametrize("n", [16, 128, 1024])
+def test_the_scale_factor_keeps_the_output_variance_near_1(n):
     assert 0.5 <= output_variance("visible", n) <= 2
 
 
-@pytest.mark.parametrize("n", [16, 128, 2048])
+@pytest.mark.parametrize("n", [16, 128, 1024])
 def test_without_the_scale_factor_the_variance_grows_as_half_n(n):
     assert math.isclose(output_variance("none", n), n / 2, rel_tol=0.25)
 
 
-def test_gamma_must_be_positive():
-    with pytest.raises(ValueError, match="--relu-gamma must be positive, not 0"):
-        MECHANISMS["relu"](2, 4, gamma=0.0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 0.0}, "--relu-gamma must be positive, not 0"),
+        ({"initial_score": -1.0}, "--relu-initial-score must not be negative"),
+    ],
+)
+def test_bad_options_of_relu_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        MECHANISMS["relu"](2, 4, **options)
 
 
-def projections(initial_score, initial_gain):
+def init_projections(initial_score, initial_gain):
+    """Return both projections after `init_projections`, and the weight and bias of the first one before it."""
     torch.manual_seed(1)
     q_proj, k_proj = nn.Linear(64, 64), nn.Linear(64, 64)
     before = q_proj.weight.clone(), q_proj.bias.clone()
@@ -75,19 +106,14 @@ def projections(initial_score, initial_gain):
     return q_proj, k_proj, *before
 
 
-def test_initial_score_is_that_of_every_pair_before_the_random_part():
-    q_proj, k_proj, _, _ = projections(0.5, 0.0)
+def test_without_a_random_part_every_pair_has_the_initial_score():
+    q_proj, k_proj, _, _ = init_projections(0.5, 0.0)
     x = torch.randn(3, 64)
     q, k = (projection(x).unflatten(-1, (4, 16)).transpose(0, 1) for projection in (q_proj, k_proj))
     torch.testing.assert_close(q @ k.transpose(1, 2) / 4, torch.full((4, 3, 3), 0.5))
 
 
-def test_initial_gain_scales_the_weights_and_a_score_of_0_leaves_the_biases():
-    q_proj, _, weight, bias = projections(0.0, 0.25)
+def test_initial_gain_scales_the_weights_and_an_initial_score_of_0_keeps_the_biases():
+    q_proj, _, weight, bias = init_projections(0.0, 0.25)
     assert torch.equal(q_proj.weight, weight / 4)
     assert torch.equal(q_proj.bias, bias)
-
-
-def test_initial_score_must_not_be_negative():
-    with pytest.raises(ValueError, match="--relu-initial-score must not be negative"):
-        MECHANISMS["relu"](2, 4, initial_score=-1.0)
