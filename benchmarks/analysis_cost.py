@@ -9,11 +9,10 @@ turn with the model's forward pass of validation, in one process. Reported is th
 
 import argparse
 import statistics
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from timing import interval, peak_bytes, seconds
+from timing import median_interval, peak_bytes, seconds
 
 from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
@@ -28,44 +27,39 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch (default: 4096)")
     args = parser.parse_args()
     quiet_fairseq()
-    from relumt.analysis.attention_collector import AttentionCollector, NullRates
+    from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
     from relumt.analysis.attention_maps import MapCollector
+    from relumt.analysis.collector import collect
     from relumt.analysis.ffn_collector import FeedForwardCollector
-    from relumt.analysis.loaded_model import open_given
+    from relumt.analysis.loaded_model import load_model
 
-    opened, _ = open_given(args.checkpoint, args.data_bin, cpu=False)
-    opened.load("test")
+    opened, _ = load_model(args.checkpoint, args.data_bin, cpu=False)
+    opened.load_subset("test")
     pad = opened.task.target_dictionary.pad()
     batches = {
         subset: list(opened.batches(subset, args.max_tokens)) for subset in ("test", opened.shuffle_targets("test"))
     }
     (test, shuffled) = batches.values()
 
-    def read(samples: list[dict], collectors: list) -> None:
-        for sample in samples:
-            with ExitStack() as stack:
-                for collector in collectors:
-                    stack.enter_context(collector.listening(sample))
-                opened.decode(sample)
-
-    def analyse() -> None:
+    def analyze() -> None:
         model, task = opened.model, opened.task
-        read(test, [FeedForwardCollector(model, pad), AttentionCollector(model, pad), MapCollector(model, task, 50)])
-        read(shuffled, [NullRates(model, pad)])
+        collectors = [FeedForwardCollector(model, pad), AttentionCollector(model, pad), MapCollector(model, task, 50)]
+        collect(opened, test, collectors)
+        collect(opened, shuffled, [NullRateCollector(model, pad)])
 
     @torch.no_grad()
     def validate() -> None:
         for sample in test:
             opened.model(**sample["net_input"])
 
-    analyse()  # warms up
+    analyze()  # warms up
     ratios = []
     for repeat in range(args.repeats):
-        works = [analyse, validate]
-        times = {work is analyse: seconds(work) for work in (works if repeat % 2 else reversed(works))}
+        works = [analyze, validate]
+        times = {work is analyze: seconds(work) for work in (works if repeat % 2 else reversed(works))}
         ratios.append(times[True] / times[False])
-    low, high = interval(ratios)
-    more = peak_bytes(analyse) - peak_bytes(validate)
+    low, high = median_interval(ratios)
+    more = peak_bytes(analyze) - peak_bytes(validate)
     print(f"time: {statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) of a validation pass")
     print(f"memory: {more / 2**20:.0f} MiB more at the peak")
 

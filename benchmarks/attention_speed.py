@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from timing import interval, peak_bytes, seconds
+from timing import median_interval, peak_bytes, seconds
 from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
@@ -75,7 +75,7 @@ def measure(args: argparse.Namespace, n: int) -> dict[tuple[str, str], str]:
         print(f"n = {n}, {direction}: done", file=sys.stderr, flush=True)
         for system in systems:
             ratios = [a / b for a, b in zip(times[system], times[args.baseline], strict=True)]
-            low, high = interval(ratios)
+            low, high = median_interval(ratios)
             share = memory[system] / memory[args.baseline]
             cells[direction, system] = f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) · {share:.2f}"
         cells[direction, "time"] = f"{statistics.median(times[args.baseline]) * 1e3:.2f} ms"

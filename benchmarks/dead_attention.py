@@ -9,7 +9,7 @@ Padded positions are left out. A dead attention has zeros everywhere: it gives n
 import argparse
 from pathlib import Path
 
-from timing import measured_on
+from timing import benchmark_device
 from torch import Tensor
 from training_speed import batches, build
 
@@ -36,7 +36,7 @@ def main() -> None:
     relumt.register()
     criterion = ["--criterion", "label_smoothed_cross_entropy"]
     of_model = [*command_line(require_dataset(args.config.stem, args.config.parent).train), *criterion, *flags]
-    trainer = build(args.data_bin, of_model, measured_on("fp32"))
+    trainer = build(args.data_bin, of_model, benchmark_device("fp32"))
     (batch,) = batches(trainer, 1)
     batch, _ = trainer._prepare_sample(batch)
     net_input, padding = batch["net_input"], trainer.task.source_dictionary.pad()

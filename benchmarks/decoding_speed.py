@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import is_measured, measured_on, relative_to, seconds, write_figures
+from timing import benchmark_device, is_up_to_date, relative_speeds, seconds, write_results
 
 from relumt.checkpoints import load_checkpoint_safely
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
-from relumt.runs.comparability import evaluated
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.record import load_record
 from relumt.tables.experiments import Experiment
@@ -72,7 +71,7 @@ def first_run(runs: Path, dataset: str, model: str) -> Path:
 def checkpoints_of(runs: Path, dataset: str, models: list[str]) -> dict[str, str]:
     """By model the SHA-256 of the checkpoint that is timed."""
     folders = {model: first_run(runs, dataset, model) for model in models}
-    return {model: evaluated(load_record(folder))["checkpoint_sha256"] for model, folder in folders.items()}
+    return {model: load_record(folder).test_evaluation.setup.checkpoint_sha256 for model, folder in folders.items()}
 
 
 def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def relative_times(translators: dict[str, Callable], numbers: list[int], repeats
             taken = seconds(lambda name=name: translators[name](numbers))
             if repeat:  # the first warms up
                 times[name].append(taken)
-    return relative_to(next(iter(translators)), times)
+    return relative_speeds(next(iter(translators)), times)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,8 +140,8 @@ def main() -> None:
     args = parser.parse_args()
     quiet_fairseq()
     checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
-    device = measured_on("fp32")
-    if is_measured(args.json, checkpoints, device):
+    device = benchmark_device("fp32")
+    if is_up_to_date(args.json, checkpoints, device):
         return
     found = open_runs(args.runs, args.dataset, args.models)
     if args.stock:
@@ -162,7 +161,7 @@ def main() -> None:
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
         figures = {"checkpoints": checkpoints, "groups": groups}
-        write_figures(args.json, what, next(iter(found)), device, figures)
+        write_results(args.json, what, next(iter(found)), device, figures)
 
 
 if __name__ == "__main__":

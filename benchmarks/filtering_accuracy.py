@@ -37,11 +37,11 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> dict:
     """AUC and precision of both measures."""
-    from relumt.analysis.loaded_model import open_given
-    from relumt.analysis.pair_scoring import scored
+    from relumt.analysis.loaded_model import load_model
+    from relumt.analysis.pair_scoring import score_pairs
 
-    opened, _ = open_given(arguments.checkpoint, arguments.data, cpu=False)
-    opened.load(arguments.subset)
+    opened, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
+    opened.load_subset(arguments.subset)
     of_right, of_wrong = (
         [(pair["source"], pair["target"]) for pair in map(opened.task.dataset(subset).__getitem__, range(size))]
         for subset, size in (
@@ -49,7 +49,7 @@ def measure(arguments: argparse.Namespace) -> dict:
             for name in (arguments.subset, opened.shuffle_targets(arguments.subset))
         )
     )
-    both = zip(*(scored(opened, pairs, 4096) for pairs in (of_right, of_wrong)), strict=True)
+    both = zip(*(score_pairs(opened, pairs, 4096) for pairs in (of_right, of_wrong)), strict=True)
     measured = [pair for pair in both if not any(getattr(score, name) is None for score in pair for name in MEASURES)]
     if not measured:
         raise UserError(

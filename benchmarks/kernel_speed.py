@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from timing import measured_on, peak_bytes, seconds_of_kernels, write_figures
+from timing import benchmark_device, kernel_seconds, peak_bytes, write_results
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -60,14 +60,14 @@ def device() -> str:
 def device_of(dtype: str) -> Device:
     """What the figures of kernels in this type are of."""
     names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    return replace(measured_on(None), precision=names[dtype])
+    return replace(benchmark_device(None), precision=names[dtype])
 
 
 def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
     """TFLOP/s of a product of two square matrices, and GB/s of a copy, read and written."""
     a, b = (torch.randn(size, size, device=device()).to(dtype) for _ in range(2))
-    product = min(seconds_of_kernels(lambda: a @ b) for _ in range(10))
-    copy = min(seconds_of_kernels(lambda: a.clone()) for _ in range(10))
+    product = min(kernel_seconds(lambda: a @ b) for _ in range(10))
+    copy = min(kernel_seconds(lambda: a.clone()) for _ in range(10))
     return {
         "product, TFLOP/s": 2 * size**3 / product / 1e12,
         "copy, GB/s": 2 * a.numel() * a.element_size() / copy / 1e9,
@@ -162,9 +162,9 @@ def times_in_turn(works: dict[str, Attend], inputs: list[Tensor], grad: Tensor, 
         for name in list(works) if round_ % 2 else reversed(works):
             attend = works[name]
             mixed = attend(*inputs)
-            times[name]["forward"].append(seconds_of_kernels(lambda attend=attend: attend(*inputs)))
+            times[name]["forward"].append(kernel_seconds(lambda attend=attend: attend(*inputs)))
             times[name]["backward"].append(
-                seconds_of_kernels(lambda mixed=mixed: torch.autograd.grad(mixed, inputs, grad, retain_graph=True))
+                kernel_seconds(lambda mixed=mixed: torch.autograd.grad(mixed, inputs, grad, retain_graph=True))
             )
     return {name: {way: statistics.median(taken) for way, taken in of.items()} for name, of in times.items()}
 
@@ -237,7 +237,7 @@ def main() -> None:
                 cells = [f"{value:.3g}" for value in of.values()] + [""] * ("error" not in of)
                 print(f"| {n} | {name} | {direction} | " + " | ".join(cells) + " |", flush=True)
         if args.json:  # after each length, so that none is lost with a later one
-            write_figures(
+            write_results(
                 args.json, shape, "the best softmax", device_of(args.dtype), {"ceilings": limits, "lengths": figures}
             )
 

@@ -58,5 +58,5 @@ if [[ -n $documents ]]; then
 fi
 step tune_long "$python" benchmarks/tune_launch_configs.py
 step tune_short "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 64 --causal
-step tune_dropout "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --statistics
+step tune_dropout "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --row-stats
 exit "$failed"

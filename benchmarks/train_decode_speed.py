@@ -21,7 +21,7 @@ from decoding_speed import (
     relative_times,
     translator,
 )
-from timing import is_measured, measured_on, relative_to, write_figures
+from timing import benchmark_device, is_up_to_date, relative_speeds, write_results
 from training_speed import MODELS, build, step_times
 
 import relumt
@@ -30,17 +30,17 @@ from relumt.errors import exit_on_user_error
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, read_flags, readable
-from relumt.runs.record import Record, load_record
+from relumt.runs.record import RunRecord, load_record
 from relumt.tables.speeds import ratio
 
 
-def flags_of(record: Record) -> list[str]:
+def flags_of(record: RunRecord) -> list[str]:
     """The flags that a run was trained with.
 
     run.json has a flag's values as one string: those that the configs have too are taken from there, the others split.
     """
-    configured = require_dataset(record["dataset"], CONFIGS).train | read_flags(MODELS / f"{record['model']}.args")
-    as_read, recorded = readable(configured), record["fingerprint"]["flags"]
+    configured = require_dataset(record.dataset, CONFIGS).train | read_flags(MODELS / f"{record.model}.args")
+    as_read, recorded = readable(configured), record.provenance.flags
     return command_line(
         {name: configured[name] if as_read.get(name) == of else of.split() for name, of in recorded.items()}
     )
@@ -49,8 +49,8 @@ def flags_of(record: Record) -> list[str]:
 def training(args: argparse.Namespace, device: Device) -> dict[str, dict[str, float]]:
     """Speed of training steps by model."""
     records = {model: load_record(first_run(args.runs, args.dataset, model)) for model in args.models}
-    trainers = {model: build(record["data_bin"], flags_of(record), device) for model, record in records.items()}
-    return relative_to(args.models[0], step_times(trainers, args.models[0], args.warm_up, args.steps))
+    trainers = {model: build(record.data_bin, flags_of(record), device) for model, record in records.items()}
+    return relative_speeds(args.models[0], step_times(trainers, args.models[0], args.warm_up, args.steps))
 
 
 def decoding(args: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -73,8 +73,8 @@ def main() -> None:
     quiet_fairseq()
     relumt.register()
     checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
-    devices = {"training": measured_on(None), "decoding": measured_on("fp32")}
-    if is_measured(args.json, checkpoints, devices["training"]):
+    devices = {"training": benchmark_device(None), "decoding": benchmark_device("fp32")}
+    if is_up_to_date(args.json, checkpoints, devices["training"]):
         return
     kinds = {"training": training(args, devices["training"]), "decoding": decoding(args)}
     beam = generation(args.dataset).beam
@@ -92,7 +92,7 @@ def main() -> None:
             for kind, relative in kinds.items()
         }
         what = "training and decoding"
-        write_figures(args.json, what, args.models[0], devices["training"], {"checkpoints": checkpoints} | figures)
+        write_results(args.json, what, args.models[0], devices["training"], {"checkpoints": checkpoints} | figures)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
-from timing import measured_on, relative_to, seconds, write_figures
+from timing import benchmark_device, relative_speeds, seconds, write_results
 
 import relumt
 from relumt.commands.run_record import PRECISIONS
@@ -96,11 +96,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     relumt.register()
     common = command_line(require_dataset(args.config.stem, args.config.parent).train)
-    device = measured_on(args.precision)
+    device = benchmark_device(args.precision)
     trainers = {name: build(args.data_bin, [*common, *flags_of(name), *args.flags], device) for name in args.models}
-    summary = relative_to(baseline, step_times(trainers, baseline, args.warm_up, args.steps))
+    summary = relative_speeds(baseline, step_times(trainers, baseline, args.warm_up, args.steps))
     if args.json:
-        write_figures(args.json, "training steps", baseline, device, {"throughput": summary})
+        write_results(args.json, "training steps", baseline, device, {"throughput": summary})
     print(report(baseline, summary))
 
 

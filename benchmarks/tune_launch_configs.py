@@ -1,64 +1,72 @@
-"""Which blocks serve the kernels of pointwise weights best on the GPU at hand.
+"""Find the fastest launch configurations of the pointwise Triton kernels on the GPU at hand.
 
     python benchmarks/tune_launch_configs.py --length 2048
     python benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 64 --causal
 
-Every candidate stands in for the choice of relumt/attention/kernels/blocks.py, one kernel at a time; what does not fit
-is left out. Printed are, of each kernel, the fastest five and today's choice, with the median time of ReLU attention's
-pass in that direction relative to today's, or to the fastest's where today's does not fit.
+Every candidate replaces a configuration of relumt/attention/kernels/pointwise_launch_configs.py, one kernel at a time.
+Candidates that do not fit the GPU are left out. For each kernel the table shows the five fastest and the current one,
+with the median time of ReLU attention's forward or backward pass relative to the current one's (to the fastest's where
+the current one does not fit).
 """
 
 import argparse
 import itertools
 import sys
+from collections.abc import Callable
 
 import torch
-from timing import seconds_of_kernels
+from timing import kernel_seconds
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch
-from relumt.attention.kernels.blocks import CHOSEN, Blocks, kind
+from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, LaunchConfig, call_kind
 from relumt.errors import UserError, exit_on_user_error
 
-SIZES, WARPS, STAGES = (32, 64, 128), (4, 8), (2, 3)
-CANDIDATES = [Blocks(*choice) for choice in itertools.product(SIZES, SIZES, WARPS, STAGES) if max(choice[:2]) > 32]
+TILE_SIZES, WARPS, STAGES = (32, 64, 128), (4, 8), (2, 3)
+CANDIDATES = [
+    LaunchConfig(*choice)
+    for choice in itertools.product(TILE_SIZES, TILE_SIZES, WARPS, STAGES)
+    if max(choice[:2]) > min(TILE_SIZES)
+]
 
 
-def passes(args: argparse.Namespace) -> tuple[dict, str]:
-    """What runs a pass in each direction, and the kind of call that it is."""
+def kernel_calls(args: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:
+    """Return a function per kernel that runs a pass with it, and the kind of call that `args` describe."""
     shape = (args.batch, args.heads, args.length, args.head_dim)
     dtype = getattr(torch, args.dtype)
     inputs = [torch.randn(shape, device="cuda", dtype=dtype).requires_grad_() for _ in range(3)]
     grad, mask = torch.randn(shape, device="cuda", dtype=dtype), AttentionMask(None, args.causal)
-    need = Need.ROW_STATS if args.statistics else Need.NOTHING
+    need = Need.ROW_STATS if args.row_stats else Need.NOTHING
     mechanism = MECHANISMS["relu"](args.heads, args.head_dim, args.dropout).cuda().train()
-    mixed = mechanism(*inputs, mask, need).output
+    output = mechanism(*inputs, mask, need).output
 
     def backward() -> None:
-        torch.autograd.grad(mixed, inputs, grad, retain_graph=True)
+        torch.autograd.grad(output, inputs, grad, retain_graph=True)
 
-    if dispatch.pointwise(*inputs, mask, wants_weights=False, trains_norm=False) is None:
-        raise UserError("the kernels do not take such a call; the log says why")
-    directions = {"forward": lambda: mechanism(*inputs, mask, need), "of_queries": backward, "of_keys": backward}
-    return directions, kind(inputs[0], args.dropout > 0)
+    if dispatch.select_pointwise_kernel(*inputs, mask, need_weights=False, trains_norm=False) is None:
+        raise UserError("the Triton kernels cannot serve this call; see the reason in the log")
+    calls = {"forward": lambda: mechanism(*inputs, mask, need), "backward_dq": backward, "backward_dkdv": backward}
+    return calls, call_kind(inputs[0], args.dropout)
 
 
-def timed(kernel: str, of: str, run, candidates: list[Blocks]) -> dict[Blocks, float]:
-    """Seconds of a pass with each candidate that fits."""
-    today, times = CHOSEN[kernel][of], {}
+def time_candidates(
+    kernel: str, kind: str, run: Callable[[], object], candidates: list[LaunchConfig]
+) -> dict[LaunchConfig, float]:
+    """Return the seconds of a pass with each candidate that fits."""
+    current, times = LAUNCH_CONFIGS[kernel][kind], {}
     for candidate in candidates:
-        CHOSEN[kernel][of] = candidate
+        LAUNCH_CONFIGS[kernel][kind] = candidate
         try:
-            times[candidate] = seconds_of_kernels(run)
-        except Exception as error:  # what does not fit is of many types, by version
+            times[candidate] = kernel_seconds(run)
+        except Exception as error:  # the type of the error for what does not fit depends on Triton's version
             print(f"{kernel}: {candidate}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
         finally:
-            CHOSEN[kernel][of] = today
+            LAUNCH_CONFIGS[kernel][kind] = current
     return times
 
 
 def main() -> None:
-    """Time and print."""
+    """Time the candidates and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--heads", type=int, default=8)
@@ -66,22 +74,21 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--statistics", action="store_true")
+    parser.add_argument("--row-stats", action="store_true", help="compute the row sums of the regularizer, too")
     parser.add_argument("--dropout", type=float, default=0.0)
     args = parser.parse_args()
     if not torch.cuda.is_available():
         raise UserError("there is no GPU; benchmarks/count_instructions.py counts instructions without one")
-    directions, of = passes(args)
-    print(f"| kernel ({of}) | queries | keys | warps | stages | time / today's |\n|---|---|---|---|---|---|")
-    for kernel, run in directions.items():
-        today = CHOSEN[kernel][of]
-        times = timed(kernel, of, run, [today, *(blocks for blocks in CANDIDATES if blocks != today)])
+    calls, kind = kernel_calls(args)
+    print(f"| kernel ({kind}) | BLOCK_T | BLOCK_S | warps | stages | time / current |\n|---|---|---|---|---|---|")
+    for kernel, run in calls.items():
+        current = LAUNCH_CONFIGS[kernel][kind]
+        times = time_candidates(kernel, kind, run, [current, *(config for config in CANDIDATES if config != current)])
         if not times:
-            continue  # each has said why
-        of_today = times.get(today, min(times.values()))
-        for blocks in [*sorted(times, key=times.get)[:5], *({today} & set(times))]:
-            relative = f"{times[blocks] / of_today:.3f}"
-            cells = (kernel, blocks.queries, blocks.keys, blocks.warps, blocks.stages, relative)
+            continue  # the reasons have been printed
+        reference = times.get(current, min(times.values()))
+        for config in [*sorted(times, key=times.__getitem__)[:5], *({current} & set(times))]:
+            cells = (kernel, *config, f"{times[config] / reference:.3f}")
             print("| " + " | ".join(map(str, cells)) + " |")
 
 

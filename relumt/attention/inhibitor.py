@@ -20,15 +20,15 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_fused, inhibitor_naive
+from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_compiled, inhibitor_naive
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
 
 IMPLEMENTATIONS = {
-    "fused": inhibitor_fused.inhibit,
-    "cdist": inhibitor_cdist.inhibit,
-    "naive": inhibitor_naive.inhibit,
+    "fused": inhibitor_compiled.attend,
+    "cdist": inhibitor_cdist.attend,
+    "naive": inhibitor_naive.attend,
 }
 
 
@@ -73,7 +73,7 @@ class InhibitorAttention(Mechanism):
         super().__init__(num_heads, head_dim, dropout)
         self.options = options or InhibitorOptions()
         if self.options.implementation == "fused":
-            inhibitor_fused.require_compiler()
+            inhibitor_compiled.require_compiler()
         self.gamma = self.options.gamma * math.sqrt(head_dim)
         if self.options.learn:
             self.log_factor = nn.Parameter(torch.zeros(num_heads, 1, 1))
@@ -113,8 +113,8 @@ class InhibitorAttention(Mechanism):
         """Compute Eq. 4, [B, H, T, any]; `is_half` says that the inputs were rounded to half precision."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
         p = self.dropout_p
-        if self.options.implementation == "fused" and dispatch.serves(q, k, v, mask):
-            output = dispatch.inhibit(q, k, v, self.gamma, shift, mask, p, is_half)
+        if self.options.implementation == "fused" and dispatch.can_use_triton(q, k, v, mask):
+            output = dispatch.inhibitor_attention(q, k, v, self.gamma, shift, mask, p, is_half)
         else:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
@@ -127,6 +127,6 @@ class SignedInhibitorAttention(InhibitorAttention):
 
     def inhibit(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, is_half: bool) -> Tensor:
         """Compute Eq. 5, [B, H, T, D]; `is_half` says that the inputs were rounded to half precision."""
-        both = torch.cat([inhibitor_naive.positive(v), inhibitor_naive.positive(-v)], dim=-1)
+        both = torch.cat([inhibitor_naive.positive_part(v), inhibitor_naive.positive_part(-v)], dim=-1)
         positive, negative = super().inhibit(q, k, both, mask, is_half).chunk(2, dim=-1)
         return positive - negative

@@ -132,7 +132,7 @@ class Mechanism(nn.Module):
             # Not by gradients alone: activation checkpointing runs a layer first without them and then with them, and
             # both passes must take the same path to draw the same dropout.
             trains_norm = self.has_output_norm and (self.training or torch.is_grad_enabled())
-            fused = dispatch.pointwise(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
+            fused = dispatch.select_pointwise_kernel(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
             params = self.pointwise_params(q, k, mask) if fused else None
             if fused and params:
                 return self.attend_fused(fused, params, q, k, v, mask, need)

@@ -72,6 +72,6 @@ def check_shared_embeddings(args: Namespace, task: FairseqTask) -> None:
 def check_kernels() -> None:
     """Raise UserError for an invalid RELUMT_KERNELS, which would otherwise surface in the first training step."""
     try:
-        dispatch.chosen()
+        dispatch.kernel_choice()
     except ValueError as error:
         raise UserError(str(error)) from None

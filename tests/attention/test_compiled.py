@@ -13,9 +13,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "count_instruction
 
 @pytest.mark.parametrize(
     ("only", "count"),
-    [("relu, [a-z_]*$", 3), ("relu, [a-z_]*, statistics, all options", 3), ("inhibitor, [a-z_]*(, half)?$", 4),
-     ("inhibitor, .*all options", 4), ("inhibitor_signed, gradients_of_keys$", 1),
-     ("sigmoid, backward_of_keys, all options", 1)],
+    [("relu, [a-z_]*$", 3), ("relu, [a-z_]*, row stats, all options", 3), ("inhibitor, [a-z_]*(, half)?$", 4),
+     ("inhibitor, .*all options", 4), ("inhibitor_signed, backward_dkdv$", 1),
+     ("sigmoid, backward_dkdv, all options", 1)],
 )  # fmt: skip
 def test_kernels_compile_with_and_without_what_is_optional_and_fit_into_registers(only, count, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

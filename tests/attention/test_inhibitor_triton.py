@@ -20,17 +20,17 @@ def both(shape, causal, half, dropout=0.0, dropped=None):
     shift = torch.linspace(0.2, 0.6, shape[1], device=DEVICE)[:, None, None].requires_grad_()
     inputs = (q, k, v, shift)
     gamma = shape[-1]
-    mixed = inhibitor_triton.inhibit(q, k, v, gamma, shift, keys, causal, dropout, half)
+    mixed = inhibitor_triton.attend(q, k, v, gamma, shift, keys, causal, dropout, half)
     doubles = [x.detach().double().requires_grad_() for x in inputs]
-    exact = inhibitor_naive.inhibit(*doubles[:3], gamma, doubles[3], AttentionMask(keys, causal), dropped)
+    exact = inhibitor_naive.attend(*doubles[:3], gamma, doubles[3], AttentionMask(keys, causal), dropped)
     weights = [torch.randn(mixed.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
     return with_gradients([mixed], inputs, weights), with_gradients([exact], doubles, weights)
 
 
-@pytest.fixture(params=[inhibitor_triton.SHORTEST_PART, 3], ids="parts of {}".format)
+@pytest.fixture(params=[inhibitor_triton.MIN_SPLIT_SIZE, 3], ids="parts of {}".format)
 def parts(request, monkeypatch):
     """The other side whole, or cut into parts, whose results are added up."""
-    monkeypatch.setattr(inhibitor_triton, "SHORTEST_PART", request.param)
+    monkeypatch.setattr(inhibitor_triton, "MIN_SPLIT_SIZE", request.param)
 
 
 @pytest.mark.usefixtures("parts")
@@ -54,8 +54,8 @@ def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     size = distance / math.sqrt(D) / (2 / math.sqrt(math.pi))
     q, k, v = ((x * factor).half().float() for x, factor in ((q, size), (k, size), (v, 1.0)))
     shift = torch.full((1, 1, 1), 0.5, device=DEVICE)
-    ours = inhibitor_triton.inhibit(q, k, v, math.sqrt(D), shift, None, False, 0.0, True)
-    exact = inhibitor_naive.inhibit(
+    ours = inhibitor_triton.attend(q, k, v, math.sqrt(D), shift, None, False, 0.0, True)
+    exact = inhibitor_naive.attend(
         *(x.double() for x in (q, k, v)), math.sqrt(D), shift.double(), AttentionMask(), None
     )
     compare([ours], [exact], tolerance)
@@ -64,8 +64,8 @@ def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
 def test_half_precision_stays_finite_where_numbers_are_large():
     q, k, v = (torch.full((1, 1, 9, 3), most, device=DEVICE) for most in (6e4, -6e4, 3e4))
     shift = torch.zeros(1, 1, 1, device=DEVICE)
-    assert inhibitor_triton.inhibit(q, k, v, 1.0, shift, None, False, 0.0, True).eq(0).all()
-    near = inhibitor_triton.inhibit(q, q, v, 1.0, shift, None, False, 0.0, True)
+    assert inhibitor_triton.attend(q, k, v, 1.0, shift, None, False, 0.0, True).eq(0).all()
+    near = inhibitor_triton.attend(q, q, v, 1.0, shift, None, False, 0.0, True)
     assert near.eq(9 * torch.finfo(torch.float16).max / 4).all()
 
 
@@ -74,8 +74,8 @@ def test_half_precision_stays_finite_where_numbers_are_large():
 def test_nan_stays_nan(which, half):
     inputs = [torch.randn(1, 1, 4, 3, device=DEVICE) for _ in range(3)]
     inputs[which][0, 0, 1, 2] = torch.nan
-    mixed = inhibitor_triton.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
-    naive = inhibitor_naive.inhibit(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), AttentionMask(None, False), None)
+    mixed = inhibitor_triton.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
+    naive = inhibitor_naive.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), AttentionMask(None, False), None)
     assert torch.equal(mixed.isnan(), naive.isnan()) and naive.isnan().any()
 
 
@@ -84,7 +84,7 @@ def test_ties_have_half_the_gradient_as_elsewhere(half):
     q = torch.zeros(1, 1, 2, 3, device=DEVICE).requires_grad_()
     k, v = torch.zeros(2, 1, 1, 4, 3, device=DEVICE)
     v = v.clone().requires_grad_()
-    mixed = inhibitor_triton.inhibit(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
+    mixed = inhibitor_triton.attend(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
     mixed.sum().backward()
     assert mixed.eq(0).all() and v.grad.eq(2 * 0.5).all()
 
@@ -98,7 +98,7 @@ def test_dropout_drops_the_same_pairs_in_every_direction(half):
         zeros = torch.zeros(1, 1, 20, 4, device=DEVICE)
         torch.manual_seed(seed)
         one_hot = torch.eye(20, device=DEVICE)[None, None]
-        return inhibitor_triton.inhibit(
+        return inhibitor_triton.attend(
             zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.3, half
         )
 
@@ -118,8 +118,8 @@ def test_it_serves_the_mechanism_in_half_precision_where_inputs_are(name, dtype,
     mask = AttentionMask(keys, True)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
     served = []
-    inhibit = dispatch.inhibit
-    monkeypatch.setattr(dispatch, "inhibit", lambda *a: served.append(a[-1]) or inhibit(*a))
+    inhibit = dispatch.inhibitor_attention
+    monkeypatch.setattr(dispatch, "inhibitor_attention", lambda *a: served.append(a[-1]) or inhibit(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask).output
     assert served == [dtype != torch.float32]

@@ -8,7 +8,7 @@ from relumt.attention.kernels.pointwise_params import PointwiseParams
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # where tests/conftest.py has Triton interpret
-from relumt.attention.kernels import dispatch, pointwise  # noqa: E402
+from relumt.attention.kernels import dispatch, pointwise_triton  # noqa: E402
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 POINTWISE = sorted(name for name, row in MECHANISMS.items() if row(1, 16).pointwise)
@@ -68,7 +68,7 @@ def test_values_statistics_and_gradients(shape, causal, activation):
     q, k, v, keys = problem(*shape)
     mask = AttentionMask(keys, causal)
     rows = rows_for(activation, q, mask)
-    outputs = pointwise.attend(q, k, v, rows, keys, causal, 0.0, True, torch.float32)
+    outputs = pointwise_triton.attend(q, k, v, rows, keys, causal, 0.0, True, torch.float32)
     weights = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) for x in outputs]
     doubles = [x.detach().double().requires_grad_() for x in (q, k, v)]
     theirs = with_gradients(exact(*doubles, rows, mask), doubles, weights)
@@ -83,7 +83,7 @@ def test_half_precision(shape, activation, dtype):
     q, k, v, keys = problem(*shape, dtype)
     mask = AttentionMask(keys, True)
     rows = rows_for(activation, q, mask)
-    outputs = pointwise.attend(q, k, v, rows, keys, True, 0.0, True, dtype)
+    outputs = pointwise_triton.attend(q, k, v, rows, keys, True, 0.0, True, dtype)
     weights = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) for x in outputs]
     doubles = [x.detach().double().requires_grad_() for x in (q, k, v)]
     rounded = [w.to(x.dtype).double() for x, w in zip(outputs, weights, strict=True)]
@@ -98,7 +98,7 @@ def test_dropout_is_the_same_in_both_directions_and_spares_the_statistics():
     mask = AttentionMask(keys, False)
     rows = rows_for("sigmoid", q, mask)
     torch.manual_seed(5)
-    outputs = pointwise.attend(q, k, v, rows, keys, False, 0.3, True, torch.float32)
+    outputs = pointwise_triton.attend(q, k, v, rows, keys, False, 0.3, True, torch.float32)
     doubles = [x.detach().double().requires_grad_() for x in (q, k, v)]
     whole = exact(*doubles, rows, mask)[0]
     kept = (outputs[0] != 0).double() / 0.7
@@ -108,7 +108,7 @@ def test_dropout_is_the_same_in_both_directions_and_spares_the_statistics():
     theirs = with_gradients(exact(*doubles, rows, mask, kept.detach()), doubles, weights)
     compare(with_gradients(outputs, (q, k, v), weights), theirs, TOLERANCE[torch.float32])
     torch.manual_seed(5)
-    assert torch.equal(pointwise.attend(q, k, v, rows, keys, False, 0.3, False, torch.float32)[0], outputs[0])
+    assert torch.equal(pointwise_triton.attend(q, k, v, rows, keys, False, 0.3, False, torch.float32)[0], outputs[0])
 
 
 def test_every_output_is_written_and_null_rows_are_0(monkeypatch):
@@ -125,7 +125,7 @@ def test_every_output_is_written_and_null_rows_are_0(monkeypatch):
 
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
         monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
-    outputs = pointwise.attend(q, k, v, rows, keys, True, 0.0, True, torch.float32)
+    outputs = pointwise_triton.attend(q, k, v, rows, keys, True, 0.0, True, torch.float32)
     gradients = torch.autograd.grad(outputs[0].sum() + outputs[1].sum(), (q, k, v))
     assert all(x.isfinite().all() for x in (*outputs, *gradients))
     assert all(x[1].eq(0).all() for x in (*outputs, *gradients)) and outputs[0][0, :, :21].eq(0).all()
@@ -137,7 +137,7 @@ def test_gradcheck_in_float32():
     rows = rows_for("sigmoid", q, mask)
 
     def attend(q, k, v):
-        return pointwise.attend(q, k, v, rows, mask.key_mask, True, 0.0, True, torch.float32)
+        return pointwise_triton.attend(q, k, v, rows, mask.key_mask, True, 0.0, True, torch.float32)
 
     with pytest.warns(UserWarning, match="double precision"):
         assert torch.autograd.gradcheck(attend, (q, k, v), eps=1e-2, atol=2e-3, rtol=1e-2)
@@ -149,8 +149,8 @@ def test_every_pointwise_mechanism_is_served(name, monkeypatch):
     mask = AttentionMask(keys, True)
     mechanism = MECHANISMS[name](2, 16).to(DEVICE)
     served = []
-    attend = pointwise.attend
-    monkeypatch.setattr(pointwise, "attend", lambda *a: served.append(1) or attend(*a))
+    attend = pointwise_triton.attend
+    monkeypatch.setattr(pointwise_triton, "attend", lambda *a: served.append(1) or attend(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask, Need.ROW_STATS)
     assert served
@@ -176,7 +176,7 @@ def test_what_a_kernel_cannot_do_goes_to_the_reference_and_is_said_once(monkeypa
     q, k, v, keys = problem(1, 1, 6, 6, 16, grad=False)
     mechanism = MECHANISMS["relu"](1, 16).to(DEVICE)
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
-    dispatch._say_once.cache_clear()
+    dispatch._warn_once.cache_clear()
     pairs = torch.ones(6, 6, dtype=torch.bool, device=DEVICE).tril()
     for _ in range(2):
         by_pairs = mechanism(q, k, v, AttentionMask(keys, attn_mask=pairs)).output

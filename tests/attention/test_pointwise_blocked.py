@@ -90,7 +90,7 @@ def test_dropout_drops_its_share_anew_in_every_block_and_call(pairs):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_half_precision_is_computed_in_float32(dtype, autocast, monkeypatch):
-    monkeypatch.setattr(dispatch, "LARGE_ON_CPU", 0)
+    monkeypatch.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 0)
     seeded = torch.Generator().manual_seed(1)
     inputs = [torch.randn(1, 2, 40, 8, generator=seeded).to(dtype).requires_grad_() for _ in range(3)]
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -105,7 +105,7 @@ def test_half_precision_is_computed_in_float32(dtype, autocast, monkeypatch):
 
 
 def test_half_precision_is_held_at_its_largest(monkeypatch):
-    monkeypatch.setattr(dispatch, "LARGE_ON_CPU", 0)
+    monkeypatch.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 0)
     x, v = torch.ones(1, 1, 9, 4, dtype=torch.float16), torch.full((1, 1, 9, 4), 6e4, dtype=torch.float16)
     assert MECHANISMS["relu"](1, 4)(x, x, v, AttentionMask()).output.eq(torch.finfo(torch.float16).max).all()
 
@@ -136,7 +136,7 @@ def test_second_derivatives_are_refused_and_not_left_out():
     x = torch.randn(1, 1, 6, 4, dtype=torch.float64, requires_grad=True)
     with in_blocks():
         mixed = MECHANISMS["relu"](1, 4)(x, x, x, AttentionMask()).output
-    with pytest.raises(RuntimeError, match=r"first derivatives alone; .* RELUMT_KERNELS=reference"):
+    with pytest.raises(RuntimeError, match=r"no second derivatives .*; set RELUMT_KERNELS=reference"):
         torch.autograd.grad(mixed.sum(), x, create_graph=True)
 
 
@@ -155,7 +155,7 @@ def test_only_large_weights_on_a_cpu_are_made_in_blocks(monkeypatch):
     short, long = torch.randn(1, 1, 511, 4), torch.randn(1, 1, 512, 4)
 
     def chosen(x: Tensor, mask: AttentionMask = AttentionMask(), weights: bool = False) -> object:  # noqa: B008
-        return dispatch.pointwise(x, x, x, mask, weights, False)
+        return dispatch.select_pointwise_kernel(x, x, x, mask, weights, False)
 
     assert chosen(long) is pointwise_blocked.attend
     assert chosen(short) is None and chosen(long.double()) is None and chosen(long, weights=True) is None
@@ -165,7 +165,7 @@ def test_only_large_weights_on_a_cpu_are_made_in_blocks(monkeypatch):
 
 
 def test_no_tensor_of_all_weights_is_made(monkeypatch):
-    monkeypatch.setattr(pointwise_blocked, "PAIRS", 1 << 12)
+    monkeypatch.setattr(pointwise_blocked, "BLOCK_WEIGHTS", 1 << 12)
 
     class Largest(TorchDispatchMode):
         numbers = 0

@@ -1,12 +1,12 @@
-"""Which implementation serves a call: decided here alone, by device, type, shape and what is wanted.
+"""Choose the implementation for a call by device, type, shape and need; nothing else makes this choice.
 
-The environment variable RELUMT_KERNELS says what may be chosen:
+The environment variable RELUMT_KERNELS restricts it:
 
-    auto        (default) Triton on a GPU where it can; on a CPU blocks of large weights; else the reference
-    fused       Triton on a CPU too, where it interprets (TRITON_INTERPRET=1); slow, for tests
-    reference   PyTorch's operators alone
+    auto        (default) Triton on a GPU, blocks on a CPU if there are many weights, the reference for what they lack
+    fused       Triton on a CPU too, in its interpreter (TRITON_INTERPRET=1): slow, for tests
+    reference   PyTorch operators only
 
-What a kernel cannot do goes to the reference, and where it is Triton's that is said once.
+When Triton is asked for and cannot serve a call, the reason is logged once.
 """
 
 import functools
@@ -25,48 +25,51 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "RELUMT_KERNELS"
 CHOICES = ("auto", "fused", "reference")
-TYPES = (torch.float16, torch.bfloat16, torch.float32)
-LARGEST_HEAD = 128
-LARGEST_FLOAT32_HEAD = 64
-LARGE_ON_CPU = 1 << 18
-"""Weights of a head from which on a CPU does not make them all at once: from there on that is no slower (dense), or
-faster, and takes less memory."""
-OLDEST = (8, 0)
-"""Compute capability: Ampere."""
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_HEAD_DIM = 128
+MAX_FLOAT32_HEAD_DIM = 64
+MIN_BLOCKED_WEIGHTS = 1 << 18
+"""Weights per head (T·S) from which on a CPU computes in blocks: never slower from here on, and with less memory."""
+MIN_CAPABILITY = (8, 0)
+"""Compute capability of Ampere; older GPUs have too little shared memory."""
 
 
-def chosen() -> str:
-    """What RELUMT_KERNELS says; raises ValueError for what is none of CHOICES."""
+def kernel_choice() -> str:
+    """Return the value of RELUMT_KERNELS; raise ValueError if it is not one of CHOICES."""
     choice = os.environ.get(VARIABLE, "auto")
     if choice not in CHOICES:
         raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
     return choice
 
 
-def serves(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *objections: str) -> bool:
-    """Whether Triton takes a call; q [B, H, T, D], k and v [B, H, S, D]. Where it does not, why is said once.
+def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller_reasons: str) -> bool:
+    """Return whether Triton serves a call, and log once why not if it should have.
 
-    objections: the caller's own, "" for none.
+    Args:
+        q: [B, H, T, D].
+        k, v: [B, H, S, D].
+        mask: what each query may attend to.
+        caller_reasons: the caller's own reasons against Triton; empty strings are no reasons.
     """
-    choice = chosen()
+    choice = kernel_choice()
     if choice == "reference" or (choice == "auto" and not q.is_cuda):
         return False
-    why_not = next(filter(None, (*objections, _objection(q, k, v, mask))), "")
-    if why_not:
-        _say_once(f"no fused attention: {why_not}; computing it with PyTorch's operators")
-    return not why_not
+    reason = next(filter(None, (*caller_reasons, _reason_against_triton(q, k, v, mask))), "")
+    if reason:
+        _warn_once(f"no fused attention: {reason}; using PyTorch operators")
+    return not reason
 
 
-def _objection(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
-    """Why Triton cannot take a call; "" if it can."""
-    if unlike := _unlike(q, k, v, mask):
-        return unlike
-    if q.shape[-1] > LARGEST_HEAD:
-        return f"a head of {q.shape[-1]} dimensions"
-    if q.is_cuda and torch.cuda.get_device_capability(q.device) < OLDEST:
-        return "a GPU without the memory on its chip that the kernels take"
+def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
+    """Return why Triton cannot serve a call, "" if it can."""
+    if reason := _reason_for_reference(q, k, v, mask):
+        return reason
+    if q.shape[-1] > MAX_HEAD_DIM:
+        return f"the head size {q.shape[-1]} exceeds {MAX_HEAD_DIM}"
+    if q.is_cuda and torch.cuda.get_device_capability(q.device) < MIN_CAPABILITY:
+        return "GPUs before Ampere have too little shared memory"
     if 0 in (*q.shape, *k.shape):
-        return "nothing to attend with or to"
+        return "a tensor is empty"
     if not _has_triton():
         return "Triton is not installed"
     if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
@@ -74,16 +77,16 @@ def _objection(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
     return ""
 
 
-def _unlike(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
-    """Why only the reference takes such masks, types and shapes; "" if others do too."""
+def _reason_for_reference(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
+    """Return why only the reference serves such masks, types and shapes, "" if kernels do, too."""
     if mask.attn_mask is not None:
-        return "a mask of pairs that is not the causal one"
-    if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
-        return f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}"
+        return "attn_mask is set"
+    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
+        return f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}"
     (B, H, _, D), S = q.shape, k.shape[2]
-    keys_fit = mask.key_mask is None or mask.key_mask.shape == (B, S)
-    if not (k.shape == (B, H, S, D) and v.shape[:3] == (B, H, S) and keys_fit):
-        return "shapes that would have to be broadcast"
+    mask_fits = mask.key_mask is None or mask.key_mask.shape == (B, S)
+    if not (k.shape == (B, H, S, D) and v.shape[:3] == (B, H, S) and mask_fits):
+        return "shapes would have to be broadcast"
     return ""
 
 
@@ -93,36 +96,40 @@ def _has_triton() -> bool:
 
 
 @functools.cache
-def _say_once(message: str) -> None:
+def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
-def pointwise(
-    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, wants_weights: bool, trains_norm: bool
+def select_pointwise_kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need_weights: bool, trains_norm: bool
 ) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] | None:
-    """The `attend` of `pointwise` or `pointwise_blocked` that serves a call; None for neither.
+    """Return the `attend` of `pointwise_triton` or `pointwise_blocked` that serves a call; None for the reference.
 
-    trains_norm: whether gradients come through a norm of what is mixed, which may be larger than float16 holds.
+    trains_norm: whether the gradients come through a norm of the output, which can exceed float16's range.
     """
-    D, of_weights = q.shape[-1], "the weights themselves are wanted" if wants_weights else ""
-    wide = q.is_cuda and q.dtype == torch.float32 and D > LARGEST_FLOAT32_HEAD
-    of_size = f"a head of {D} dimensions in float32, too large for a GPU's registers" if wide else ""
-    of_values = "values of another size than keys" if v.shape != k.shape else ""
-    overflows = trains_norm and q.dtype == torch.float16
-    of_norm = "float16 cannot hold the gradients of the norm that follows; train in bfloat16" if overflows else ""
-    if serves(q, k, v, mask, of_weights, of_size, of_values, of_norm):
-        # Triton is imported at the first call that needs it.
-        from relumt.attention.kernels.pointwise import attend
+    D = q.shape[-1]
+    too_wide = q.is_cuda and q.dtype == torch.float32 and D > MAX_FLOAT32_HEAD_DIM
+    reasons = (
+        "the weights are needed" if need_weights else "",
+        f"the head size {D} exceeds {MAX_FLOAT32_HEAD_DIM} in float32: too few registers" if too_wide else "",
+        "values are not of the keys' size" if v.shape != k.shape else "",
+        "gradients of the norm that follows overflow float16; train in bfloat16"
+        if trains_norm and q.dtype == torch.float16
+        else "",
+    )
+    if can_use_triton(q, k, v, mask, *reasons):
+        from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
 
-        return attend
-    blocked = chosen() == "auto" and q.device.type == "cpu" and q.shape[2] * k.shape[2] >= LARGE_ON_CPU
-    return pointwise_blocked.attend if blocked and not wants_weights and not _unlike(q, k, v, mask) else None
+        return pointwise_triton.attend
+    many_weights = q.device.type == "cpu" and q.shape[2] * k.shape[2] >= MIN_BLOCKED_WEIGHTS
+    blocked = kernel_choice() == "auto" and many_weights and not need_weights
+    return pointwise_blocked.attend if blocked and not _reason_for_reference(q, k, v, mask) else None
 
 
-def inhibit(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout: float, half: bool
+def inhibitor_attention(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
 ) -> Tensor:
-    """`inhibitor_triton.inhibit`."""
+    """Call `inhibitor_triton.attend`."""
     from relumt.attention.kernels import inhibitor_triton
 
-    return inhibitor_triton.inhibit(q, k, v, gamma, shift, mask.key_mask, mask.is_causal, dropout, half)
+    return inhibitor_triton.attend(q, k, v, gamma, shift, mask.key_mask, mask.is_causal, dropout_p, half)

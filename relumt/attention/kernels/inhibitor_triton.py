@@ -1,43 +1,45 @@
-"""The Inhibitor in Triton, for GPUs: no tensor of T·S in either direction. Shapes: B H T S D, V columns of values.
+"""The Inhibitor in Triton: no T·S tensor in either direction.
 
-    r_ij = Σ_d |q_id − k_jd|/γ − α,    z_ij = r⁺_ij,    H_iv = Σ_j (v_jv − z_ij)⁺
+Shapes: B batch, H heads, T queries, S keys, D head size, V value size.
 
-A program is one warp. It holds a block of queries, dimensions × queries, so that a thread has several dimensions of
-several queries and a distance is a sum of its own numbers and two exchanges; it takes the keys one by one. Where there
-are few queries the keys are cut into parts, each of a program, and what they give is added up. The backward pass
-computes r anew: one kernel goes along the keys for the gradients of q and α, one holds keys and goes along the queries
-for those of k and v.
+    r_ij = Σ_d |q_id − k_jd|/γ − α,    z_ij = r⁺_ij,    out_iv = Σ_j (v_jv − z_ij)⁺
 
-All of it is in float32, but for a forward pass that may be in half precision (`inhibitor_packed`).
+A program is one warp. It holds a block of queries as [dimensions, queries], so that a thread has several dimensions of
+several queries and a distance is a sum within the thread plus two exchanges between threads; it visits keys one by one.
+If there are few queries, the keys are split among several programs, whose partial results are then summed. The backward
+pass computes r again: one kernel loops over keys for the gradients of q and α, one over queries for those of k and v.
+
+Everything is computed in float32, except for a forward pass that may use half precision (`inhibitor_triton_fp16`).
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from relumt.attention.kernels import inhibitor_float32, inhibitor_packed
-from relumt.attention.kernels.derivatives import first_only
-from relumt.attention.kernels.key_bounds import bounds
+from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
+from relumt.attention.kernels.double_backward import forbid_double_backward
+from relumt.attention.kernels.key_bounds import key_bounds
 
-BLOCK = {"values": 32, "gradients": 16}
-"""Queries, or keys, that a program holds, as fit into its registers with 64 dimensions and 64 columns of values."""
+BLOCK = {"forward": 32, "backward": 16}
+"""Queries or keys that a program holds; as many as fit into registers with D = V = 64."""
 
-PROGRAMS = 4096
-"""As many warps keep a GPU busy; with fewer the other side is cut into parts."""
+TARGET_PROGRAMS = 4096
+"""As many warps keep a GPU busy; a call with fewer splits the other side."""
 
-SHORTEST_PART = 128
+MIN_SPLIT_SIZE = 128
 
 
-def inhibit(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, keys: Tensor | None, causal: bool, dropout: float,
-    half: bool,
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, key_mask: Tensor | None, is_causal: bool,
+    dropout_p: float, half: bool,
 ) -> Tensor:  # fmt: skip
-    """Eq. 4 of [IN], [B, H, T, V], float32.
+    """Compute [IN] Eq. 4, [B, H, T, V] float32.
 
     Args:
         q: [B, H, T, D] float32.
@@ -45,116 +47,125 @@ def inhibit(
         v: [B, H, S, V] float32.
         gamma: γ, which divides distances.
         shift: α of each head, [H, 1, 1].
-        keys: which are real, [B, S] bool; None for all.
-        causal: query i sees keys j ≤ S − T + i.
-        dropout: probability of dropping a pair; what is left is not scaled.
-        half: whether half precision will do, forward; q and k are then held at ±65,504, v at a quarter of it.
+        key_mask: [B, S] bool, False for padding; None if all keys are real.
+        is_causal: query i sees keys j ≤ S − T + i.
+        dropout_p: probability of dropping a pair; the remaining ones are not rescaled.
+        half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to a quarter of it.
     """
-    seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
-    real = None if keys is None else keys.contiguous().view(torch.uint8)
-    call = _Call(1 / gamma, real, bounds(real), causal, dropout, seed, half)
-    return _Inhibit.apply(q, k, v, shift.flatten().contiguous(), call)
+    seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
+    key_bytes = None if key_mask is None else key_mask.contiguous().view(torch.uint8)  # Triton cannot load bool
+    call = _Call(1 / gamma, key_bytes, key_bounds(key_bytes), is_causal, dropout_p, seed, half)
+    output: Tensor = _Attend.apply(q, k, v, shift.flatten().contiguous(), call)
+    return output
 
 
 @dataclass(frozen=True)
 class _Call:
     """What both directions need besides tensors with gradients."""
 
-    rate: float
-    keys: Tensor | None
-    bounds: Tensor | None
-    causal: bool
-    dropout: float
+    inv_gamma: float
+    key_mask: Tensor | None
+    key_bounds: Tensor | None
+    is_causal: bool
+    dropout_p: float
     seed: int
     half: bool
 
-    def arguments(self, q: Tensor, k: Tensor, shift: Tensor) -> list:
-        """Of the kernels: what all of them read."""
-        numbers = (self.rate, q.shape[1], q.shape[2], k.shape[2], self.dropout, self.seed)
-        return [shift, self.keys, self.bounds, *numbers]
+    def inputs(self, q: Tensor, k: Tensor, shift: Tensor) -> list[Any]:
+        """Return the arguments that all kernels have after their blocks and vectors."""
+        numbers = (self.inv_gamma, q.shape[1], q.shape[2], k.shape[2], self.dropout_p, self.seed)
+        return [shift, self.key_mask, self.key_bounds, *numbers]
 
-    def constants(self, q: Tensor, v: Tensor, block: int) -> dict[str, object]:
-        """Of the kernels: what they are compiled for."""
+    def constants(self, q: Tensor, v: Tensor, block: int) -> dict[str, Any]:
+        """Return the compile-time arguments of the kernels."""
         D, V = q.shape[3], v.shape[3]
         return {
             "D": D, "BLOCK_D": max(2, triton.next_power_of_2(D)), "V_SIZE": V, "BLOCK_V": triton.next_power_of_2(V),
-            "CAUSAL": self.causal, "DROPOUT": self.dropout > 0, "BLOCK": block, "num_warps": 1,
+            "CAUSAL": self.is_causal, "DROPOUT": self.dropout_p > 0, "BLOCK": block, "num_warps": 1,
         }  # fmt: skip
 
 
-class _Inhibit(torch.autograd.Function):
-    """q, k, v, α [H] and a `_Call` → H."""
+class _Attend(torch.autograd.Function):
+    """(q, k, v, α [H], call) → output."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
         ctx.save_for_backward(q, k, v, shift)
         ctx.call = call
-        kernel = inhibitor_float32.values
+        kernel = inhibitor_triton_fp32.forward
         if call.half:
-            kernel = inhibitor_packed.values
-            q, k, v = inhibitor_packed.rounded(q, k, v)
-        block = block_of("values", q.shape[3], v.shape[3])
-        grid, part, partial = _cut(q, k, block)
-        mixed = partial(v)
+            kernel = inhibitor_triton_fp16.forward
+            q, k, v = inhibitor_triton_fp16.cast_inputs(q, k, v)
+        block = block_size("forward", q.shape[3], v.shape[3])
+        grid, split_size, new_partial = _split(q, k, block)
+        output = new_partial(v)
         kernel[grid](
-            held(q, block), k.contiguous(), v.contiguous(), *call.arguments(q, k, shift), part, mixed.shape[-1], mixed,
-            **call.constants(q, v, block),
+            transpose_and_pad(q, block), k.contiguous(), v.contiguous(), *call.inputs(q, k, shift), split_size,
+            output.shape[-1], output, **call.constants(q, v, block),
         )  # fmt: skip
-        return _added(mixed, q)
+        return _sum_splits(output, q)
 
     @staticmethod
-    @first_only
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    @forbid_double_backward
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors
-        call, block = ctx.call, block_of("gradients", q.shape[3], v.shape[3])
-        arguments, constants = call.arguments(q, k, shift), call.constants(q, v, block) | {"PTX": _takes_ptx()}
-        grid, part, partial = _cut(q, k, block)
-        grad_q, of_queries = partial(q), partial(q[..., :1])
-        inhibitor_float32.gradients_of_queries[grid](
-            held(q, block), held(grad, block), k.contiguous(), v.contiguous(), *arguments, part, grad_q.shape[-1],
-            grad_q, of_queries, **constants,
+        call: _Call = ctx.call
+        block = block_size("backward", q.shape[3], v.shape[3])
+        inputs, constants = call.inputs(q, k, shift), call.constants(q, v, block) | {"USE_PTX": _supports_ptx()}
+        grid, split_size, new_partial = _split(q, k, block)
+        grad_q, grad_shift = new_partial(q), new_partial(q[..., :1])
+        inhibitor_triton_fp32.backward_dq[grid](
+            transpose_and_pad(q, block), transpose_and_pad(grad_output, block), k.contiguous(), v.contiguous(), *inputs,
+            split_size, grad_q.shape[-1], grad_q, grad_shift, **constants,
         )  # fmt: skip
-        grid, part, partial = _cut(k, q, block)
-        grad_k, grad_v = partial(k), partial(v)
-        inhibitor_float32.gradients_of_keys[grid](
-            held(k, block), held(v, block), q.contiguous(), grad.contiguous(), *arguments, part, grad_k.shape[-1],
-            grad_k, grad_v, **constants,
+        grid, split_size, new_partial = _split(k, q, block)
+        grad_k, grad_v = new_partial(k), new_partial(v)
+        inhibitor_triton_fp32.backward_dkdv[grid](
+            transpose_and_pad(k, block), transpose_and_pad(v, block), q.contiguous(), grad_output.contiguous(), *inputs,
+            split_size, grad_k.shape[-1], grad_k, grad_v, **constants,
         )  # fmt: skip
-        of_shift = _added(of_queries, q).sum((0, 2, 3))
-        return _added(grad_q, q), _added(grad_k, k), _added(grad_v, k), of_shift, None
+        grad_alpha = _sum_splits(grad_shift, q).sum((0, 2, 3))  # [B, H, T, 1] -> [H]
+        return _sum_splits(grad_q, q), _sum_splits(grad_k, k), _sum_splits(grad_v, k), grad_alpha, None
 
 
-def block_of(what: str, dims: int, columns: int) -> int:
-    """How many queries, or keys, a program holds of so many dimensions, with values of so many columns."""
-    return max(4, BLOCK[what] * 128 // max(128, triton.next_power_of_2(dims + columns)))
+def block_size(direction: str, head_dim: int, value_dim: int) -> int:
+    """Return how many queries or keys a program holds, "forward" or "backward"."""
+    width: int = triton.next_power_of_2(head_dim + value_dim)
+    return max(4, BLOCK[direction] * 128 // max(128, width))
 
 
-def held(x: Tensor, block: int) -> Tensor:
-    """x [B, H, T, D] as programs hold it: [B, H, D, T'] float32, T' the next multiple of `block`, 0 beyond T."""
+def transpose_and_pad(x: Tensor, block: int) -> Tensor:
+    """Copy x [B, H, T, D] to [B, H, D, T'] float32, T' the next multiple of `block`, 0 beyond T."""
     return F.pad(x.mT, (0, -x.shape[2] % block)).float().contiguous()
 
 
-def _takes_ptx() -> bool:
-    """Whether the kernels can be told an instruction of NVIDIA's: not when interpreted, and not on other GPUs."""
+def _supports_ptx() -> bool:
+    """Return whether kernels may contain NVIDIA's assembly: not on other GPUs and not in the interpreter."""
     return torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1"
 
 
-def _cut(rows: Tensor, others: Tensor, block: int) -> tuple[tuple[int, int, int], int, Callable[[Tensor], Tensor]]:
-    """The grid of programs that hold `block` rows each, how many others a part has, and what makes a result.
+def _split(held: Tensor, visited: Tensor, block: int) -> tuple[tuple[int, int, int], int, Callable[[Tensor], Tensor]]:
+    """Decide among how many programs to split the visited side.
 
-    The result's last dimension is that of x [B, H, T, D]: [parts, B, H, D, T'].
+    Args:
+        held: the side of which a program holds a block, [B, H, T, D].
+        visited: the side that it visits one by one, [B, H, S, D].
+        block: queries or keys per block.
+
+    Returns:
+        The grid, the number of visited positions per split, and a function that allocates an empty partial result
+        [splits, B, H, D, T'] for a result whose last dimension is that of its argument.
     """
-    B, H, count, _ = rows.shape
-    programs = B * H * triton.cdiv(count, block)
-    parts = max(1, min(triton.cdiv(PROGRAMS, programs), others.shape[2] // SHORTEST_PART))
+    B, H, length, _ = held.shape
+    num_blocks = triton.cdiv(length, block)
+    splits = max(1, min(triton.cdiv(TARGET_PROGRAMS, B * H * num_blocks), visited.shape[2] // MIN_SPLIT_SIZE))
 
-    def partial(x: Tensor) -> Tensor:
-        shape = (parts, B, H, x.shape[3], triton.cdiv(count, block) * block)
-        return torch.empty(shape, dtype=torch.float32, device=x.device)
+    def new_partial(x: Tensor) -> Tensor:
+        return torch.empty(splits, B, H, x.shape[3], num_blocks * block, dtype=torch.float32, device=x.device)
 
-    return (B * H, triton.cdiv(count, block), parts), triton.cdiv(others.shape[2], parts), partial
+    return (B * H, num_blocks, splits), triton.cdiv(visited.shape[2], splits), new_partial
 
 
-def _added(partial: Tensor, like: Tensor) -> Tensor:
-    """The sum of the parts, [B, H, T, D] with the T of `like`."""
+def _sum_splits(partial: Tensor, like: Tensor) -> Tensor:
+    """Sum partial results [splits, B, H, D, T'] to [B, H, T, D], with the T of `like`."""
     return partial.sum(0)[..., : like.shape[2]].mT

@@ -1,26 +1,26 @@
-"""Attention whose weights depend on their own score alone, on a CPU, block by block. Shapes: B H T S D.
+"""Attention with pointwise weights on a CPU, in blocks. Shapes: B batch, H heads, T queries, S keys, D head size.
 
-What `pointwise` does in Triton, by PyTorch's operators: so few queries at a time that their weights stay in the
-processor's cache. A block is done when it is added. The backward pass computes its weights again, dropout and all, so
-that nothing of T·S is ever kept; keys in the future of all of a block's queries, and padding before the first real key
-and after the last, are not visited.
+The same function as `pointwise_triton`, with PyTorch operators: on so few queries at a time that their weights stay in
+the processor's cache. The backward pass computes each block's weights again, with the same dropout, so no T×S tensor
+is ever kept. Keys in the future of all queries of a block are skipped, and so is padding at either end of a sentence.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from relumt.attention.kernels.derivatives import first_only
-from relumt.attention.kernels.key_bounds import bounds
-from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels.double_backward import forbid_double_backward
+from relumt.attention.kernels.key_bounds import key_bounds
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.precision import cast_saturating
 from relumt.attention.row_stats import finite_log
 
-PAIRS = 1 << 19
-"""Weights of a block: 2 MiB, of which two or three are at work. Of 2¹⁶ to 2¹⁹ the best for two threads; for one, which
-would take half of it, nearly so. Not a number of threads, or dropout would depend on it."""
+BLOCK_WEIGHTS = 1 << 19
+"""Weights per block: 2 MiB, two or three copies of which are in use. For two threads it was the fastest of 2¹⁶ to 2¹⁹;
+one thread prefers half of it, by little. It does not depend on the number of threads, or dropout would, too."""
 
 
 @torch.compiler.disable
@@ -28,135 +28,147 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    rows: PointwiseParams,
-    keys: Tensor | None,
-    causal: bool,
-    dropout: float,
+    params: PointwiseParams,
+    key_mask: Tensor | None,
+    is_causal: bool,
+    dropout_p: float,
     need_row_stats: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """As `pointwise.attend`, for heads and values of any size; half precision is computed in float32.
+    """Compute the same as `pointwise_triton.attend`, for heads and values of any size.
 
-    For first derivatives only, as every kernel here: RELUMT_KERNELS=reference has the others, and torch.func.
+    Half precision is computed in float32. Second derivatives and `torch.func` need RELUMT_KERNELS=reference.
     """
-    q, k, v = (x.to(rows.factor.dtype) for x in (q, k, v))
-    seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
-    bias = None if rows.bias is None else rows.bias.expand(q.shape[0], q.shape[2])
-    call = _Call(rows.activation, bias, causal, dropout, seed, need_row_stats)
-    scaled = q * rows.factor[:, None, :, None]
-    mixed, total, w_log_w = _Attend.apply(scaled, k.contiguous(), v.contiguous(), keys, call)
-    return cast_saturating(mixed, dtype), total, w_log_w
+    q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
+    seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
+    bias = None if params.bias is None else params.bias.expand(q.shape[0], q.shape[2])
+    call = _Call(params.activation, bias, is_causal, dropout_p, seed, need_row_stats)
+    scaled_q = q * params.factor[:, None, :, None]
+    output, weight_sum, w_log_w = _Attend.apply(scaled_q, k.contiguous(), v.contiguous(), key_mask, call)
+    return cast_saturating(output, dtype), weight_sum, w_log_w
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Some queries of some heads of a sentence, and the keys from the first to the last that one of them sees."""
+    """Some queries of some heads of one sentence, and the range of keys that any of them sees.
 
-    index: int
-    rows: tuple[int, slice, slice]
+    Attributes:
+        number: of the block among all blocks, visited or not; dropout depends on it.
+        queries: index into [B, H, T, …].
+        keys: index into [B, H, S, …].
+    """
+
+    number: int
+    queries: tuple[int, slice, slice]
     keys: tuple[int, slice, slice]
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What both directions need besides q (times its factor), k, v and which keys are real."""
+    """What both directions need besides q (multiplied by its factor), k, v and the key mask."""
 
-    activation: str
+    activation: Activation
     bias: Tensor | None
-    causal: bool
-    dropout: float
+    is_causal: bool
+    dropout_p: float
     seed: int
     need_row_stats: bool
 
-    def blocks(self, q: Tensor, k: Tensor, real: Tensor | None) -> Iterator[_Block]:
-        """Those in which a query sees a key."""
+    def blocks(self, q: Tensor, k: Tensor, key_mask: Tensor | None) -> Iterator[_Block]:
+        """Yield the blocks in which some query sees a key."""
         (B, H, T, _), S = q.shape, k.shape[2]
-        rows = max(1, min(T, PAIRS // S))
-        heads = max(1, PAIRS // (rows * S))
-        spans = [(0, S)] * B if real is None else bounds(real.view(torch.uint8)).tolist()
-        index = 0
-        for b in range(B):
-            first, stop = spans[b]
-            for h in range(0, H, heads):
-                for row in range(0, T, rows):
-                    end = min(row + rows, T)
-                    last = min(stop, S - T + end) if self.causal else stop
-                    if first < last:
-                        some = slice(h, h + heads)
-                        yield _Block(index, (b, some, slice(row, end)), (b, some, slice(first, last)))
-                    index += 1
+        block_t = max(1, min(T, BLOCK_WEIGHTS // S))
+        block_h = max(1, BLOCK_WEIGHTS // (block_t * S))
+        bounds = key_bounds(None if key_mask is None else key_mask.view(torch.uint8))
+        ranges = [(0, S)] * B if bounds is None else bounds.tolist()
+        number = 0
+        for b, (first_key, key_stop) in enumerate(ranges):
+            for h in range(0, H, block_h):
+                heads = slice(h, h + block_h)
+                for start in range(0, T, block_t):
+                    stop = min(start + block_t, T)
+                    last = min(key_stop, S - T + stop) if self.is_causal else key_stop
+                    if first_key < last:
+                        yield _Block(number, (b, heads, slice(start, stop)), (b, heads, slice(first_key, last)))
+                    number += 1
 
-    def weights(self, q: Tensor, k: Tensor, real: Tensor | None, block: _Block) -> Tensor:
-        """φ of a block's scores, [heads, rows, keys], 0 where a key is not visible."""
-        b, _, rows = block.rows
+    def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None, block: _Block) -> Tensor:
+        """Return a block's weights, [heads, queries, keys], 0 where a key is hidden."""
+        b, _, queries = block.queries
         keys = block.keys[2]
-        weights = torch.bmm(q[block.rows], k[block.keys].mT)
+        weights = torch.bmm(q[block.queries], k[block.keys].mT)
         if self.bias is not None:
-            weights += self.bias[b, rows, None]
+            weights += self.bias[b, queries, None]
         weights = weights.relu_() if self.activation == "relu" else weights.sigmoid_()
-        if self.causal:
-            seen = k.shape[2] - q.shape[2] + rows.start  # the last key that the first query sees
-            start = max(keys.start, seen)
-            weights[:, :, start - keys.start :].tril_(seen - start)
-        if real is not None:
-            weights.masked_fill_(~real[b, keys], 0.0)
+        if self.is_causal:
+            last_seen = k.shape[2] - q.shape[2] + queries.start  # by the block's first query
+            start = max(keys.start, last_seen)  # every query of the block sees the keys before
+            weights[:, :, start - keys.start :].tril_(last_seen - start)
+        if key_mask is not None:
+            weights.masked_fill_(~key_mask[b, keys], 0.0)
         return weights
 
-    def kept(self, weights: Tensor, block: _Block) -> Tensor:
-        """What dropout multiplies a block's weights with, the same whenever it is asked."""
-        drawn = torch.Generator().manual_seed(self.seed + block.index)
-        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout, generator=drawn)
-        return kept.div_(max(1 - self.dropout, torch.finfo(kept.dtype).tiny))
+    def dropout_mask(self, weights: Tensor, block: _Block) -> Tensor:
+        """Return the factors that dropout multiplies a block's weights by, the same in both directions."""
+        generator = torch.Generator().manual_seed(self.seed + block.number)
+        mask = torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
+        return mask.div_(max(1 - self.dropout_p, torch.finfo(mask.dtype).tiny))
 
-    def through(self, grad: Tensor, weights: Tensor) -> Tensor:
-        """The gradient of scores, from that of their weights."""
+    def grad_scores(self, grad_weights: Tensor, weights: Tensor) -> Tensor:
+        """Return the gradient of the scores."""
+        operators = torch.ops.aten
+        grad_scores: Tensor
         if self.activation == "relu":
-            return torch.ops.aten.threshold_backward(grad, weights, 0)
-        return torch.ops.aten.sigmoid_backward(grad, weights)
+            grad_scores = operators.threshold_backward(grad_weights, weights, 0)
+        else:
+            grad_scores = operators.sigmoid_backward(grad_weights, weights)
+        return grad_scores
 
 
 class _Attend(torch.autograd.Function):
-    """q times its factor, k, v, which keys are real and a `_Call` → mixed, Σ w, Σ w log w."""
+    """(q multiplied by its factor, k, v, key mask, call) → (output, Σ w, Σ w log w)."""
 
     @staticmethod
     def forward(
-        ctx, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None, call: _Call
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, call: _Call
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        ctx.save_for_backward(q, k, v, real)
+        ctx.save_for_backward(q, k, v, key_mask)
         ctx.call = call
-        mixed = q.new_zeros(*q.shape[:3], v.shape[3])
-        total, w_log_w = (q.new_zeros(q.shape[:3]) if call.need_row_stats else None for _ in range(2))
-        for block in call.blocks(q, k, real):
-            weights = call.weights(q, k, real, block)
+        output = q.new_zeros(*q.shape[:3], v.shape[3])
+        weight_sum, w_log_w = q.new_zeros(q.shape[:3]), q.new_zeros(q.shape[:3])
+        for block in call.blocks(q, k, key_mask):
+            weights = call.weights(q, k, key_mask, block)
             if call.need_row_stats:
-                total[block.rows] = weights.sum(-1)
-                w_log_w[block.rows] = (weights * finite_log(weights)).sum(-1)
-            if call.dropout:
-                weights *= call.kept(weights, block)
-            torch.bmm(weights, v[block.keys], out=mixed[block.rows])
-        return mixed, total, w_log_w
+                weight_sum[block.queries] = weights.sum(-1)
+                w_log_w[block.queries] = (weights * finite_log(weights)).sum(-1)
+            if call.dropout_p:
+                weights *= call.dropout_mask(weights, block)
+            torch.bmm(weights, v[block.keys], out=output[block.queries])
+        return (output, weight_sum, w_log_w) if call.need_row_stats else (output, None, None)
 
     @staticmethod
-    @first_only
-    @torch.autocast("cpu", enabled=False)
-    def backward(ctx, grad: Tensor, grad_total: Tensor | None, grad_w_log_w: Tensor | None) -> tuple:
-        q, k, v, real = ctx.saved_tensors
-        call, grad = ctx.call, grad.contiguous()
+    @forbid_double_backward
+    @torch.autocast("cpu", enabled=False)  # the backward pass may run inside a caller's autocast block
+    def backward(
+        ctx: Any, grad_output: Tensor, grad_weight_sum: Tensor, grad_w_log_w: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        q, k, v, key_mask = ctx.saved_tensors
+        call: _Call = ctx.call
+        grad_output = grad_output.contiguous()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-        for block in call.blocks(q, k, real):
-            weights = call.weights(q, k, real, block)
-            of_weights = torch.bmm(grad[block.rows], v[block.keys].mT)
-            mixing = weights
-            if call.dropout:
-                kept = call.kept(weights, block)
-                of_weights *= kept
-                mixing = weights * kept
-            grad_v[block.keys].baddbmm_(mixing.mT, grad[block.rows])
-            if call.need_row_stats:
-                log = finite_log(weights)
-                of_weights += grad_total[block.rows][..., None]
-                of_weights += log.add_(1.0).mul_(grad_w_log_w[block.rows][..., None])
-            of_scores = call.through(of_weights, weights)
-            torch.bmm(of_scores, k[block.keys], out=grad_q[block.rows])
-            grad_k[block.keys].baddbmm_(of_scores.mT, q[block.rows])
+        for block in call.blocks(q, k, key_mask):
+            weights = call.weights(q, k, key_mask, block)
+            grad_weights = torch.bmm(grad_output[block.queries], v[block.keys].mT)
+            dropped_weights = weights
+            if call.dropout_p:
+                mask = call.dropout_mask(weights, block)
+                grad_weights *= mask
+                dropped_weights = weights * mask
+            grad_v[block.keys].baddbmm_(dropped_weights.mT, grad_output[block.queries])
+            if call.need_row_stats:  # of the weights before dropout; d(w log w)/dw = 1 + log w
+                grad_weights += grad_weight_sum[block.queries][..., None]
+                grad_weights += finite_log(weights).add_(1.0).mul_(grad_w_log_w[block.queries][..., None])
+            grad_scores = call.grad_scores(grad_weights, weights)
+            torch.bmm(grad_scores, k[block.keys], out=grad_q[block.queries])
+            grad_k[block.keys].baddbmm_(grad_scores.mT, q[block.queries])
         return grad_q, grad_k, grad_v, None, None

@@ -1,4 +1,4 @@
-"""What a kernel for pointwise weights has to know of a mechanism. Shapes: B batch, T queries."""
+"""What a kernel needs to know about a mechanism with pointwise weights. Shapes: B batch, T queries."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,8 +14,8 @@ class PointwiseParams:
 
     Attributes:
         activation: φ.
-        factor: f, [B or 1, T or 1] float32, positive.
-        bias: b, likewise; None for 0.
+        factor: f, [B or 1, T or 1] float32 (float64 for `pointwise_blocked`), positive.
+        bias: b, of the same kind; None for 0.
     """
 
     activation: Activation

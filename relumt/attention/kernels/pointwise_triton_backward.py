@@ -1,0 +1,202 @@
+"""The backward kernels behind `pointwise_triton.attend`. Shapes: B batch, H heads, T queries, S keys, D head size.
+
+Both compute the weights again, dropout included. `backward_dq` holds a block of queries and visits blocks of keys;
+`backward_dkdv` holds a block of keys and visits blocks of queries. Blocks are skipped as in the forward pass, and
+arguments are named as there.
+"""
+
+# Triton compiles these functions; their arguments are pointers and tl.tensor, which mypy cannot check.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+import triton
+import triton.language as tl
+
+from relumt.attention.kernels.pointwise_triton_forward import (
+    LN_2,
+    MAX_FLOAT16,
+    UNSPECIALIZED,
+    diagonal_start,
+    finite_log2,
+    load_key_mask,
+    load_per_query,
+    pointwise_weights,
+)
+from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile
+
+
+@triton.jit
+def _tile_gradients(
+    products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask, queries, keys, T, S, kept, scale,
+    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, IS_FLOAT16: tl.constexpr,
+):  # fmt: skip
+    """Return a tile's weights after dropout and the gradient of its products q·k.
+
+    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout.
+    """
+    weights = pointwise_weights(products, factor, bias, key_mask, queries, keys, T, S, ACTIVATION, ON_DIAGONAL)
+    dropped_weights = weights
+    if kept is not None:
+        dropped_weights = tl.where(kept, weights * scale, 0.0)
+        grad_weights = tl.where(kept, grad_weights * scale, 0.0)
+    if ROW_STATS:  # the row sums are of the weights before dropout; d(w log w)/dw = 1 + log w
+        grad_weights += grad_weight_sum + grad_w_log_w + grad_w_log_w * LN_2 * finite_log2(weights)
+    grad_scores = tl.where(weights > 0, grad_weights, 0.0)
+    if ACTIVATION == "sigmoid":
+        grad_scores *= weights * (1 - weights)
+    if IS_FLOAT16:
+        dropped_weights = tl.minimum(dropped_weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
+    return dropped_weights, grad_scores * factor
+
+
+@triton.jit
+def _add_keys(
+    grad_q, q, grad_out, factor, bias, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh,
+    T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
+    ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Add the keys from `start` to `stop` to q's gradient; `queries` and what belongs to them are [BLOCK_T, 1]."""
+    for first in range(start, stop, BLOCK_S):
+        keys = first + tl.arange(0, BLOCK_S)
+        key_mask = load_key_mask(KeyMask, b, keys, S)
+        k = load_tile(K, k_s, k_d, keys, key_mask, dims, D)
+        v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
+        products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_T, BLOCK_S]
+        grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
+        kept = None
+        if DROPOUT:
+            first_query = tl.program_id(1) * q.shape[0]
+            kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
+        _, grad_products = _tile_gradients(
+            products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
+            T, S, kept, 1 / (1 - dropout_p), ACTIVATION, ON_DIAGONAL, ROW_STATS, False,
+        )  # fmt: skip
+        grad_q += tl.dot(grad_products.to(k.dtype), k, input_precision="ieee")
+    return grad_q
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def backward_dq(
+    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
+    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, seed,
+    GradOut, g_b, g_h, g_t, g_d, GradWeightSum, GradWLogW, GradQ, gq_b, gq_h, gq_t, gq_d,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Compute q's gradient for a block of queries of one head."""
+    bh = tl.program_id(0)
+    b, h = bh // H, bh % H
+    queries = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    dims = tl.arange(0, BLOCK_D)
+    q = load_tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
+    grad_out = load_tile(GradOut + b.to(tl.int64) * g_b + h * g_h, g_t, g_d, queries, queries < T, dims, D)
+    query_column = queries[:, None]
+    factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
+    if Bias is not None:
+        bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
+    grad_weight_sum, grad_w_log_w = None, None
+    if ROW_STATS:
+        grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T)
+        grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_column, T)
+    K += b.to(tl.int64) * k_b + h * k_h
+    V += b.to(tl.int64) * v_b + h * v_h
+    grad_q = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
+    start, stop = load_key_bounds(KeyBounds, b, S)
+    start = start // BLOCK_S * BLOCK_S
+    diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
+    grad_q = _add_keys(
+        grad_q, q, grad_out, factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V, v_s, v_d,
+        KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_S,
+    )  # fmt: skip
+    if CAUSAL:
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
+        grad_q = _add_keys(
+            grad_q, q, grad_out, factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V, v_s, v_d,
+            KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT,
+            BLOCK_S,
+        )  # fmt: skip
+    pointers = GradQ + b.to(tl.int64) * gq_b + h * gq_h + queries[:, None] * gq_t + dims[None] * gq_d
+    tl.store(pointers, grad_q.to(GradQ.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
+
+
+@triton.jit
+def _add_queries(
+    grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
+    GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr,
+    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """Add the queries from `start` to `stop` to the gradients of k and v.
+
+    Tiles are [keys, queries]: as the left operand of the products below they need not be transposed through shared
+    memory.
+    """
+    for first in range(start, stop, BLOCK_T):
+        queries = first + tl.arange(0, BLOCK_T)
+        q = load_tile(Q, q_t, q_d, queries, queries < T, dims, D)
+        grad_out = load_tile(GradOut, g_t, g_d, queries, queries < T, dims, D)
+        query_row = queries[None]
+        factor, bias = load_per_query(Factor, f_b, f_t, b, query_row, T), None
+        if Bias is not None:
+            bias = load_per_query(Bias, b_b, b_t, b, query_row, T)
+        grad_weight_sum, grad_w_log_w = None, None
+        if ROW_STATS:
+            grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T)
+            grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_row, T)
+        products = tl.dot(k, tl.trans(q), input_precision="ieee")  # [BLOCK_S, BLOCK_T]
+        grad_weights = tl.dot(v, tl.trans(grad_out), input_precision="ieee")
+        kept = None
+        if DROPOUT:
+            first_key = tl.program_id(1) * k.shape[0]
+            kept = dropout_mask_tile(first, first_key, bh, T, S, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
+        dropped_weights, grad_products = _tile_gradients(
+            products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[:, None], query_row,
+            keys[:, None], T, S, kept, 1 / (1 - dropout_p), ACTIVATION, ON_DIAGONAL, ROW_STATS, v.dtype == tl.float16,
+        )  # fmt: skip
+        grad_v += tl.dot(dropped_weights.to(grad_out.dtype), grad_out, input_precision="ieee")
+        grad_k += tl.dot(grad_products.to(q.dtype), q, input_precision="ieee")
+    return grad_k, grad_v
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def backward_dkdv(
+    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
+    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, seed,
+    GradOut, g_b, g_h, g_t, g_d, GradWeightSum, GradWLogW, GradK, gk_b, gk_h, gk_s, gk_d, GradV, gv_b, gv_h, gv_s, gv_d,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of k and v for a block of keys of one head."""
+    bh = tl.program_id(0)
+    b, h = bh // H, bh % H
+    keys = tl.program_id(1) * BLOCK_S + tl.arange(0, BLOCK_S)
+    key_mask = load_key_mask(KeyMask, b, keys, S)
+    dims = tl.arange(0, BLOCK_D)
+    k = load_tile(K + b.to(tl.int64) * k_b + h * k_h, k_s, k_d, keys, key_mask, dims, D)
+    v = load_tile(V + b.to(tl.int64) * v_b + h * v_h, v_s, v_d, keys, key_mask, dims, D)
+    Q += b.to(tl.int64) * q_b + h * q_h
+    GradOut += b.to(tl.int64) * g_b + h * g_h
+    grad_k, grad_v = tl.zeros([BLOCK_S, BLOCK_D], tl.float32), tl.zeros([BLOCK_S, BLOCK_D], tl.float32)
+    first_real, after_last_real = load_key_bounds(KeyBounds, b, S)
+    stop = T
+    if (tl.program_id(1) * BLOCK_S >= after_last_real) | ((tl.program_id(1) + 1) * BLOCK_S <= first_real):
+        stop = 0  # all of this program's keys are padding: write zeros
+    after_diagonal = 0
+    if CAUSAL:
+        # The first query that sees any of these keys, and the first that sees all of them, in whole blocks.
+        start = tl.maximum(tl.program_id(1) * BLOCK_S - (S - T), 0) // BLOCK_T * BLOCK_T
+        after_diagonal = tl.cdiv(tl.maximum((tl.program_id(1) + 1) * BLOCK_S - 1 - (S - T), 0), BLOCK_T) * BLOCK_T
+        grad_k, grad_v = _add_queries(
+            grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
+            GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, start, tl.minimum(after_diagonal, stop), dims, D,
+            ACTIVATION, True, ROW_STATS, DROPOUT, BLOCK_T,
+        )  # fmt: skip
+    grad_k, grad_v = _add_queries(
+        grad_k, grad_v, k, v, key_mask, keys, Q, q_t, q_d, GradOut, g_t, g_d, Factor, f_b, f_t, Bias, b_b, b_t,
+        GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, after_diagonal, stop, dims, D,
+        ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_T,
+    )  # fmt: skip
+    in_bounds = (keys[:, None] < S) & (dims[None] < D)
+    k_pointers = GradK + b.to(tl.int64) * gk_b + h * gk_h + keys[:, None] * gk_s + dims[None] * gk_d
+    v_pointers = GradV + b.to(tl.int64) * gv_b + h * gv_h + keys[:, None] * gv_s + dims[None] * gv_d
+    tl.store(k_pointers, grad_k.to(GradK.dtype.element_ty), in_bounds)
+    tl.store(v_pointers, grad_v.to(GradV.dtype.element_ty), in_bounds)

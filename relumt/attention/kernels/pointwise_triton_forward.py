@@ -1,0 +1,159 @@
+"""The forward kernel behind `pointwise_triton.attend`, and what the backward kernels share with it.
+
+Shapes: B batch, H heads, T queries, S keys, D head size. A program holds a block of queries of one head and visits
+blocks of keys. It skips blocks that are all padding or, with a causal mask, all in the future. Products are computed in
+the type of the inputs (float32 exactly, not as TF32) and summed in float32.
+
+Arguments in capitals are pointers; k_b, k_h, k_s and k_d are the strides of K, in elements. A tile of pairs is
+[queries, keys] here and for q's gradient, but [keys, queries] for the gradients of k and v. The shared functions serve
+both: what belongs to queries or keys alone has a dimension of size 1 to broadcast.
+"""
+
+# Triton compiles these functions; their arguments are pointers and tl.tensor, which mypy cannot check.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile
+
+TINY = tl.constexpr(1.1754943508222875e-38)
+"""The smallest normal float32, whose logarithm stands in for log 0."""
+
+MAX_FLOAT16 = tl.constexpr(65504.0)
+HAS_FAST_LOG2 = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.version.hip is None)
+LN_2 = tl.constexpr(0.6931471805599453)
+
+UNSPECIALIZED = ["seed", "T", "S", "f_b", "f_t", "b_b", "b_t"]
+"""Arguments that change often; Triton would compile another kernel for values that are divisible by 16."""
+
+
+@triton.jit
+def load_key_mask(KeyMask, b, keys, S):
+    """Return which of these keys exist and are not padding."""
+    if KeyMask is None:
+        return keys < S
+    else:
+        return tl.load(KeyMask + b * S + keys, keys < S, 0) != 0
+
+
+@triton.jit
+def load_per_query(X, stride_b, stride_t, b, queries, T):
+    """Load one number per query, in the shape of `queries`; 0 beyond T."""
+    return tl.load(X + b * stride_b + queries * stride_t, queries < T, 0.0)
+
+
+@triton.jit
+def pointwise_weights(
+    products, factor, bias, key_mask, queries, keys, T, S, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr
+):  # fmt: skip
+    """Turn products q·k into weights, 0 where a key is hidden. Keys that are not real have been loaded as 0."""
+    scores = products * factor
+    if bias is not None:
+        scores += bias
+    if ACTIVATION == "relu":
+        weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        weights = 1 / (1 + tl.exp(-scores))
+    if ON_DIAGONAL:
+        weights = tl.where(keys <= queries + S - T, weights, 0.0)
+    if ACTIVATION != "relu" or bias is not None:  # otherwise a key loaded as 0 has the weight ReLU(0) = 0
+        weights = tl.where(key_mask, weights, 0.0)
+    return weights
+
+
+@triton.jit
+def finite_log2(weights):
+    """Return log₂ of weights; log₂ TINY instead of −∞ for 0, so that 0·log 0 is 0."""
+    if HAS_FAST_LOG2:  # one instruction instead of twenty, accurate to 22 bits
+        return libdevice.fast_log2f(tl.maximum(weights, TINY))
+    else:
+        return tl.log2(tl.maximum(weights, TINY))
+
+
+@triton.jit
+def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr):
+    """Return the first key that a causal mask hides from some query of this program, rounded down to a whole block."""
+    seen_by_all = tl.minimum(stop, tl.program_id(1) * BLOCK_T + S - T + 1)
+    return tl.maximum(start, seen_by_all // BLOCK_S * BLOCK_S)
+
+
+@triton.jit
+def _add_keys(
+    out, weight_sum, w_log_w, q, factor, bias, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed,
+    start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
+
+    `queries`, `factor` and `bias` are [BLOCK_T, 1].
+    """
+    for first in range(start, stop, BLOCK_S):
+        keys = first + tl.arange(0, BLOCK_S)
+        key_mask = load_key_mask(KeyMask, b, keys, S)
+        k = load_tile(K, k_s, k_d, keys, key_mask, dims, D)
+        v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
+        products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_T, BLOCK_S]
+        weights = pointwise_weights(
+            products, factor, bias, key_mask[None], queries, keys[None], T, S, ACTIVATION, ON_DIAGONAL
+        )
+        if ROW_STATS:
+            weight_sum += tl.sum(weights, 1)
+            w_log_w += tl.sum(weights * finite_log2(weights), 1)
+        if DROPOUT:
+            first_query = tl.program_id(1) * q.shape[0]
+            kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
+            weights = tl.where(kept, weights * (1 / (1 - dropout_p)), 0.0)
+        if v.dtype == tl.float16:  # an infinite weight times a value of 0 would be a NaN
+            weights = tl.minimum(weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
+        out += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    return out, weight_sum, w_log_w
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def forward(
+    Q, q_b, q_h, q_t, q_d, K, k_b, k_h, k_s, k_d, V, v_b, v_h, v_s, v_d, KeyMask, KeyBounds,
+    Factor, f_b, f_t, Bias, b_b, b_t, H, T, S, dropout_p, seed,
+    Out, o_b, o_h, o_t, o_d, WeightSum, WLogW,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, ACTIVATION: tl.constexpr, CAUSAL: tl.constexpr, ROW_STATS: tl.constexpr,
+    DROPOUT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Compute the output and row sums of a block of queries of one head."""
+    bh = tl.program_id(0)
+    b, h = bh // H, bh % H
+    queries = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    dims = tl.arange(0, BLOCK_D)
+    q = load_tile(Q + b.to(tl.int64) * q_b + h * q_h, q_t, q_d, queries, queries < T, dims, D)
+    query_column = queries[:, None]
+    factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
+    if Bias is not None:
+        bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
+    K += b.to(tl.int64) * k_b + h * k_h
+    V += b.to(tl.int64) * v_b + h * v_h
+    out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
+    weight_sum, w_log_w = tl.zeros([BLOCK_T], tl.float32), tl.zeros([BLOCK_T], tl.float32)
+    start, stop = load_key_bounds(KeyBounds, b, S)
+    start = start // BLOCK_S * BLOCK_S
+    # Only blocks of keys on the diagonal need the causal mask; they get a loop of their own.
+    diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
+    out, weight_sum, w_log_w = _add_keys(
+        out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
+        dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_S,
+    )  # fmt: skip
+    if CAUSAL:
+        stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
+        out, weight_sum, w_log_w = _add_keys(
+            out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
+            dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT, BLOCK_S,
+        )  # fmt: skip
+    if Out.dtype.element_ty == tl.float16:
+        out = tl.clamp(out, -MAX_FLOAT16, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
+    pointers = Out + b.to(tl.int64) * o_b + h * o_h + queries[:, None] * o_t + dims[None] * o_d
+    tl.store(pointers, out.to(Out.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
+    if ROW_STATS:
+        tl.store(WeightSum + bh * T + queries, weight_sum, queries < T)
+        tl.store(WLogW + bh * T + queries, w_log_w * LN_2, queries < T)
