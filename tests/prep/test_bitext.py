@@ -61,7 +61,7 @@ def test_reserved_word_is_named_with_its_line(tmp_path):
 @pytest.mark.parametrize("line", ["", "two", "0", "-1", "1.5"])
 def test_document_lengths_are_positive_integers(tmp_path, line):
     with pytest.raises(UserError, match=r"test\.docs:2: "):
-        read_document_lengths(write(tmp_path / "test.docs", "1", line), sentences=2)
+        read_document_lengths(write(tmp_path / "test.docs", "1", line), num_sentences=2)
 
 
 @given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32 - 1))

@@ -60,7 +60,7 @@ def test_validation_bleu_is_sacrebleus_both_ways(tmp_path, monkeypatch):
     assert 0 < expected < 100
     assert values["bleu"] == pytest.approx(expected, abs=0.01)
     plain = [[MosesDetokenizer(lang="en").detokenize(x.split()) for x in lines] for lines in (hypotheses, references)]
-    assert values["bleu_detokenised"] == pytest.approx(BLEU().corpus_score(plain[0], [plain[1]]).score, abs=0.01)
+    assert values["bleu_detokenized"] == pytest.approx(BLEU().corpus_score(plain[0], [plain[1]]).score, abs=0.01)
     assert values["loss"] > 0
 
 
