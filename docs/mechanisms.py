@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_origin
 
 from relumt.attention import MECHANISMS
 from relumt.attention.registry import MechanismSpec
-from relumt.papers import papers, printed
+from relumt.papers import papers, printed_values
 from relumt.variant_spec import flag_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,7 +84,7 @@ def mechanism(name: str, row: MechanismSpec, ours: dict[str, str]) -> str:
     lines += [f"- `{flag_name(attribute)}`: {described(option)}" for attribute, option in row.flags()]
     for paper, where, which in row.paper_results:
         values = ", ".join(
-            f"{column} {value}" for column, value in printed(paper, where, which).items() if value is not None
+            f"{column} {value}" for column, value in printed_values(paper, where, which).items() if value is not None
         )
         lines.append(f"- [{paper}] {where.replace('table', 'Table ')}, {which}: {values or 'did not converge'}")
     if ours:

@@ -1,6 +1,7 @@
-"""What the papers print: `papers.json`, values as printed. [RF], [RL] and [IN] are named in its "about"."""
+"""The results that the papers print, from `papers.json`; its key "about" names the papers [RF], [RL] and [IN]."""
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -8,35 +9,40 @@ from typing import Any
 
 @cache
 def papers() -> dict[str, Any]:
-    """The whole of it: paper → table → caption, columns and rows."""
+    """Return the whole file: paper -> table -> caption, columns and rows."""
     return json.loads(files("relumt").joinpath("papers.json").read_text(encoding="utf-8"))
 
 
 def title(paper: str, item: str) -> str:
-    """What a table or figure, "table1" for example, is called and shows, in one line."""
-    of = papers()[paper]
-    return f"[{paper}] {item[:-1].capitalize()} {item[-1]}: {(of | of['figures'])[item]['caption']}"
+    """Return the number and caption of a table or figure, for example of "table1", on one line.
+
+    Raises:
+        KeyError: no such paper, table or figure.
+    """
+    caption = (papers()[paper] | papers()[paper].get("figures", {}))[item]["caption"]
+    kind, number = re.fullmatch(r"(table|figure)(\d+)", item).groups()  # type: ignore[union-attr]  # every item matches
+    return f"[{paper}] {kind.capitalize()} {number}: {caption}"
 
 
-def printed(paper: str, table: str, row: str) -> dict[str, float | None]:
-    """Column → the value that the paper prints in a row, None where it prints "-" or nothing.
+def printed_values(paper: str, table: str, row: str) -> dict[str, float | None]:
+    """Return the values of a row by column, None where the paper prints "-" or nothing.
 
     Raises:
         KeyError: no such paper, table or row.
     """
-    found = papers()[paper][table]
-    return dict(zip(found["columns"], found["rows"][row], strict=True))
+    content = papers()[paper][table]
+    return dict(zip(content["columns"], content["rows"][row], strict=True))
 
 
-def as_printed(paper: str, table: str, row: str, column: str) -> str:
-    """A value with the digits of its column: 34.5 is 34.50 beside 34.56; empty for "-" or nothing.
+def format_printed(paper: str, table: str, row: str, column: str) -> str:
+    """Return a value with as many digits as its column has: 34.5 is "34.50" beside 34.56; "" for "-" or nothing.
 
     Raises:
         KeyError: no such paper, table, row or column.
     """
-    value = printed(paper, table, row)[column]
+    value = printed_values(paper, table, row)[column]
     if value is None:
         return ""
-    of_column = [found[column] for name in papers()[paper][table]["rows"] if (found := printed(paper, table, name))]
-    digits = max(len(str(number).partition(".")[2]) for number in of_column if number is not None)
+    values = [printed_values(paper, table, name)[column] for name in papers()[paper][table]["rows"]]
+    digits = max(len(str(other).partition(".")[2]) for other in values if other is not None)
     return f"{value:.{digits}f}"

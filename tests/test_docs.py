@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from relumt.attention import MECHANISMS
-from relumt.papers import printed
+from relumt.papers import printed_values
 
 ROOT = Path(__file__).parents[1]
 spec = importlib.util.spec_from_file_location("docs_mechanisms", ROOT / "docs" / "mechanisms.py")
@@ -34,7 +34,7 @@ def test_our_results_reach_the_page():
 def test_the_papers_have_the_results_that_mechanisms_name():
     for spec in MECHANISMS.values():
         for where in spec.paper_results:
-            assert printed(*where)
+            assert printed_values(*where)
 
 
 def test_the_example_runs():

@@ -58,7 +58,7 @@ MECHANISMS: dict[str, MechanismSpec] = {
         ReLUAttention,
         ReLUOptions,
         "relu",
-        paper_results=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularisation loss")),
+        paper_results=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularization loss")),
     ),
     "relu_layernorm": MechanismSpec(ReLULayerNormAttention, ReLUInitOptions, "relu"),
     "rela_unnormalised": MechanismSpec(UnnormalizedReLA, paper_results=(("RL", "table1", "relu alone"),)),

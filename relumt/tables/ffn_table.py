@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import mean
 
 from relumt.errors import UserError
-from relumt.papers import papers, printed, title
+from relumt.papers import papers, printed_values, title
 from relumt.runs.analysis_record import FeedForwardMetrics
 from relumt.runs.comparability import average
 from relumt.tables.context import SPREAD, TableContext
@@ -114,7 +114,7 @@ def table1(groups: Groups, context: TableContext, caption: str, notes: list[str]
     """BLEU and variance ratio by model and slots, [RF]'s figures above; then the speed of every variant."""
     settings = papers()["RF"]["settings"]["iwslt14_de_en"]
     rows: list[list[object]] = [
-        [f"[RF], IWSLT14: {row}", settings["ffn"], *printed("RF", "table1", row).values(), "", ""] for row in NAMES
+        [f"[RF], IWSLT14: {row}", settings["ffn"], *printed_values("RF", "table1", row).values(), "", ""] for row in NAMES
     ]
     for (model, slots), runs in groups.items():
         sides = [
@@ -140,7 +140,7 @@ def speeds(context: TableContext) -> list[RenderedTable]:
 
 def bleu_by_slots(groups: Groups, context: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:
     """[RF] Fig. 1."""
-    return by_slots(groups, context, caption, notes, replace(BLEU_TOKENISED, label="BLEU (tokenised)"))
+    return by_slots(groups, context, caption, notes, replace(BLEU_TOKENISED, label="BLEU (tokenized)"))
 
 
 def anisotropy_by_slots(groups: Groups, context: TableContext, caption: str, notes: list[str]) -> list[RenderedTable]:

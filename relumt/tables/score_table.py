@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import mean
 
 from relumt.console import print_status
-from relumt.papers import as_printed, printed, title
+from relumt.papers import format_printed, printed_values, title
 from relumt.runs.comparability import average
 from relumt.tables.context import ABOUT_P, DIVERGED, SPREAD, TableContext
 from relumt.tables.experiments import Experiment
@@ -14,7 +14,7 @@ from relumt.tables.measures import Measure
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, diverged, find_runs, require_comparable
 
-DEFAULT_SCORE = "bleu_tokenised"
+DEFAULT_SCORE = "bleu_tokenized"
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ class ScoreTable:
 
     def papers_value(self, row: Row, column: Column) -> str:
         """What the paper prints, with its digits; empty where it prints nothing, or a dash."""
-        return as_printed(self.paper, self.table, row.printed, column.printed)
+        return format_printed(self.paper, self.table, row.printed, column.printed)
 
     def printed(self, row: Row, column: Column) -> float | None:
         """The paper's number."""
-        return printed(self.paper, self.table, row.printed)[column.printed]
+        return printed_values(self.paper, self.table, row.printed)[column.printed]
 
     def difference(self, row: Row, column: Column, runs: Sequence[Run]) -> str:
         """Ours less the paper's, where there are both."""

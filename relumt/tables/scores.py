@@ -128,7 +128,7 @@ RF_TABLE4 = ScoreTable(
 RF_TABLE5 = ScoreTable(
     "RF",
     "table5",
-    (RELUFORMER, Row("- scale factor", "relu_unscaled"), Row("- regularisation loss", "relu_unregularised")),
+    (RELUFORMER, Row("- scale factor", "relu_unscaled"), Row("- regularization loss", "relu_unregularised")),
     sentences(IWSLT, {"BLEU": BLEU_TOKENISED, "entropy": entropy()}, ENTROPY_NOT_NULL, NULL_RATE),
     baseline="reluformer",
     needs_analysis=True,
@@ -163,7 +163,7 @@ RL_TABLE1 = ScoreTable(
         Row("rela_g decoder only", "rela_g_decoder"),
         Row("rela_g cross only", "rela_g_cross"),
     ),
-    sentences(WMT_RELA, {"sacreBLEU": BLEU_DETOKENISED, "tokenised BLEU": BLEU_TOKENISED}),
+    sentences(WMT_RELA, {"sacreBLEU": BLEU_DETOKENISED, "tokenized BLEU": BLEU_TOKENISED}),
     baseline="softmax",
 )
 RL_TABLE3 = ScoreTable(

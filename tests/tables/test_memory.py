@@ -9,6 +9,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.analysis_record import FeedForwardMetrics
 from relumt.tables.ffn_table import cell
+from tests.runs.cases import with_value
 from tests.tables.cases import analysis, leave, make, record_of
 
 SHARES = {"0.2": 0.3, "50": 0.9}
@@ -22,11 +23,15 @@ def layers(ratio):
     }
 
 
-def leave_memory(runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, change=lambda record: None, **changes):
+def leave_memory(runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, change=None, **changes):
     of = cell("small", model, slots)
     record = record_of(of, seed, bleu)
-    change(record)
-    leave(of, runs, record, analysis(**{"feedforward": layers(ratio)} | changes))
+    leave(
+        of,
+        runs,
+        with_value(record, *change) if change else record,
+        analysis(**{"feedforward": layers(ratio)} | changes),
+    )
 
 
 def test_table1_has_the_papers_rows_seeds_together_and_speeds(tmp_path):
@@ -56,7 +61,7 @@ def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
         assert (tmp_path / "plots" / f"{name}-small.png").is_file() and (
             tmp_path / "plots" / f"{name}-small.svg"
         ).is_file()
-    assert sheets["reluformer_figure1"].head == ["BLEU (tokenised)", "32", "128"]
+    assert sheets["reluformer_figure1"].head == ["BLEU (tokenized)", "32", "128"]
     assert sheets["reluformer_figure1"].rows == [["ffn_relu", "30.00", "30.00"], ["ffn_softmax", "", "-"]]
     assert ["ffn_relu", 32, "0.300", "0.900"] in sheets["reluformer_figure2"].rows
     assert ["ffn_relu", "0.0100", "0.0100"] in sheets["reluformer_figure3"].rows
@@ -66,9 +71,9 @@ def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
     ("changed", "message"),
     [
         ({"sha256": "b"}, "of another checkpoint than the scores"),
-        ({"change": lambda r: r["fingerprint"]["flags"].update({"--dropout": "0"})}, "differ in the flags of training"),
-        ({"change": lambda r: r["evaluation"]["test"].update(flags={})}, "differ in the flags of translation"),
-        ({"change": lambda r: r.update(dataset="other")}, "of other/ffn_relu, not of multi30k_de_en_small/ffn_relu"),
+        ({"change": ("provenance.flags.--dropout", "0")}, "differ in the flags of training"),
+        ({"change": ("evaluations.test.setup.flags", {})}, "differ in the flags of translation"),
+        ({"change": ("dataset", "other")}, "of other/ffn_relu, not of multi30k_de_en_small/ffn_relu"),
     ],
 )
 def test_what_does_not_compare_is_refused(tmp_path, changed, message):

@@ -1,13 +1,16 @@
 """Tables of scores, from runs made up here."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from relumt.errors import UserError
 from relumt.papers import papers
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
+from relumt.runs.record import Divergence, Initialization
 from relumt.tables import get_table
+from tests.runs.cases import with_value
 from tests.tables.cases import analysis, attention_layer, leave, leave_translations, make, record_of
 
 
@@ -40,7 +43,7 @@ def test_differences_are_from_the_papers_own_corpus_alone(tmp_path):
     cells = {(cell.dataset, cell.model): cell for cell in get_table("reluformer_table4").experiments("paper")}
     for (dataset, model), bleu in {("iwslt14_de_en", "softmax"): 34.0, ("wmt14_en_de", "softmax"): 27.5}.items():
         cell = cells[dataset, model]
-        leave(cell, tmp_path, record_of(cell, bleu=bleu) | {"dataset": dataset})
+        leave(cell, tmp_path, replace(record_of(cell, bleu=bleu), dataset=dataset))
     (sheet,) = make("reluformer_table4", tmp_path, "paper")
     assert row(sheet, "transformer") == ["transformer", "34.22", "34.00", "-0.22", "", "27.21", "27.50", "+0.29", ""]
 
@@ -70,15 +73,15 @@ def test_p_values_tell_a_worse_system_from_an_equal_one_seed_by_seed(tmp_path):
 def test_entropy_stands_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
     cells = cells_of("reluformer_table5")
     leave(cells["reluformer"], tmp_path, record_of(cells["reluformer"]), analysis())
-    diverged = record_of(cells["relu_unscaled"]) | {"diverged": {"update": 7, "reason": "gradients are Nan/Inf"}}
-    del diverged["evaluation"], diverged["training"]
+    divergence = Divergence(7, "gradients are Nan/Inf")
+    diverged = replace(record_of(cells["relu_unscaled"]), divergence=divergence, training=None, evaluations={})
     leave(cells["relu_unscaled"], tmp_path, diverged)
     worthless = record_of(cells["relu_unregularised"], bleu=0.3)
     leave(cells["relu_unregularised"], tmp_path, worthless)
     (sheet,) = make("reluformer_table5", tmp_path)
     assert row(sheet, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50", "1.88", "0.20"]
     assert row(sheet, "- scale factor") == ["- scale factor", "", "-", "", "", "-", "-", "-"]
-    assert row(sheet, "- regularisation loss") == ["- regularisation loss", "33.19", "-", "", "0.08", "-", "-", "-"]
+    assert row(sheet, "- regularization loss") == ["- regularization loss", "33.19", "-", "", "0.08", "-", "-", "-"]
     assert any(note.startswith("-: a seed diverged") for note in sheet.notes)
 
 
@@ -141,27 +144,24 @@ def test_no_run_at_all_names_the_runs_and_the_command(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("path", "value", "message"),
     [
-        (lambda record: record["evaluation"]["test"].update(references_sha256="x"), "differ in the test set"),
+        ("evaluations.test.references_sha256", "x", "differ in the test set"),
+        ("evaluations.test.setup.flags", {"--beam": "1"}, "differ in the flags of translation"),
+        ("provenance.dictionaries", {}, "differ in the dictionaries"),
         (
-            lambda record: record["evaluation"]["test"].update(flags={"--beam": "1"}),
-            "differ in the flags of translation",
+            "provenance.initialization",
+            Initialization("first", "s"),
+            "differ in the dataset of the initial weights: new weights and first",
         ),
-        (lambda record: record["fingerprint"].update(dictionaries={}), "differ in the dictionaries"),
-        (
-            lambda record: record["fingerprint"].update(start={"dataset": "first", "sha256": "s"}),
-            "differ in what training started from: new weights and first",
-        ),
-        (lambda record: record.update(dataset="smoke"), "of smoke/sparsemax, not of multi30k_de_en_small/sparsemax"),
+        ("dataset", "smoke", "of smoke/sparsemax, not of multi30k_de_en_small/sparsemax"),
     ],
 )
-def test_runs_of_other_corpora_presets_or_test_sets_are_refused_by_name(tmp_path, change, message):
+def test_runs_of_other_corpora_presets_or_test_sets_are_refused_by_name(tmp_path, path, value, message):
     cells = cells_of("reluformer_table4")
     leave(cells["softmax"], tmp_path, record_of(cells["softmax"]))
     other = record_of(cells["sparsemax"])
-    change(other)
-    leave(cells["sparsemax"], tmp_path, other)
+    leave(cells["sparsemax"], tmp_path, with_value(other, path, value))
     with pytest.raises(UserError, match=message):
         make("reluformer_table4", tmp_path)
 
@@ -180,18 +180,18 @@ def test_rows_of_other_training_are_refused_and_other_models_are_not(tmp_path):
 
 def test_a_row_whose_model_was_changed_by_hand_is_refused_and_a_table_that_was_is_not(tmp_path):
     cells = cells_of("reluformer_table4")
-    typed = {"given": ["--dropout", "0.3", "--relu-gamma", "2"]}
-    leave(cells["reluformer"], tmp_path, record_of(cells["reluformer"]) | typed)
+    typed = {"extra_flags": ["--dropout", "0.3", "--relu-gamma", "2"]}
+    leave(cells["reluformer"], tmp_path, replace(record_of(cells["reluformer"]), **typed))
     leave(cells["softmax"], tmp_path, record_of(cells["softmax"]))
     with pytest.raises(UserError, match=r"softmax/1 and .*/reluformer/1 differ in the model's flags that were typed: "):
         make("reluformer_table4", tmp_path)
-    leave(cells["softmax"], tmp_path, record_of(cells["softmax"]) | typed)
+    leave(cells["softmax"], tmp_path, replace(record_of(cells["softmax"]), **typed))
     make("reluformer_table4", tmp_path)
 
 
 def test_flags_of_a_cell_are_not_typed_ones(tmp_path):
     for cell in get_table("reluformer_sweep").experiments("small"):
-        leave(cell, tmp_path, record_of(cell) | {"given": [*cell.flags]})
+        leave(cell, tmp_path, replace(record_of(cell), extra_flags=[*cell.flags]))
     make("reluformer_sweep", tmp_path)
 
 
@@ -216,7 +216,7 @@ def test_a_folder_that_is_no_seed_is_refused(tmp_path):
     cell = cells_of("reluformer_table4")["softmax"]
     folder = leave(cell, tmp_path, record_of(cell))
     folder.rename(folder.with_name("1.bak"))
-    with pytest.raises(UserError, match=r"1\.bak: of seed 1, which it is not named by"):
+    with pytest.raises(UserError, match=r"1\.bak: expected a folder named after its seed, 1"):
         make("reluformer_table4", tmp_path)
 
 
@@ -239,13 +239,11 @@ def test_other_numbers_of_devices_are_refused_and_other_revisions_told(tmp_path)
     cells = get_table("reluformer_table4").experiments("small")[:2]
     for cell in cells:
         leave(cell, tmp_path, record_of(cell))
-    other = record_of(cells[1])
-    other["fingerprint"]["revision"]["code"] = "d"
+    other = with_value(record_of(cells[1]), "provenance.environment.revision.code", "d")
     leave(cells[1], tmp_path, other)
     assert any(
         "the runs differ in the revision of relumt" in note for note in make("reluformer_table4", tmp_path)[0].notes
     )
-    other["fingerprint"]["device"]["count"] = 8
-    leave(cells[1], tmp_path, other)
+    leave(cells[1], tmp_path, with_value(other, "provenance.environment.device.count", 8))
     with pytest.raises(UserError, match="differ in the number of devices"):
         make("reluformer_table4", tmp_path)
