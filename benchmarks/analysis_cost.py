@@ -1,10 +1,10 @@
-"""What `relumt analyze` costs beside one validation pass: time, and memory that tensors take at the most.
+"""Measure the time and peak memory of `relumt analyze` relative to a validation pass.
 
     python benchmarks/analysis_cost.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5]
 
-Forced decoding of the test set with every collector listening, and that of the shuffled one with null rows counted, in
-turn with the model's forward pass of validation, in one process. Reported is the median of the paired ratios with a
-95 % interval.
+The analysis is forced decoding of the test set with all collectors, and of the test set with shuffled targets with null
+rows counted. It alternates in one process with the model's forward pass of validation. Reported is the median of the
+paired ratios with a 95 % interval.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from relumt.errors import exit_on_user_error
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the two results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("data_bin", type=Path)
     parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch (default: 4096)")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens per batch (default: 4096)")
     args = parser.parse_args()
     quiet_fairseq()
     from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
@@ -33,35 +33,35 @@ def main() -> None:
     from relumt.analysis.ffn_collector import FeedForwardCollector
     from relumt.analysis.loaded_model import load_model
 
-    opened, _ = load_model(args.checkpoint, args.data_bin, cpu=False)
-    opened.load_subset("test")
-    pad = opened.task.target_dictionary.pad()
+    loaded, _ = load_model(args.checkpoint, args.data_bin, cpu=False)
+    loaded.load_subset("test")
+    pad = loaded.task.target_dictionary.pad()
     batches = {
-        subset: list(opened.batches(subset, args.max_tokens)) for subset in ("test", opened.shuffle_targets("test"))
+        subset: list(loaded.batches(subset, args.max_tokens)) for subset in ("test", loaded.shuffle_targets("test"))
     }
     (test, shuffled) = batches.values()
 
     def analyze() -> None:
-        model, task = opened.model, opened.task
+        model, task = loaded.model, loaded.task
         collectors = [FeedForwardCollector(model, pad), AttentionCollector(model, pad), MapCollector(model, task, 50)]
-        collect(opened, test, collectors)
-        collect(opened, shuffled, [NullRateCollector(model, pad)])
+        collect(loaded, test, collectors)
+        collect(loaded, shuffled, [NullRateCollector(model, pad)])
 
     @torch.no_grad()
     def validate() -> None:
         for sample in test:
-            opened.model(**sample["net_input"])
+            loaded.model(**sample["net_input"])
 
     analyze()  # warms up
     ratios = []
     for repeat in range(args.repeats):
-        works = [analyze, validate]
-        times = {work is analyze: seconds(work) for work in (works if repeat % 2 else reversed(works))}
-        ratios.append(times[True] / times[False])
+        passes = [analyze, validate]
+        times = {work: seconds(work) for work in (passes if repeat % 2 else reversed(passes))}
+        ratios.append(times[analyze] / times[validate])
     low, high = median_interval(ratios)
-    more = peak_bytes(analyze) - peak_bytes(validate)
+    extra = peak_bytes(analyze) - peak_bytes(validate)
     print(f"time: {statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) of a validation pass")
-    print(f"memory: {more / 2**20:.0f} MiB more at the peak")
+    print(f"memory: {extra / 2**20:.0f} MiB more at the peak")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Decoding speed by length of the source ([RL] Fig. 2): beam search of trained models, in turn, in one process.
+"""Measure decoding speed by source length ([RL] Fig. 2): beam search of trained models, alternating in one process.
 
     python benchmarks/decoding_speed.py RUNS DATASET --models softmax rela_g
 
-The runs are RUNS/DATASET/MODEL, of each model the first seed, and translate as the dataset's file says, but a
-sentence at a time. The sentences of a test set are put into ten equal groups by their length. Every model translates a
-group's sample, one after the other, several times in changing order; reported is the median of the first model's time
-over each model's, of each group, with a 95 % interval from 10,000 bootstrap samples. Runs on a GPU where there is one.
+The runs are the first seeds in RUNS/DATASET/MODEL. They translate with the settings in configs/datasets, but one
+sentence at a time. The sentences of the test set are split by length into ten groups of equal size. All models translate
+a sample of each group several times, in alternating order. Reported is, for each group, the median of the first model's
+time over each model's, with a 95 % interval from 10,000 bootstrap samples. Uses a GPU if there is one.
 """
 
 import argparse
@@ -31,137 +31,140 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
 
 
 def groups_by_length(lengths: list[int], sample: int) -> list[list[int]]:
-    """Numbers of up to `sample` sentences of each of ten equal groups, from the shortest to the longest."""
+    """Return the indices of up to `sample` sentences from each of ten equal groups, from shortest to longest."""
     order = np.argsort(lengths, kind="stable")
-    return [group[np.linspace(0, len(group) - 1, min(sample, len(group))).astype(int)].tolist()
-            for group in np.array_split(order, GROUPS)]  # fmt: skip
+    return [
+        group[np.linspace(0, len(group) - 1, min(sample, len(group))).astype(int)].tolist()
+        for group in np.array_split(order, GROUPS)
+    ]
 
 
-def generation(dataset: str) -> Any:
-    """fairseq's settings of beam search, as the dataset's file has them."""
+def generation_config(dataset: str) -> Any:
+    """Return fairseq's settings of beam search from the dataset's file."""
     from fairseq.dataclass.configs import GenerationConfig
 
     flags = require_dataset(dataset, CONFIGS).generate
-    given = {name: flags.get(f"--{name.replace('_', '-')}") for name in ("beam", "lenpen", "max_len_a", "max_len_b")}
-    kinds = {"beam": int, "max_len_b": int}
-    return GenerationConfig(**{name: kinds.get(name, float)(*value) for name, value in given.items() if value})
+    values = {name: flags.get(f"--{name.replace('_', '-')}") for name in ("beam", "lenpen", "max_len_a", "max_len_b")}
+    types = {"beam": int, "max_len_b": int}
+    return GenerationConfig(**{name: types.get(name, float)(*value) for name, value in values.items() if value})
 
 
-def translator(opened, config: Any, batch_size: int) -> Callable[[list[int]], None]:
-    """A function that translates the sentences of the loaded subset with these numbers."""
-    generator = opened.task.build_generator([opened.model], config)
-    dataset = opened.task.dataset("test")
+def make_translator(loaded: Any, config: Any, batch_size: int) -> Callable[[list[int]], None]:
+    """Return a function that translates the test sentences with the given indices."""
+    generator = loaded.task.build_generator([loaded.model], config)
+    dataset = loaded.task.dataset("test")
 
-    def translate(numbers: list[int]) -> None:
-        for start in range(0, len(numbers), batch_size):
-            batch = dataset.collater([dataset[number] for number in numbers[start : start + batch_size]])
-            opened.task.inference_step(generator, [opened.model], opened.to_device(batch))
+    def translate(indices: list[int]) -> None:
+        for start in range(0, len(indices), batch_size):
+            batch = dataset.collater([dataset[index] for index in indices[start : start + batch_size]])
+            loaded.task.inference_step(generator, [loaded.model], loaded.to_device(batch))
 
     return translate
 
 
 def first_run(runs: Path, dataset: str, model: str) -> Path:
-    """The folder of a model's first seed that has scores; raises UserError if it has none."""
-    found = [run for run in find_runs(Experiment(dataset, model), runs) if not run.diverged]
-    if not found:
-        raise UserError(f"{runs / dataset / model}: no scored run; make it with scripts/run.sh {dataset} {model}")
-    return found[0].folder
+    """Return the folder of a model's first seed that was scored; raise UserError if there is none."""
+    scored = [run for run in find_runs(Experiment(dataset, model), runs) if not run.diverged]
+    if not scored:
+        raise UserError(f"{runs / dataset / model} has no scored run; make one with scripts/run.sh {dataset} {model}")
+    return scored[0].folder
 
 
-def checkpoints_of(runs: Path, dataset: str, models: list[str]) -> dict[str, str]:
-    """By model the SHA-256 of the checkpoint that is timed."""
+def checkpoint_hashes(runs: Path, dataset: str, models: list[str]) -> dict[str, str]:
+    """Return model → SHA-256 of the checkpoint that is timed."""
     folders = {model: first_run(runs, dataset, model) for model in models}
     return {model: load_record(folder).test_evaluation.setup.checkpoint_sha256 for model, folder in folders.items()}
 
 
-def open_runs(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
-    """The models, opened for translating the test set; the first is what the others are compared with."""
+def load_models(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
+    """Load the models and the test set for translation; the first model is the baseline."""
     from relumt.analysis.loaded_model import load_model
 
-    found = {model: load_model(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
-    for opened in found.values():
-        opened.load_subset("test")
-        opened.model.make_generation_fast_()
-    return found
+    loaded_models = {model: load_model(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
+    for loaded in loaded_models.values():
+        loaded.load_subset("test")
+        loaded.model.make_generation_fast_()
+    return loaded_models
 
 
-def with_stock(found: dict[str, Any]) -> dict[str, Any]:
-    """The models after fairseq's own Transformer, which has the weights of the first of them; it is the baseline."""
-    return {"stock": stock_twin(next(iter(found.values())))} | found
-
-
-def stock_twin(opened: Any) -> Any:
-    """fairseq's own Transformer with the weights of a model with softmax at every site, opened on the same data."""
+def stock_twin(loaded: Any) -> Any:
+    """Return fairseq's own Transformer with the weights of a model that uses softmax everywhere, on the same data."""
     from fairseq.models.transformer import TransformerModel
 
     from relumt.attention.softmax import SoftmaxAttention
     from relumt.modules import MechanismAttention
 
-    attentions = [module for module in opened.model.modules() if isinstance(module, MechanismAttention)]
+    attentions = [module for module in loaded.model.modules() if isinstance(module, MechanismAttention)]
     if not all(isinstance(module.mechanism, SoftmaxAttention) for module in attentions):
-        raise UserError(f"--stock: {opened.path} is no model of softmax alone; name one first in --models")
-    settings = load_checkpoint_safely(opened.path)["cfg"]["model"]
-    model = TransformerModel.build_model(settings, opened.task)
-    model.load_state_dict(opened.model.state_dict())
-    model = model.eval().to(next(opened.model.parameters()).device)
+        raise UserError(
+            f"--stock: {loaded.path} has attentions other than softmax; name a softmax model first in --models"
+        )
+    settings = load_checkpoint_safely(loaded.path)["cfg"]["model"]
+    model = TransformerModel.build_model(settings, loaded.task)
+    model.load_state_dict(loaded.model.state_dict())
+    model = model.eval().to(next(loaded.model.parameters()).device)
     model.make_generation_fast_()
-    return replace(opened, model=model)
+    return replace(loaded, model=model)
 
 
-def relative_times(translators: dict[str, Callable], numbers: list[int], repeats: int) -> dict[str, dict[str, float]]:
-    """By model, the first one's time over its own on these sentences: median, and the interval's ends."""
+def decoding_speeds(
+    translators: dict[str, Callable[[list[int]], None]], indices: list[int], repeats: int
+) -> dict[str, dict[str, float]]:
+    """Return the speed of each model on these sentences relative to the first one, see `relative_speeds`."""
     times: dict[str, list[float]] = {name: [] for name in translators}
     for repeat in range(repeats + 1):
         for name in list(translators)[:: 1 if repeat % 2 else -1]:
-            taken = seconds(lambda name=name: translators[name](numbers))
-            if repeat:  # the first warms up
-                times[name].append(taken)
+            elapsed = seconds(lambda name=name: translators[name](indices))
+            if repeat:  # the first one is a warm-up
+                times[name].append(elapsed)
     return relative_speeds(next(iter(translators)), times)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and how they translate."""
+    """Add the arguments that choose runs and settings of translation."""
     parser.add_argument("runs", type=Path)
     parser.add_argument("dataset")
     parser.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="the first is the baseline")
-    parser.add_argument("--batch-size", type=int, default=1, help="sentences at a time, as [RL] Table 2 (default: 1)")
-    parser.add_argument("--sample", type=int, default=8, help="sentences of each of ten groups by length (default: 8)")
-    parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument(
+        "--batch-size", type=int, default=1, help="sentences per batch, as in [RL] Table 2 (default: 1)"
+    )
+    parser.add_argument("--sample", type=int, default=8, help="sentences per group (default: 8)")
+    parser.add_argument("--repeats", type=int, default=5, help="timed repeats (default: 5)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure, print the table and write the JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument(
-        "--stock", action="store_true", help="compare with fairseq's own Transformer, of softmax's weights"
+        "--stock", action="store_true", help="use fairseq's own Transformer, with softmax's weights, as baseline"
     )
     args = parser.parse_args()
     quiet_fairseq()
-    checkpoints = checkpoints_of(args.runs, args.dataset, args.models)
+    checkpoints = checkpoint_hashes(args.runs, args.dataset, args.models)
     device = benchmark_device("fp32")
     if is_up_to_date(args.json, checkpoints, device):
         return
-    found = open_runs(args.runs, args.dataset, args.models)
+    models = load_models(args.runs, args.dataset, args.models)
     if args.stock:
-        found = with_stock(found)
-    dataset = found[args.models[0]].task.dataset("test")
-    config = generation(args.dataset)
-    translators = {name: translator(of, config, args.batch_size) for name, of in found.items()}
+        models = {"stock": stock_twin(models[args.models[0]])} | models
+    dataset = models[args.models[0]].task.dataset("test")
+    config = generation_config(args.dataset)
+    translators = {name: make_translator(loaded, config, args.batch_size) for name, loaded in models.items()}
     print("| source tokens | " + " | ".join(translators) + " |")
     print("|---|" + "---|" * len(translators))
     groups = []
-    for numbers in groups_by_length(dataset.src_sizes.tolist(), args.sample):
-        relative = relative_times(translators, numbers, args.repeats)
-        sizes = dataset.src_sizes[numbers]
+    for indices in groups_by_length(dataset.src_sizes.tolist(), args.sample):
+        relative = decoding_speeds(translators, indices, args.repeats)
+        sizes = dataset.src_sizes[indices]
         groups.append({"shortest": int(sizes.min()), "longest": int(sizes.max()), "relative": relative})
         cells = map(ratio, relative.values())
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
-        figures = {"checkpoints": checkpoints, "groups": groups}
-        write_results(args.json, what, next(iter(found)), device, figures)
+        results = {"checkpoints": checkpoints, "groups": groups}
+        write_results(args.json, what, next(iter(models)), device, results)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""How well null attention tells translations from noise, beside the model's own cross-entropy ([RL] §5.2).
+"""Measure how well the null rate separates translations from noise, compared with cross-entropy ([RL] §5.2).
 
     python benchmarks/filtering_accuracy.py CHECKPOINT DATA-BIN [--subset test] [--noise 0.1]
 
-Every pair of the subset is scored twice: as it is, and with the target of another. AUC is the probability that a wrong
-pair gets the higher score. Then a share of the pairs is made wrong in place of the right ones, and the precision is
-given at which a threshold finds half, eight, nine and nine and a half in ten of them.
+Every pair of the subset is scored twice: with its own target, and with that of another pair. AUC is the probability
+that a wrong pair gets a higher score than a right one. A share of the pairs (--noise) is then replaced by wrong ones;
+the precision of detecting these is reported at recalls of 50, 80, 90 and 95 %.
 """
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
@@ -22,12 +23,12 @@ RECALLS = (0.5, 0.8, 0.9, 0.95)
 
 
 def main() -> None:
-    """Measure and print JSON."""
+    """Measure, and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--subset", default="test")
-    parser.add_argument("--noise", type=float, default=0.1, help="share of the pairs made wrong (default: 0.1)")
+    parser.add_argument("--noise", type=float, default=0.1, help="share of wrong pairs (default: 0.1)")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     quiet_fairseq()
@@ -35,21 +36,21 @@ def main() -> None:
         print(json.dumps(measure(arguments), indent=2))
 
 
-def measure(arguments: argparse.Namespace) -> dict:
-    """AUC and precision of both measures."""
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the AUC and precisions of both scores."""
     from relumt.analysis.loaded_model import load_model
     from relumt.analysis.pair_scoring import score_pairs
 
-    opened, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
-    opened.load_subset(arguments.subset)
+    loaded, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
+    loaded.load_subset(arguments.subset)
     of_right, of_wrong = (
-        [(pair["source"], pair["target"]) for pair in map(opened.task.dataset(subset).__getitem__, range(size))]
+        [(pair["source"], pair["target"]) for pair in map(loaded.task.dataset(subset).__getitem__, range(size))]
         for subset, size in (
-            (name, len(opened.task.dataset(name)))
-            for name in (arguments.subset, opened.shuffle_targets(arguments.subset))
+            (name, len(loaded.task.dataset(name)))
+            for name in (arguments.subset, loaded.shuffle_targets(arguments.subset))
         )
     )
-    both = zip(*(score_pairs(opened, pairs, 4096) for pairs in (of_right, of_wrong)), strict=True)
+    both = zip(*(score_pairs(loaded, pairs, 4096) for pairs in (of_right, of_wrong)), strict=True)
     measured = [pair for pair in both if not any(getattr(score, name) is None for score in pair for name in MEASURES)]
     if not measured:
         raise UserError(

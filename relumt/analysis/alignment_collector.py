@@ -1,46 +1,54 @@
-"""Alignment error of the cross-attentions of a model against alignments by hand, [RL] Table 5 and Fig. 4.
+"""Alignment error rate of cross-attention against gold word alignments, [RL] Table 5 and Fig. 4. Shapes: H T S.
 
-A target word's weights are those of the queries that predict its subwords ("normal"), or of those that are given them,
-one step later ("shifted"; Zenkel et al. 2019). The end of the source sentence is left out. Shapes: H T S.
+A target word is aligned by the weights of the queries that predict its subwords ("normal"), or of the queries one step
+later, which have read them ("shifted"; Zenkel et al. 2019). The end-of-sentence symbol of the source is left out.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from statistics import mean
 from typing import Any
 
+from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.metrics.alignment import Agreement, Gold, Links, best_links, of_words, word_numbers
+from relumt.metrics.alignment import (
+    AlignmentCounts,
+    GoldAlignment,
+    Links,
+    links_of_largest_weight,
+    merge_to_words,
+    word_indices,
+)
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
+from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
 
-SHIFTS = {"normal": 0, "shifted": 1}
+QUERY_SHIFT = {"normal": 0, "shifted": 1}
 
 
 class AlignmentCollector:
-    """Aligns every sentence pair by every head and by their mean, and counts how that agrees with `gold`.
+    """Aligns sentence pairs by every head, and by the weights averaged over heads, and compares them with `gold`.
 
     Args:
-        model: of relumt's architectures.
-        task: fairseq's, for its dictionaries.
-        gold: of every pair of the subset, in order.
-        subwords: kind of segmentation, see `word_numbers`.
+        model: a model of relumt's architectures.
+        task: fairseq's task, for the dictionaries.
+        gold: the alignment of every pair of the subset, in order.
+        subwords: segmentation of the data, see `word_indices`.
     """
 
-    def __init__(self, model: nn.Module, task: Any, gold: Sequence[Gold], subwords: str) -> None:
+    def __init__(self, model: nn.Module, task: FairseqTask, gold: Sequence[GoldAlignment], subwords: str) -> None:
         self.model = model
-        self.dictionaries = task.source_dictionary, task.target_dictionary
+        self.source_dictionary, self.target_dictionary = task.source_dictionary, task.target_dictionary
         self.gold = gold
         self.subwords = subwords
-        self.agreements: dict[tuple[str, str], list[Agreement]] = {}
-        self.beyond: dict[int, Links] = {}
-        self.unknown: set[int] = set()
+        self.counts: dict[tuple[str, str], list[AlignmentCounts]] = {}
+        self.links_out_of_range: dict[int, Links] = {}
+        self.skipped_pairs: set[int] = set()
 
     @contextmanager
-    def listening(self, sample: dict[str, Any]) -> Iterator[None]:
-        """Align the pairs of this sample by what the model computes inside the block."""
+    def observe(self, sample: dict[str, Any]) -> Iterator[None]:
+        """Align the pairs of this batch by what the model computes inside the block."""
 
         def align(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if attention.site != "cross" or result.weights is None:
@@ -52,60 +60,48 @@ class AlignmentCollector:
             yield
 
     def _align(self, name: str, weights: Tensor, sample: dict[str, Any], row: int, pair: int) -> None:
-        """Add one pair's alignments by one attention's weights [H, T, S]."""
-        source_pad, target_pad = (dictionary.pad() for dictionary in self.dictionaries)
+        """Add the counts of one pair for the weights [H, T, S] of one attention module."""
         source, target = sample["net_input"]["src_tokens"][row], sample["target"][row]
-        real_source = source.ne(source_pad)
-        if self.subwords != "none" and self._is_unknown(source, 0) | self._is_unknown(target, 1):
-            self.unknown.add(pair)
+        real_source = source.ne(self.source_dictionary.pad())
+        has_unknown = source.eq(self.source_dictionary.unk()).any() | target.eq(self.target_dictionary.unk()).any()
+        if self.subwords != "none" and has_unknown:
+            self.skipped_pairs.add(pair)  # an unknown subword does not tell whether its word continues
             return
-        given = sample["net_input"]["prev_output_tokens"][row].ne(target_pad)
-        kept = weights[:, given][:, :, real_source][:, :, :-1].float().cpu()
-        source_words = word_numbers(self._symbols(source[real_source][:-1], 0), self.subwords)
-        target_words = word_numbers(self._symbols(target[target.ne(target_pad)][:-1], 1), self.subwords)
+        real_query = sample["net_input"]["prev_output_tokens"][row].ne(self.target_dictionary.pad())
+        weights = weights[:, real_query][:, :, real_source][:, :, :-1].float().cpu()
+        source_tokens = [self.source_dictionary[token] for token in source[real_source][:-1].tolist()]
+        real_target = target[target.ne(self.target_dictionary.pad())]
+        target_tokens = [self.target_dictionary[token] for token in real_target[:-1].tolist()]
+        source_words = word_indices(source_tokens, self.subwords)
+        target_words = word_indices(target_tokens, self.subwords)
         if not source_words or not target_words:
             return
-        gold = self._within(pair, source_words[-1] + 1, target_words[-1] + 1)
-        for kind, shift in SHIFTS.items():
-            by_head = of_words(kept[:, shift : shift + len(target_words)], target_words, source_words)
-            links = [*best_links(by_head), *best_links(by_head.mean(0, keepdim=True))]
-            found = [Agreement.of(one, gold) for one in links]
-            before = self.agreements.get((name, kind), [Agreement()] * len(found))
-            self.agreements[name, kind] = [a + b for a, b in zip(before, found, strict=True)]
+        gold = self._restrict_gold(pair, source_words[-1] + 1, target_words[-1] + 1)
+        for query, shift in QUERY_SHIFT.items():
+            heads = merge_to_words(weights[:, shift : shift + len(target_words)], target_words, source_words)
+            predicted = [*links_of_largest_weight(heads), *links_of_largest_weight(heads.mean(0, keepdim=True))]
+            counts = [AlignmentCounts.compare(links, gold) for links in predicted]
+            before = self.counts.get((name, query), [AlignmentCounts()] * len(counts))
+            self.counts[name, query] = [a + b for a, b in zip(before, counts, strict=True)]
 
-    def _is_unknown(self, tokens: Tensor, side: int) -> bool:
-        """Whether the dictionary lacks a subword; then nothing says whether its word goes on after it."""
-        return bool(tokens.eq(self.dictionaries[side].unk()).any())
-
-    def _symbols(self, tokens: Tensor, side: int) -> list[str]:
-        return [self.dictionaries[side][token] for token in tokens.tolist()]
-
-    def _within(self, pair: int, source_words: int, target_words: int) -> Gold:
-        """The pair's links without those beyond its words, which are remembered in `beyond`."""
+    def _restrict_gold(self, pair: int, source_words: int, target_words: int) -> GoldAlignment:
+        """Return the gold links between existing words, and store the others in `links_out_of_range`."""
         gold = self.gold[pair]
-        inside = frozenset((s, t) for s, t in gold.possible if s < source_words and t < target_words)
-        if inside != gold.possible:
-            self.beyond[pair] = gold.possible - inside
-        return Gold(gold.sure & inside, inside)
+        in_range = frozenset((s, t) for s, t in gold.possible if s < source_words and t < target_words)
+        if in_range != gold.possible:
+            self.links_out_of_range[pair] = gold.possible - in_range
+        return GoldAlignment(gold.sure & in_range, in_range)
 
-    def result(self) -> dict[str, Any] | None:
-        """AER in percent; None for a model without cross-attention weights.
-
-        unknown: pairs left out, since a subword of theirs is not in the dictionary. layers: by attention and kind, that
-        of each head, of the best one, and of the heads' mean weights. AoH, AoL: the means over layers of the best
-        head's and the mean weights', by kind.
-        """
-        if not self.agreements:
+    def result(self) -> AlignmentMetrics | None:
+        """Return the error rates; None for a model without cross-attention weights."""
+        if not self.counts:
             return None
-        layers: dict[str, dict[str, Any]] = {}
-        for (name, kind), agreements in self.agreements.items():
-            *heads, of_mean = (100 * agreement.error_rate for agreement in agreements)
-            layers.setdefault(name, {})[kind] = {"heads": heads, "best": min(heads), "average": of_mean}
-        over_layers = {
-            kind: {
-                "AoL": mean(layer[kind]["average"] for layer in layers.values()),
-                "AoH": mean(layer[kind]["best"] for layer in layers.values()),
-            }
-            for kind in SHIFTS
+        layers = {
+            name: LayerAlignment(self._errors(name, "normal"), self._errors(name, "shifted"))
+            for name in dict.fromkeys(name for name, _ in self.counts)
         }
-        return {"unknown": len(self.unknown), "layers": layers, **over_layers}
+        return AlignmentMetrics(len(self.skipped_pairs), layers)
+
+    def _errors(self, name: str, query: str) -> AlignmentErrors:
+        *heads, mean_weights = (100 * counts.error_rate for counts in self.counts[name, query])
+        return AlignmentErrors(heads, mean_weights)

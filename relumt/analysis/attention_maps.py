@@ -1,12 +1,13 @@
-"""The attention maps of a few sentences, kept whole, to be looked at. Shapes: H T S."""
+"""Complete attention maps of a few sentences, for the explorer of the report, plots and bertviz. Shapes: H T S."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.atomic_output import atomic_file
@@ -14,95 +15,99 @@ from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 
-SITES_OF_BERTVIZ = {"encoder_attention": "encoder", "decoder_attention": "decoder", "cross_attention": "cross"}
+BERTVIZ_SITES = {"encoder_attention": "encoder", "decoder_attention": "decoder", "cross_attention": "cross"}
 
 
 @dataclass
-class Sentence:
-    """A sentence pair as a model read it.
+class SentenceMaps:
+    """The tokens of a sentence pair and all attention maps of a model that reads it.
 
     Attributes:
-        number: in the subset, from 0.
-        source: its subwords and end.
-        given: what the decoder was given, its own end first; the queries of decoder and cross-attention.
-        predicted: what it has to predict of each.
-        maps: weights [H, T, S] by attention.
-        sites: by attention, "encoder", "decoder" or "cross".
+        index: index of the pair in the subset.
+        source: source tokens, the end-of-sentence symbol last.
+        decoder_input: tokens that the decoder reads, the end-of-sentence symbol first.
+        target: tokens to predict, one for each token of `decoder_input`.
+        maps: weights [H, T, S] by attention module.
+        sites: "encoder", "decoder" or "cross" by attention module.
     """
 
-    number: int
+    index: int
     source: list[str]
-    given: list[str]
-    predicted: list[str]
+    decoder_input: list[str]
+    target: list[str]
     maps: dict[str, Tensor] = field(default_factory=dict)
     sites: dict[str, str] = field(default_factory=dict)
 
+    def site_maps(self, site: str) -> list[Tensor]:
+        """Return the maps of a site, from the first layer to the last."""
+        return [weights for name, weights in self.maps.items() if self.sites[name] == site]
+
 
 class MapCollector:
-    """Keeps the maps of the first `count` sentences of a subset.
+    """Keeps the attention maps of the first sentence pairs of a subset.
 
     Args:
-        model: of relumt's architectures.
-        task: fairseq's, for its dictionaries.
-        count: of sentences.
+        model: a model of relumt's architectures.
+        task: fairseq's task, for the dictionaries.
+        count: number of sentence pairs.
     """
 
-    def __init__(self, model: nn.Module, task: Any, count: int) -> None:
+    def __init__(self, model: nn.Module, task: FairseqTask, count: int) -> None:
         self.model = model
-        self.dictionaries = task.source_dictionary, task.target_dictionary
+        self.source_dictionary, self.target_dictionary = task.source_dictionary, task.target_dictionary
         self.count = count
-        self.sentences: dict[int, Sentence] = {}
+        self.sentences: dict[int, SentenceMaps] = {}
 
     @contextmanager
-    def listening(self, sample: dict[str, Any]) -> Iterator[None]:
-        """Keep what the model computes inside the block, on this sample."""
-        kept = {row: number for row, number in enumerate(sample["id"].tolist()) if number < self.count}
-        if not kept:
+    def observe(self, sample: dict[str, Any]) -> Iterator[None]:
+        """Keep the maps that the model computes inside the block, which must run on this batch."""
+        index_of_row = {row: index for row, index in enumerate(sample["id"].tolist()) if index < self.count}
+        if not index_of_row:
             yield
             return
-        source, given = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
-        of_source, of_target = (dictionary.pad() for dictionary in self.dictionaries)
-        for row, number in kept.items():
-            tokens = (source[row], of_source, 0), (given[row], of_target, 1), (sample["target"][row], of_target, 1)
-            texts = ([self.dictionaries[side][t] for t in x[x.ne(pad)].tolist()] for x, pad, side in tokens)
-            self.sentences[number] = Sentence(number, *texts)
+        source, decoder_input = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+        source_pad, target_pad = self.source_dictionary.pad(), self.target_dictionary.pad()
+        for row, index in index_of_row.items():
+            self.sentences[index] = SentenceMaps(
+                index,
+                [self.source_dictionary[token] for token in source[row].tolist() if token != source_pad],
+                [self.target_dictionary[token] for token in decoder_input[row].tolist() if token != target_pad],
+                [self.target_dictionary[token] for token in sample["target"][row].tolist() if token != target_pad],
+            )
 
         def keep(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if result.weights is None:
                 return
-            queries, q_pad = (source, of_source) if attention.site == "encoder" else (given, of_target)
-            keys, k_pad = (given, of_target) if attention.site == "decoder" else (source, of_source)
-            for row, number in kept.items():
-                weights = result.weights[row][:, queries[row].ne(q_pad)][:, :, keys[row].ne(k_pad)]
-                self.sentences[number].maps[name] = weights.float().cpu()
-                self.sentences[number].sites[name] = attention.site
+            real_queries = source.ne(source_pad) if attention.site == "encoder" else decoder_input.ne(target_pad)
+            real_keys = decoder_input.ne(target_pad) if attention.site == "decoder" else source.ne(source_pad)
+            for row, index in index_of_row.items():
+                weights = result.weights[row][:, real_queries[row]][:, :, real_keys[row]]  # [H, T, S] without padding
+                self.sentences[index].maps[name] = weights.float().cpu()
+                self.sentences[index].sites[name] = attention.site
 
         with attention_hook(self.model, keep, Need.WEIGHTS):
             yield
 
-    def result(self) -> list[Sentence]:
-        """The sentences in their order."""
-        return [self.sentences[number] for number in sorted(self.sentences)]
+    def result(self) -> list[SentenceMaps]:
+        """Return the sentence pairs in the order of the subset."""
+        return [self.sentences[index] for index in sorted(self.sentences)]
 
 
-def save_maps(sentences: list[Sentence], path: Path) -> None:
-    """Write sentences to a file that `load_maps` reads."""
+def save_maps(sentences: Sequence[SentenceMaps], path: Path) -> None:
+    """Write the maps to a file for `load_maps`."""
     with atomic_file(path) as unfinished:
         torch.save([vars(sentence) for sentence in sentences], unfinished)
 
 
-def load_maps(path: Path) -> list[Sentence]:
-    """The sentences that `relumt analyze` left in maps-*.pt."""
-    return [Sentence(**fields) for fields in torch.load(path, weights_only=True)]
+def load_maps(path: Path) -> list[SentenceMaps]:
+    """Read a file maps-N.pt written by `relumt analyze`."""
+    return [SentenceMaps(**fields) for fields in torch.load(path, weights_only=True)]
 
 
-def bertviz_arguments(sentence: Sentence) -> dict[str, Any]:
-    """What bertviz's `model_view` and `head_view` of an encoder-decoder take, by keyword.
+def bertviz_arguments(sentence: SentenceMaps) -> dict[str, Any]:
+    """Return the keyword arguments of bertviz's `model_view` and `head_view` for an encoder-decoder model.
 
-    Attention is a list of [1, H, T, S], a layer each. Keys of the decoder are what it was given.
+    Each attention argument is a list of [1, H, T, S] tensors, one per layer.
     """
-    attention = {
-        name: [weights[None] for key, weights in sentence.maps.items() if sentence.sites[key] == site]
-        for name, site in SITES_OF_BERTVIZ.items()
-    }
-    return attention | {"encoder_tokens": sentence.source, "decoder_tokens": sentence.given}
+    attention = {argument: [w[None] for w in sentence.site_maps(site)] for argument, site in BERTVIZ_SITES.items()}
+    return attention | {"encoder_tokens": sentence.source, "decoder_tokens": sentence.decoder_input}

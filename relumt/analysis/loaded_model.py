@@ -1,6 +1,6 @@
-"""Checkpoints opened to be looked at, and forced decoding: the model reads each reference as if it wrote it."""
+"""Load a trained model with its data, and read test sets by forced decoding: the decoder is fed the references."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,40 +9,48 @@ import numpy as np
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import FairseqDataset, LanguagePairDataset
+from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
-from torch import Tensor, nn
+from torch import Tensor
 
 import relumt
 from relumt.checkpoints import load_checkpoint_safely, shorten_message
 from relumt.errors import UserError
-from relumt.runs.record import load_record
+from relumt.prep.bpe import BPE_METHODS
+from relumt.runs.data_bin import open_data_bin
+from relumt.runs.record import find_record
 
-OF_A_RUN = ("checkpoint_best.pt", "checkpoint_last.pt")
-"""What a run is judged by; the last where it was trained without validation."""
+DEFAULT_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+"""Checkpoints that stand for a run without an evaluation; there is no best one without validation."""
 
-SHUFFLED_BY = 1
-"""Seed of the order in which targets are shuffled."""
+SHUFFLE_SEED = 1
+"""Seed of the permutation in `LoadedModel.shuffle_targets`."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A checkpoint's model, in evaluation mode, and the task that has its dictionaries.
+    """A checkpoint's model in evaluation mode, with the fairseq task that holds its data and dictionaries.
 
     Attributes:
-        path: of the checkpoint.
-        model: on the GPU if `cuda`.
-        task: fairseq's translation task of the data to look at.
-        cuda: whether there is a GPU to work on.
+        path: path of the checkpoint.
+        model: the model, on the GPU if `cuda`.
+        task: a translation task on the data-bin.
+        cuda: whether to compute on the GPU.
     """
 
     path: Path
-    model: nn.Module
+    model: FairseqEncoderDecoderModel
     task: FairseqTask
     cuda: bool
 
-    def load(self, subset: str) -> int:
-        """Load a subset of the data; returns its number of sentence pairs.
+    @property
+    def max_positions(self) -> tuple[int, int]:
+        """The longest source and target that the model can read."""
+        return resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+
+    def load_subset(self, subset: str) -> int:
+        """Load a subset of the data and return its number of sentence pairs.
 
         Raises:
             UserError: the data has no such subset.
@@ -52,82 +60,84 @@ class LoadedModel:
         except FileNotFoundError:
             raise UserError(
                 f"{self.task.cfg.data}: no subset '{subset}' for {self.task.cfg.source_lang}-"
-                f"{self.task.cfg.target_lang}; name another --subset, or make the data-bin with it"
+                f"{self.task.cfg.target_lang}; name another --subset, or prepare a data-bin that has it"
             ) from None
         return len(self.task.dataset(subset))
 
     def shuffle_targets(self, subset: str) -> str:
-        """Make a subset whose targets are those of other sentences, the same for every model; returns its name.
+        """Add a subset that pairs each source with the target of another pair, and return its name.
 
-        No target stays where it was: each goes to the next of a random order of all. Pairs that the model cannot take
-        are no part of that, so that the sentences read are those of `subset`; they have to be two or more.
+        The permutation is a single cycle over the pairs within `max_positions`, so no target stays in place and both
+        subsets contain the same sentences. It is the same for all models with the same `max_positions`.
         """
         dataset = self.task.dataset(subset)
-        order = np.random.default_rng(SHUFFLED_BY).permutation(self.fitting(subset))
-        of_next = np.arange(len(dataset))
-        of_next[order] = np.roll(order, 1)
+        cycle = np.random.default_rng(SHUFFLE_SEED).permutation(self.fitting_indices(subset))
+        new_target = np.arange(len(dataset))
+        new_target[cycle] = np.roll(cycle, 1)
         name = f"{subset}, targets shuffled"
         self.task.datasets[name] = LanguagePairDataset(
-            dataset.src, dataset.src_sizes, dataset.src_dict, Reordered(dataset.tgt, of_next),
-            dataset.tgt_sizes[of_next], dataset.tgt_dict, left_pad_source=dataset.left_pad_source,
+            dataset.src, dataset.src_sizes, dataset.src_dict, ReorderedDataset(dataset.tgt, new_target),
+            dataset.tgt_sizes[new_target], dataset.tgt_dict, left_pad_source=dataset.left_pad_source,
             left_pad_target=dataset.left_pad_target, shuffle=False,
         )  # fmt: skip
         return name
 
-    @property
-    def positions(self) -> tuple[int, int]:
-        """How long a source and a target the model takes."""
-        return resolve_max_positions(self.task.max_positions(), self.model.max_positions())
-
-    def fitting(self, subset: str) -> np.ndarray:
-        """Numbers of the pairs of a loaded subset that fit the model's positions."""
+    def fitting_indices(self, subset: str) -> np.ndarray:
+        """Return the indices of the pairs of a loaded subset that are within `max_positions`."""
         dataset = self.task.dataset(subset)
-        return dataset.filter_indices_by_size(np.arange(len(dataset)), self.positions)[0]
+        return dataset.filter_indices_by_size(np.arange(len(dataset)), self.max_positions)[0]
 
     def batches(self, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
-        """fairseq's batches of a loaded subset, on the model's device; pairs beyond its positions are left out."""
+        """Yield fairseq's batches of a loaded subset on the model's device, without pairs beyond `max_positions`."""
         dataset = self.task.dataset(subset)
         batches = self.task.get_batch_iterator(
             dataset,
-            # fairseq refuses a sentence that is longer than a batch.
-            max_tokens=max([max_tokens, *(dataset.num_tokens(i) for i in self.fitting(subset))]),
-            max_positions=self.positions,
+            # fairseq rejects a batch size smaller than the longest sentence.
+            max_tokens=max([max_tokens, *(dataset.num_tokens(i) for i in self.fitting_indices(subset))]),
+            max_positions=self.max_positions,
             ignore_invalid_inputs=True,
         ).next_epoch_itr(shuffle=False)
         for sample in batches:
-            yield self.on_device(sample)
+            yield self.to_device(sample)
 
-    def on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """A batch where the model is."""
+    def to_device(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Move a batch to the model's device."""
         return move_to_cuda(sample) if self.cuda else sample
 
-    def batch_of(self, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> dict[str, Any]:
-        """A batch, on the model's device, of token sequences with their ends; its "id" are their numbers."""
+    def collate(self, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> dict[str, Any]:
+        """Return a batch on the model's device. fairseq sorts it; its "id" holds the original positions.
+
+        Args:
+            sources: token indices with the end-of-sentence symbol.
+            targets: the same for the target side.
+        """
         dataset = LanguagePairDataset(
             sources, [len(x) for x in sources], self.task.source_dictionary, targets, [len(x) for x in targets],
             self.task.target_dictionary, shuffle=False,
         )  # fmt: skip
-        return self.on_device(dataset.collater([dataset[number] for number in range(len(dataset))]))
+        return self.to_device(dataset.collater([dataset[index] for index in range(len(dataset))]))
 
-    def log_probabilities(self, sample: dict[str, Any]) -> Tensor:
-        """Of every target token of a batch, [B, T]."""
+    def target_log_probs(self, sample: dict[str, Any]) -> Tensor:
+        """Return the log-probability of every target token of a batch, [B, T]."""
         log_p = self.model.get_normalized_probs(self.model(**sample["net_input"]), log_probs=True)
-        return log_p.gather(-1, sample["target"][..., None]).squeeze(-1)
+        return log_p.gather(-1, sample["target"][..., None]).squeeze(-1)  # [B, T, vocabulary] -> [B, T]
 
     @torch.no_grad()
-    def decode(self, sample: dict[str, Any]) -> None:
-        """Read a batch's sources and references, up to the last layer: what would be predicted is not computed.
+    def force_decode(self, sample: dict[str, Any]) -> None:
+        """Run the model on a batch and its references up to the last layer, without the output projection.
 
         Raises:
-            UserError: what the last layer gives is not finite.
+            UserError: the output of the last layer is not finite.
         """
         features, _ = self.model(**sample["net_input"], features_only=True)
         if not features[sample["target"].ne(self.task.target_dictionary.pad())].isfinite().all():
-            raise UserError(f"{self.path}: gives numbers that are not finite; its training diverged, take another one")
+            raise UserError(
+                f"{self.path}: the decoder's output is not finite, so training diverged; choose another checkpoint"
+            )
 
 
-class Reordered(FairseqDataset):
-    """A dataset's items in another order."""
+class ReorderedDataset(FairseqDataset):
+    """The items of a dataset in another order."""
 
     def __init__(self, items: FairseqDataset, order: np.ndarray) -> None:
         self.items = items
@@ -140,62 +150,74 @@ class Reordered(FairseqDataset):
         return len(self.order)
 
 
-def open_given(given: Path, data: Path | None, cpu: bool) -> tuple[LoadedModel, Path]:
-    """Open what the user names, a checkpoint or a run's folder, on `data` or, for a run, its own; returns both.
+def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[LoadedModel, Path]:
+    """Load a checkpoint or a run's scored checkpoint; return the model and the data-bin.
 
-    cpu: leave a GPU alone. Raises UserError as `find_checkpoint`, `data_of_run` and `open_checkpoint`.
-    """
-    path = find_checkpoint(given)
-    data = data or data_of_run(given)
-    return open_checkpoint(path, data, cuda=torch.cuda.is_available() and not cpu), data
-
-
-def find_checkpoint(given: Path) -> Path:
-    """The checkpoint that `given` names: itself, or of a run's folder the one that was scored, else the best one.
+    Args:
+        checkpoint_or_run: a checkpoint file or the folder of a run.
+        data: data-bin; None for the one that the run was trained on.
+        cpu: do not use a GPU.
 
     Raises:
-        UserError: it is not there.
+        UserError: the checkpoint or the data-bin is missing, or they do not fit together.
     """
-    candidates = [given / "checkpoints" / name for name in names_in(given)] if given.is_dir() else [given]
+    path = find_checkpoint(checkpoint_or_run)
+    data = data or find_data_bin(checkpoint_or_run)
+    return load_checkpoint_on_data(path, data, cuda=torch.cuda.is_available() and not cpu), data
+
+
+def find_checkpoint(checkpoint_or_run: Path) -> Path:
+    """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored, else the best one.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    candidates = [checkpoint_or_run]
+    if checkpoint_or_run.is_dir():
+        record = find_record(checkpoint_or_run)
+        scored = [evaluation.setup.checkpoint for evaluation in record.evaluations.values()] if record else []
+        names = [*scored, *DEFAULT_CHECKPOINTS]
+        candidates = [checkpoint_or_run / "checkpoints" / name for name in names]
     for path in candidates:
         if path.is_file():
             return path
-    raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or a trained run's folder")
+    raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or the folder of a trained run")
 
 
-def names_in(run: Path) -> list[str]:
-    """Names of the checkpoints by which a run is judged, the first that is there counts."""
-    evaluation = (load_record(run) or {}).get("evaluation", {})
-    return [*(of["checkpoint"] for of in evaluation.values()), *OF_A_RUN]
-
-
-def data_of_run(given: Path) -> Path:
-    """The data-bin that the run in folder `given` was trained on; raises UserError if `given` is no run."""
-    record = load_record(given) if given.is_dir() else None
+def find_data_bin(run: Path) -> Path:
+    """Return the data-bin that a run was trained on; raise UserError if `run` is not a run's folder."""
+    record = find_record(run) if run.is_dir() else None
     if record is None:
-        raise UserError(f"{given}: no run.json says what it was trained on; name a data-bin with --data")
-    return Path(record["data_bin"])
+        raise UserError(f"{run}: no run.json that names the data-bin; give one with --data")
+    return Path(record.data_bin)
 
 
-def open_checkpoint(path: Path, data: Path, cuda: bool) -> LoadedModel:
-    """Open a checkpoint on a data-bin.
+def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
+    """Load a checkpoint's model with a data-bin.
 
     Raises:
-        UserError: not a checkpoint, one that carries code, or one of another vocabulary than the data's.
+        UserError: the file is not a checkpoint, contains code, or has another vocabulary than the data-bin.
     """
     relumt.register()
     load_checkpoint_safely(path)
     if not data.is_dir():
-        raise UserError(f"{data}: no such data-bin; make it with data_prep/")
+        raise UserError(f"{data}: no such data-bin; prepare one with data_prep/prepare.sh")
     try:
         (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
     except FileNotFoundError as error:
         raise UserError(
-            f"{data}: not the data of {path} ({shorten_message(error)}); give its own with --data"
+            f"{data}: not the data of {path} ({shorten_message(error)}); give its own data-bin with --data"
         ) from None
     except RuntimeError as error:
         raise UserError(
-            f"{path}: does not fit the data in {data}, or is of another version of relumt ({shorten_message(error)})"
+            f"{path}: does not fit the data in {data}, or comes from another version of relumt "
+            f"({shorten_message(error)})"
         ) from None
     model = model.eval()
     return LoadedModel(path, model.cuda() if cuda else model, task, cuda)
+
+
+def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
+    """Return the function that splits tokenized lines into the subwords of a data-bin."""
+    subwords = open_data_bin(data).subwords
+    return BPE_METHODS[subwords].load(data) if subwords in BPE_METHODS else list

@@ -1,10 +1,11 @@
-"""Sentence pairs ranked by how little of the target attends to the source ([RL] §5.2, "Is null attention meaningful?").
+"""Score sentence pairs by the null rate of cross-attention ([RL] section 5.2, "Is null attention meaningful?").
 
-The null rate of a pair is the share of null rows in cross-attention, mean over target positions, heads and layers.
-Beside it stands the model's own cross-entropy a token, the usual filter. Texts are read as a stream, of any size.
+The null rate of a pair is the share of null rows in cross-attention, averaged over target positions, heads and layers.
+The model's cross-entropy per token, the usual criterion for filtering, is computed as well. Pairs are read as a stream,
+so a corpus can have any size.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,75 +17,73 @@ from relumt.attention import AttentionMask, AttentionOutput
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 
-SORTED_AT_ONCE = 10_000
-"""Pairs that are read ahead and batched by length."""
+BUFFER_SIZE = 10_000
+"""Number of pairs that are read at once and batched by length."""
+
+TokenPair = tuple[Tensor, Tensor]
+"""Token indices of source and target, each with its end-of-sentence symbol."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """Of a sentence pair; both None if it is longer than the model's positions.
+class PairScore:
+    """Scores of a sentence pair; both None if it exceeds the model's maximum positions.
 
     Attributes:
-        null_rate: of cross-attention, 0 to 1; None, too, for a model whose attention has no statistics.
-        cross_entropy: nats a target token, the end of the sentence included.
+        null_rate: null rate of cross-attention, 0 to 1; None for a mechanism without row statistics.
+        cross_entropy: nats per target token, including the end-of-sentence symbol.
     """
 
     null_rate: float | None
     cross_entropy: float | None
 
-    def rank(self, by: str) -> tuple[float, float] | None:
-        """What to order pairs by: the measure, and among equals the cross-entropy; None without them."""
-        return None if self.cross_entropy is None else (getattr(self, by), self.cross_entropy)
 
-
-def scored(opened: LoadedModel, pairs: Iterable[tuple[Tensor, Tensor]], max_tokens: int) -> Iterator[Score]:
-    """Score a stream of pairs of token sequences, each with its end, in order.
+def score_pairs(loaded: LoadedModel, pairs: Iterable[TokenPair], max_tokens: int) -> Iterator[PairScore]:
+    """Score a stream of sentence pairs, and yield the scores in order.
 
     Args:
-        opened: the model.
-        pairs: source and target.
-        max_tokens: of a batch's longer side, padding included.
+        loaded: the model.
+        pairs: source and target of each pair.
+        max_tokens: limit for the padded size of a batch's longer side.
     """
     stream = iter(pairs)
-    while block := list(islice(stream, SORTED_AT_ONCE)):
-        scores: dict[int, Score] = {}
-        for batch in batches(block, max_tokens, opened.model.max_positions()):
-            scores.update(zip(batch, score_batch(opened, [block[number] for number in batch]), strict=True))
-        yield from (scores.get(number, Score(None, None)) for number in range(len(block)))
+    max_source, max_target = loaded.model.max_positions()
+    while block := list(islice(stream, BUFFER_SIZE)):
+        fitting = [i for i, (s, t) in enumerate(block) if len(s) <= max_source and len(t) <= max_target]
+        scores: dict[int, PairScore] = {}
+        for batch in batch_by_length([max(map(len, pair)) for pair in block], fitting, max_tokens):
+            scores.update(zip(batch, score_batch(loaded, [block[i] for i in batch]), strict=True))
+        yield from (scores.get(i, PairScore(None, None)) for i in range(len(block)))
 
 
-def batches(block: list[tuple[Tensor, Tensor]], max_tokens: int, positions: tuple[int, int]) -> Iterator[list[int]]:
-    """Numbers of the pairs that fit the positions, by length, as many together as `max_tokens` holds, one at least."""
-    lengths = [max(len(source), len(target)) for source, target in block]
-    fitting = [n for n, (s, t) in enumerate(block) if len(s) <= positions[0] and len(t) <= positions[1]]
+def batch_by_length(lengths: Sequence[int], indices: Iterable[int], max_tokens: int) -> Iterator[list[int]]:
+    """Yield batches of indices of similar length, each of at most `max_tokens` with padding but at least one pair."""
     batch: list[int] = []
-    for number in sorted(fitting, key=lengths.__getitem__):
-        if batch and lengths[number] * (len(batch) + 1) > max_tokens:
+    for index in sorted(indices, key=lengths.__getitem__):
+        if batch and lengths[index] * (len(batch) + 1) > max_tokens:
             yield batch
             batch = []
-        batch.append(number)
+        batch.append(index)
     if batch:
         yield batch
 
 
 @torch.no_grad()
-def score_batch(opened: LoadedModel, pairs: list[tuple[Tensor, Tensor]]) -> list[Score]:
-    """Score pairs together, in order."""
-    sample = opened.batch_of(*zip(*pairs, strict=True))
-    real = sample["target"].ne(opened.task.target_dictionary.pad())
-    rates: list[Tensor] = []
+def score_batch(loaded: LoadedModel, pairs: Sequence[TokenPair]) -> list[PairScore]:
+    """Score pairs in one batch, and return the scores in order."""
+    sources, targets = zip(*pairs, strict=True)
+    sample = loaded.collate(sources, targets)
+    is_real = sample["target"].ne(loaded.task.target_dictionary.pad())
+    num_tokens = is_real.sum(-1)
+    layer_rates: list[Tensor] = []
 
-    def listen(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+    def add(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
         if attention.site == "cross" and result.row_stats is not None:
-            of_positions = result.row_stats.is_null.float().mean(1)
-            rates.append((of_positions * real).sum(-1) / real.sum(-1))
+            null_rate = result.row_stats.is_null.float().mean(1)  # [B, H, T] -> [B, T]
+            layer_rates.append((null_rate * is_real).sum(-1) / num_tokens)
 
-    with attention_hook(opened.model, listen):
-        log_p = opened.log_probabilities(sample)
-    entropies = (-(log_p * real).sum(-1) / real.sum(-1)).tolist()
-    nulls = torch.stack(rates).mean(0).tolist() if rates else [None] * len(entropies)
-    by_number = {
-        number: Score(null, entropy)
-        for number, null, entropy in zip(sample["id"].tolist(), nulls, entropies, strict=True)
-    }
-    return [by_number[number] for number in range(len(pairs))]
+    with attention_hook(loaded.model, add):
+        log_p = loaded.target_log_probs(sample)
+    cross_entropies = (-(log_p * is_real).sum(-1) / num_tokens).tolist()
+    null_rates = torch.stack(layer_rates).mean(0).tolist() if layer_rates else [None] * len(cross_entropies)
+    scores = dict(zip(sample["id"].tolist(), map(PairScore, null_rates, cross_entropies), strict=True))
+    return [scores[i] for i in range(len(pairs))]

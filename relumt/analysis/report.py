@@ -1,19 +1,21 @@
-"""report.html: what `relumt analyze` measured, in one file that opens offline, with an explorer of attention maps."""
+"""report.html: the results of `relumt analyze` in one file that opens offline, with an explorer of attention maps."""
 
 import base64
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from relumt.analysis.attention_maps import Sentence
-from relumt.analysis.plots import layers_of
+from relumt.analysis.attention_maps import SentenceMaps, save_maps
+from relumt.analysis.map_plot import plot_maps
+from relumt.analysis.plots import plot_activations, plot_attention
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
 from relumt.options import SITES
-from relumt.papers import papers, printed
+from relumt.papers import papers, printed_values
+from relumt.runs.analysis_record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
 
 try:
     import plotly.graph_objects as go
@@ -25,24 +27,35 @@ except ModuleNotFoundError as error:
     raise UserError(f"a report needs {error.name}; pip install 'relumt[report]'") from None
 
 REPORT = "report.html"
-COLOURS = qualitative.Plotly
+COLORS = qualitative.Plotly
+DASHES = ("dot", "dashdot", "longdash", "longdashdot")
+QUERIES = ("normal", "shifted")
 
-PRINTED_ENTROPY = {
-    "[RF] softmax": ("RF", "table3", "softmax", "H(s)"),
-    "[RF] ReLUFormer": ("RF", "table5", "reluformer", "entropy"),
-}
-PRINTED_DIVERSITY = {"[RL] softmax": "softmax", "[RL] entmax15": "entmax15", "[RL] ReLA-g, τ = 1": "rela_g tau=1.00"}
-PRINTED_ERRORS = ("softmax", "sparsemax", "entmax15", "rela_g")
+Figures = dict[str, tuple[str, str, go.Figure]]
+"""Figure by HTML id: title, explanation and the figure."""
 
 
-def write_report(result: dict[str, Any], maps: list[list[Sentence]], out: Path) -> Path:
-    """Write OUT/report.html; returns its path.
+def write_plots_and_report(
+    analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path, map_sentence: int | None = None
+) -> Path:
+    """Write the plots, maps-N.pt and the report to `out`; return the path of the report.
 
     Args:
-        result: what analysis.json holds.
-        maps: of every checkpoint.
-        out: folder.
+        analysis: the measures of all checkpoints.
+        maps: the attention maps of each checkpoint.
+        out: folder for the files.
+        map_sentence: sentence pair drawn in maps.png, counted from 1; None to choose one.
     """
+    plot_activations(analysis.checkpoints, out)
+    plot_attention(analysis.checkpoints, out)
+    plot_maps({c.name: sentences for c, sentences in zip(analysis.checkpoints, maps, strict=True)}, out, map_sentence)
+    for number, sentences in enumerate(maps, start=1):
+        save_maps(sentences, out / f"maps-{number}.pt")
+    return write_report(analysis, maps, out)
+
+
+def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path) -> Path:
+    """Write report.html and return its path. The arguments are those of `write_plots_and_report`."""
     environment = Environment(
         loader=PackageLoader("relumt.analysis", "templates"),
         autoescape=True,
@@ -50,203 +63,209 @@ def write_report(result: dict[str, Any], maps: list[list[Sentence]], out: Path) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    analyses = result["checkpoints"]
+    checkpoints = analysis.checkpoints
     page = environment.get_template("report.html").render(
-        subset=result["subset"],
-        analyses=analyses,
-        summary=without_empty_columns([summary(analysis) for analysis in analyses]),
+        subset=analysis.subset,
+        checkpoints=checkpoints,
+        summary=drop_empty_columns([summarize(checkpoint) for checkpoint in checkpoints]),
         figures=[
             {"id": name, "title": title, "text": text, "json": figure.to_json()}
-            for name, (title, text, figure) in figures(analyses).items()
+            for name, (title, text, figure) in build_figures(checkpoints).items()
         ],
         plotly=get_plotlyjs(),
-        maps=json.dumps([encoded(analysis, of_one) for analysis, of_one in zip(analyses, maps, strict=True)]),
+        maps=json.dumps([encode_maps(c.name, sentences) for c, sentences in zip(checkpoints, maps, strict=True)]),
     )
     path = out / REPORT
     write_text_atomically(path, page)
     return path
 
 
-def summary(analysis: dict[str, Any]) -> dict[str, Any]:
-    """A row of the summary: means over layers and heads by site, "" where a measure does not apply."""
-    row: dict[str, Any] = {"name": analysis["name"], "pairs": analysis["pairs"]}
+def summarize(checkpoint: CheckpointAnalysis) -> dict[str, str]:
+    """Return a row of the summary table: means over layers and heads by site, "" where a measure does not apply."""
+    row = {"name": checkpoint.name, "pairs": str(checkpoint.num_pairs)}
     for site in SITES:
-        layers = layers_of(analysis, site)
         for measure in ("sparsity", "null_rate", "entropy"):
-            values = [value for layer in layers if (value := of_layer(layer[measure])) is not None]
-            row[f"{site} {measure}"] = f"{mean(values):.3f}" if values else ""
-    aligned = analysis["alignment"]
-    for kind in ("normal", "shifted"):
-        for of in ("AoL", "AoH"):
-            row[f"{kind} {of}"] = f"{aligned[kind][of]:.1f}" if aligned else ""
+            layers = [mean_over_heads(getattr(layer, measure)) for layer in checkpoint.attentions(site)]
+            average = mean_over_heads(layers)
+            row[f"{site} {measure}"] = "" if average is None else f"{average:.3f}"
+    alignment = checkpoint.alignment
+    for query in QUERIES:
+        row[f"{query} AoL"] = f"{alignment.aol(query):.1f}" if alignment else ""
+        row[f"{query} AoH"] = f"{alignment.aoh(query):.1f}" if alignment else ""
     return row
 
 
-def without_empty_columns(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows without the columns in which every one is ""."""
+def drop_empty_columns(table: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the rows without columns that are "" in every row."""
     filled = [key for key in table[0] if any(row[key] != "" for row in table)]
     return [{key: row[key] for key in filled} for row in table]
 
 
-def figures(analyses: list[dict[str, Any]]) -> dict[str, tuple[str, str, go.Figure]]:
-    """By name: title, what to know, and the figure; those that no checkpoint has data for are left out."""
-    drawn = {
+def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
+    """Return the figures that at least one checkpoint has data for."""
+    figures = {
         "sparsity": (
             "Sparsity by layer ([RL] Fig. 3)",
             "Share of the visible keys with a weight of exactly 0, mean over heads.",
-            by_layer(analyses, "sparsity"),
+            plot_by_layer(checkpoints, over_heads("sparsity")),
         ),
         "null_rate": (
             "Null rate by layer ([RL] Fig. 6)",
-            "Share of queries that give no weight to any key; dashed: with the targets of other sentences.",
-            by_layer(analyses, "null_rate", "null_rate_shuffled", "shuffled"),
+            "Share of queries that put no weight on any key. Dashed: each target paired with another source.",
+            plot_by_layer(checkpoints, over_heads("null_rate"), over_heads("null_rate_shuffled"), "shuffled"),
         ),
         "entropy": (
             "Entropy by layer ([RF] Tables 3 and 5)",
-            "Of the normalised weights, in nats; 0 for a null row, dashed: without those. Dotted: what [RF] prints for "
-            "IWSLT14.",
-            with_lines(
-                by_layer(analyses, "entropy", "entropy_not_null", "not null"),
-                {name: [printed(*where[:3])[where[3]]] * 3 for name, where in PRINTED_ENTROPY.items()},
+            "Entropy of the normalized weights in nats; a query without weights counts as 0. Dashed: without such "
+            "queries. Gray: means reported by [RF] for IWSLT14.",
+            add_paper_values(
+                plot_by_layer(checkpoints, over_heads("entropy"), over_heads("entropy_non_null"), "non-null"),
+                {
+                    "[RF] softmax": [printed_values("RF", "table3", "softmax")["H(s)"]] * len(SITES),
+                    "[RF] ReLUFormer": [printed_values("RF", "table5", "reluformer")["entropy"]] * len(SITES),
+                },
             ),
         ),
         "distant": (
             "Weight on distant tokens ([RF] Fig. 5)",
             "Share of a query's weight on keys more than 10 tokens away, in self-attention.",
-            by_layer(analyses, "distant_share"),
+            plot_by_layer(checkpoints, over_heads("distant_share")),
         ),
         "diversity": (
-            "Diversity of heads ([RL] Fig. 5, Table 6)",
-            "Jensen–Shannon divergence of the heads' distributions in nats; weights that do not sum to 1 are made to "
-            "by a softmax (τ = 1). Dotted: [RL]'s means over layers.",
-            with_lines(
-                by_layer(analyses, "diversity"),
-                {name: list(printed("RL", "table6", row).values()) for name, row in PRINTED_DIVERSITY.items()},
+            "Head diversity by layer ([RL] Fig. 5, Table 6)",
+            "Jensen–Shannon divergence of the heads' distributions in nats. Weights that do not sum to 1 are "
+            "renormalized by a softmax (τ = 1). Gray: means over layers reported by [RL].",
+            add_paper_values(
+                plot_by_layer(checkpoints, lambda layer: layer.main_diversity),
+                {
+                    "[RL] softmax": list(printed_values("RL", "table6", "softmax").values()),
+                    "[RL] entmax15": list(printed_values("RL", "table6", "entmax15").values()),
+                    "[RL] ReLA-g, τ = 1": list(printed_values("RL", "table6", "rela_g tau=1.00").values()),
+                },
             ),
         ),
         "top_share": (
-            "Centralisation ([RF] Fig. 4)",
-            "Share of the weight that the top p % of the visible keys hold, mean over layers and heads.",
-            top_shares(analyses),
+            "Centralization ([RF] Fig. 4)",
+            "Share of the weight on the top p % of the visible keys, mean over layers and heads.",
+            plot_top_shares(checkpoints),
         ),
         "alignment": (
-            "Alignment error ([RL] Fig. 4, Table 5)",
-            "AER in percent by layer: best head, and mean of the heads' weights (dashed). Dotted: [RL]'s means over "
-            "layers, shifted, best head, on other data.",
-            alignment_errors(analyses),
+            "Alignment error rate by layer ([RL] Fig. 4, Table 5)",
+            "AER in percent: best head (solid) and weights averaged over heads (dashed). Gray: best head, shifted, "
+            "mean over layers, as reported by [RL] for other data.",
+            plot_alignment_errors(checkpoints),
         ),
     }
-    return {name: one for name, one in drawn.items() if one[2].data}
+    return {name: figure for name, figure in figures.items() if figure[2].data}
 
 
-def by_layer(analyses: list[dict[str, Any]], measure: str, dashed: str = "", called: str = "") -> go.Figure:
-    """A panel a site, a line a checkpoint: a measure's mean over heads by layer, and of another one, `called` so."""
+def over_heads(measure: str) -> Callable[[AttentionMetrics], float | None]:
+    """Return a function that computes the mean over heads of a measure of one attention module."""
+    return lambda layer: mean_over_heads(getattr(layer, measure))
+
+
+def plot_by_layer(
+    checkpoints: Sequence[CheckpointAnalysis],
+    measure: Callable[[AttentionMetrics], float | None],
+    dashed: Callable[[AttentionMetrics], float | None] | None = None,
+    dashed_suffix: str = "",
+) -> go.Figure:
+    """Plot a measure by layer, one panel per site and one line per checkpoint; `dashed` is a second measure."""
     figure = make_subplots(1, len(SITES), subplot_titles=SITES, shared_yaxes=True)
-    for number, analysis in enumerate(analyses):
+    for number, checkpoint in enumerate(checkpoints):
         for column, site in enumerate(SITES, start=1):
-            layers = layers_of(analysis, site)
-            for name, dash in ((measure, "solid"), (dashed, "dash")):
-                values = [of_layer(layer.get(name)) for layer in layers]
-                if any(value is not None for value in values):
-                    x, y = list(range(1, len(values) + 1)), values
-                    label = analysis["name"] + (f", {called}" if dash == "dash" else "")
-                    figure.add_trace(
-                        go.Scatter(
-                            x=x, y=y, name=label, legendgroup=label, mode="lines+markers",
-                            line={"color": COLOURS[number % len(COLOURS)], "dash": dash},
-                            showlegend=label not in {trace.name for trace in figure.data},
-                        ), 1, column,
-                    )  # fmt: skip
+            layers = checkpoint.attentions(site)
+            x = list(range(1, len(layers) + 1))
+            _add_line(figure, column, checkpoint.name, x, [measure(layer) for layer in layers], _color(number))
+            if dashed is not None:
+                label = f"{checkpoint.name}, {dashed_suffix}"
+                _add_line(figure, column, label, x, [dashed(layer) for layer in layers], _color(number), "dash")
     figure.update_xaxes(title="layer", dtick=1)
     return figure.update_layout(height=360, margin={"t": 40, "b": 40})
 
 
-def of_layer(value: Any) -> float | None:
-    """A measure's mean over the heads that have one; of diversities the one of the weights or of τ = 1; else None."""
-    if isinstance(value, dict):
-        return value.get("p", value.get("1.0"))
-    known = [of_head for of_head in value or () if of_head is not None]
-    return mean(known) if known else None
-
-
-def with_lines(figure: go.Figure, lines: dict[str, list[float]]) -> go.Figure:
-    """Add a paper's values, one a site, as dotted lines; nothing to a figure without data."""
+def add_paper_values(figure: go.Figure, lines: Mapping[str, Sequence[float | None]]) -> go.Figure:
+    """Add a paper's values, one per panel, as gray lines with an entry in the legend; an empty figure stays empty."""
     if not figure.data:
         return figure
-    for values, (name, dash) in zip(lines.values(), ((n, "dot") for n in lines), strict=True):
+    last_layer = max((x for trace in figure.data for x in trace.x), default=1)
+    for dash, (label, values) in zip(DASHES, lines.items(), strict=False):
+        if len(set(values)) == 1:
+            label = f"{label} {values[0]:g}"
         for column, value in enumerate(values, start=1):
-            figure.add_hline(
-                value, line_dash=dash, line_color="grey", line_width=1, row=1, col=column,
-                annotation={"text": f"{name} {value:g}", "font": {"size": 9}, "xanchor": "right"},
-            )  # fmt: skip
+            _add_line(figure, column, label, [1, last_layer], [value, value], "gray", dash, mode="lines")
     return figure
 
 
-def top_shares(analyses: list[dict[str, Any]]) -> go.Figure:
-    """A panel a site, a line a checkpoint: share of the weight by percentage of keys."""
+def plot_top_shares(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
+    """Plot the share of the weight by percentage of keys, one panel per site and one line per checkpoint."""
     figure = make_subplots(1, len(SITES), subplot_titles=SITES, shared_yaxes=True)
-    for number, analysis in enumerate(analyses):
+    percents: list[str] = []
+    for number, checkpoint in enumerate(checkpoints):
         for column, site in enumerate(SITES, start=1):
-            layers = [layer["top_share"] for layer in layers_of(analysis, site) if layer["top_share"]]
+            layers = [layer.top_share for layer in checkpoint.attentions(site) if layer.top_share]
             if layers:
                 percents = list(layers[0])
-                shares = [of_layer([of_layer(layer[p]) for layer in layers]) for p in percents]
-                figure.add_trace(
-                    go.Scatter(
-                        x=[float(p) for p in percents], y=shares, name=analysis["name"], legendgroup=analysis["name"],
-                        line={"color": COLOURS[number % len(COLOURS)]}, mode="lines+markers",
-                        showlegend=analysis["name"] not in {trace.name for trace in figure.data},
-                    ), 1, column,
-                )  # fmt: skip
-    figure.update_xaxes(title="top p % of keys", type="log")
+                shares = [mean_over_heads([mean_over_heads(layer[p]) for layer in layers]) for p in percents]
+                _add_line(figure, column, checkpoint.name, [float(p) for p in percents], shares, _color(number))
+    # Without explicit ticks, a logarithmic axis is labeled 1 2 5 10 2 5.
+    ticks = {"tickvals": [float(p) for p in percents], "ticktext": percents}
+    figure.update_xaxes(title="top p % of the visible keys", type="log", **ticks)
     return figure.update_layout(height=360, margin={"t": 40, "b": 40})
 
 
-def alignment_errors(analyses: list[dict[str, Any]]) -> go.Figure:
-    """A panel a kind of attention, two lines a checkpoint: AER of the best head and of the mean weights by layer."""
-    kinds = ("normal", "shifted")
-    figure = make_subplots(1, 2, subplot_titles=kinds, shared_yaxes=True)
-    for number, analysis in enumerate(analyses):
-        if not analysis["alignment"]:
+def plot_alignment_errors(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
+    """Plot alignment error rates by layer, one panel for normal and one for shifted queries."""
+    figure = make_subplots(1, len(QUERIES), subplot_titles=QUERIES, shared_yaxes=True)
+    for number, checkpoint in enumerate(checkpoints):
+        if checkpoint.alignment is None:
             continue
-        layers = list(analysis["alignment"]["layers"].values())
-        for column, kind in enumerate(kinds, start=1):
-            for of, dash in (("best", "solid"), ("average", "dash")):
-                label = f"{analysis['name']}, {of}"
-                figure.add_trace(
-                    go.Scatter(
-                        x=list(range(1, len(layers) + 1)), y=[layer[kind][of] for layer in layers], name=label,
-                        legendgroup=label, mode="lines+markers", showlegend=column == 1,
-                        line={"color": COLOURS[number % len(COLOURS)], "dash": dash},
-                    ), 1, column,
-                )  # fmt: skip
+        for column, query in enumerate(QUERIES, start=1):
+            errors = checkpoint.alignment.errors(query)
+            x, name, color = list(range(1, len(errors) + 1)), checkpoint.name, _color(number)
+            _add_line(figure, column, f"{name}, best head", x, [layer.best_head for layer in errors], color)
+            _add_line(
+                figure, column, f"{name}, mean weights", x, [layer.mean_weights for layer in errors], color, "dash"
+            )
     if figure.data:
-        for row in PRINTED_ERRORS:
+        last_layer = max(x for trace in figure.data for x in trace.x)
+        for dash, row in zip(DASHES, ("softmax", "sparsemax", "entmax15", "rela_g"), strict=True):
             value = papers()["RL"]["table5"]["rows"][row][3]
-            figure.add_hline(
-                value, line_dash="dot", line_color="grey", line_width=1, row=1, col=2,
-                annotation={"text": f"[RL] {row} {value:g}", "font": {"size": 9}},
-            )  # fmt: skip
+            _add_line(figure, 2, f"[RL] {row} {value:g}", [1, last_layer], [value, value], "gray", dash, mode="lines")
     figure.update_xaxes(title="layer", dtick=1)
     return figure.update_layout(height=360, margin={"t": 40, "b": 40})
 
 
-def encoded(analysis: dict[str, Any], sentences: list[Sentence]) -> dict[str, Any]:
-    """A checkpoint's maps for the explorer: a byte a weight, in units of the map's largest over 255.
+def _color(number: int) -> str:
+    return COLORS[number % len(COLORS)]
 
-    0 is exactly 0 and nothing else is, so that null rows and zeros are told from small weights.
-    """
+
+def _add_line(
+    figure: go.Figure, column: int, label: str, x: Sequence[float], y: PerHead, color: str, dash: str = "solid",
+    mode: str = "lines+markers",
+) -> None:  # fmt: skip
+    """Add a line to a panel, with one legend entry per label in the whole figure; nothing if y has no value."""
+    if all(value is None for value in y):
+        return
+    is_new = label not in {trace.name for trace in figure.data}
+    line = {"color": color, "dash": dash}
+    trace = go.Scatter(x=x, y=y, name=label, legendgroup=label, mode=mode, line=line, showlegend=is_new)
+    figure.add_trace(trace, 1, column)
+
+
+def encode_maps(name: str, sentences: Sequence[SentenceMaps]) -> dict[str, Any]:
+    """Return a checkpoint's maps as JSON for the explorer."""
     return {
-        "name": analysis["name"],
+        "name": name,
         "sentences": [
             {
-                "number": sentence.number,
+                "index": sentence.index,
                 "source": sentence.source,
-                "given": sentence.given,
-                "predicted": sentence.predicted,
+                "decoder_input": sentence.decoder_input,
+                "target": sentence.target,
                 "maps": {
-                    name: {"site": sentence.sites[name], **_bytes_of(weights.numpy())}
-                    for name, weights in sentence.maps.items()
+                    module: {"site": sentence.sites[module], **_quantize(weights.numpy())}
+                    for module, weights in sentence.maps.items()
                 },
             }
             for sentence in sentences
@@ -254,7 +273,11 @@ def encoded(analysis: dict[str, Any], sentences: list[Sentence]) -> dict[str, An
     }
 
 
-def _bytes_of(weights: np.ndarray) -> dict[str, Any]:
+def _quantize(weights: np.ndarray) -> dict[str, Any]:
+    """Encode weights in one byte each, in units of the largest magnitude over 255.
+
+    Only an exact 0 becomes 0, so that zeros and null rows can be told from small weights.
+    """
     largest = float(np.abs(weights).max()) or 1.0
     scaled = np.rint(np.abs(weights) / largest * 255)
     scaled[(weights != 0) & (scaled == 0)] = 1

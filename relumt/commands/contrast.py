@@ -1,7 +1,6 @@
-"""Contrastive accuracy: how often a model finds the right translation of a sentence more probable than wrong ones.
+"""Measure contrastive accuracy: how often a model prefers the reference translation of a sentence to wrong variants.
 
-A model that was trained with --document-length reads the examples in their documents, cut as it was trained; any other
-reads each sentence alone.
+A model trained with --document-length reads the sentences in their documents; any other reads each sentence alone.
 """
 
 import argparse
@@ -13,30 +12,34 @@ from relumt.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which model, on what."""
-    parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint_*.pt, or a trained run's folder")
-    parser.add_argument("--data", type=Path, help="data-bin with documents (default: the one of the run)")
-    parser.add_argument("--examples", type=Path, required=True, help="test.contrast.jsonl, as relumt synth writes it")
-    parser.add_argument("--subset", default="test", help="that the examples are of (default: test)")
-    parser.add_argument("--batch-size", type=int, default=64, help="variants at a time (default: 64)")
-    parser.add_argument("--cpu", action="store_true", help="leave a GPU alone")
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, help="a checkpoint, or the folder of a trained run for its scored one"
+    )
+    parser.add_argument("--data", type=Path, help="data-bin with document boundaries (default: that of the run)")
+    parser.add_argument(
+        "--examples", type=Path, required=True, help="contrastive examples: test.contrast.jsonl of relumt synth"
+    )
+    parser.add_argument("--subset", default="test", help="subset that the examples belong to (default: test)")
+    parser.add_argument("--batch-size", type=int, default=64, help="translations in a batch (default: 64)")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the accuracy, and what one gets without looking beyond the sentence, as JSON."""
+    """Print as JSON the accuracy and that of the majority baseline, which ignores the context."""
     quiet_fairseq()
-    from relumt.analysis.contrast import Contrast, majority_rate
-    from relumt.analysis.loaded_model import open_given
+    from relumt.analysis.contrast import ContrastiveTest, majority_accuracy
+    from relumt.analysis.loaded_model import load_model
 
     if arguments.batch_size < 1:
         raise UserError(f"--batch-size must be positive, not {arguments.batch_size}")
-    opened, data = open_given(arguments.checkpoint, arguments.data, arguments.cpu)
-    contrast = Contrast(opened, data, arguments.subset, arguments.examples)
+    loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
+    contrast = ContrastiveTest(loaded, data, arguments.subset, arguments.examples)
     result = {
-        "checkpoint": str(opened.path),
-        "document_length": getattr(opened.task.cfg, "document_length", 0),
+        "checkpoint": str(loaded.path),
+        "document_length": getattr(loaded.task.cfg, "document_length", 0),
         "examples": len(contrast.examples),
-        "majority_rate": majority_rate(contrast.examples),
+        "majority_accuracy": majority_accuracy(contrast.examples),
         "accuracy": contrast.accuracy(arguments.batch_size),
     }
     print(json.dumps(result, indent=2))

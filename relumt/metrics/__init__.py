@@ -1,1 +1,1 @@
-"""Metrics of attention, feed-forward layers and alignments: plain PyTorch, no fairseq."""
+"""Measures of attention weights, feed-forward layers and alignments as pure functions, without fairseq."""

@@ -13,8 +13,7 @@ import msgspec
 
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.runs.comparability import SUBSET, evaluated
-from relumt.runs.record import Record
+from relumt.runs.record import TEST, RunRecord
 
 ANALYSIS = "analysis.json"
 SCHEMA = 3
@@ -22,6 +21,12 @@ SCHEMA = 3
 
 PerHead = list[float | None]
 """One value per head; None for a head without a single query that has a value, for example if all are null rows."""
+
+
+def mean_over_heads(values: PerHead | None) -> float | None:
+    """Return the mean over the heads that have a value; None if there are none."""
+    known = [value for value in values or () if value is not None]
+    return mean(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -220,11 +225,11 @@ def write_analysis(analysis: AnalysisFile, path: Path) -> None:
     write_text_atomically(path, text + "\n")
 
 
-def is_analyzed(folder: Path, record: Record) -> bool:
+def is_analyzed(folder: Path, record: RunRecord) -> bool:
     """Return whether a run has a readable analysis of the checkpoint that was scored on the test set."""
     try:
         analysis = read_analysis(folder / ANALYSIS)
     except (FileNotFoundError, UserError):
         return False
     checksums = [checkpoint.sha256 for checkpoint in analysis.checkpoints]
-    return analysis.subset == SUBSET and checksums == [evaluated(record)["checkpoint_sha256"]]
+    return analysis.subset == TEST and checksums == [record.test_evaluation.setup.checkpoint_sha256]

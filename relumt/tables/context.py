@@ -1,13 +1,12 @@
 """Making a table: where its runs are, which preset, and what all tables say of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.comparability import SUBSET, name_of, signature, started_from
 from relumt.runs.record import RECORD
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import Measure
@@ -31,9 +30,9 @@ DIVERGED = "-"
 """What stands for a run that diverged, as in the papers."""
 
 MADE_WITH = {
-    "versions of packages": lambda record: record["fingerprint"]["versions"],
-    "the revision of relumt": lambda record: [record["fingerprint"]["revision"][name] for name in ("code", "dirty")],
-    "the kind of device": lambda record: record["fingerprint"]["device"]["name"],
+    "versions of packages": lambda record: record.provenance.environment.versions,
+    "the revision of relumt": lambda record: replace(record.provenance.environment.revision, commit=""),
+    "the kind of device": lambda record: record.provenance.environment.device.name,
 }
 """What may differ among a table's runs, and is then said below it."""
 
@@ -74,10 +73,10 @@ class TableContext:
 
     def plotted(self, figure: "Figure") -> str:
         """Write a figure; returns where it is, for the notes of its sheet."""
-        from relumt.analysis.plots import save
+        from relumt.analysis.plots import save_figure
 
         name = f"{self.name}-{self.preset}"
-        save(figure, self.out, name)
+        save_figure(figure, self.out, name)
         return f"plot: {self.out / name}.png, .svg"
 
     def require_any(self, found: Mapping[Experiment, Sequence[Run]]) -> None:
@@ -121,19 +120,19 @@ class TableContext:
             by_cell.setdefault(run.folder.parent, set()).add(run.seed)
         few = [cell.name for cell, of_cell in by_cell.items() if len(of_cell) < len(set(seeds.split(", ")))]
         notes = [f"{dataset}: test set, seeds {seeds}" + (f"; fewer of {', '.join(few)}" if few else "")]
-        if first := started_from(ended[0].record):
+        if first := ended[0].record.provenance.initialization.dataset:
             notes.append(f"{dataset}: trained on {first} first")
         differ = [name for name, of in MADE_WITH.items() if len({str(of(run.record)) for run in ended}) > 1]
         if differ:
             notes.append(f"the runs differ in {' and '.join(differ)} ({RECORD} says which)")
-        evaluated = [run.record for run in ended if SUBSET in run.record.get("evaluation", {})]
+        evaluated = [run.record for run in ended if run.record.is_scored]
         if evaluated:
-            notes += [f"{of.label}, {dataset}: `{signature(evaluated[0], of.score)}`" for of in scores]
+            notes += [f"{of.label}, {dataset}: `{evaluated[0].test_score(of.score).signature}`" for of in scores]
         if diverged(ended):
             notes.append(
                 f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"
             )
-        mixed = [name_of(run.record) for run in ended if run.record.get("mixed")]
+        mixed = [run.record.name for run in ended if run.record.environment_changes]
         if mixed:
-            notes.append(f"made in more than one environment or revision (`mixed` in {RECORD}): {', '.join(mixed)}")
+            notes.append(f"made in more than one environment (`environment_changes` in {RECORD}): {', '.join(mixed)}")
         return notes

@@ -8,10 +8,10 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.papers import papers, title
-from relumt.runs.analysis_record import AttentionMetrics, LayerAlignment
+from relumt.runs.analysis_record import AttentionMetrics, LayerAlignment, mean_over_heads
 from relumt.tables.context import DIVERGED, TableContext
 from relumt.tables.experiments import Experiment
-from relumt.tables.measures import BLEU_TOKENISED, mean_of_heads, mean_of_those
+from relumt.tables.measures import BLEU_TOKENISED, mean_of_heads
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, diverged, find_runs, require_comparable
 from relumt.tables.scores import ALIGNED, WMT_RELA, by_preset
@@ -141,7 +141,7 @@ def top_share(percent: str) -> Callable[[AttentionMetrics], float | None]:
     """[RF] Fig. 4: the share of the weight that the top keys hold, mean over heads."""
 
     def of(layer: AttentionMetrics) -> float | None:
-        return None if layer.top_share is None else mean_of_those(layer.top_share[percent])
+        return None if layer.top_share is None else mean_over_heads(layer.top_share[percent])
 
     return of
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
 
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, PerHead
-from relumt.runs.comparability import SCORES, score
+from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, mean_over_heads
+from relumt.runs.comparability import SCORES
 from relumt.tables.runs import Run
 
 
@@ -27,10 +27,10 @@ class Measure:
 
 
 def _score(name: str) -> Measure:
-    return Measure(SCORES[name], lambda run: score(run.record, name), score=name)
+    return Measure(SCORES[name], lambda run: run.record.test_score(name).score, score=name)
 
 
-BLEU_TOKENISED, BLEU_DETOKENISED = _score("bleu_tokenised"), _score("bleu_detokenised")
+BLEU_TOKENISED, BLEU_DETOKENISED = _score("bleu_tokenized"), _score("bleu_detokenized")
 
 
 def of_analysis(label: str, of: Callable[[CheckpointAnalysis], float | None], form: str = ".2f") -> Measure:
@@ -50,14 +50,7 @@ def over_heads(measure: str, site: str = "") -> Callable[[CheckpointAnalysis], f
 
 def mean_of_heads(layer: AttentionMetrics, measure: str) -> float | None:
     """The mean of a measure over the heads that have one; None where it does not apply to the attention."""
-    heads = getattr(layer, measure)
-    return None if heads is None else mean_of_those(heads)
-
-
-def mean_of_those(heads: PerHead) -> float | None:
-    """The mean of what is not None; None if nothing is."""
-    found = [value for value in heads if value is not None]
-    return mean(found) if found else None
+    return mean_over_heads(getattr(layer, measure))
 
 
 def entropy(site: str = "") -> Measure:

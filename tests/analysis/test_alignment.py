@@ -8,25 +8,32 @@ from nltk.translate import Alignment
 from nltk.translate.metrics import alignment_error_rate
 
 from relumt.errors import UserError
-from relumt.metrics.alignment import Agreement, Gold, best_links, of_words, read_alignments, word_numbers
+from relumt.metrics.alignment import (
+    AlignmentCounts,
+    GoldAlignment,
+    links_of_largest_weight,
+    merge_to_words,
+    read_alignments,
+    word_indices,
+)
 
 LINK = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 
 def test_error_rate_by_hand():
-    gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (2, 1)}))
-    found = Agreement.of(frozenset({(0, 0), (2, 1), (3, 3)}), gold)
-    assert found == Agreement(links=3, in_sure=1, in_possible=2, sure=2)
+    gold = GoldAlignment(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (2, 1)}))
+    found = AlignmentCounts.compare(frozenset({(0, 0), (2, 1), (3, 3)}), gold)
+    assert found == AlignmentCounts(predicted=3, predicted_sure=1, predicted_possible=2, sure=2)
     assert found.error_rate == pytest.approx(1 - 3 / 5)
-    both = found + Agreement.of(frozenset({(1, 1)}), gold)
+    both = found + AlignmentCounts.compare(frozenset({(1, 1)}), gold)
     assert both.error_rate == pytest.approx(1 - (2 + 3) / (4 + 4))
-    assert Agreement().error_rate == 0
+    assert AlignmentCounts().error_rate == 0
 
 
 @given(st.frozensets(LINK, min_size=1), st.frozensets(LINK, min_size=1), st.frozensets(LINK))
 def test_error_rate_is_the_definition_and_nltks(found, sure, more):
-    gold = Gold(sure, sure | more)
-    rate = Agreement.of(found, gold).error_rate
+    gold = GoldAlignment(sure, sure | more)
+    rate = AlignmentCounts.compare(found, gold).error_rate
     assert rate == 1 - (len(found & sure) + len(found & gold.possible)) / (len(found) + len(sure))
     assert rate == pytest.approx(alignment_error_rate(Alignment(sure), Alignment(found), Alignment(gold.possible)))
 
@@ -41,18 +48,18 @@ def test_error_rate_is_the_definition_and_nltks(found, sure, more):
     ],
 )
 def test_subwords_know_their_word(symbols, subwords, words):
-    assert word_numbers(symbols, subwords) == words
+    assert word_indices(symbols, subwords) == words
 
 
 def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
     weights = torch.tensor([[[0.1, 0.2, 0.7], [0.3, 0.5, 0.2], [1.0, 0.0, 0.0]]])
-    postprocess_heads = of_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
+    postprocess_heads = merge_to_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
     torch.testing.assert_close(postprocess_heads, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
 
 
 def test_a_word_with_no_weight_has_no_link():
     weights = torch.tensor([[[0.0, 0.4], [0.0, 0.0]], [[0.3, 0.1], [0.2, 0.2]]])
-    assert best_links(weights) == [{(1, 0)}, {(0, 0), (0, 1)}]
+    assert links_of_largest_weight(weights) == [{(1, 0)}, {(0, 0), (0, 1)}]
 
 
 @pytest.mark.parametrize(
@@ -62,26 +69,30 @@ def test_a_word_with_no_weight_has_no_link():
 def test_every_form_is_read(tmp_path, text, start):
     (tmp_path / "gold").write_text(text)
     first, empty, third = read_alignments(tmp_path / "gold", start)
-    assert first == Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
-    assert empty == Gold(frozenset(), frozenset())
-    assert third == Gold(frozenset({(2, 1)}), frozenset({(2, 1), (0, 1)}))
+    assert first == GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
+    assert empty == GoldAlignment(frozenset(), frozenset())
+    assert third == GoldAlignment(frozenset({(2, 1)}), frozenset({(2, 1), (0, 1)}))
 
 
 def test_numbered_pairs_are_as_many_as_the_text(tmp_path):
     (tmp_path / "gold").write_text("1 1 1\n2 2 3\n")
     assert [len(gold.sure) for gold in read_alignments(tmp_path / "gold", 1, 4)] == [1, 1, 0, 0]
-    with pytest.raises(UserError, match=r"gold:2: pair 2, but there are 1"):
+    with pytest.raises(UserError, match=r"gold:2: found sentence pair 2, but the text has 1"):
         read_alignments(tmp_path / "gold", 1, 1)
 
 
 def test_the_same_pair_the_other_way():
-    gold = Gold(frozenset({(0, 1)}), frozenset({(0, 1), (2, 0)}))
-    assert gold.turned() == Gold(frozenset({(1, 0)}), frozenset({(1, 0), (0, 2)}))
+    gold = GoldAlignment(frozenset({(0, 1)}), frozenset({(0, 1), (2, 0)}))
+    assert gold.swap_sides() == GoldAlignment(frozenset({(1, 0)}), frozenset({(1, 0), (0, 2)}))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("0-0\n1-x\n", r"gold:2: '1-x' is no link"), ("1-1\n0-1\n", "pair 2 has a word 0, but"), ("\n", "no alignment")],
+    [
+        ("0-0\n1-x\n", r"gold:2: expected a link .*, found '1-x'"),
+        ("1-1\n0-1\n", "sentence pair 2 links word 0, but"),
+        ("\n", "found only empty lines"),
+    ],
 )
 def test_mistakes_name_the_line(tmp_path, text, message):
     (tmp_path / "gold").write_text(text)

@@ -1,12 +1,12 @@
 """Attention measured over a test set: every mechanism, batches and padding without effect, and against one by one."""
 
-import json
 import math
+from dataclasses import is_dataclass
 
 import pytest
 import torch
 
-from relumt.analysis.attention_collector import AttentionCollector, NullRates
+from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
 from relumt.analysis.attention_maps import MapCollector, bertviz_arguments, load_maps, save_maps
 from relumt.attention import MECHANISMS
 from relumt.metrics import attention_metrics as rows
@@ -17,11 +17,11 @@ PAD = dictionary().pad()
 
 
 def measured(model, batches, collector=AttentionCollector):
-    listening = collector(model, PAD)
+    observer = collector(model, PAD)
     for batch in batches:
-        with listening.listening(batch), torch.no_grad():
+        with observer.observe(batch), torch.no_grad():
             model(**batch["net_input"])
-    return listening.result()
+    return observer.result()
 
 
 def one_by_one(pairs):
@@ -37,7 +37,9 @@ def one_by_one(pairs):
 
 
 def numbers(result):
-    """Every number in a result, in order; None as NaN."""
+    """Return every number in a result, in order; None as NaN."""
+    if is_dataclass(result):
+        result = vars(result)
     if isinstance(result, dict):
         return [x for value in result.values() for x in numbers(value)]
     if isinstance(result, list):
@@ -52,67 +54,69 @@ def test_batches_order_and_padding_change_nothing(name):
     apart = measured(model, reversed(one_by_one(PAIRS)))
     assert together.keys() == apart.keys() and len(together) == 6
     assert numbers(together) == pytest.approx(numbers(apart), abs=1e-6, nan_ok=True)
-    json.dumps(together, allow_nan=False)
 
 
 def test_softmax_has_no_zeros_no_null_rows_and_shares_that_grow():
     model = build("mechanism_transformer").eval()
     result = measured(model, [sample(PAIRS)])
     for measures in result.values():
-        assert measures["sparsity"] == measures["null_rate"] == [0.0, 0.0]
-        shares = [measures["top_share"][str(p)][0] for p in (1, 10, 50)]
+        assert measures.sparsity == measures.null_rate == [0.0, 0.0]
+        shares = [measures.top_share[str(p)][0] for p in (1, 10, 50)]
         assert shares == sorted(shares) and 0 < shares[0] < 1
-        assert list(measures["diversity"]) == ["p"]
-    assert result["encoder.layers.0.self_attn"]["queries"] == sum(source for source, _ in PAIRS)
-    assert result["decoder.layers.1.encoder_attn"]["queries"] == sum(target for _, target in PAIRS)
-    assert result["decoder.layers.1.encoder_attn"]["distance"] is None
+        assert list(measures.head_diversity) == ["raw"]
+    assert result["encoder.layers.0.self_attn"].num_queries == sum(source for source, _ in PAIRS)
+    assert result["decoder.layers.1.encoder_attn"].num_queries == sum(target for _, target in PAIRS)
+    assert result["decoder.layers.1.encoder_attn"].distance is None
 
 
 def test_null_rates_alone_are_those_beside_everything_else():
     model = build("mechanism_transformer", "--attention", "rela_i").eval()
-    result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], NullRates)
-    assert {name: measures["null_rate"] for name, measures in result.items()} == nulls
+    result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], NullRateCollector)
+    assert {name: measures.null_rate for name, measures in result.items()} == nulls
     assert any(rate > 0 for rates in nulls.values() for rate in rates)
     first, second = nulls["encoder.layers.0.self_attn"]  # of two numbers a sample's variance is half their square
-    assert result["encoder.layers.0.self_attn"]["null_variance"] == pytest.approx((first - second) ** 2 / 2)
+    assert result["encoder.layers.0.self_attn"].null_rate_variance == pytest.approx((first - second) ** 2 / 2)
 
 
 def test_null_rows_have_entropy_0_and_are_no_part_of_what_is_not_null():
     model = build("mechanism_transformer", "--attention", "rela_i").eval()
     for measures in measured(model, [sample(PAIRS)]).values():
-        for head, null in enumerate(measures["null_rate"]):
-            entropy, live = measures["entropy"][head], measures["entropy_not_null"][head]
+        for head, null in enumerate(measures.null_rate):
+            entropy, live = measures.entropy[head], measures.entropy_non_null[head]
             assert live is None if null == 1 else entropy == pytest.approx(live * (1 - null))
-            sparsity = measures["sparsity"][head]  # of a null row 1
-            assert null == 1 or sparsity == pytest.approx(null + (1 - null) * measures["sparsity_not_null"][head])
+            sparsity = measures.sparsity[head]  # of a null row 1
+            assert null == 1 or sparsity == pytest.approx(null + (1 - null) * measures.sparsity_non_null[head])
 
 
 def test_one_head_has_no_variance():
     model = build("mechanism_transformer", "--attention", "rela_i", "--encoder-attention-heads", "1").eval()
     result = measured(model, [sample(PAIRS)])
-    assert result["encoder.layers.0.self_attn"]["null_variance"] is None
+    assert result["encoder.layers.0.self_attn"].null_rate_variance is None
 
 
 def test_maps_are_the_sentences_own_and_bertviz_takes_them(tmp_path):
     model = build("mechanism_transformer", "--attention", "relu", "--relu-initial-score", "0").eval()
     batch = sample(PAIRS)
     collector = MapCollector(model, task(), 3)
-    with collector.listening(batch), torch.no_grad():
+    with collector.observe(batch), torch.no_grad():
         model(**batch["net_input"])
     save_maps(collector.result(), tmp_path / "maps.pt")
     sentences = load_maps(tmp_path / "maps.pt")
-    assert [sentence.number for sentence in sentences] == [0, 1, 2]
+    assert [sentence.index for sentence in sentences] == [0, 1, 2]
     for sentence, (source, target) in zip(sentences, PAIRS, strict=False):
-        assert (len(sentence.source), len(sentence.given), len(sentence.predicted)) == (source, target, target)
-        assert sentence.given[0] == sentence.predicted[-1] == "</s>" and sentence.given[1:] == sentence.predicted[:-1]
+        assert (len(sentence.source), len(sentence.decoder_input), len(sentence.target)) == (source, target, target)
+        assert (
+            sentence.decoder_input[0] == sentence.target[-1] == "</s>"
+            and sentence.decoder_input[1:] == sentence.target[:-1]
+        )
         assert sentence.maps["decoder.layers.0.encoder_attn"].shape == (2, target, source)
     viewed = bertviz_arguments(sentences[0])
     assert [len(viewed[f"{site}_attention"]) for site in ("encoder", "decoder", "cross")] == [2, 2, 2]
     assert viewed["cross_attention"][0].shape == (1, 2, 5, 7) and len(viewed["encoder_tokens"]) == 7
     # the same weights as a model gives that reads the sentence alone
     alone = AttentionCollector(model, PAD)
-    with alone.listening(one_by_one(PAIRS)[0]), torch.no_grad():
+    with alone.observe(one_by_one(PAIRS)[0]), torch.no_grad():
         model(**one_by_one(PAIRS)[0]["net_input"])
     own = viewed["encoder_attention"][0][0].transpose(0, 1)
     expected = rows.sparsity(own, torch.full((7,), 7)).mean(0).tolist()
-    assert alone.result()["encoder.layers.0.self_attn"]["sparsity"] == pytest.approx(expected)
+    assert alone.result()["encoder.layers.0.self_attn"].sparsity == pytest.approx(expected)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from relumt.analysis.contrast import Contrast, Example, majority_rate
-from relumt.analysis.loaded_model import open_checkpoint
+from relumt.analysis.contrast import ContrastiveExample, ContrastiveTest, majority_accuracy
+from relumt.analysis.loaded_model import load_checkpoint_on_data
 from relumt.cli import main
 from relumt.errors import UserError
 from tests.models.build import dictionary, write_checkpoint, write_data_bin
@@ -44,7 +44,9 @@ def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
 
 def contrast_of(tmp_path, data, *flags):
     checkpoint = write_checkpoint(tmp_path / "model", "--task", "translation_documents", *flags)
-    return Contrast(open_checkpoint(checkpoint, data, cuda=False), data, "test", write_examples(data, tmp_path / "x"))
+    return ContrastiveTest(
+        load_checkpoint_on_data(checkpoint, data, cuda=False), data, "test", write_examples(data, tmp_path / "x")
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,36 +54,38 @@ def contrast_of(tmp_path, data, *flags):
 )
 def test_scores_are_those_of_the_model_reading_the_chunk(tmp_path, data, flags):
     contrast = contrast_of(tmp_path, data, *flags)
-    model, dataset = contrast.opened.model, contrast.opened.task.dataset("test")
-    texts, between = references(data), [dictionary().index("w9")] * ("w9" in flags)
+    model, dataset = contrast.loaded.model, contrast.loaded.task.dataset("test")
+    texts, separator = references(data), [dictionary().index("w9")] * ("w9" in flags)
     expected = []
     for example in contrast.examples:
-        chunk = np.searchsorted(contrast.bounds, example.sentence, side="right") - 1
+        chunk = np.searchsorted(contrast.chunk_bounds, example.sentence, side="right") - 1
         source = dataset[chunk]["source"]
-        before = [
-            t for i in range(contrast.bounds[chunk], example.sentence) for t in [*texts[i].tolist()[:-1], *between]
-        ]
+        earlier = range(contrast.chunk_bounds[chunk], example.sentence)
+        before = [token for i in earlier for token in [*texts[i].tolist()[:-1], *separator]]
         for variant in example.variants:
             words = [dictionary().index(word) for word in variant.split()]
             prefix = torch.tensor([[2, *before, *words]])
             logits, _ = model(source[None], torch.tensor([len(source)]), prefix)
             of_next = logits.log_softmax(-1)[0, torch.arange(prefix.shape[1] - 1), prefix[0, 1:]]
             expected.append(of_next[len(before) :].sum().item())
-    assert list(contrast.scores(4)) == pytest.approx(expected, rel=1e-4)
-    assert list(contrast.scores(100)) == pytest.approx(expected, rel=1e-4)
+    assert contrast.scores(4) == pytest.approx(expected, rel=1e-4)
+    assert contrast.scores(100) == pytest.approx(expected, rel=1e-4)
     if flags:
-        assert len(contrast.bounds) - 1 < len(LENGTHS)
+        assert len(contrast.chunk_bounds) - 1 < len(LENGTHS)
     first, others = np.array(expected).reshape(-1, 3)[:, 0], np.array(expected).reshape(-1, 3)[:, 1:]
     assert contrast.accuracy() == pytest.approx((first > others.max(1)).mean())
 
 
-def test_majority_rate_by_hand():
-    er, sie = Example(0, ("er lacht", "sie lacht")), Example(0, ("sie lacht", "er lacht"))
-    ihn = Example(0, ("ich sehe ihn", "ich sehe sie"))
-    assert majority_rate([er, sie, sie]) == pytest.approx(2 / 3)
-    assert majority_rate([er, sie, sie, ihn]) == pytest.approx(3 / 4)
-    longer, shorter = Example(0, ("er lacht laut", "er lacht")), Example(0, ("er lacht", "er lacht laut"))
-    assert majority_rate([longer, shorter]) == pytest.approx(1 / 2)
+def test_majority_accuracy_by_hand():
+    er, sie = ContrastiveExample(0, ("er lacht", "sie lacht")), ContrastiveExample(0, ("sie lacht", "er lacht"))
+    ihn = ContrastiveExample(0, ("ich sehe ihn", "ich sehe sie"))
+    assert majority_accuracy([er, sie, sie]) == pytest.approx(2 / 3)
+    assert majority_accuracy([er, sie, sie, ihn]) == pytest.approx(3 / 4)
+    longer, shorter = (
+        ContrastiveExample(0, ("er lacht laut", "er lacht")),
+        ContrastiveExample(0, ("er lacht", "er lacht laut")),
+    )
+    assert majority_accuracy([longer, shorter]) == pytest.approx(1 / 2)
 
 
 def test_the_command_prints_what_it_found(tmp_path, data, capsys):
@@ -90,23 +94,23 @@ def test_the_command_prints_what_it_found(tmp_path, data, capsys):
     main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples)])
     result = json.loads(capsys.readouterr().out)
     assert result["examples"] == 3 and result["document_length"] == 16
-    assert 0 <= result["accuracy"] <= 1 and result["majority_rate"] > 0
+    assert 0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{}", "x:1: no example"),
-        ("[]", "x:1: no example"),
+        ("{}", "x:1: expected an example in JSON"),
+        ("[]", "x:1: expected an example in JSON"),
         (
             '{"document": 2, "sentence": 0, "target": "", "wrong": ["w1"]}',
-            "x:1: the data has no sentence 0 of document 2",
+            "x:1: the test set has no sentence 0 in document 2",
         ),
         ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference in"),
         (None, "x: no such file"),
-        ("", "x: no example in it"),
-        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: no example"),
-        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: no example"),
+        ("", "x: expected contrastive examples, found an empty file"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: expected an example in JSON"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: expected an example in JSON"),
     ],
 )
 def test_mistakes_end_in_one_line(tmp_path, data, capsys, line, message):

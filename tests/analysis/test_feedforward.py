@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.analysis.ffn_collector import PERCENTS, FeedForwardCollector, learnt_activations, memory_values
+from relumt.analysis.ffn_collector import TOP_PERCENTS, FeedForwardCollector, learned_activations, value_slots
 from relumt.feedforward import FEEDFORWARDS
 from relumt.modules.hooks import feedforward_hook
 from tests.models.build import build, sample
@@ -21,7 +21,7 @@ def collected(model, batches):
     collector = FeedForwardCollector(model, PAD)
     with torch.no_grad():
         for batch in batches:
-            with collector.listening(batch):
+            with collector.observe(batch):
                 model(**batch["net_input"])
     return collector.result()
 
@@ -47,14 +47,16 @@ def test_batches_and_padding_change_no_measure(name):
     assert together.keys() == {f"{side}.layers.{i}" for side in ("encoder", "decoder") for i in (0, 1)}
     for layer, measures in together.items():
         assert (
-            measures["positions"] == alone[layer]["positions"] == sum(s if "en" in layer[:2] else t for s, t in LENGTHS)
+            measures.num_positions
+            == alone[layer].num_positions
+            == sum(s if "en" in layer[:2] else t for s, t in LENGTHS)
         )
-        assert measures["variance_ratio"] == pytest.approx(alone[layer]["variance_ratio"], rel=1e-5)
-        assert measures["null_rate"] == alone[layer]["null_rate"]
-        assert measures["anisotropy"] == alone[layer]["anisotropy"]
-        assert (measures["top_share"] is None) == (alone[layer]["top_share"] is None)
-        for percent, share in (measures["top_share"] or {}).items():
-            assert share == pytest.approx(alone[layer]["top_share"][percent], rel=1e-5)
+        assert measures.variance_ratio == pytest.approx(alone[layer].variance_ratio, rel=1e-5)
+        assert measures.null_rate == alone[layer].null_rate
+        assert measures.anisotropy == alone[layer].anisotropy
+        assert (measures.top_share is None) == (alone[layer].top_share is None)
+        for percent, share in (measures.top_share or {}).items():
+            assert share == pytest.approx(alone[layer].top_share[percent], rel=1e-5)
 
 
 def test_the_measures_are_those_of_the_materialised_scores():
@@ -68,12 +70,12 @@ def test_the_measures_are_those_of_the_materialised_scores():
         one.scores.double(),
         one.output.var(-1, correction=0).mean() / one.residual.var(-1, correction=0).mean(),
     )
-    assert measures["variance_ratio"] == pytest.approx(ratio.item(), rel=1e-5)
+    assert measures.variance_ratio == pytest.approx(ratio.item(), rel=1e-5)
     slots = scores.shape[-1]
     highest = scores.sort(-1, descending=True).values[..., : -(-slots * 10 // 100)].sum(-1) / scores.sum(-1)
-    assert measures["top_share"]["10"] == pytest.approx(highest.mean().item(), rel=1e-5)
-    torch.testing.assert_close(memory_values(layer), layer.fc2.weight.detach().T)
-    torch.testing.assert_close(one.output, F.linear(one.scores, memory_values(layer).T, layer.fc2.bias))
+    assert measures.top_share["10"] == pytest.approx(highest.mean().item(), rel=1e-5)
+    torch.testing.assert_close(value_slots(layer), layer.fc2.weight.detach().T)
+    torch.testing.assert_close(one.output, F.linear(one.scores, value_slots(layer).T, layer.fc2.bias))
 
 
 def test_null_positions_are_counted_and_have_no_share():
@@ -82,23 +84,23 @@ def test_null_positions_are_counted_and_have_no_share():
     torch.nn.init.zeros_(layer.fc1.weight)
     torch.nn.init.constant_(layer.fc1.bias, -1.0)
     measures = collected(model, [sample(LENGTHS)])["encoder.layers.0"]
-    assert measures["null_rate"] == 1
-    assert measures["top_share"] is None
+    assert measures.null_rate == 1
+    assert measures.top_share is None
 
 
 def test_scores_that_can_be_negative_have_no_shares():
     measures = collected(model_of("gelu"), [sample(LENGTHS)])["decoder.layers.0"]
-    assert measures["null_rate"] is measures["top_share"] is None
-    assert measures["variance_ratio"] > 0
+    assert measures.null_rate is measures.top_share is None
+    assert measures.variance_ratio > 0
 
 
 def test_softmax_memories_have_no_null_position_and_rising_shares():
-    shares = collected(model_of("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"]["top_share"]
-    assert list(shares) == [str(percent) for percent in PERCENTS]
+    shares = collected(model_of("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"].top_share
+    assert list(shares) == [str(percent) for percent in TOP_PERCENTS]
     assert list(shares.values()) == sorted(shares.values())
 
 
 def test_learnt_activations_are_the_trained_parameters_by_layer():
-    learnt = learnt_activations(model_of("aptx1"))
+    learnt = learned_activations(model_of("aptx1"))
     assert learnt["decoder.layers.1"] == {"beta": 1.0, "gamma": 0.5}
-    assert learnt_activations(model_of("gelu")) == {}
+    assert learned_activations(model_of("gelu")) == {}

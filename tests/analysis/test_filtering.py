@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.analysis import pair_scoring as filtering
+from relumt.analysis import pair_scoring
+from relumt.analysis.loaded_model import LoadedModel
 from relumt.cli import main
 from tests.models.build import build, dictionary, task, write_checkpoint, write_data_bin
 
@@ -35,12 +36,12 @@ def run(folder, checkpoint, *options):
 
 @pytest.mark.parametrize("max_tokens", [1, 12, 4096])
 def test_scores_are_those_of_each_pair_alone(max_tokens, monkeypatch):
-    monkeypatch.setattr(filtering, "SORTED_AT_ONCE", 3)
+    monkeypatch.setattr(pair_scoring, "BUFFER_SIZE", 3)
     model, words = build("mechanism_transformer", "--attention", "rela_i").eval().double(), dictionary()
-    opened = filtering.LoadedModel(None, model, task(), False)
+    loaded = LoadedModel(None, model, task(), False)
     encode = lambda line: words.encode_line(line, add_if_not_exist=False).long()  # noqa: E731
     pairs = [(encode(source), encode(target)) for source, target in TEXT]
-    scores = list(filtering.scored(opened, pairs, max_tokens))
+    scores = list(pair_scoring.score_pairs(loaded, pairs, max_tokens))
     for (source, target), score in zip(pairs, scores, strict=True):
         given = torch.cat([target[-1:], target[:-1]])[None]
         logits, _ = model(source[None], torch.tensor([len(source)]), given)
@@ -61,7 +62,7 @@ def test_kept_pairs_are_those_of_the_least(files, capsys):
 
 def test_ranks_that_are_all_the_same_are_said_to_be(files, capsys):
     run(files, write_checkpoint(files / "model", "--attention", "sigmoid"), "--keep", "0.5")
-    assert "every pair has the same null_rate, 0, which ranks none before another" in capsys.readouterr().err
+    assert "every pair has the same null_rate, 0, so it cannot rank them" in capsys.readouterr().err
 
 
 def test_pairs_beyond_the_positions_have_no_score_and_are_left_out(files, capsys):
@@ -84,15 +85,18 @@ def test_gzipped_texts_are_read(files):
     ("options", "message"),
     [
         (["--keep", "2"], "--keep must be above 0 and at most 1"),
-        (["--keep", "0.5", "--threshold", "1"], "give one of them"),
+        (["--keep", "0.5", "--threshold", "1"], "exclude each other"),
         (["--threshold", "nan"], "--threshold must be a number"),
-        (["--tgt", "FDE"], "is source and target; give two texts"),
-        (["--by", "cross_entropy", "--src", "FEN", "--tgt", "FDE"], "de is wanted there, by its name it is en"),
+        (["--tgt", "FDE"], "given as --src and as --tgt; give two texts"),
+        (
+            ["--by", "cross_entropy", "--src", "FEN", "--tgt", "FDE"],
+            "expected de, but the file name says en; swap --src and --tgt",
+        ),
         (["--max-tokens", "0"], "--max-tokens must be positive"),
         (["--src", "none.de"], "none.de: no such file"),
         (["--src", "SHORT"], "short has 1 lines but"),
-        ([], "has no null rows to count; rank --by cross_entropy"),
-        (["--by", "cross_entropy", "--out", "F"], "f.de: is the text to filter; name another --out"),
+        ([], "never has null rows; use --by cross_entropy"),
+        (["--by", "cross_entropy", "--out", "F"], "f.de: would overwrite an input text; choose another --out"),
     ],
 )
 def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, message):
@@ -110,14 +114,16 @@ def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, mess
 def test_a_model_without_null_rows_cannot_rank_by_them(files, capsys):
     with pytest.raises(SystemExit):
         run(files, write_checkpoint(files / "model", "--attention", "sparsemax"))
-    assert "its cross-attention has no null rows to count" in capsys.readouterr().err
+    assert "the cross-attention of this model never has null rows" in capsys.readouterr().err
 
 
 def test_equal_ranks_are_told_apart_by_cross_entropy(files, monkeypatch):
     checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
-    score_batch = filtering.score_batch
+    score_batch = pair_scoring.score_batch
     monkeypatch.setattr(
-        filtering, "score_batch", lambda *of: [filtering.Score(0.0, s.cross_entropy) for s in score_batch(*of)]
+        pair_scoring,
+        "score_batch",
+        lambda *of: [pair_scoring.PairScore(0.0, s.cross_entropy) for s in score_batch(*of)],
     )
     scores = run(files, checkpoint, "--keep", "0.6")
     least = sorted(sorted(range(5), key=lambda number: scores[number][1])[:3])

@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from plotly.offline import get_plotlyjs
 
-from relumt.analysis.report import figures, summary
+from relumt.analysis.report import build_figures, summarize
 from relumt.cli import main
+from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis
 from tests.models.build import write_checkpoint, write_data_bin
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -70,22 +72,27 @@ def test_what_does_not_apply_is_said(tmp_path, capsys):
     main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(tmp_path / "out"), "--numbers-only",
           "--alignments", str(tmp_path / "gold")])  # fmt: skip
     error = capsys.readouterr().err
-    assert "no sparsity, null rate, entropy, diversity, maps or alignment of encoder.layers.0.self_attn" in error
+    assert (
+        "encoder.layers.0.self_attn, encoder.layers.1.self_attn" in error
+        and "this mechanism has no attention weights" in error
+    )
     assert "weights can be negative" in error
-    assert "gold: pair 3: 90-0 lie beyond the sentence; left out" in error
+    assert "gold: pair 3: 90-0: no such word in the sentence; link left out" in error
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["analysis.json"]
 
 
 def test_a_head_that_is_null_everywhere_has_no_distance_and_no_line(tmp_path):
-    layer = {"site": "decoder", "sparsity": [1.0, 0.5], "null_rate": [1.0, 0.0], "entropy": [0.0, 1.0],
-             "top_share": {"1": [None, 0.5], "50": [None, 0.9]}, "distance": [None, 2.0], "distant_share": [None, 0.25],
-             "diversity": {"1.0": 0.5}}  # fmt: skip
-    dead = layer | {"top_share": {"1": [None, None], "50": [None, None]}, "distant_share": [None, None]}
-    analysis = {"name": "x", "pairs": 1, "alignment": None, "attention": {"a": layer, "b": dead}}
-    found = figures([analysis])
+    layer = AttentionMetrics(
+        "decoder", "ReLU", 5, sparsity=[1.0, 0.5], null_rate=[1.0, 0.0], entropy=[0.0, 1.0],
+        top_share={"1": [None, 0.5], "50": [None, 0.9]}, distance=[None, 2.0], distant_share=[None, 0.25],
+        head_diversity={"1.0": 0.5},
+    )  # fmt: skip
+    dead = replace(layer, top_share={"1": [None, None], "50": [None, None]}, distant_share=[None, None])
+    analysis = CheckpointAnalysis("x", "x.pt", "data-bin", "c", {}, 1, 0, {"a": layer, "b": dead}, None, {}, {})
+    found = build_figures([analysis])
     assert list(found["distant"][2].data[0].y) == [0.25, None]
     assert list(found["top_share"][2].data[0].y) == [0.5, 0.9]
-    assert summary(analysis)["decoder entropy"] == "0.500"
+    assert summarize(analysis)["decoder entropy"] == "0.500"
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")

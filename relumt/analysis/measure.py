@@ -1,0 +1,172 @@
+"""Measure a checkpoint on a test set: load it, force-decode the references, and put the collected measures together."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from relumt.analysis.alignment_collector import AlignmentCollector
+from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
+from relumt.analysis.attention_maps import MapCollector, SentenceMaps
+from relumt.analysis.collector import Collector, collect
+from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
+from relumt.analysis.loaded_model import LoadedModel, load_model
+from relumt.console import print_status
+from relumt.errors import UserError
+from relumt.files import file_sha256
+from relumt.metrics.alignment import GoldAlignment, read_alignments
+from relumt.modules.hooks import named_attentions
+from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis
+from relumt.runs.data_bin import open_data_bin
+from relumt.runs.environment import versions
+
+
+@dataclass(frozen=True)
+class AnalysisConfig:
+    """The data that checkpoints are measured on, and how.
+
+    Attributes:
+        data: data-bin; None for the one that a run was trained on.
+        subset: name of the subset.
+        alignments: file with gold word alignments; None for the data-bin's own, if it has any.
+        first_word: number of the first word in `alignments`, 0 or 1.
+        num_maps: number of sentence pairs whose attention maps are kept.
+        max_tokens: tokens in a batch.
+        cpu: do not use a GPU.
+    """
+
+    data: Path | None
+    subset: str
+    alignments: Path | None = None
+    first_word: int = 0
+    num_maps: int = 0
+    max_tokens: int = 4096
+    cpu: bool = False
+
+
+def measure_checkpoint(
+    checkpoint_or_run: Path, name: str, config: AnalysisConfig
+) -> tuple[CheckpointAnalysis, list[SentenceMaps]]:
+    """Measure a checkpoint, or a run's scored checkpoint; return its analysis, labeled `name`, and attention maps.
+
+    Raises:
+        UserError: the checkpoint or the test set is missing or unusable, or the number of gold alignments is wrong.
+    """
+    loaded, data = load_model(checkpoint_or_run, config.data, config.cpu)
+    model, task, path, subset = loaded.model, loaded.task, loaded.path, config.subset
+    require_sites(loaded)
+    num_pairs = loaded.load_subset(subset)
+    gold, gold_path = load_gold_alignments(loaded, data, num_pairs, config)
+    pad = task.target_dictionary.pad()
+    feedforward, attention = FeedForwardCollector(model, pad), AttentionCollector(model, pad)
+    maps, null_rates = MapCollector(model, task, config.num_maps), NullRateCollector(model, pad)
+    collectors: list[Collector] = [feedforward, attention, maps]
+    alignment = None
+    if gold is not None:
+        alignment = AlignmentCollector(model, task, gold, open_data_bin(data).subwords)
+        collectors.append(alignment)
+    num_read = _read(loaded, subset, config.max_tokens, collectors)
+    if not num_read:
+        raise UserError(f"{data}: every pair of '{subset}' exceeds the maximum positions of {path}")
+    if num_read > 1:
+        _read(loaded, loaded.shuffle_targets(subset), config.max_tokens, [null_rates])
+    shuffled = null_rates.result()
+    metrics = {
+        module: replace(measured, null_rate_shuffled=shuffled.get(module))
+        for module, measured in attention.result().items()
+    }
+    report_missing_measures(path, metrics)
+    if alignment is not None:
+        report_alignment_problems(alignment, path, gold_path, config.first_word if config.alignments else 0)
+    analysis = CheckpointAnalysis(
+        name=name,
+        path=str(path),
+        data=str(data),
+        sha256=file_sha256(path),
+        versions=versions(),
+        num_pairs=num_read,
+        num_pairs_too_long=num_pairs - num_read,
+        attention=metrics,
+        alignment=None if alignment is None else alignment.result(),
+        feedforward=feedforward.result(),
+        activations=learned_activations(model),
+    )
+    return analysis, maps.result()
+
+
+def require_sites(loaded: LoadedModel) -> None:
+    """Raise UserError unless the model has relumt's attention modules at the three usual sites."""
+    if getattr(loaded.model.decoder, "cross_self_attention", False):
+        raise UserError(
+            f"{loaded.path}: trained with --cross-self-attention, which mixes decoder and cross-attention; "
+            "such a model cannot be analyzed"
+        )
+    if not named_attentions(loaded.model):
+        raise UserError(
+            f"{loaded.path}: expected one of relumt's architectures; to analyze a stock Transformer, load its weights "
+            "into mechanism_transformer with the same flags (--finetune-from-model)"
+        )
+
+
+def load_gold_alignments(
+    loaded: LoadedModel, data: Path, num_pairs: int, config: AnalysisConfig
+) -> tuple[list[GoldAlignment] | None, Path]:
+    """Return the gold alignments of the subset, source word first, and their file; None if there are none.
+
+    The data-bin's own alignments are for its own translation direction and are swapped for a model of the other one.
+    They are ignored if their number differs, which is the case for models that read documents.
+
+    Raises:
+        UserError: the file is invalid, or the number of alignments in `config.alignments` is not `num_pairs`.
+    """
+    if config.alignments is not None:
+        gold = read_alignments(config.alignments, config.first_word, num_pairs)
+        if len(gold) != num_pairs:
+            raise UserError(
+                f"{config.alignments}: expected one alignment for each of the {num_pairs} pairs of "
+                f"{config.subset}, found {len(gold)}"
+            )
+        return gold, config.alignments
+    path = data / "text" / f"{config.subset}.align"
+    gold = read_alignments(path, 0) if path.is_file() else []
+    if gold and loaded.task.cfg.source_lang == open_data_bin(data).target:
+        gold = [alignment.swap_sides() for alignment in gold]
+    return (gold if len(gold) == num_pairs else None), path
+
+
+def _read(loaded: LoadedModel, subset: str, max_tokens: int, collectors: Sequence[Collector]) -> int:
+    console = Console(file=sys.stderr)
+    batches = loaded.batches(subset, max_tokens)
+    title = f"{loaded.path}: {subset}"
+    return collect(loaded, track(batches, title, console=console, disable=not console.is_terminal), collectors)
+
+
+def report_missing_measures(path: Path, attention: dict[str, AttentionMetrics]) -> None:
+    """Print which attention modules lack measures, and why."""
+    without_weights = [name for name, metrics in attention.items() if not metrics.has_weights]
+    if without_weights:
+        print_status(
+            f"{path}: {', '.join(without_weights)}: this mechanism has no attention weights; measures of attention, "
+            "maps and alignments are left out"
+        )
+    negative = [name for name, metrics in attention.items() if metrics.has_weights and metrics.entropy is None]
+    if negative:
+        print_status(
+            f"{path}: {', '.join(negative)}: weights can be negative; null rate, entropy, distance, shares and head "
+            "diversity are left out"
+        )
+
+
+def report_alignment_problems(alignment: AlignmentCollector, path: Path, gold_path: Path, first_word: int) -> None:
+    """Print which gold links and sentence pairs the alignment error rates leave out."""
+    for pair, links in sorted(alignment.links_out_of_range.items()):
+        printed = " ".join(f"{s + first_word}-{t + first_word}" for s, t in sorted(links))
+        print_status(f"{gold_path}: pair {pair + 1}: {printed}: no such word in the sentence; link left out")
+    if alignment.skipped_pairs:
+        print_status(
+            f"{path}: {len(alignment.skipped_pairs)} sentence pairs contain unknown subwords; "
+            "left out of the alignment error rates"
+        )
