@@ -40,12 +40,14 @@ Table = list[list[str]]
 """Rows of cells; the first row is the header."""
 
 
-def main() -> None:
-    """Write every figure."""
-    OUT.mkdir(exist_ok=True)
-    plt.rcParams.update(STYLE)
-    for draw in (relu_init, ffn_slots, attention_cost, null_rate, document_attention):
-        draw().savefig(OUT / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
+def main(out: Path = OUT) -> None:
+    """Write every figure to the folder `out`."""
+    out.mkdir(exist_ok=True)
+    with plt.rc_context(STYLE):
+        for draw in (relu_init, ffn_slots, attention_cost, null_rate, document_attention):
+            figure = draw()
+            figure.savefig(out / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
+            plt.close(figure)
 
 
 def table(page: str, header: str) -> Table:

@@ -1,16 +1,33 @@
-"""docs/mechanisms.md: up to date, and its example runs."""
+"""The documentation: generated pages and figures are up to date, links lead somewhere, the example runs."""
 
 import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 from relumt.attention import MECHANISMS
 from relumt.papers import printed_values
 
 ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("docs_mechanisms", ROOT / "docs" / "mechanisms.py")
-generator = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(generator)
+DOCS = ROOT / "docs"
+
+
+def load(name):
+    """Import a script of docs/, which is not a package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generator = load("mechanisms")
+
+
+def anchors(page):
+    """Return what links to the headings of a Markdown page end in, by GitHub's rules."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_page_is_what_make_docs_writes():
@@ -42,3 +59,21 @@ def test_the_example_runs():
     names = {}
     exec(example, names)
     assert names["output"].shape == (10, 2, 512)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_link_leads_to_a_file_and_a_heading(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_figures_are_drawn_from_the_tables(tmp_path):
+    pytest.importorskip("matplotlib")
+    load("figures").main(tmp_path)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "figures").iterdir()}
+    assert drawn == kept, "run python docs/figures.py"
