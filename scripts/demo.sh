@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# From nothing to a table: generate a corpus, binarise it, train softmax and ReLUFormer, translate, score.
-# Everything goes to demo/; what is there already is not made again.
+# Demonstrate everything from data to results: generate a corpus, binarize it, train softmax and ReLUFormer, translate
+# and score the test set, print a table. Output goes to demo/; steps whose output exists are skipped.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Of fairseq's log: where training is, the validation loss, and what relumt says.
+# Reduce fairseq's log to progress, validation loss and relumt's messages.
 progress() {
     sed -nuE \
         -e 's/.*\| train_inner \| \{"epoch": ([0-9]+), .*"loss": "([^"]+)".*"wps": "([^"]+)".*"num_updates": "([0-9]+)".*/  epoch \1, update \4: loss \2, \3 tokens\/s/p' \

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Translate the test set with a trained run and score it: scripts/evaluate.sh DATASET MODEL [fairseq-generate flags…]
-# DATASET is a name in configs/datasets or the path of a data-bin; scripts/common.sh lists the settings.
+# DATASET is a name in configs/datasets, or the path of a data-bin. scripts/common.sh lists the environment variables.
 #
-#   ONE_BY_ONE    1: where a document comes back with another number of separators, take its sentences one by one
+#   ONE_BY_ONE    1: if the translation of documents loses separators, translate those sentences one by one
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-plan_step evaluate "$@"
+start_step start-evaluation "$@"
 "$python" -P -m fairseq_cli.generate "${arguments[@]}" 2>&1 | tee "$log"
 if [[ ${ONE_BY_ONE:-} == 1 ]]; then
-    read_plan one-by-one "$@"
+    read_command start-one-by-one "$@"
     ((${#arguments[@]} == 0)) || "$python" -P -m fairseq_cli.generate "${arguments[@]}" 2>&1 | tee -a "$log"
 fi
 run_record score "$1" "$2" || exit 1

@@ -11,9 +11,8 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.analysis_record import is_analyzed
-from relumt.runs.comparability import SUBSET
 from relumt.runs.flags import readable
-from relumt.runs.record import Record, load_record
+from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import Plan, plan_run
 from relumt.runs.training_log import statistics
 from relumt.tables.experiments import Experiment, unique_experiments
@@ -106,13 +105,13 @@ def progress(job: Job) -> Progress:
     """How far it is by its log and run.json; nothing done where there is none, or none that can be read."""
     log = job.folder / "train.log"
     try:
-        record = load_record(job.folder)
+        record = find_record(job.folder)
     except UserError:
         record = None
     if record is None or not log.is_file():
         return Progress()
-    if "training" in record:
-        return Progress(1.0, record["training"]["updates"])
+    if record.training:
+        return Progress(1.0, record.training.updates)
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL))
         lines = file.read().decode("utf-8", errors="replace").split("\n")[1:]
@@ -123,9 +122,9 @@ def progress(job: Job) -> Progress:
     return Progress(fraction(record, last), int(last["num_updates"]), float(last["loss"]))
 
 
-def fraction(record: Record, logged: dict[str, str]) -> float:
+def fraction(record: RunRecord, logged: dict[str, str]) -> float:
     """The share of training that is done: by updates or epochs, whichever ends it first."""
-    flags = record["fingerprint"]["flags"]
+    flags = record.provenance.flags
     shares = [
         float(logged[of]) / float(limit)
         for flag, of in (("--max-update", "num_updates"), ("--max-epoch", "update"))
@@ -146,23 +145,23 @@ def outcome(job: Job, status: int) -> str:
     """
     if status:
         return "refused" if status == REFUSED else "failed"
-    record = load_record(job.folder) or {}
-    if "diverged" in record:
+    record = find_record(job.folder)
+    if record and record.divergence:
         return "diverged"
-    return "done" if SUBSET in record.get("evaluation", {}) else "failed"
+    return "done" if record and record.is_scored else "failed"
 
 
 def is_finished(job: Job) -> bool:
     """Whether the scripts would find nothing to do: what lies in its folder is of its flags, scored and analysed."""
     try:
-        record = load_record(job.folder) or {}
-        if readable(plan_of(job).train_flags(job.arguments_of_training)) != record["fingerprint"]["flags"]:
+        record = find_record(job.folder)
+        if not record or readable(plan_of(job).train_flags(job.arguments_of_training)) != record.provenance.flags:
             return False
-        return "diverged" in record or (
-            SUBSET in record.get("evaluation", {})
+        return record.divergence is not None or (
+            record.is_scored
             and (not job.experiment.needs_analysis or is_analyzed(job.folder, record))
         )
-    except (UserError, KeyError, ValueError):  # the script says why
+    except UserError:  # the script says why
         return False
 
 

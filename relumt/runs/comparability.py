@@ -1,73 +1,76 @@
-"""What of runs may be compared, and how their scores are put together."""
+"""Which runs may be compared with each other."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TypeVar
 
 from relumt.errors import UserError
-from relumt.runs.record import Record
+from relumt.runs.record import RunRecord
 
-SUBSET = "test"
-SCORES = {"bleu_tokenised": "BLEU tok", "bleu_detokenised": "BLEU detok", "chrf": "chrF"}
-"""Name of a score in run.json → head of its column."""
+SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
+"""Metric in run.json → its column's title."""
 
-
-DEVICES = (
-    "the number of devices or the precision of training",
-    lambda record: [record["fingerprint"]["device"][of] for of in ("count", "precision")],
-)
-"""The batch is as many times as large as there are devices."""
-
-STARTS = ("what training started from", lambda record: started_from(record) or "new weights")
-"""More training may be behind one."""
+T = TypeVar("T")
 
 
-def require_equal(records: Mapping[str, Record], what: str, of: Callable[[Record], Any]) -> None:
-    """Raise UserError, naming two of the runs, unless `of` gives the same for all; records: by what to call them."""
-    if not records:
-        return
-    (first, expected), *others = ((name, of(record)) for name, record in records.items())
-    for other, found in others:
+def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object]) -> None:
+    """Raise UserError unless `key` returns the same for all values; the message names two that differ.
+
+    Args:
+        values: records or anything else that is compared, by the name to use in the message.
+        what: what `key` returns, in words.
+        key: returns what has to be equal.
+    """
+    keys = {name: key(value) for name, value in values.items()}
+    for name, found in keys.items():
+        first, expected = next(iter(keys.items()))
         if found != expected:
             raise UserError(
-                f"{first} and {other} differ in {what}: {expected} and {found}; "
-                "evaluate or train them alike, or move one to another RUNS"
+                f"{first} and {name} differ in {what}: {expected} and {found}; "
+                "train and evaluate them with the same settings, or move one to another RUNS"
             )
 
 
-def require_seed_folder(folder: Path, record: Record) -> None:
-    """Raise UserError where a run's folder is not named by its seed: a copy, which would count as one more seed."""
-    if folder.name != str(record["seed"]):
-        raise UserError(f"{folder}: of seed {record['seed']}, which it is not named by; put it where it belongs")
+def require_equal_batches(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless all were trained in one precision on as many devices, which multiply the batch size."""
+
+    def devices(record: RunRecord) -> list[object]:
+        device = record.provenance.environment.device
+        return [device.count, device.precision]
+
+    require_equal(records, "the number of devices or the precision of training", devices)
 
 
-def started_from(record: Record) -> str:
-    """The dataset on which the model was trained first, "" where there is none."""
-    return record["fingerprint"].get("start", {}).get("dataset", "")
+def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless all start from new weights or from weights trained on one dataset before."""
+    require_equal(
+        records,
+        "the dataset of the initial weights",
+        lambda record: record.provenance.initialization.dataset or "new weights",
+    )
 
 
-def evaluated(record: Record) -> dict[str, Any]:
-    """The evaluation on the test set."""
-    return record["evaluation"][SUBSET]
+def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless scored runs share vocabulary, test set and flags of translation."""
+    require_equal(records, "the dictionaries", lambda record: record.provenance.dictionaries)
+    require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
+    require_equal(records, "the flags of translation", lambda record: record.test_evaluation.setup.flags)
 
 
-def score(record: Record, name: str) -> float:
-    """A score of the test set."""
-    return evaluated(record)["scores"][name]["score"]
+def require_equal_signatures(records: Mapping[str, RunRecord], metric: str) -> None:
+    """Raise UserError unless the scores by `metric` were computed in the same way."""
+    title = SCORES.get(metric, metric)
+    require_equal(records, f"the signature of {title}", lambda record: record.test_score(metric).signature)
 
 
-def signature(record: Record, name: str) -> str:
-    """sacreBLEU's signature of a score of the test set."""
-    return evaluated(record)["scores"][name]["signature"]
-
-
-def name_of(record: Record) -> str:
-    """DATASET/MODEL/SEED."""
-    return f"{record['dataset']}/{record['model']}/{record['seed']}"
+def require_seed_folder(folder: Path, record: RunRecord) -> None:
+    """Raise UserError unless the folder is named after the run's seed: a copy would count as another seed."""
+    if folder.name != str(record.seed):
+        raise UserError(f"{folder}: expected a folder named after its seed, {record.seed}; rename or move it")
 
 
 def average(values: list[float], form: str) -> str:
-    """The mean, and the standard deviation where there are several values."""
+    """Format the mean, with the standard deviation if there are several values."""
     spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
     return f"{mean(values):{form}}{spread}"

@@ -1,9 +1,9 @@
-"""What a run is made with: versions, the revision of relumt, the device and its precision."""
+"""The environment of a run: versions of packages, the revision of relumt, the device and its precision."""
 
 import hashlib
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ FAIRSEQ_PACKAGES = ("fairseq-fixed", "fairseq")
 
 @dataclass(frozen=True)
 class Device:
-    """What trains: kind "cuda" or "cpu", its name, how many there are, and the precision of training."""
+    """What computes: kind "cuda" or "cpu", its name, how many there are, and the precision."""
 
     kind: Literal["cuda", "cpu"]
     name: str
@@ -26,12 +26,12 @@ class Device:
     precision: Precision
 
     def train_flags(self) -> list[str]:
-        """fairseq-train's flags for it."""
+        """Return fairseq-train's flags that select the device and the precision."""
         precision = [] if self.precision == "fp32" else [f"--{self.precision}"]
         return self.generate_flags() + precision
 
     def generate_flags(self) -> list[str]:
-        """fairseq-generate's flags for it."""
+        """Return fairseq-generate's flags that select the device."""
         return ["--cpu"] if self.kind == "cpu" else []
 
     def __str__(self) -> str:
@@ -39,28 +39,62 @@ class Device:
         return f"{several}{self.name} ({self.kind}, {self.precision})"
 
 
+@dataclass(frozen=True)
+class Revision:
+    """The state of relumt's checkout; all fields are empty if relumt is not run from a checkout.
+
+    Attributes:
+        commit: the commit's hash.
+        code: the hash of the package's tree in that commit; equal for commits that differ in other files only.
+        dirty: hash of the uncommitted changes to the package, empty if there are none.
+    """
+
+    commit: str = ""
+    code: str = ""
+    dirty: str = ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The software and hardware of training or translation: versions of packages, relumt's revision, the device."""
+
+    versions: dict[str, str]
+    revision: Revision
+    device: Device
+
+    def in_single_precision(self) -> "Environment":
+        """Return the environment of translation, which runs in fp32 whatever the precision of training."""
+        return replace(self, device=replace(self.device, precision="fp32"))
+
+
+def current_environment(device: Device) -> Environment:
+    """Describe the environment of this process, computing on `device`."""
+    return Environment(versions(), revision(), device)
+
+
 def find_device(precision: Precision | None) -> Device:
-    """The GPUs that torch sees, in fp16; without any, the CPU in fp32.
+    """Return the GPUs that torch sees, with fp16 by default, or else the CPU with fp32.
 
-    fp16 and not bf16, because every architecture is to train in the same precision, and fairseq's own take --bf16
-    for a TPU (relumt.models.mechanism_transformer.keep_gpu_under_bf16).
+    The default is fp16, not bf16, so that all architectures train in the same precision: fairseq's own take --bf16 as
+    a request for a TPU (see relumt.models.mechanism_transformer.keep_gpu_under_bf16).
 
-    precision: asked for by the user, or None.
+    Args:
+        precision: what the user asked for, None for the default.
 
     Raises:
-        UserError: half precision is asked for on a CPU.
+        UserError: half precision was asked for on a CPU.
     """
-    if not sees_gpu():
+    if not has_gpu():
         if precision not in (None, "fp32"):
-            raise UserError(f"PRECISION={precision} needs a GPU and torch sees none; leave it out to train in fp32")
+            raise UserError(f"PRECISION={precision} needs a GPU, but torch sees none; unset PRECISION to train in fp32")
         return Device("cpu", platform.machine(), 1, "fp32")
     import torch
 
     return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or "fp16")
 
 
-def sees_gpu() -> bool:
-    """Whether torch sees a GPU; a build without CUDA says so in its version, which spares the seconds of importing."""
+def has_gpu() -> bool:
+    """Return whether torch sees a GPU; the version of a CPU-only build answers without the slow import."""
     if version("torch").endswith("+cpu"):
         return False
     import torch
@@ -69,47 +103,46 @@ def sees_gpu() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that numbers may depend on."""
+    """Return the versions of everything that results may depend on."""
     packages = {name: version(name) for name in ("torch", "sacrebleu", "sacremoses")}
     return {"python": platform.python_version(), "fairseq": fairseq_version(), "relumt": relumt.__version__} | packages
 
 
 def fairseq_version() -> str:
-    """Package and version, since fairseq goes by more than one name."""
+    """Return the name and version of the package that provides fairseq; it is published under two names."""
     for package in FAIRSEQ_PACKAGES:
         try:
             return f"{package} {version(package)}"
         except PackageNotFoundError:
             continue
-    raise UserError("fairseq is not installed; pip install 'fairseq-fixed==0.12.3.1'")
+    raise UserError("fairseq is not installed; run pip install 'fairseq-fixed==0.12.3.1'")
 
 
-def revision() -> dict[str, str]:
-    """The commit of relumt's checkout, the code of the package in it, and a hash of what was changed since.
-
-    Two commits with the same `code` differ in other files alone. All are empty for a relumt that is not run from
-    a checkout: its version says all there is.
-    """
+def revision() -> Revision:
+    """Return the revision of relumt's checkout; empty for an installed relumt, which its version identifies."""
     package = Path(relumt.__file__).resolve().parent
     if not git(package, "ls-files", "--", "__init__.py"):
-        return {"commit": "", "code": "", "dirty": ""}
+        return Revision()
     commit, code = (
         (git(package, "rev-parse", "--verify", "-q", name) or b"").decode().strip() for name in ("HEAD", "HEAD:./")
     )
-    return {"commit": commit, "code": code, "dirty": change_since_commit(package)}
+    return Revision(commit, code, hash_uncommitted_changes(package))
 
 
-def change_since_commit(package: Path) -> str:
-    """Twelve hexadecimal digits over what differs from HEAD in `package`, new files included; empty if nothing."""
-    new = (git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b"").split(b"\0")
-    change = git(package, "diff", "HEAD", "--", ".") or b""
-    for name in sorted(filter(None, new)):
-        change += name + b"\0" + (package / name.decode()).read_bytes()
-    return hashlib.sha256(change).hexdigest()[:12] if change else ""
+def hash_uncommitted_changes(package: Path) -> str:
+    """Return twelve hexadecimal digits over all that differs from HEAD in `package`, untracked files included.
+
+    Empty if nothing differs.
+    """
+    untracked = (git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b"").split(b"\0")
+    changes = git(package, "diff", "HEAD", "--", ".") or b""
+    for name in sorted(filter(None, untracked)):
+        changes += name + b"\0" + (package / name.decode()).read_bytes()
+    return hashlib.sha256(changes).hexdigest()[:12] if changes else ""
 
 
 def git(folder: Path, *arguments: str) -> bytes | None:
-    """Output of a git command in `folder`; None where there is no git or it fails."""
+    """Return the output of a git command in `folder`, None if git is missing or the command fails."""
     try:
         result = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except FileNotFoundError:

@@ -1,78 +1,80 @@
-"""What makes two runs the same run: flags, data, vocabulary, versions, revision, device."""
+"""What makes two runs the same run: flags, data, vocabulary, initial weights and environment."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import DataBin
-from relumt.runs.environment import Device, revision, versions
+from relumt.runs.environment import Device, Environment, current_environment
 from relumt.runs.flags import Flags, readable
+from relumt.runs.record import Initialization, Provenance
 
-Fingerprint = dict[str, Any]
-
-RECORDED_ONLY = {("revision", "commit")}
-"""Two commits may differ in documents alone; what counts is the package's code."""
-
-NEW_WEIGHTS = {"dataset": ""}
-"""The start of a training that starts from no other's weights."""
-
-VERSIONS_THAT_COUNT = ("torch", "fairseq", "relumt")
+COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
+"""Packages whose version decides the result of training."""
 
 
-def environment_fingerprint(data_bin: DataBin, device: Device) -> Fingerprint:
-    """The part that training and translation share: SHA-256 of the dictionaries, versions, revision, device."""
-    current = versions()
-    return {
-        "dictionaries": data_bin.dictionaries(),
-        "versions": {name: current[name] for name in VERSIONS_THAT_COUNT},
-        "revision": revision(),
-        "device": {"kind": device.kind, "name": device.name, "count": device.count},
-    }
+def training_provenance(
+    flags: Flags, data_bin: DataBin, device: Device, initialization: Initialization | None = None
+) -> Provenance:
+    """Describe a training that would start now; without `initialization` it starts from new weights."""
+    return Provenance(
+        flags=readable(flags),
+        data={subset: data_bin.checksum(subset, ("idx",)) for subset in ("train", "valid")},
+        dictionaries=data_bin.dictionaries(),
+        initialization=initialization or Initialization(),
+        environment=current_environment(device),
+    )
 
 
-def training_fingerprint(flags: Flags, data_bin: DataBin, device: Device) -> Fingerprint:
-    """All of it: the flags as resolved, without paths, the sentences by their lengths, the environment's part, and the
-    precision of training.
+def provenance_differences(recorded: Provenance, current: Provenance) -> list[str]:
+    """Return what differs between a recorded training and the present one, each as a short phrase."""
+    names = dict.fromkeys([*recorded.flags, *current.flags])
+    flags = [
+        f"{format_flag(recorded.flags, name)} (now {format_flag(current.flags, name)})"
+        for name in names
+        if recorded.flags.get(name) != current.flags.get(name)
+    ]
+    # What is unknown now, such as the checksum of a deleted checkpoint, cannot differ.
+    known = {name: value for name, value in asdict(current.initialization).items() if value or name == "dataset"}
+    return [
+        *flags,
+        *_changed("data", recorded.data, current.data),
+        *_changed("initialization", asdict(recorded.initialization), known),
+        *environment_differences(recorded.environment, current.environment),
+    ]
+
+
+def environment_differences(recorded: Environment, current: Environment) -> list[str]:
+    """Return what differs between two environments, each as a short phrase.
+
+    The commit is not compared: two commits may differ in documentation only, which `Revision.code` tells.
     """
-    environment = environment_fingerprint(data_bin, device)
-    environment["device"]["precision"] = device.precision
-    data = {subset: data_bin.checksum(subset, ("idx",)) for subset in ("train", "valid")}
-    return {"flags": readable(flags), "data": data} | environment
+    versions = {name: current.versions[name] for name in COMPARED_VERSIONS}
+    revision = {"code": current.revision.code, "dirty": current.revision.dirty}
+    return [
+        *_changed("version", recorded.versions, versions),
+        *_changed("revision", asdict(recorded.revision), revision),
+        *_changed("device", asdict(recorded.device), asdict(current.device)),
+    ]
 
 
-def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
-    """What differs between a recorded fingerprint and the present one, a short phrase each.
-
-    Only what both have is compared: translation leaves out the flags, data, start and precision of training, and older
-    records have no data, nor a start where there was none.
-    """
-    found = []
-    if "flags" in now:
-        names = [*then["flags"], *(name for name in now["flags"] if name not in then["flags"])]
-        found += [
-            f"{as_typed(then['flags'], name)} (now {as_typed(now['flags'], name)})"
-            for name in names
-            if then["flags"].get(name) != now["flags"].get(name)
-        ]
-    then = {"start": NEW_WEIGHTS} | then
-    for part in ("data", "start", "versions", "revision", "device"):
-        found += [
-            f"{part.removesuffix('s')} {name} {then[part].get(name) or 'none'} (now {value or 'none'})"
-            for name, value in now.get(part, {}).items()
-            if part in then
-            if then[part].get(name) != value and (part, name) not in RECORDED_ONLY
-        ]
-    return found
+def _changed(what: str, recorded: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
+    return [
+        f"{what} {name} {recorded.get(name) or 'none'} (now {value or 'none'})"
+        for name, value in current.items()
+        if recorded.get(name) != value
+    ]
 
 
-def as_typed(flags: dict[str, str], name: str) -> str:
-    """The flag `name` with its values, or "no --name" where it is not given."""
+def format_flag(flags: Mapping[str, str], name: str) -> str:
+    """Format the flag `name` as on a command line, or as "no --name" if it is not given."""
     return f"{name} {flags[name]}".rstrip() if name in flags else f"no {name}"
 
 
-def refuse_other_vocabulary(then: Fingerprint, data_bin: DataBin) -> None:
-    """Raise UserError if the dictionaries of `data_bin` are not those recorded."""
-    if then["dictionaries"] != data_bin.dictionaries():
+def refuse_other_vocabulary(recorded: Provenance, data_bin: DataBin) -> None:
+    """Raise UserError if the dictionaries of `data_bin` are not those of the recorded training."""
+    if recorded.dictionaries != data_bin.dictionaries():
         raise UserError(
-            f"{data_bin.folder}: a data-bin of another vocabulary than the run was trained on; "
-            "give that one (DATA_BIN), or train anew with another RUNS"
+            f"{data_bin.folder}: its vocabulary is not the one that the run was trained on; "
+            "set DATA_BIN to the original data-bin, or set another RUNS to train again"
         )

@@ -1,138 +1,278 @@
-"""run.json, the record beside a run's checkpoints, and what may be added to it.
+"""run.json, the record of a run: what it was made with and what came of it.
 
-fingerprint   what the run is (relumt.runs.provenance)
-given         flags of fairseq-train that were given at the last start, beyond those of configs/
-mixed         one entry each time that somebody accepted a run in another environment: the differences
-training      what fairseq-train's log says, once it has ended
-diverged      where and why training ended instead, when no gradient was finite any more
-evaluating    the translation that was begun and not scored yet: subset, flags, environment, checkpoint
-evaluation    by subset: the same, and scores with their signatures
+`RunRecord` is the file: every field is a key of the same name. Nothing else in relumt reads or writes it.
 """
 
-import json
-import shutil
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from relumt.atomic_output import atomic_file, write_text_atomically
-from relumt.console import print_status
+import msgspec
+
+from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.runs.environment import Device, versions
-from relumt.runs.provenance import Fingerprint, differences, refuse_other_vocabulary
-from relumt.runs.run_config import Plan, has_checkpoints
-
-Record = dict[str, Any]
+from relumt.runs.environment import Environment
 
 RECORD = "run.json"
 
+SCHEMA = 1
+"""Increased whenever the meaning of run.json changes."""
 
-def load_record(folder: Path) -> Record | None:
-    """The record in a run's folder, None if there is none; raises UserError if it cannot be read."""
-    path = folder / RECORD
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise UserError(f"{path}: not a run's record ({error}); delete {folder} and train again") from None
+TEST = "test"
+"""The subset whose scores tables report."""
 
 
-def save_record(folder: Path, record: Record) -> None:
-    """Write the record as a whole or not at all."""
-    write_text_atomically(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+@dataclass(frozen=True)
+class Initialization:
+    """The weights that training starts from.
+
+    Attributes:
+        dataset: dataset on which the run that provides them was trained; "" for new weights.
+        sha256: of its checkpoint; "" for new weights, or if all its checkpoints were deleted.
+        diverged: whether that run diverged, so that there are no weights to start from.
+    """
+
+    dataset: str = ""
+    sha256: str = ""
+    diverged: bool = False
 
 
-def unfinished_record(plan: Plan) -> Record:
-    """The record of a run whose training was begun; raises UserError if there is none."""
-    record = load_record(plan.folder)
-    if record is None:
-        raise UserError(f"{plan.folder}: no {RECORD}; run scripts/train.sh {plan.given} {plan.model}")
-    return record
+@dataclass(frozen=True)
+class Provenance:
+    """Everything that decides the result of training; runs with equal provenance are the same run.
+
+    Attributes:
+        flags: fairseq-train's, resolved from configs/ and the command line, without paths.
+        data: checksum of the sentence lengths by subset ("train", "valid").
+        dictionaries: SHA-256 of each dictionary by language.
+        initialization: where the weights come from.
+        environment: software and hardware.
+    """
+
+    flags: dict[str, str]
+    data: dict[str, str]
+    dictionaries: dict[str, str]
+    initialization: Initialization
+    environment: Environment
 
 
-def trained_record(plan: Plan) -> Record:
-    """The record of a run that is trained to its end; raises UserError if there is none."""
-    record = load_record(plan.folder)
-    if record is None or "training" not in record:
-        raise UserError(f"{plan.folder}: not trained to the end; run scripts/train.sh {plan.given} {plan.model}")
-    return record
+@dataclass(frozen=True)
+class EnvironmentChange:
+    """A change of provenance that somebody accepted with ACCEPT_MIXED=1: when, and the differences in words."""
+
+    when: str
+    differences: list[str]
 
 
-def new_record(plan: Plan, fingerprint: Fingerprint, device: Device) -> Record:
-    """The record of a run that begins now."""
-    return {
-        "dataset": plan.dataset,
-        "model": plan.model,
-        "seed": plan.seed,
-        "data_bin": str(plan.data_bin.folder),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": str(device),
-        "versions": versions(),
-        "fingerprint": fingerprint,
-        "mixed": [],
-    }
+@dataclass(frozen=True)
+class TrainingSummary:
+    """What the log of a finished training says.
+
+    Attributes:
+        parameters: number of parameters of the model; shared ones count once.
+        tokens_per_second: target tokens, the median over the log's intervals, so that pauses do not count.
+        wall_seconds: from loading the first batch to the last validation, over all resumptions.
+        updates, epochs: done at the end.
+        best_valid_loss: the lowest; None without validation.
+    """
+
+    parameters: int
+    tokens_per_second: float
+    wall_seconds: float
+    updates: int
+    epochs: int
+    best_valid_loss: float | None
 
 
-def open_for_training(plan: Plan, fingerprint: Fingerprint, device: Device, accept_mixed: bool) -> Record:
-    """The record to train on: a new one, or that of the run that is there if it is the same run.
+@dataclass(frozen=True)
+class Divergence:
+    """Why training ended early without a finite gradient: the last logged update (0 if none), fairseq's message."""
 
-    Nothing is mixed where no checkpoint was left yet: then the record and its log begin anew, unless the run has ended,
-    in scores or not, and its checkpoints were deleted since. With `accept_mixed` another fingerprint is let in, and
-    `mixed` says so.
+    update: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score, sacreBLEU's signature of it, and its components in words (precisions, brevity penalty …)."""
+
+    score: float
+    signature: str
+    detail: str
+
+
+Scores = dict[str, Score]
+"""Scores by metric: bleu_tokenized, bleu_detokenized, chrf and, for sentences, ter."""
+
+
+@dataclass(frozen=True)
+class EvaluationSetup:
+    """Everything that decides the translations of a subset.
+
+    Attributes:
+        subset: "test", "valid" or "train".
+        flags: fairseq-generate's, without paths.
+        data: checksum of the subset.
+        checkpoint: name of the checkpoint's file.
+        checkpoint_sha256: its SHA-256.
+        environment: software and hardware.
+        one_by_one: whether the sentences of documents that lost a separator are translated one by one.
+    """
+
+    subset: str
+    flags: dict[str, str]
+    data: str
+    checkpoint: str
+    checkpoint_sha256: str
+    environment: Environment
+    one_by_one: bool
+
+
+@dataclass(frozen=True)
+class SubsetScores:
+    """Scores of a named part of the test set, over so many sentences."""
+
+    sentences: int
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class DocumentResults:
+    """What is counted and scored besides d-BLEU if documents were translated.
+
+    Attributes:
+        chunks: how many chunks were translated.
+        documents: how many documents they make up.
+        separator_mismatches: chunks whose translation has another number of separators; None without separators.
+        translated_one_by_one: whether the sentences of those chunks were translated one by one.
+        sentence_scores: scores with one sentence a line; None without separators.
+    """
+
+    chunks: int
+    documents: int
+    separator_mismatches: int | None = None
+    translated_one_by_one: bool = False
+    sentence_scores: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a subset.
+
+    Attributes:
+        setup: how it was translated.
+        sentences: how many it has.
+        scores: by metric.
+        scored_files: names of the files of hypotheses and references, by the metric that is counted on them.
+        references_sha256: tells one test set from another.
+        tokens_per_second: speed of beam search; None if fairseq did not log it.
+        subsets: scores of named parts of the test set.
+        documents: set if documents were translated.
+    """
+
+    setup: EvaluationSetup
+    sentences: int
+    scores: Scores
+    scored_files: dict[str, tuple[str, str]]
+    references_sha256: str
+    tokens_per_second: float | None
+    subsets: dict[str, SubsetScores] = field(default_factory=dict)
+    documents: DocumentResults | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The record of a run.
+
+    Attributes:
+        dataset, model, seed: the run's name.
+        data_bin: path of its data-bin.
+        started: when training first started.
+        provenance: what decides the result of training.
+        extra_flags: fairseq-train's flags on the command line of the last start, beyond those of configs/.
+        environment_changes: one entry for each time that a change of provenance was accepted.
+        training: set when training has finished.
+        divergence: set when training ended without a finite gradient instead.
+        pending_evaluation: the translation that was started and is not scored yet.
+        evaluations: scores by subset.
+        schema: version of this format.
+    """
+
+    dataset: str
+    model: str
+    seed: int
+    data_bin: str
+    started: str
+    provenance: Provenance
+    extra_flags: list[str] = field(default_factory=list)
+    environment_changes: list[EnvironmentChange] = field(default_factory=list)
+    training: TrainingSummary | None = None
+    divergence: Divergence | None = None
+    pending_evaluation: EvaluationSetup | None = None
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def name(self) -> str:
+        """DATASET/MODEL/SEED."""
+        return f"{self.dataset}/{self.model}/{self.seed}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether training finished or diverged."""
+        return self.training is not None or self.divergence is not None
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the test set is scored."""
+        return TEST in self.evaluations
+
+    @property
+    def test_evaluation(self) -> Evaluation:
+        """The evaluation on the test set; raises KeyError if there is none."""
+        return self.evaluations[TEST]
+
+    def test_score(self, metric: str) -> Score:
+        """A score of the test set; raises KeyError if there is none."""
+        return self.test_evaluation.scores[metric]
+
+
+@dataclass(frozen=True)
+class _Header:
+    schema: int | None = None
+
+
+def find_record(folder: Path) -> RunRecord | None:
+    """Read the record in a run's folder, None if there is none.
 
     Raises:
-        UserError: checkpoints without a record, of another vocabulary or fingerprint, or that carry code.
+        UserError: run.json is not valid, or of another schema version.
     """
-    record = load_record(plan.folder)
-    if not has_checkpoints(plan.folder) and not {"training", "diverged"} & set(record or {}):
-        (plan.folder / "train.log").unlink(missing_ok=True)
-        return new_record(plan, fingerprint, device)
+    path = folder / RECORD
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        schema = msgspec.json.decode(text, type=_Header).schema
+        if schema != SCHEMA:
+            written_by = "an older relumt (no schema)" if schema is None else f"another relumt (schema {schema})"
+            raise UserError(
+                f"{path} was written by {written_by}, expected schema {SCHEMA}; retrain or keep using that version"
+            )
+        return msgspec.json.decode(text, type=RunRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a valid run record ({error}); delete {folder} and train again") from None
+
+
+def load_record(folder: Path) -> RunRecord:
+    """Read the record in a run's folder; raises UserError if there is none or it is not valid."""
+    record = find_record(folder)
     if record is None:
-        raise UserError(f"{plan.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
-    refuse_other_vocabulary(record["fingerprint"], plan.data_bin)
-    changed = differences(record["fingerprint"], fingerprint)
-    if changed:
-        accept_or_refuse(plan, record, changed, accept_mixed)
-        record |= {"fingerprint": fingerprint, "device": str(device), "versions": versions()}
-        for outdated in ("training", "diverged", "evaluating", "evaluation"):
-            record.pop(outdated, None)
+        raise UserError(f"{folder / RECORD}: no such file; train with scripts/train.sh")
     return record
 
 
-def updates_so_far(plan: Plan) -> int:
-    """Updates in the checkpoint from which fairseq would resume, 0 without one; raises UserError if it carries code.
-
-    fairseq writes the first name of a checkpoint as a whole and copies it to the others: killed meanwhile, it leaves a
-    last one that breaks off, or none. Then the newest of the others, which is the same, takes its place.
-    """
-    from relumt.checkpoints import UnreadableCheckpointError, load_checkpoint_safely
-
-    last = plan.checkpoints / "checkpoint_last.pt"
-    others = [path for path in plan.checkpoints.glob("checkpoint*.pt") if path != last and "average" not in path.name]
-    checkpoint = None
-    try:
-        checkpoint = load_checkpoint_safely(last) if last.is_file() else None
-    except UnreadableCheckpointError:
-        if not others:
-            raise
-    if checkpoint is None:
-        if not others:
-            return 0
-        newest = max(others, key=lambda path: path.stat().st_mtime)
-        checkpoint = load_checkpoint_safely(newest)
-        with atomic_file(last) as unfinished:
-            shutil.copyfile(newest, unfinished)
-        print_status(f"{last}: missing or broken off; going on from {newest.name}, of which it was to be a copy")
-    return checkpoint["optimizer_history"][-1]["num_updates"]
-
-
-def accept_or_refuse(plan: Plan, record: Record, changed: list[str], accept_mixed: bool) -> None:
-    """Note what has changed in the record's `mixed`, or raise UserError that says what and what to do."""
-    if not accept_mixed:
-        raise UserError(
-            f"{plan.folder} was made otherwise: {'; '.join(changed)}; set another RUNS or SEED, delete the folder, "
-            "or set ACCEPT_MIXED=1 to go on and have it recorded"
-        )
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    record["mixed"].append({"when": when, "was": changed})
+def save_record(folder: Path, record: RunRecord) -> None:
+    """Write the record to the run's folder; an interrupted write leaves the previous file."""
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    write_text_atomically(folder / RECORD, text.decode() + "\n")

@@ -9,17 +9,15 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.runs.analysis_record import ANALYSIS, CheckpointAnalysis, read_analysis
 from relumt.runs.comparability import (
-    DEVICES,
-    STARTS,
-    SUBSET,
-    evaluated,
     require_equal,
+    require_equal_batches,
+    require_equal_evaluations,
+    require_equal_initialization,
+    require_equal_signatures,
     require_seed_folder,
-    score,
-    signature,
 )
 from relumt.runs.flags import OF_MECHANISMS, parse_flags, readable
-from relumt.runs.record import RECORD, Record, load_record
+from relumt.runs.record import RECORD, TEST, RunRecord, load_record
 from relumt.tables.experiments import Experiment
 
 FLAGS = "the flags of training"
@@ -40,13 +38,13 @@ class Run:
     """A run: its folder, its run.json, and the cell that it is of."""
 
     folder: Path
-    record: Record
+    record: RunRecord
     experiment: Experiment
 
     @property
     def seed(self) -> int:
         """Its random seed."""
-        return self.record["seed"]
+        return self.record.seed
 
     @property
     def typed(self) -> dict[str, str]:
@@ -54,21 +52,21 @@ class Run:
 
         A record from before the typed ones were kept has none.
         """
-        given = readable(parse_flags(self.record.get("given", []), RECORD))
+        given = readable(parse_flags(self.record.extra_flags, RECORD))
         of_cell = readable(parse_flags(self.experiment.flags, "a table's cell"))
         return {name: value for name, value in given.items() - of_cell.items() if OF_MODELS.fullmatch(name)}
 
     @property
     def diverged(self) -> bool:
         """By the rule of `LEAST_BLEU`."""
-        if "diverged" in self.record:
+        if self.record.divergence:
             return True
-        return self.record["dataset"] not in MEANINGLESS and score(self.record, "bleu_tokenised") < LEAST_BLEU
+        return self.record.dataset not in MEANINGLESS and self.record.test_score("bleu_tokenized").score < LEAST_BLEU
 
     @property
     def ended(self) -> bool:
         """Whether it has scores of the test set, or will have none."""
-        return SUBSET in self.record.get("evaluation", {}) or "diverged" in self.record
+        return self.record.is_scored or self.record.divergence is not None
 
     @cached_property
     def analysis(self) -> CheckpointAnalysis | None:
@@ -82,9 +80,9 @@ class Run:
             return None
         of_file = read_analysis(path)
         analysis, *others = of_file.checkpoints
-        if others or of_file.subset != SUBSET:
+        if others or of_file.subset != TEST:
             raise UserError(f"{path}: not of this run's test set alone; delete it and run relumt analyze again")
-        if analysis.sha256 != evaluated(self.record)["checkpoint_sha256"]:
+        if analysis.sha256 != self.record.test_evaluation.setup.checkpoint_sha256:
             raise UserError(f"{path}: of another checkpoint than the scores; delete it and run relumt analyze again")
         return analysis
 
@@ -103,27 +101,27 @@ def find_runs(cell: Experiment, runs: Path) -> list[Run]:
     found = []
     for path in sorted(cell.seeds_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
         run = Run(path.parent, load_record(path.parent), cell)
-        if (run.record["dataset"], run.record["model"]) != (cell.dataset, cell.model):
-            of = f"{run.record['dataset']}/{run.record['model']}"
+        if (run.record.dataset, run.record.model) != (cell.dataset, cell.model):
+            of = f"{run.record.dataset}/{run.record.model}"
             raise UserError(f"{path}: of {of}, not of {cell.dataset}/{cell.model}; put it where it belongs")
         require_seed_folder(run.folder, run.record)
         if run.ended:
             found.append(run)
     records = by_folder(found)
-    require_equal(records, FLAGS, lambda record: record["fingerprint"]["flags"] | {"--seed": ""})
-    require_equal(records, *DEVICES)
-    require_equal(records, *STARTS)
+    require_equal(records, FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
+    require_equal_batches(records)
+    require_equal_initialization(records)
     return found
 
 
-def by_folder(runs: Iterable[Run]) -> dict[str, Record]:
+def by_folder(runs: Iterable[Run]) -> dict[str, RunRecord]:
     """Their records, by their folders."""
     return {str(run.folder): run.record for run in runs}
 
 
-def common_flags(record: Record, varied: Sequence[str] = ()) -> dict[str, str]:
+def common_flags(record: RunRecord, varied: Sequence[str] = ()) -> dict[str, str]:
     """The flags of training but the seed, those that say which model it is, and those `varied`."""
-    flags = record["fingerprint"]["flags"]
+    flags = record.provenance.flags
     return {name: value for name, value in flags.items() if name not in varied and not OF_MODELS.fullmatch(name)}
 
 
@@ -134,11 +132,9 @@ def require_comparable(runs: Iterable[Run], measured_by: str, varied: Sequence[s
     """
     every = list(runs)
     require_equal(by_folder(every), FLAGS, lambda record: common_flags(record, varied))
-    require_equal(by_folder(every), *DEVICES)
-    require_equal(by_folder(every), *STARTS)
+    require_equal_batches(by_folder(every))
+    require_equal_initialization(by_folder(every))
     require_equal({str(run.folder): run for run in every}, "the model's flags that were typed", lambda run: run.typed)
-    records = {name: record for name, record in by_folder(every).items() if SUBSET in record.get("evaluation", {})}
-    require_equal(records, "the dictionaries", lambda record: record["fingerprint"]["dictionaries"])
-    require_equal(records, "the test set (references)", lambda record: evaluated(record)["references_sha256"])
-    require_equal(records, "the flags of translation", lambda record: evaluated(record)["flags"])
-    require_equal(records, "the signature of the score", lambda record: signature(record, measured_by))
+    records = {name: record for name, record in by_folder(every).items() if record.is_scored}
+    require_equal_evaluations(records)
+    require_equal_signatures(records, measured_by)

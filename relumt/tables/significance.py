@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from relumt.runs.comparability import evaluated, signature
-from relumt.runs.record import Record
+from relumt.runs.record import RunRecord
 from relumt.tables.runs import Run
 from relumt.text_files import read_clean_lines
 
@@ -18,12 +17,12 @@ from relumt.text_files import read_clean_lines
 def p_values(systems: Sequence[Run], baselines: Sequence[Run], score: str, test: str) -> dict[int, float]:
     """By seed, in their order, the p-value of each that both have.
 
-    score: "bleu_tokenised" or "bleu_detokenised"; test: "bs" or "ar". A run that was evaluated before its references
+    score: "bleu_tokenized" or "bleu_detokenized"; test: "bs" or "ar". A run that was evaluated before its references
     were kept has none.
     """
     by_seed = {run.seed: run for run in baselines}
     pairs = [(run, by_seed[run.seed]) for run in systems if run.seed in by_seed]
-    kept = [pair for pair in pairs if all("scored" in evaluated(run.record) for run in pair)]
+    kept = [pair for pair in pairs if all(score in run.record.test_evaluation.scored_files for run in pair)]
     return {system.seed: p_value(system, baseline, score, test) for system, baseline in kept}
 
 
@@ -42,12 +41,12 @@ def p_value(system: Run, baseline: Run, score: str, test: str) -> float:
 def lines_of(run: Run, score: str) -> tuple[list[str], list[str]]:
     """What was scored and against what."""
     hypotheses, references = (
-        list(read_clean_lines(run.folder / name)) for name in evaluated(run.record)["scored"][score]
+        list(read_clean_lines(run.folder / name)) for name in run.record.test_evaluation.scored_files[score]
     )
     return hypotheses, references
 
 
-def metric_of(record: Record, score: str) -> BLEU:
+def metric_of(record: RunRecord, score: str) -> BLEU:
     """The BLEU whose signature the record has."""
-    of = dict(part.split(":") for part in signature(record, score).split("|"))
+    of = dict(part.split(":") for part in record.test_score(score).signature.split("|"))
     return BLEU(tokenize=of["tok"], lowercase=of["case"] == "lc", force=True)

@@ -74,7 +74,7 @@ class Efficiency:
         of_paper = papers()["RL"]["table2"]["rows"]
         rows = []
         for model, runs in found.items():
-            sizes = [run.record["training"]["parameters"] for run in runs if "training" in run.record]
+            sizes = [run.record.training.parameters for run in runs if run.record.training]
             parameters = f"{sizes[0] / 1e6:.2f}" if sizes else ""
             theirs = [f"{value:.2f}" for value in of_paper[model]]
             ours = [parameters, *(ratio(speeds[kind]["relative"].get(model)) for kind in KINDS)]

@@ -51,7 +51,7 @@ VALIDATION = Measure("best validation loss", lambda run: best_loss(run), ".3f")
 
 def best_loss(run: Run) -> float | None:
     """Of the validation set; the regulariser is not part of it."""
-    return run.record["training"]["best_valid_loss"]
+    return run.record.training.best_valid_loss if run.record.training else None
 
 
 @dataclass(frozen=True)

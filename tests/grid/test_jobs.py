@@ -6,8 +6,9 @@ import pytest
 from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, progress
 from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.flags import readable
-from relumt.runs.record import save_record
+from relumt.runs.record import Divergence, save_record
 from relumt.tables.experiments import Experiment
+from tests.runs.cases import scored_record, with_value
 from tests.tables.test_registry import ROOT
 
 
@@ -59,7 +60,7 @@ def test_what_the_user_set_for_threads_stays(tmp_path, monkeypatch):
 def test_progress_is_by_whichever_limit_comes_first(tmp_path, flags, fraction):
     job = job_in(tmp_path)
     assert progress(job) == Progress()
-    save_record(job.folder, {"fingerprint": {"flags": flags}})
+    save_record(job.folder, replace(with_value(scored_record(), "provenance.flags", flags), training=None))
     text = (
         "x" * 30_000
         + "\n"
@@ -72,7 +73,7 @@ def test_progress_is_by_whichever_limit_comes_first(tmp_path, flags, fraction):
 
 def test_a_trained_run_is_done_whatever_its_log_says(tmp_path):
     job = job_in(tmp_path)
-    save_record(job.folder, {"fingerprint": {"flags": {}}, "training": {"updates": 7}})
+    save_record(job.folder, scored_record())
     (job.folder / "train.log").write_text("")
     assert progress(job) == Progress(1.0, 7)
 
@@ -80,9 +81,9 @@ def test_a_trained_run_is_done_whatever_its_log_says(tmp_path):
 def test_outcomes(tmp_path):
     job = job_in(tmp_path)
     assert outcome(job, 0) == "failed"
-    save_record(job.folder, {"evaluation": {"test": {}}})
+    save_record(job.folder, scored_record())
     assert [outcome(job, status) for status in (0, 1, 2)] == ["done", "failed", "refused"]
-    save_record(job.folder, {"diverged": {}})
+    save_record(job.folder, replace(scored_record(), divergence=Divergence(3, "inf")))
     assert outcome(job, 0) == "diverged"
 
 
@@ -93,11 +94,8 @@ def finished(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
     (job,) = jobs_of([Experiment("smoke", "softmax", needs_analysis=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))
-    record = {
-        "fingerprint": {"flags": readable(plan_of(job).train_flags(["--lr", "1"]))},
-        "evaluation": {"test": {"checkpoint_sha256": "c"}},
-    }
-    save_record(job.folder, record)
+    flags = readable(plan_of(job).train_flags(["--lr", "1"]))
+    save_record(job.folder, with_value(scored_record(), "provenance.flags", flags))
     write_analysis(analysis_of("c"), job.folder / "analysis.json")
     return job
 

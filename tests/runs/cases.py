@@ -1,15 +1,28 @@
-"""What the tests of runs are made from: a data-bin and a checkpoint that look like the real ones from outside."""
+"""Data-bins, checkpoints and run records for tests; files contain only what relumt reads."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from relumt.runs.environment import Device
+from relumt.runs.environment import Device, Environment, Revision
+from relumt.runs.record import (
+    Evaluation,
+    EvaluationSetup,
+    Initialization,
+    Provenance,
+    RunRecord,
+    Score,
+    TrainingSummary,
+)
 from relumt.runs.run_config import Plan
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
+ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU)
+SIGNATURES = {"bleu_tokenized": "tok:none", "bleu_detokenized": "tok:13a", "chrf": "nc:6"}
 
 LOG = """\
 2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,000 (num. trained: 1,000)
@@ -17,6 +30,43 @@ LOG = """\
 2026-01-01 10:00:11 | INFO | valid | {"epoch": 1, "valid_loss": "8.5"}
 2026-01-01 10:00:11 | INFO | train | {"epoch": 1, "train_wps": "640.2", "train_num_updates": "6"}
 """
+
+
+def scored_record(
+    dataset: str = "small",
+    model: str = "softmax",
+    seed: int = 1,
+    bleu: float = 30.0,
+    flags: dict[str, str] | None = None,
+    signatures: dict[str, str] = SIGNATURES,
+) -> RunRecord:
+    """The record of a run that is trained and scored on the test set with checkpoint "c"."""
+    setup = EvaluationSetup("test", {"--beam": "5"}, "data", "checkpoint_best.pt", "c", ENVIRONMENT, one_by_one=False)
+    scores = {metric: Score(bleu, signature, "") for metric, signature in signatures.items()}
+    return RunRecord(
+        dataset=dataset,
+        model=model,
+        seed=seed,
+        data_bin="data-bin",
+        started="2026-01-01T10:00:00+00:00",
+        provenance=Provenance(
+            flags={"--lr": "1", "--seed": str(seed)} | (flags or {}),
+            data={},
+            dictionaries={"de": "d", "en": "d"},
+            initialization=Initialization(),
+            environment=ENVIRONMENT,
+        ),
+        training=TrainingSummary(2_340_000, 1000.4, 60.0, 7, 2, 4.5),
+        evaluations={"test": Evaluation(setup, 6, scores, {}, "r", 100.0)},
+    )
+
+
+def with_value(record: Any, path: str, value: Any) -> Any:
+    """A copy of nested dataclasses and dictionaries with one value replaced: "provenance.flags.--lr"."""
+    name, _, rest = path.partition(".")
+    is_dict = isinstance(record, dict)
+    new = with_value(record[name] if is_dict else getattr(record, name), rest, value) if rest else value
+    return record | {name: new} if is_dict else dataclasses.replace(record, **{name: new})
 
 
 def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None = None) -> Path:
@@ -37,7 +87,7 @@ def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
     (configs / "datasets" / f"{name}.toml").write_text("".join(lines), encoding="utf-8")
 
 
-def leave_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
+def write_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
     plan.checkpoints.mkdir(parents=True, exist_ok=True)
     history = [{"num_updates": updates}]
     state = {"model": {"weight": torch.zeros(2)}, "cfg": None, "args": None, "optimizer_history": history}
@@ -46,7 +96,8 @@ def leave_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int 
 
 
 def train(plan: Plan, step: Callable) -> None:
-    step("start")
-    leave_checkpoint(plan)
+    """Take the steps of scripts/train.sh, with files in place of fairseq-train."""
+    step("start-training")
+    write_checkpoint(plan)
     (plan.folder / "train.log").write_text(LOG)
-    step("trained")
+    step("finish-training")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from relumt.cli import main
+from relumt.runs.environment import Revision
 from relumt.runs.run_config import Plan, plan_run
 from tests.runs.cases import write_data_bin, write_dataset
 
@@ -31,6 +32,8 @@ def plan(tmp_path: Path, configs: Path) -> Plan:
 def step(plan, configs, capsys, monkeypatch):
     """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    # Editing the checkout while tests run must not change the provenance between two steps.
+    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
 
     def run(name, *flags, settings=()):
         where = ["--runs", str(plan.folder.parents[2]), "--configs", str(configs)]

@@ -7,7 +7,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset
 from relumt.runs.flags import parse_flags
-from relumt.runs.run_config import OF_THE_SCRIPTS
+from relumt.runs.run_config import RESERVED_FLAGS
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
 WMT_RELA = ("wmt14_en_de_rela", "wmt14_de_en_aligned", "wmt14_en_fr", "wmt16_ro_en", "wmt18_en_fi", "wmt18_zh_en")
@@ -27,7 +27,7 @@ def shipped(name):
 def test_shipped_datasets_leave_models_and_scripts_their_flags(name):
     config = shipped(name)
     for flags in (config.train, config.generate):
-        assert flags and not flags.keys() & {"--arch", "--criterion", *OF_THE_SCRIPTS}
+        assert flags and not flags.keys() & {"--arch", "--criterion", *RESERVED_FLAGS}
         assert all(flag.startswith("--") for flag in flags)
 
 

@@ -6,7 +6,7 @@ import torch
 import relumt
 from relumt.errors import UserError
 from relumt.runs import environment
-from relumt.runs.environment import find_device, revision, versions
+from relumt.runs.environment import Revision, find_device, revision, versions
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def checkout(tmp_path, monkeypatch):
 
 
 def test_revision_of_a_clean_checkout(checkout):
-    assert len(revision()["commit"]) == 40
-    assert revision()["dirty"] == ""
+    assert len(revision().commit) == 40
+    assert revision().dirty == ""
 
 
 def test_a_commit_elsewhere_leaves_the_code_as_it_was(checkout):
@@ -32,19 +32,19 @@ def test_a_commit_elsewhere_leaves_the_code_as_it_was(checkout):
     (checkout / "notes").write_text("new")
     commit = "-c user.name=a -c user.email=a@b commit -qam second"
     subprocess.run(["git", *commit.split()], cwd=checkout, check=True)
-    assert revision()["commit"] != before["commit"]
-    assert revision()["code"] == before["code"] != ""
+    assert revision().commit != before.commit
+    assert revision().code == before.code != ""
 
 
 def test_every_change_of_the_package_counts_and_no_other(checkout):
     (checkout / "notes").write_text("new")
-    assert revision()["dirty"] == ""
+    assert revision().dirty == ""
     (checkout / "relumt" / "__init__.py").write_text("1")
-    changed = revision()["dirty"]
+    changed = revision().dirty
     (checkout / "relumt" / "new.py").write_text("1")
-    added = revision()["dirty"]
+    added = revision().dirty
     (checkout / "relumt" / "new.py").write_text("2")
-    assert len({"", changed, added, revision()["dirty"]}) == 4
+    assert len({"", changed, added, revision().dirty}) == 4
 
 
 def test_installed_package_in_somebody_elses_repository_has_no_revision(checkout, monkeypatch):
@@ -52,12 +52,12 @@ def test_installed_package_in_somebody_elses_repository_has_no_revision(checkout
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("")
     monkeypatch.setattr(relumt, "__file__", str(installed / "__init__.py"))
-    assert set(revision().values()) == {""}
+    assert revision() == Revision()
 
 
 def test_without_git_there_is_no_revision(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert set(revision().values()) == {""}
+    assert revision() == Revision()
 
 
 @pytest.mark.parametrize("build", ["2.13.0+cpu", "2.13.0"])

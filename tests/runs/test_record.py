@@ -1,131 +1,204 @@
-import copy
+import json
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
 from relumt.errors import UserError
-from relumt.runs.provenance import differences, environment_fingerprint, training_fingerprint
-from relumt.runs.record import load_record, open_for_training, save_record, trained_record, updates_so_far
+from relumt.runs.environment import Device
+from relumt.runs.provenance import environment_differences, provenance_differences, training_provenance
+from relumt.runs.record import (
+    Divergence,
+    DocumentResults,
+    EnvironmentChange,
+    SubsetScores,
+    TrainingSummary,
+    find_record,
+    load_record,
+    save_record,
+)
+from relumt.runs.run_checkpoints import count_updates
 from relumt.runs.run_config import plan_run
-from tests.runs.cases import CPU, leave_checkpoint, write_data_bin
+from relumt.runs.training_steps import open_record, trained_record
+from tests.runs.cases import CPU, scored_record, with_value, write_checkpoint, write_data_bin
+
+SUMMARY = TrainingSummary(1000, 640.2, 10.0, 6, 1, None)
 
 
 @pytest.fixture
-def fingerprint(plan):
-    return training_fingerprint(plan.train_flags([]), plan.data_bin, CPU)
+def provenance(plan):
+    return training_provenance(plan.train_flags([]), plan.data_bin, CPU)
 
 
-def change(fingerprint, part, name, value):
-    changed = copy.deepcopy(fingerprint)
-    changed[part][name] = value
-    return changed
-
-
-def test_nothing_differs_from_itself_or_from_its_environment(plan, fingerprint):
-    assert differences(fingerprint, fingerprint) == []
-    assert differences(fingerprint, environment_fingerprint(plan.data_bin, CPU)) == []
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    record = scored_record()
+    scored = record.test_evaluation
+    documents = DocumentResults(3, 2, 1, True, scored.scores)
+    subsets = {"short": SubsetScores(2, scored.scores)}
+    record = replace(
+        record,
+        environment_changes=[EnvironmentChange("2026-01-02", ["device name A (now B)"])],
+        divergence=Divergence(3, "gradients are Nan/Inf: ∞"),
+        pending_evaluation=scored.setup,
+        evaluations={
+            "test": replace(scored, documents=documents, scored_files={"bleu_tokenized": ("h", "r")}),
+            "valid": replace(scored, subsets=subsets, tokens_per_second=None),
+        },
+    )
+    save_record(tmp_path, record)
+    assert load_record(tmp_path) == record
+    assert json.loads((tmp_path / "run.json").read_text())["schema"] == 1
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "value", "phrase"),
+    ("path", "value", "message"),
     [
-        ("flags", "--dropout", "0.5", "--dropout 0.1 (now --dropout 0.5)"),
-        ("flags", "--patience", "3", "no --patience (now --patience 3)"),
-        ("versions", "torch", "1.0", f"version torch {torch.__version__} (now 1.0)"),
-        ("device", "precision", "bf16", "device precision fp32 (now bf16)"),
-        ("revision", "dirty", "abc", "(now abc)"),
+        (
+            "seed",
+            "1",
+            r"not a valid run record \(Expected `int`, got `str` - at `\$.seed`\); delete .* and train again",
+        ),
+        (
+            "provenance.environment.device",
+            None,
+            r"Expected `object`, got `null` - at `\$.provenance.*device`",
+        ),
+        ("evaluations.test", {}, r"Object missing required field `setup` - at `\$.evaluations\[...\]`"),
+        (
+            "schema",
+            None,
+            r"written by an older relumt \(no schema\), expected schema 1; retrain",
+        ),
+        ("schema", 2, r"written by another relumt \(schema 2\), expected schema 1"),
     ],
 )
-def test_every_part_is_compared_and_named(fingerprint, part, name, value, phrase):
-    (found,) = differences(fingerprint, change(fingerprint, part, name, value))
-    assert phrase in found
+def test_an_invalid_field_is_named(tmp_path, path, value, message):
+    save_record(tmp_path, scored_record())
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(with_value(record, path, value)))
+    with pytest.raises(UserError, match=rf"run\.json.*{message}") as refused:
+        find_record(tmp_path)
+    assert "\n" not in str(refused.value)
 
 
-def test_another_commit_of_the_same_code_is_the_same(fingerprint):
-    assert differences(fingerprint, change(fingerprint, "revision", "commit", "f" * 40)) == []
+def test_broken_and_missing_files_are_refused(tmp_path):
+    assert find_record(tmp_path) is None
+    with pytest.raises(UserError, match=r"run\.json: no such file; train with scripts/train\.sh"):
+        load_record(tmp_path)
+    for text in (b"{", b"[]", b"\xff", b""):
+        (tmp_path / "run.json").write_bytes(text)
+        with pytest.raises(UserError, match="not a valid run record"):
+            load_record(tmp_path)
 
 
-def test_a_flag_that_is_gone_is_named(fingerprint):
-    now = copy.deepcopy(fingerprint)
-    del now["flags"]["--lr"]
-    assert differences(fingerprint, now) == ["--lr 1e-3 (now no --lr)"]
+def test_equal_provenance_has_no_differences(provenance):
+    assert provenance_differences(provenance, provenance) == []
+    environment = replace(provenance.environment, device=Device("cpu", "x86_64", 1, "fp32"))
+    assert environment_differences(provenance.environment, environment) == []
 
 
-def test_what_left_no_checkpoint_begins_anew(plan, fingerprint):
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, False))
+@pytest.mark.parametrize(
+    ("path", "value", "phrase"),
+    [
+        ("flags.--lr", "2", "--lr 1e-3 (now --lr 2)"),
+        ("flags.--new", "", "no --new (now --new)"),
+        ("data.train", "d", "(now d)"),
+        ("initialization.dataset", "other", "initialization dataset none (now other)"),
+        ("environment.versions.torch", "1.0", f"version torch {torch.__version__} (now 1.0)"),
+        ("environment.revision.code", "abc", "(now abc)"),
+        ("environment.revision.dirty", "abc", "(now abc)"),
+        ("environment.device.name", "H100", "device name x86_64 (now H100)"),
+        ("environment.device.count", 2, "device count 1 (now 2)"),
+        ("environment.device.precision", "bf16", "device precision fp32 (now bf16)"),
+    ],
+)
+def test_every_difference_is_named(provenance, path, value, phrase):
+    (difference,) = provenance_differences(provenance, with_value(provenance, path, value))
+    assert phrase in difference
+
+
+def test_another_commit_of_the_same_code_makes_no_difference(provenance):
+    other = with_value(provenance, "environment.revision.commit", "f" * 40)
+    assert provenance_differences(provenance, other) == []
+
+
+def test_a_removed_flag_is_named(provenance):
+    flags = {name: value for name, value in provenance.flags.items() if name != "--lr"}
+    assert provenance_differences(provenance, replace(provenance, flags=flags)) == ["--lr 1e-3 (now no --lr)"]
+
+
+def test_a_run_without_checkpoints_starts_over(plan, provenance):
+    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
     (plan.folder / "train.log").write_text("an attempt that failed at once")
-    record = open_for_training(plan, change(fingerprint, "flags", "--lr", "9"), CPU, False)
-    assert record["fingerprint"]["flags"]["--lr"] == "9" and record["mixed"] == []
+    record = open_record(plan, with_value(provenance, "flags.--lr", "9"), accept_changes=False)
+    assert record.provenance.flags["--lr"] == "9" and record.environment_changes == []
     assert not (plan.folder / "train.log").exists()
 
 
-def test_same_run_is_resumed_and_another_refused_or_recorded(plan, fingerprint):
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, False) | {"training": {"updates": 1}})
-    leave_checkpoint(plan)
+def test_another_provenance_is_refused_or_recorded(plan, provenance):
+    save_record(plan.folder, replace(open_record(plan, provenance, accept_changes=False), training=SUMMARY))
+    write_checkpoint(plan)
     before = load_record(plan.folder)
-    assert open_for_training(plan, fingerprint, CPU, False) == before
-    other = change(fingerprint, "versions", "torch", "1.0")
-    with pytest.raises(UserError, match=r"was made otherwise: version torch .* \(now 1.0\).*ACCEPT_MIXED=1"):
-        open_for_training(plan, other, CPU, False)
+    assert open_record(plan, provenance, accept_changes=False) == before
+    other = with_value(provenance, "environment.versions.torch", "1.0")
+    message = r"was created with different settings: version torch .* \(now 1.0\).*ACCEPT_MIXED=1"
+    with pytest.raises(UserError, match=message):
+        open_record(plan, other, accept_changes=False)
     assert load_record(plan.folder) == before
-    accepted = open_for_training(plan, other, CPU, True)
-    assert accepted["fingerprint"] == other and "training" not in accepted
-    assert accepted["mixed"][0]["was"] == [f"version torch {torch.__version__} (now 1.0)"]
+    accepted = open_record(plan, other, accept_changes=True)
+    assert accepted.provenance == other and accepted.training is None
+    assert accepted.environment_changes[0].differences == [f"version torch {torch.__version__} (now 1.0)"]
 
 
-def test_another_vocabulary_is_never_mixed(plan, fingerprint, configs, tmp_path):
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, False))
-    leave_checkpoint(plan)
+def test_another_vocabulary_is_refused_even_if_changes_are_accepted(plan, provenance, configs, tmp_path):
+    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
+    write_checkpoint(plan)
     other = write_data_bin(tmp_path / "other", symbols=("x@@", "y"))
     other_plan = plan_run("small", "stock", 1, configs, tmp_path / "runs", other)
-    with pytest.raises(UserError, match="a data-bin of another vocabulary"):
-        open_for_training(other_plan, training_fingerprint({}, other_plan.data_bin, CPU), CPU, True)
+    with pytest.raises(UserError, match="its vocabulary is not the one"):
+        open_record(other_plan, training_provenance({}, other_plan.data_bin, CPU), accept_changes=True)
 
 
-def test_checkpoint_that_carries_code_is_not_resumed(plan, fingerprint):
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, False))
-    path = leave_checkpoint(plan, "checkpoint_last.pt")
-    torch.save({"model": {}, "code": print}, path, pickle_module=pickle)
-    with pytest.raises(UserError, match="carries code"):
-        updates_so_far(plan)
+def test_other_sentences_under_the_same_vocabulary_are_refused(plan, provenance):
+    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
+    write_checkpoint(plan)
+    (plan.data_bin.folder / "train.de-en.de.idx").write_bytes(b"others")
+    other = replace(training_provenance({}, plan.data_bin, CPU), flags=provenance.flags)
+    with pytest.raises(UserError, match=r"data train .* \(now "):
+        open_record(plan, other, accept_changes=False)
 
 
-def test_checkpoints_without_a_record_are_refused(plan, fingerprint):
-    leave_checkpoint(plan)
+def test_checkpoints_without_a_record_are_refused(plan, provenance):
+    write_checkpoint(plan)
     with pytest.raises(UserError, match=r"checkpoints without run\.json"):
-        open_for_training(plan, fingerprint, CPU, True)
+        open_record(plan, provenance, accept_changes=True)
 
 
-def test_broken_and_unfinished_records(plan, fingerprint):
-    with pytest.raises(UserError, match=r"not trained to the end; run scripts/train\.sh small stock"):
+def test_an_unfinished_training_is_refused(plan, provenance):
+    message = r"training is not finished; run scripts/train\.sh small stock"
+    with pytest.raises(UserError, match=message):
         trained_record(plan)
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, False))
-    with pytest.raises(UserError, match="not trained to the end"):
+    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
+    with pytest.raises(UserError, match=message):
         trained_record(plan)
-    (plan.folder / "run.json").write_text("{")
-    with pytest.raises(UserError, match="not a run's record"):
-        load_record(plan.folder)
 
 
-def test_a_last_checkpoint_that_breaks_off_gives_way_to_what_it_was_copied_from(plan, fingerprint, capsys):
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, accept_mixed=False))
-    whole = leave_checkpoint(plan, "checkpoint_best.pt")
+def test_a_checkpoint_that_carries_code_is_not_resumed(plan):
+    path = write_checkpoint(plan, "checkpoint_last.pt")
+    torch.save({"model": {}, "code": print}, path, pickle_module=pickle)
+    with pytest.raises(UserError, match="contains code"):
+        count_updates(plan.folder)
+
+
+def test_a_truncated_last_checkpoint_is_restored_from_its_original(plan, capsys):
+    original = write_checkpoint(plan, "checkpoint_best.pt")
     last = plan.checkpoints / "checkpoint_last.pt"
-    last.write_bytes(whole.read_bytes()[:200])
-    assert updates_so_far(plan) == 6
-    assert last.read_bytes() == whole.read_bytes()
-    assert "checkpoint_last.pt: missing or broken off; going on from checkpoint_best.pt" in capsys.readouterr().err
-    whole.unlink()
+    last.write_bytes(original.read_bytes()[:200])
+    assert count_updates(plan.folder) == 6
+    assert last.read_bytes() == original.read_bytes()
+    assert "checkpoint_last.pt is missing or truncated; resuming from checkpoint_best.pt" in capsys.readouterr().err
+    original.unlink()
     last.write_bytes(b"")
     with pytest.raises(UserError, match="not a readable checkpoint"):
-        updates_so_far(plan)
-
-
-def test_other_sentences_under_the_same_vocabulary_are_refused(plan, fingerprint):
-    save_record(plan.folder, open_for_training(plan, fingerprint, CPU, accept_mixed=False))
-    leave_checkpoint(plan)
-    (plan.data_bin.folder / "train.de-en.de.idx").write_bytes(b"others")
-    other = training_fingerprint({}, plan.data_bin, CPU) | {"flags": fingerprint["flags"]}
-    with pytest.raises(UserError, match=r"data train .* \(now "):
-        open_for_training(plan, other, CPU, accept_mixed=False)
+        count_updates(plan.folder)

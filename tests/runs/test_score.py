@@ -32,17 +32,17 @@ def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
     bleu_case = ["-lc"] if ignore_case else []
     chrf_case = ["--chrf-lowercase"] if ignore_case else []
     for name, texts, options in (
-        ("bleu_tokenised", tokenised, ["-m", "bleu", "--tokenize", "none", *bleu_case]),
-        ("bleu_detokenised", plain, ["-m", "bleu", *bleu_case]),
+        ("bleu_tokenized", tokenised, ["-m", "bleu", "--tokenize", "none", *bleu_case]),
+        ("bleu_detokenized", plain, ["-m", "bleu", *bleu_case]),
         ("chrf", plain, ["-m", "chrf", *chrf_case]),
         ("ter", plain, ["-m", "ter"]),
     ):
         score, signature = sacrebleu_command(tmp_path, *texts, *options)
-        assert scores[name]["score"] == pytest.approx(score, abs=1e-6)
-        assert scores[name]["signature"] == signature
+        assert scores[name].score == pytest.approx(score, abs=1e-6)
+        assert scores[name].signature == signature
 
 
 def test_case_counts_unless_it_is_ignored():
     mixed, ignored = (score_translations(TRANSLATIONS, case) for case in (False, True))
-    assert ignored["bleu_detokenised"]["score"] > mixed["bleu_detokenised"]["score"]
-    assert ("case:mixed" in mixed["chrf"]["signature"], "case:lc" in ignored["chrf"]["signature"]) == (True, True)
+    assert ignored["bleu_detokenized"].score > mixed["bleu_detokenized"].score
+    assert ("case:mixed" in mixed["chrf"].signature, "case:lc" in ignored["chrf"].signature) == (True, True)

@@ -1,4 +1,3 @@
-import json
 import os
 import random
 import subprocess
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from relumt.checkpoints import load_checkpoint_safely
+from relumt.runs.record import load_record
 from tests.runs.cases import write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,14 +46,14 @@ def test_one_line_and_status_2_for_what_cannot_be(script, tmp_path):
 
 
 def test_a_run_that_another_process_works_on_is_refused(tmp_path):
-    hold = f'source "{ROOT / "scripts" / "common.sh"}"; hold_run "{tmp_path / "run"}"'
+    hold = f'source "{ROOT / "scripts" / "common.sh"}"; lock_run "{tmp_path / "run"}"'
     inside = subprocess.run(
         ["bash", "-c", f"{hold}; env -u RELUMT_HOLDS bash -c '{hold}'"], capture_output=True, text=True
     )
     assert inside.returncode == 2
     assert (
         inside.stderr
-        == f"relumt: error: {tmp_path / 'run'}: another process works on this run; wait for it, or stop it\n"
+        == f"relumt: error: {tmp_path / 'run'}: another process is working on this run; wait for it or stop it\n"
     )
     of_its_own = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
     assert of_its_own.returncode == 0
@@ -79,14 +79,14 @@ def data_bin(tmp_path):
 def test_evaluating_what_was_never_trained_leaves_nothing(data_bin, tmp_path):
     refused = run_script("evaluate.sh", str(data_bin), "stock", RUNS=tmp_path / "runs")
     assert refused.returncode == 2 and not (tmp_path / "runs").exists()
-    assert f"not trained to the end; run scripts/train.sh {data_bin} stock\n" in refused.stderr
+    assert f"training is not finished; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
 def test_a_training_that_fails_is_status_1_since_2_would_say_that_nothing_was_tried(data_bin, tmp_path):
     settings = {"RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
     failed = run_script("run.sh", str(data_bin), "stock", "--optimizer", "no-such", **settings)
     assert failed.returncode == 1
-    assert "invalid choice: 'no-such'" in failed.stdout and "fairseq-train failed; the end of" in failed.stderr
+    assert "invalid choice: 'no-such'" in failed.stdout and "fairseq-train failed; see the end of" in failed.stderr
 
 
 @pytest.mark.slow
@@ -102,11 +102,11 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     for model in ("stock", "reluformer"):
         first = run_script("run.sh", str(data_bin), model, **settings)
         assert first.returncode == 0, first.stdout + first.stderr
-        record = json.loads((tmp_path / "runs" / "tiny" / model / "1" / "run.json").read_text())
-        assert record["training"]["epochs"] == 2 and record["training"]["tokens_per_second"] > 0
+        record = load_record(tmp_path / "runs" / "tiny" / model / "1")
+        assert record.training.epochs == 2 and record.training.tokens_per_second > 0
         # 13 is no multiple of 8: fairseq alone would leave sentences out
-        assert record["evaluation"]["test"]["sentences"] == 13
-        assert record["evaluation"]["test"]["tokens_per_second"] > 0
+        assert record.test_evaluation.sentences == 13
+        assert record.test_evaluation.tokens_per_second > 0
 
     again = run_script("run.sh", str(data_bin), "stock", **settings)
     assert again.returncode == 0 and again.stdout == ""
@@ -116,8 +116,8 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     assert longer.returncode == 2 and "--max-epoch 2 (now --max-epoch 3)" in longer.stderr
     resumed = run_script("train.sh", str(data_bin), "stock", "--max-epoch", "3", ACCEPT_MIXED="1", **settings)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    record = json.loads((tmp_path / "runs" / "tiny" / "stock" / "1" / "run.json").read_text())
-    assert record["training"]["epochs"] == 3 and len(record["mixed"]) == 1
+    record = load_record(tmp_path / "runs" / "tiny" / "stock" / "1")
+    assert record.training.epochs == 3 and len(record.environment_changes) == 1
     assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2
 
 
@@ -161,13 +161,13 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     result = run_script("run.sh", str(data_bin), "stock", **settings)
     assert result.returncode == 0, result.stdout + result.stderr
     folder = runs / "tiny" / "stock" / "1"
-    evaluated = json.loads((folder / "run.json").read_text())["evaluation"]["test"]
+    evaluated = load_record(folder).test_evaluation
     chunks = [int(line) for line in (folder / "test.chunks").read_text().split()]
-    assert evaluated["sentences"] == sum(chunks) == 13
-    assert evaluated["chunks"] == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
-    assert evaluated["documents"] == 2 < evaluated["chunks"] < 13
+    assert evaluated.sentences == sum(chunks) == 13
+    assert evaluated.documents.chunks == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
+    assert evaluated.documents.documents == 2 < evaluated.documents.chunks < 13
     # so short a training places no separators: those chunks are put together from single sentences
-    assert evaluated["chunks_with_other_separators"] > 0 and evaluated["translated_one_by_one"]
+    assert evaluated.documents.separator_mismatches > 0 and evaluated.documents.translated_one_by_one
     translated = (folder / "test.hyp.tok").read_text().splitlines()
     assert [line.split().count("<sep>") + 1 for line in translated] == chunks
-    assert evaluated["sentence_scores"]["bleu_tokenised"]["signature"]
+    assert evaluated.documents.sentence_scores["bleu_tokenized"].signature

@@ -1,7 +1,7 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.training_log import divergence, read_training_log
+from relumt.runs.training_log import find_divergence, read_training_log
 
 STARTED = """\
 2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,234,567 (num. trained: 1,234,567)
@@ -56,7 +56,7 @@ def test_training_shorter_than_an_interval(tmp_path):
 
 
 def test_log_without_an_epoch_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no epoch ended"):
+    with pytest.raises(UserError, match="no finished epoch"):
         read_training_log(write(tmp_path, STARTED + INTERVALS))
     with pytest.raises(UserError, match="no such log"):
         read_training_log(tmp_path / "other.log")
@@ -76,8 +76,8 @@ rank   1 = 0.52000000
 def test_workers_whose_gradients_disagree_diverged_only_where_one_is_not_finite(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(STARTED + WORKERS.format("0.51000000"))
-    assert divergence(log) is None
+    assert find_divergence(log) is None
     log.write_text(STARTED + WORKERS.format("nan"))
-    assert divergence(log)["reason"].startswith("Fatal error: gradients are inconsistent")
+    assert find_divergence(log).reason.startswith("Fatal error: gradients are inconsistent")
     log.write_text(STARTED + WORKERS.format("nan") + STARTED)
-    assert divergence(log) is None
+    assert find_divergence(log) is None

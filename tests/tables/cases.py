@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from relumt.runs.analysis_record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, write_analysis
-from relumt.runs.record import save_record
+from relumt.runs.record import RunRecord, save_record
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import Experiment
+from tests.runs.cases import SIGNATURES, scored_record, with_value
 
 SIGNATURE = "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"
 SENTENCES = [
@@ -22,44 +23,28 @@ def make(name: str, runs: Path, preset: str = "small"):
     return get_table(name).render(study(name, runs, preset))
 
 
-def record_of(cell: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> dict:
-    scores = {name: {"score": bleu, "signature": SIGNATURE} for name in ("bleu_tokenised", "bleu_detokenised", "chrf")}
+def record_of(cell: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> RunRecord:
     given = dict(zip(cell.flags[::2], cell.flags[1::2], strict=True)) | flags
-    return {
-        "dataset": cell.dataset,
-        "model": cell.model,
-        "seed": seed,
-        "mixed": [],
-        "fingerprint": {
-            "flags": {"--seed": str(seed), "--lr": "1"} | given,
-            "dictionaries": {"de": "d", "en": "d"},
-            "versions": {"torch": "2"},
-            "revision": {"commit": "c", "code": "c", "dirty": ""},
-            "device": {"kind": "cpu", "name": "x86_64", "count": 1, "precision": "fp32"},
-        },
-        "training": {"parameters": 2_340_000, "best_valid_loss": 4.5},
-        "evaluation": {
-            "test": {"references_sha256": "r", "checkpoint_sha256": "c", "flags": {"--beam": "5"}, "scores": scores}
-        },
-    }
+    signatures = dict.fromkeys(SIGNATURES, SIGNATURE)
+    return scored_record(cell.dataset, cell.model, seed, bleu, given, signatures)
 
 
-def leave(cell: Experiment, runs: Path, record: dict, analysis: CheckpointAnalysis | None = None) -> Path:
+def leave(cell: Experiment, runs: Path, record: RunRecord, analysis: CheckpointAnalysis | None = None) -> Path:
     """Write a run as its scripts would; `analysis` is what relumt analyze says of its checkpoint."""
-    folder = cell.folder(runs, record["seed"])
+    folder = cell.folder(runs, record.seed)
     save_record(folder, record)
     if analysis is not None:
         write_analysis(AnalysisFile("test", [analysis]), folder / "analysis.json")
     return folder
 
 
-def leave_translations(folder: Path, record: dict, wrong: set[int]) -> None:
+def leave_translations(folder: Path, record: RunRecord, wrong: set[int]) -> None:
     """Write what was scored, with the hypotheses of these numbers wrong, and say so in the record."""
     hypotheses = ["nothing at all ." if n in wrong else line for n, line in enumerate(SENTENCES)]
     for name, lines in (("test.hyp.tok", hypotheses), ("test.ref.tok", SENTENCES)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
-    record["evaluation"]["test"]["scored"] = {"bleu_tokenised": ["test.hyp.tok", "test.ref.tok"]}
-    save_record(folder, record)
+    scored_files = {"bleu_tokenized": ("test.hyp.tok", "test.ref.tok")}
+    save_record(folder, with_value(record, "evaluations.test.scored_files", scored_files))
 
 
 def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3), num_queries=100) -> AttentionMetrics:

@@ -5,6 +5,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, AttentionMetrics, LayerAlignment
 from relumt.tables import get_table
+from tests.runs.cases import with_value
 from tests.tables.cases import analysis, attention_layer, leave, make, record_of
 
 
@@ -50,8 +51,7 @@ def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(t
     leave(cells["entmax15"], tmp_path, record_of(cells["entmax15"], bleu=0.2), analysis())
     (sheet,) = make("rela_figure5", tmp_path)
     assert {row[0] for row in sheet.rows} == {"rela_g"} and "entmax15: -" in sheet.notes
-    other = record_of(cells["softmax"])
-    other["evaluation"]["test"]["references_sha256"] = "x"
+    other = with_value(record_of(cells["softmax"]), "evaluations.test.references_sha256", "x")
     leave(cells["softmax"], tmp_path, other, analysis())
     with pytest.raises(UserError, match="differ in the test set"):
         make("rela_figure5", tmp_path)

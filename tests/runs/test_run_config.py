@@ -5,7 +5,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.flags import read_flags
-from relumt.runs.run_config import OF_THE_SCRIPTS, plan_run
+from relumt.runs.run_config import RESERVED_FLAGS, plan_run
 from tests.runs.cases import CPU, write_data_bin, write_dataset
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -48,7 +48,7 @@ def test_translation_reads_what_training_read(plan):
     assert "--lr" not in flags
 
 
-@pytest.mark.parametrize("flag", OF_THE_SCRIPTS)
+@pytest.mark.parametrize("flag", RESERVED_FLAGS)
 def test_flags_of_the_scripts_are_refused(plan, flag):
     with pytest.raises(UserError, match=f"{flag} is set by the scripts"):
         plan.train_flags([flag])
@@ -83,4 +83,4 @@ def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):
 @pytest.mark.parametrize("path", sorted((CONFIGS / "models").glob("*.args")), ids=lambda path: path.stem)
 def test_models_leave_the_scripts_their_flags(path):
     flags = read_flags(path)
-    assert "--arch" in flags and "--criterion" in flags and not flags.keys() & OF_THE_SCRIPTS.keys()
+    assert "--arch" in flags and "--criterion" in flags and not flags.keys() & RESERVED_FLAGS.keys()

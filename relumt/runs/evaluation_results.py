@@ -1,0 +1,138 @@
+"""Score what fairseq-generate wrote, and write the translations beside their references."""
+
+from pathlib import Path
+
+from relumt.data.chunks import sentences_per_chunk
+from relumt.data.document_lengths import read_document_lengths, write_lengths
+from relumt.runs.document_translations import (
+    align_documents,
+    came_apart_otherwise,
+    one_by_one,
+    sentences_of_chunks,
+)
+from relumt.runs.record import DocumentResults, Evaluation, EvaluationSetup, Scores, SubsetScores
+from relumt.runs.run_config import Plan
+from relumt.runs.score import score_documents, score_translations
+from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
+from relumt.text_files import write_lines
+
+
+def generate_log(run: Path, setup: EvaluationSetup) -> Path:
+    """Return the path of fairseq-generate's messages."""
+    return run / f"generate-{setup.subset}.log"
+
+
+def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
+    """Return the path of the translations that fairseq-generate writes with `folder` as --results-path."""
+    return folder / f"generate-{setup.subset}.txt"
+
+
+def evaluate_output(plan: Plan, setup: EvaluationSetup, single_sentences: Path) -> Evaluation:
+    """Score the output of fairseq-generate, and write translations and references to the run's folder.
+
+    Args:
+        plan: the run.
+        setup: what was translated.
+        single_sentences: folder of translations of single sentences, for documents that lost separators.
+
+    Raises:
+        UserError: fairseq-generate did not translate every sentence.
+    """
+    subset, ignore_case = setup.subset, plan.data_bin.lowercased
+    output = generate_output(plan.folder, setup)
+    generated = read_generated(output)
+    speed = read_speed(generate_log(plan.folder, setup), output)
+    if int(setup.flags.get("--document-length", 0)):
+        return _evaluate_documents(plan, setup, generated, generate_output(single_sentences, setup), speed)
+    translations = align(generated, plan.data_bin, subset)
+    return Evaluation(
+        setup=setup,
+        sentences=len(translations.hypotheses),
+        scores=score_translations(translations, ignore_case),
+        scored_files=write_scored_files(plan.folder, subset, translations),
+        references_sha256=translations.references_sha256(),
+        tokens_per_second=speed,
+        subsets=_score_subsets(plan, subset, translations),
+    )
+
+
+def _score_subsets(plan: Plan, subset: str, translations: Translations) -> dict[str, SubsetScores]:
+    """Score the named parts of a test set."""
+    scores = {}
+    for name, left_out in plan.data_bin.parts(subset, len(translations.hypotheses)).items():
+        part = translations.without(set(left_out))
+        scores[name] = SubsetScores(len(part.hypotheses), score_translations(part, plan.data_bin.lowercased))
+    return scores
+
+
+def count_separator_mismatches(plan: Plan, setup: EvaluationSetup) -> int:
+    """Return how many translated chunks have another number of separators than their source."""
+    chunks, _ = _chunks_and_documents(plan, setup)
+    generated = read_generated(generate_output(plan.folder, setup))
+    return len(came_apart_otherwise(generated, chunks, setup.flags["--document-separator"]))
+
+
+def _chunks_and_documents(plan: Plan, setup: EvaluationSetup) -> tuple[list[int], list[int]]:
+    """Return the number of sentences in each translated chunk and in each document.
+
+    Raises:
+        UserError: the two do not add up to the same number.
+    """
+    source, target = (f"{plan.data_bin.prefix(setup.subset)}.{language}" for language in plan.data_bin.languages)
+    has_separator = bool(setup.flags.get("--document-separator"))
+    chunks = sentences_per_chunk(source, target, int(setup.flags["--document-length"]), has_separator)
+    return chunks, read_document_lengths(plan.data_bin.folder / f"{setup.subset}.docs", sum(chunks))
+
+
+def _evaluate_documents(
+    plan: Plan, setup: EvaluationSetup, generated: Generated, single_sentences: Path, speed: float | None
+) -> Evaluation:
+    """Score whole documents and, if chunks have separators, sentences; write the chunks and their lengths."""
+    subset, data_bin, folder = setup.subset, plan.data_bin, plan.folder
+    separator = setup.flags.get("--document-separator", "")
+    chunks, documents = _chunks_and_documents(plan, setup)
+    mismatches = came_apart_otherwise(generated, chunks, separator) if separator else []
+    is_one_by_one = bool(mismatches) and single_sentences.is_file()
+    if is_one_by_one:
+        generated = one_by_one(generated, read_generated(single_sentences), chunks, mismatches, separator)
+    translated = align_documents(generated, data_bin, subset, chunks, documents, separator)
+    write_lines(folder / f"{subset}.hyp.tok", translated.tokenised_chunks)
+    write_lines(folder / f"{subset}.hyp", translated.chunks)
+    write_lengths(folder / f"{subset}.chunks", chunks)
+    sentence_scores: Scores | None = None
+    if separator:
+        sentences = sentences_of_chunks(translated, generated, data_bin, subset, chunks, separator)
+        sentence_scores = score_translations(sentences, data_bin.lowercased)
+    return Evaluation(
+        setup=setup,
+        sentences=sum(chunks),
+        scores=score_documents(translated.documents, data_bin.lowercased),
+        scored_files=write_scored_files(folder, f"{subset}.documents", translated.documents),
+        references_sha256=translated.documents.references_sha256(),
+        tokens_per_second=speed,
+        documents=DocumentResults(
+            chunks=len(chunks),
+            documents=len(documents),
+            separator_mismatches=len(mismatches) if separator else None,
+            translated_one_by_one=is_one_by_one,
+            sentence_scores=sentence_scores,
+        ),
+    )
+
+
+def write_scored_files(folder: Path, stem: str, translations: Translations) -> dict[str, tuple[str, str]]:
+    """Write hypotheses and references, one a line, to STEM.hyp, STEM.ref, STEM.hyp.tok and STEM.ref.tok.
+
+    Returns:
+        Names of the files by the metric that is counted on them: hypotheses and references.
+    """
+    forms = {
+        "bleu_tokenized": (".tok", translations.tokenised_hypotheses, translations.tokenised_references),
+        "bleu_detokenized": ("", translations.hypotheses, translations.references),
+    }
+    names = {}
+    for metric, (end, hypotheses, references) in forms.items():
+        names[metric] = (f"{stem}.hyp{end}", f"{stem}.ref{end}")
+        for name, lines in zip(names[metric], (hypotheses, references), strict=True):
+            write_lines(folder / name, lines)
+    return names

@@ -1,0 +1,170 @@
+"""The steps of scripts/train.sh: start fairseq-train or resume it, then record how it ended."""
+
+import shlex
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from relumt.console import print_status
+from relumt.errors import UserError
+from relumt.runs.environment import Device
+from relumt.runs.flags import Flags
+from relumt.runs.initialization import find_pretrained_run, resolve_pretraining
+from relumt.runs.provenance import provenance_differences, refuse_other_vocabulary, training_provenance
+from relumt.runs.record import (
+    RECORD,
+    Divergence,
+    EnvironmentChange,
+    Provenance,
+    RunRecord,
+    find_record,
+    save_record,
+)
+from relumt.runs.run_checkpoints import count_updates, has_checkpoints
+from relumt.runs.run_config import Plan
+from relumt.runs.training_log import COMMAND_PREFIX, find_divergence, read_training_log
+
+LOG = "train.log"
+"""Name of fairseq-train's log in a run's folder."""
+
+
+@dataclass(frozen=True)
+class FairseqCommand:
+    """A fairseq command that a script runs: the log to write its output to, and its arguments."""
+
+    log: Path
+    arguments: list[str]
+
+
+def pretraining_dataset(plan: Plan, data_bin: Path | None, extra_flags: list[str]) -> str:
+    """Return the dataset on which the model has to be trained before this run starts, "" if there is none.
+
+    Raises:
+        UserError: this run is impossible; it is reported now, before the other run is trained in vain.
+    """
+    record = find_record(plan.folder)
+    if (record and record.has_ended) or has_checkpoints(plan.folder):
+        return ""
+    pretraining = resolve_pretraining(plan, data_bin, extra_flags)
+    return pretraining.dataset if pretraining else ""
+
+
+def start_training(plan: Plan, device: Device, extra_flags: list[str], accept_changes: bool) -> FairseqCommand | None:
+    """Record what the run is, or check that it is the recorded one; return what to run, None if it has ended.
+
+    Raises:
+        UserError: the run cannot start, or is not the recorded one.
+    """
+    flags = plan.train_flags(extra_flags)
+    pretrained = find_pretrained_run(plan)
+    provenance = training_provenance(flags, plan.data_bin, device, pretrained.describe() if pretrained else None)
+    record = replace(open_record(plan, provenance, accept_changes), extra_flags=extra_flags)
+    if record.training:
+        print_status(f"{plan.folder}: trained already")
+        return None
+    updates = count_updates(plan.folder)
+    initial_weights: list[str] = []
+    if pretrained and pretrained.diverged:
+        reason = f"the run on {pretrained.dataset}, from whose weights it would start, diverged"
+        record = replace(record, divergence=Divergence(0, reason))
+    elif pretrained and not updates:
+        initial_weights = pretrained.train_flags()
+    save_record(plan.folder, record)
+    if report_divergence(plan, record):
+        return None
+    if _is_last_update(updates, flags):
+        finish_training(plan)
+        return None
+    command = FairseqCommand(plan.folder / LOG, plan.train_command(flags, device) + initial_weights)
+    with command.log.open("a", encoding="utf-8") as file:
+        file.write(f"{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
+    return command
+
+
+def open_record(plan: Plan, provenance: Provenance, accept_changes: bool) -> RunRecord:
+    """Return the record to train on: the one in the run's folder if it is of the same run, or else a new one.
+
+    A run without checkpoints starts over with a new record and log, unless training has ended, so that its
+    checkpoints were deleted since. If `accept_changes`, a run with another provenance may continue; its results so far
+    are dropped and the change is recorded.
+
+    Raises:
+        UserError: there are checkpoints without a record, or of another vocabulary or provenance.
+    """
+    record = find_record(plan.folder)
+    if not has_checkpoints(plan.folder) and not (record and record.has_ended):
+        (plan.folder / LOG).unlink(missing_ok=True)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        return RunRecord(plan.dataset, plan.model, plan.seed, str(plan.data_bin.folder), started, provenance)
+    if record is None:
+        raise UserError(f"{plan.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
+    refuse_other_vocabulary(record.provenance, plan.data_bin)
+    differences = provenance_differences(record.provenance, provenance)
+    if not differences:
+        return record
+    return replace(
+        accept_or_refuse(plan, record, differences, accept_changes),
+        provenance=provenance,
+        training=None,
+        divergence=None,
+        pending_evaluation=None,
+        evaluations={},
+    )
+
+
+def accept_or_refuse(plan: Plan, record: RunRecord, differences: list[str], accept_changes: bool) -> RunRecord:
+    """Return the record with the differences noted; raises UserError unless `accept_changes`."""
+    if not accept_changes:
+        raise UserError(
+            f"{plan.folder} was created with different settings: {'; '.join(differences)}; set another RUNS or SEED, "
+            "delete the folder, or set ACCEPT_MIXED=1 to continue and record the change"
+        )
+    change = EnvironmentChange(datetime.now(UTC).isoformat(timespec="seconds"), differences)
+    return replace(record, environment_changes=[*record.environment_changes, change])
+
+
+def _is_last_update(updates: int, flags: Flags) -> bool:
+    """Whether all updates are done; fairseq would make one more before it notices."""
+    limit = "".join(flags.get("--max-update", []))
+    return limit.isdecimal() and 0 < int(limit) <= updates
+
+
+def started_record(plan: Plan) -> RunRecord:
+    """Return the record of a run whose training was started; raises UserError if there is none."""
+    record = find_record(plan.folder)
+    if record is None:
+        raise UserError(f"{plan.folder}: no {RECORD}; run scripts/train.sh {plan.dataset_argument} {plan.model}")
+    return record
+
+
+def trained_record(plan: Plan) -> RunRecord:
+    """Return the record of a run whose training has finished; raises UserError if there is none."""
+    record = find_record(plan.folder)
+    if record is None or record.training is None:
+        raise UserError(
+            f"{plan.folder}: training is not finished; run scripts/train.sh {plan.dataset_argument} {plan.model}"
+        )
+    return record
+
+
+def finish_training(plan: Plan) -> None:
+    """Record the summary of the log after fairseq-train has succeeded."""
+    record = started_record(plan)
+    save_record(plan.folder, replace(record, training=read_training_log(plan.folder / LOG)))
+
+
+def record_divergence(plan: Plan) -> None:
+    """Record after fairseq-train has failed that the run diverged; raises UserError if it failed otherwise."""
+    divergence, log = find_divergence(plan.folder / LOG), plan.folder / LOG
+    if divergence is None:
+        raise UserError(f"{plan.folder}: fairseq-train failed; see the end of {log}")
+    record = replace(started_record(plan), divergence=divergence)
+    save_record(plan.folder, record)
+    report_divergence(plan, record)
+
+
+def report_divergence(plan: Plan, record: RunRecord) -> bool:
+    """Return whether the run is recorded as diverged, and print it."""
+    if found := record.divergence:
+        print_status(f"{plan.folder}: diverged after update {found.update} ({found.reason}); nothing to evaluate")
+    return found is not None

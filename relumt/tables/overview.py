@@ -1,0 +1,114 @@
+"""Tables of all scored runs: one per dataset, with one row per model."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from relumt.errors import UserError
+from relumt.runs.comparability import (
+    SCORES,
+    average,
+    require_equal,
+    require_equal_batches,
+    require_equal_evaluations,
+    require_equal_initialization,
+    require_equal_signatures,
+    require_seed_folder,
+)
+from relumt.runs.record import RECORD, RunRecord, load_record
+from relumt.tables.rendering import RenderedTable
+
+HEAD = ("model", "seeds", "parameters", *SCORES.values(), "tokens/s")
+
+
+def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
+    """Return a table for each dataset, or only for the named one.
+
+    Raises:
+        UserError: no run is scored, or two runs of one dataset cannot be compared.
+    """
+    if dataset and (set(dataset) & set("/*?[") or dataset == ".."):
+        raise UserError(f"--dataset {dataset}: not the name of a folder in {runs}")
+    records = scored_runs(runs, dataset or "*")
+    if not records:
+        deeper = sorted({str(path.parents[3]) for path in runs.glob(f"*/*/*/*/{RECORD}")})
+        hint = f"give --runs {deeper[0]}, or another folder there" if deeper else "run scripts/run.sh first"
+        raise UserError(f"{runs / (dataset or '')}: no scored run; {hint}")
+    datasets = sorted({record.dataset for record in records})
+    return [
+        table for name in datasets for table in dataset_tables(name, [run for run in records if run.dataset == name])
+    ]
+
+
+def scored_runs(runs: Path, dataset: str) -> list[RunRecord]:
+    """Return the records in RUNS/DATASET/MODEL/SEED/ that have scores of the test set, by model and seed."""
+    scored = []
+    for path in runs.glob(f"{dataset}/*/*/{RECORD}"):
+        record = load_record(path.parent)
+        if record.is_scored:
+            require_seed_folder(path.parent, record)
+            scored.append(record)
+    return sorted(scored, key=lambda record: (record.model, record.seed))
+
+
+def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
+    """Return the table of one dataset's runs, and a second one if named parts of its test set are scored.
+
+    Raises:
+        UserError: two of the runs cannot be compared; the message says which and why.
+    """
+    by_name = {record.name: record for record in records}
+    for metric in SCORES:
+        require_equal_signatures(by_name, metric)
+    require_equal_evaluations(by_name)
+    require_equal(by_name, "the parts of the test set", lambda record: sorted(record.test_evaluation.subsets))
+    require_equal_initialization(by_name)
+    rows = [_model_row(group) for group in _group_by_model(records)]
+    return [RenderedTable(dataset, HEAD, rows, _notes(records)), *_subset_tables(dataset, records)]
+
+
+def _model_row(records: list[RunRecord]) -> list[str]:
+    """Return one model's row over its seeds; raises UserError if they were trained with different settings."""
+    by_name = {record.name: record for record in records}
+    require_equal(by_name, "the flags of training", lambda record: record.provenance.flags | {"--seed": ""})
+    require_equal_batches(by_name)
+    marker = "*" if any(record.environment_changes for record in records) else ""
+    scores = [average([record.test_score(metric).score for record in records], ".2f") for metric in SCORES]
+    summaries = [record.training for record in records if record.training]
+    speed = average([summary.tokens_per_second for summary in summaries], ",.0f")
+    seeds = ", ".join(str(record.seed) for record in records)
+    return [records[0].model + marker, seeds, f"{summaries[0].parameters:,}", *scores, speed]
+
+
+def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
+    """Return a table of the scores on named parts of the test set, if there are any."""
+    rows = []
+    for name in dict.fromkeys(name for record in records for name in record.test_evaluation.subsets):
+        for group in _group_by_model(records):
+            subsets = [record.test_evaluation.subsets[name] for record in group]
+            scores = [average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
+            rows.append([name, group[0].model, f"{subsets[0].sentences:,}", *scores])
+    head = ("part", "model", "sentences", *SCORES.values())
+    return [RenderedTable(f"{dataset}, parts of the test set", head, rows)] if rows else []
+
+
+def _notes(records: list[RunRecord]) -> list[str]:
+    """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
+    lines = [f"{title}: `{records[0].test_score(metric).signature}`" for metric, title in SCORES.items()]
+    devices = sorted({str(record.provenance.environment.device) for record in records})
+    lines.append(f"tokens/s: target tokens per second in training, on {'; '.join(devices)}")
+    if len(devices) > 1:
+        lines.append("speeds were measured on different devices and cannot be compared")
+    if pretraining := records[0].provenance.initialization.dataset:
+        lines.append(f"trained on {pretraining} first")
+    if any(len(group) > 1 for group in _group_by_model(records)):
+        lines.append("±: standard deviation over seeds")
+    if changed := [record.name for record in records if record.environment_changes]:
+        lines.append(f"*: made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
+    return lines
+
+
+def _group_by_model(records: Iterable[RunRecord]) -> list[list[RunRecord]]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(record.model, []).append(record)
+    return list(groups.values())

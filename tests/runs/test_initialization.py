@@ -1,0 +1,133 @@
+"""Runs that start from the weights of another run, by `starts_from` of their dataset."""
+
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.files import file_sha256
+from relumt.runs.initialization import resolve_pretraining
+from relumt.runs.record import Divergence, Initialization, find_record, load_record, save_record
+from relumt.runs.run_config import plan_run
+from tests.runs.cases import scored_record, train, with_value, write_checkpoint, write_data_bin, write_dataset
+
+
+@pytest.fixture
+def pretraining(plan, configs):
+    """The configuration of the run on sentences whose weights `small` starts from."""
+    write_dataset(configs, "small", starts_from="default")
+    write_dataset(configs, "default", data_bin="small")
+    return replace(plan, dataset="default", folder=plan.folder.parents[2] / "default" / "stock" / "1")
+
+
+def pretrain(pretraining) -> Path:
+    """Write the checkpoint and the record of a finished pretraining."""
+    save_record(pretraining.folder, scored_record())
+    return write_checkpoint(pretraining)
+
+
+def test_training_starts_from_the_best_checkpoint_of_the_pretraining(pretraining, plan, step, refused):
+    assert step("pretraining-dataset").out == "default\n"
+    message = f"{pretraining.folder}: training is not finished, but another run is to start from its weights"
+    assert message in refused("start-training")
+    checkpoint = pretrain(pretraining)
+    command = step("start-training").out.splitlines()
+    assert command[command.index("--finetune-from-model") + 1] == str(checkpoint)
+    assert load_record(plan.folder).provenance.initialization == Initialization("default", file_sha256(checkpoint))
+
+
+def test_nothing_is_pretrained_for_a_run_that_is_impossible_or_finished(pretraining, plan, step, refused):
+    assert "set SEED instead" in refused("pretraining-dataset", "--seed", "7")
+    pretrain(pretraining)
+    train(plan, step)
+    assert step("pretraining-dataset").out == "\n"
+    shutil.rmtree(pretraining.folder)
+    assert "trained already" in step("start-training").err
+
+
+def test_pretraining_another_model_is_refused(pretraining, configs, refused, step):
+    message = refused("pretraining-dataset", "--encoder-attention-heads", "8")
+    assert "but its model differs: --encoder-attention-heads 8 (no --encoder-attention-heads)" in message
+    assert step("pretraining-dataset", "--lr", "1", "--encoder-layerdrop", "0.1").out == "default\n"
+    write_dataset(configs, "default", train="--relu-gamma 2", data_bin="small")
+    assert "no --relu-gamma (--relu-gamma 2)" in refused("pretraining-dataset")
+
+
+def test_unknown_and_circular_pretraining_datasets_are_refused(pretraining, configs, refused):
+    write_dataset(configs, "default", data_bin="small", starts_from="small")
+    assert "starts_from = 'small', which starts from this dataset" in refused("pretraining-dataset")
+    write_dataset(configs, "small", starts_from="data-bin/small")
+    assert "starts_from = 'data-bin/small' is not a dataset in" in refused("pretraining-dataset")
+
+
+def test_pretraining_on_another_vocabulary_is_refused(pretraining, configs, tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    write_dataset(configs, "default")
+    message = "DATA_BIN is the data-bin of small, but training starts from default, whose data-bin is data-bin/default"
+    assert message in refused("pretraining-dataset")
+    write_data_bin(Path("data-bin/default"), symbols=("x",))
+    with_default_folders = plan_run("small", "stock", 1, configs, tmp_path / "runs", None)
+    with pytest.raises(UserError, match="differ in vocabulary"):
+        resolve_pretraining(with_default_folders, None, [])
+
+
+def test_runs_with_and_without_pretraining_differ(plan, configs, step, refused):
+    train(plan, step)
+    write_dataset(configs, "small", starts_from="default")
+    assert "initialization dataset none (now default)" in refused("start-training")
+    write_dataset(configs, "small")
+    record = with_value(load_record(plan.folder), "provenance.initialization", Initialization("default", "1"))
+    save_record(plan.folder, record)
+    assert "initialization dataset default (now none)" in refused("start-training")
+
+
+def test_a_run_killed_at_its_first_checkpoint_resumes_from_that(pretraining, plan, step):
+    pretrain(pretraining)
+    step("start-training")
+    write_checkpoint(plan, "checkpoint_best.pt", updates=3)
+    assert "--finetune-from-model" not in step("start-training").out
+    assert (plan.checkpoints / "checkpoint_last.pt").is_file()
+
+
+def test_runs_from_different_weights_differ(pretraining, plan, step, refused):
+    pretrain(pretraining)
+    train(plan, step)
+    assert "trained already" in step("start-training").err
+    write_checkpoint(pretraining, updates=7)
+    assert "was created with different settings: initialization sha256 " in refused("start-training")
+
+
+def test_a_trained_run_outlives_the_checkpoints_that_it_started_from(pretraining, plan, step, refused):
+    checkpoint = pretrain(pretraining)
+    train(plan, step)
+    initialization = load_record(plan.folder).provenance.initialization
+    checkpoint.unlink()
+    assert "trained already" in step("start-training").err
+    assert load_record(plan.folder).provenance.initialization == initialization
+    (plan.folder / "run.json").unlink()
+    (plan.checkpoints / "checkpoint_best.pt").unlink()
+    assert f"{pretraining.folder / 'checkpoints'}: no checkpoint" in refused("start-training")
+
+
+def test_weights_that_carry_code_are_refused(pretraining, plan, refused):
+    checkpoint = pretrain(pretraining)
+    checkpoint.write_bytes(pickle.dumps(print))
+    assert str(checkpoint) in refused("start-training")
+    assert find_record(plan.folder) is None
+
+
+def test_a_run_diverged_if_its_pretraining_did(pretraining, plan, step, refused):
+    save_record(pretraining.folder, replace(scored_record(), training=None, divergence=Divergence(3, "inf")))
+    assert step("start-training").out == ""
+    message = "diverged after update 0 (the run on default, from whose weights it would start, diverged)"
+    assert message in step("start-training").err and message in step("start-evaluation").err
+    pretrain(pretraining)
+    assert "initialization sha256 none (now " in refused("start-training")
+
+
+def test_without_starts_from_training_starts_from_new_weights(step):
+    assert step("pretraining-dataset").out == "\n"
+    assert "--finetune-from-model" not in step("start-training").out

@@ -1,0 +1,111 @@
+from dataclasses import replace
+
+import pytest
+
+from relumt.cli import main
+from relumt.errors import UserError
+from relumt.runs.environment import Device
+from relumt.runs.record import EnvironmentChange, Initialization, save_record
+from relumt.tables.overview import dataset_tables, overview_tables
+from relumt.tables.rendering import markdown
+from tests.runs.cases import scored_record, with_value
+
+
+def printed(*records):
+    return "\n\n".join(map(markdown, dataset_tables("small", list(records))))
+
+
+def test_one_row_per_model_with_its_seeds_and_the_signatures_below():
+    text = printed(scored_record(model="relu", bleu=31), scored_record(bleu=30), scored_record(seed=2, bleu=32))
+    assert text.splitlines() == [
+        "**small**",
+        "",
+        "| model | seeds | parameters | BLEU tok | BLEU detok | chrF | tokens/s |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| relu | 1 | 2,340,000 | 31.00 | 31.00 | 31.00 | 1,000 |",
+        "| softmax | 1, 2 | 2,340,000 | 31.00 ± 1.41 | 31.00 ± 1.41 | 31.00 ± 1.41 | 1,000 ± 0 |",
+        "",
+        "- BLEU tok: `tok:none`",
+        "- BLEU detok: `tok:13a`",
+        "- chrF: `nc:6`",
+        "- tokens/s: target tokens per second in training, on x86_64 (cpu, fp32)",
+        "- ±: standard deviation over seeds",
+    ]
+
+
+def test_environment_changes_are_marked_and_devices_named():
+    changed = replace(scored_record(model="relu"), environment_changes=[EnvironmentChange("now", ["x"])])
+    changed = with_value(changed, "provenance.environment.device", Device("cuda", "H", 1, "bf16"))
+    text = printed(changed, scored_record())
+    assert "| relu* | 1 |" in text and "small/relu/1" in text
+    assert "on H (cuda, bf16); x86_64 (cpu, fp32)" in text and "cannot be compared" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("evaluations.test.scores.chrf.signature", "nc:7", "differ in the signature of chrF: nc:6 and nc:7"),
+        ("evaluations.test.references_sha256", "b", "differ in the test set"),
+        ("evaluations.test.setup.flags", {"--beam": "4"}, "differ in the flags of translation"),
+        ("provenance.dictionaries.de", "e", "differ in the dictionaries"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_named(path, value, message):
+    other = with_value(scored_record(model="relu"), path, value)
+    with pytest.raises(UserError, match=f"^small/softmax/1 and small/relu/1 {message}"):
+        dataset_tables("small", [scored_record(), other])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("provenance.flags.--lr", "2", "differ in the flags of training"),
+        ("provenance.environment.device.count", 4, "differ in the number of devices"),
+    ],
+)
+def test_seeds_of_one_model_need_the_same_training(path, value, message):
+    other = with_value(scored_record(seed=2), path, value)
+    with pytest.raises(UserError, match=f"small/softmax/1 and small/softmax/2 {message}"):
+        dataset_tables("small", [scored_record(), other])
+
+
+def test_pretraining_is_named_and_has_to_be_the_same():
+    path = "provenance.initialization"
+    one = with_value(scored_record(), path, Initialization("sentences", "1"))
+    other = with_value(scored_record(model="relu"), path, Initialization("sentences", "2"))
+    assert "- trained on sentences first" in printed(one, other)
+    with pytest.raises(UserError, match="differ in the dataset of the initial weights: sentences and new weights"):
+        printed(one, with_value(other, path, Initialization()))
+
+
+def test_one_table_per_dataset_of_the_scored_runs(tmp_path, capsys):
+    unscored = replace(scored_record(model="relu"), evaluations={})
+    for record in (scored_record(), unscored, scored_record(dataset="large")):
+        save_record(tmp_path / record.name, record)
+    main(["table", "--runs", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert output.index("**large**") < output.index("**small**")
+    assert output.count("| softmax |") == 2 and "relu" not in output
+    assert [table.caption for table in overview_tables(tmp_path, "small")] == ["small"]
+    with pytest.raises(UserError, match="no scored run"):
+        overview_tables(tmp_path, "other")
+
+
+def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_found(tmp_path, capsys):
+    deeper = tmp_path / "slots-32"
+    save_record(deeper / scored_record().name, scored_record())
+    for options, message in (
+        (["--preset", "small"], "--preset needs the name of a paper's table: reluformer_table1"),
+        (["--dataset", "/small"], "--dataset /small: not the name of a folder"),
+        ([], f"no scored run; give --runs {deeper}"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["table", "--runs", str(tmp_path), *options])
+        assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_copy_of_a_run_is_not_another_seed(tmp_path):
+    for name in ("1", "1.bak"):
+        save_record(tmp_path / "small" / "softmax" / name, scored_record())
+    with pytest.raises(UserError, match=r"1\.bak: expected a folder named after its seed, 1"):
+        overview_tables(tmp_path, None)
