@@ -1,4 +1,4 @@
-"""Random attention problems, and a switch to compute them in blocks. B batch, H heads, T queries, S keys, D head size."""
+"""Random attention problems. Shapes: B batch, H heads, T queries, S keys, D head size."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

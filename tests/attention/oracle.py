@@ -127,7 +127,7 @@ class Oracle:
     """A mechanism as its paper defines it.
 
     attend: q, the visible keys and their values -> the weights (None if the mechanism has none) and the output
-    postprocess_heads: a token's concatenated heads and the mechanism, for its parameters -> what the paper makes of them
+    postprocess_heads: a token's concatenated heads and the mechanism, for its parameters -> the normalized heads
     """
 
     attend: QueryEquation

@@ -1,34 +1,29 @@
-"""`relumt.attention` in an environment in which fairseq is not installed."""
+"""`relumt.attention` works where fairseq is not installed."""
 
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
-USE_IT = """
-import importlib.util, sys, torch
-assert importlib.util.find_spec("fairseq") is None
+SCRIPT = """
+import sys
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("fairseq", "fairseq_cli", "hydra", "omegaconf"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NotInstalled())
+import torch
 from relumt.attention import MECHANISMS, AttentionMask
 q = torch.randn(2, 4, 5, 8)
-for name in MECHANISMS:
-    assert MECHANISMS[name](num_heads=4, head_dim=8)(q, q, q, AttentionMask(is_causal=True)).output.shape == q.shape
-assert not [name for name in sys.modules if name.startswith(("fairseq", "hydra", "omegaconf"))]
+for name, spec in MECHANISMS.items():
+    options = {"implementation": "cdist"} if "inhibitor" in name else {}  # the compiled one takes seconds
+    assert spec(num_heads=4, head_dim=8, **options)(q, q, q, AttentionMask(is_causal=True)).output.shape == q.shape
 print("works")
 """
 
-OF_FAIRSEQ = ("fairseq", "__editable__.fairseq", "hydra", "omegaconf")
 
-
-def test_import_and_use(tmp_path):
-    site_packages = tmp_path / "site-packages"
-    site_packages.mkdir()
-    for installed in Path(sysconfig.get_path("purelib")).iterdir():
-        if not installed.name.startswith(OF_FAIRSEQ) and installed.suffix != ".pth":
-            (site_packages / installed.name).symlink_to(installed)
-    checkout = Path(__file__).parents[2]
-    # -S keeps the installed site-packages out; what is linked above is all there is.
-    path = f"import sys; sys.path[:0] = [{str(checkout)!r}, {str(site_packages)!r}]\n"
-    done = subprocess.run(
-        [sys.executable, "-S", "-I", "-c", path + USE_IT], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+def test_every_mechanism_works_without_fairseq():
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=root, check=False)
     assert done.stdout.strip() == "works", done.stderr
