@@ -1,8 +1,8 @@
-"""Reading and rewriting text by lines, such that fairseq sees the same lines and the same words.
+"""Reading and rewriting text so that fairseq sees the same lines and the same words.
 
-fairseq reads with universal newlines, so a lone carriage return splits a line, and its tokeniser splits words
-at every Unicode white space (U+00A0, U+2028, U+3000 ...). Here lines end at "\\n" only, and every run of white
-space inside one becomes a plain space.
+fairseq reads text with universal newlines, so a lone carriage return splits a line, and it splits words at all Unicode
+whitespace (U+00A0, U+2028, U+3000, …). Here lines end at "\\n" only, and `normalize_line` turns all other whitespace
+into plain spaces.
 """
 
 import gzip
@@ -19,36 +19,39 @@ from typing import IO
 from relumt.errors import UserError
 
 Advance = Callable[[int], object]
+"""Advances a progress bar by a number of lines."""
+
 Rewrite = Callable[[list[str]], list[str]]
+"""Returns one new line for each line."""
 
 BATCH_LINES = 10_000
 PARALLEL_FROM_LINES = 100_000
 MAX_PROCESSES = 16
 
-# Control characters that are no white space, and the byte-order mark: invisible, and some tools choke on them.
+# Control characters other than whitespace, and the byte-order mark: invisible, and some tools fail on them.
 INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
 
 
 def normalize_line(line: str) -> str:
-    """Return `line` without control characters and with single plain spaces between its words."""
+    """Remove control characters and the byte-order mark, and separate words by single plain spaces."""
     return " ".join(INVISIBLE.sub("", line).split())
 
 
 def find_text_file(prefix: str, language: str) -> Path:
-    """Return the file `prefix.language` or `prefix.language.gz`; raises `UserError` if neither is there."""
+    """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` if there is neither."""
     plain = Path(f"{prefix}.{language}")
     compressed = Path(f"{prefix}.{language}.gz")
     for path in (plain, compressed):
         if path.is_file():
             return path
-    raise UserError(f"{plain}: no such file, nor {compressed}; give a prefix P such that P.{language} is the text")
+    raise UserError(f"{plain}: no such file, nor {compressed}; pass a prefix P such that P.{language} is the text")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, gzipped or not, split at "\\n" only and not yet normalised.
+    """Yield the lines of a UTF-8 file from outside, gzipped or not, split at "\\n" only and not normalized.
 
-    Raises `UserError` if there is no such file, and with the line where the text is not UTF-8 or the gzip file is
-    broken.
+    Raises:
+        UserError: the file is missing, is not UTF-8, or is a damaged gzip file; the message names the line.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -58,7 +61,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yield the lines of an open file of UTF-8 text; raises `UserError` as `read_lines`."""
+    """Yield the lines of an open UTF-8 file that messages call `name`; raises `UserError` as `read_lines` does."""
     number = 0
     try:
         for line in file:
@@ -67,32 +70,32 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
-            f"{error.start + 1} of the line); convert the file to UTF-8, with iconv for example"
+            f"{error.start + 1} of the line); convert the file to UTF-8, for example with iconv"
         ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{name}: broken gzip file after line {number} ({error}); copy it again") from None
+        raise UserError(f"{name}: damaged gzip file after line {number} ({error}); copy it again") from None
 
 
 def read_clean_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file that an earlier step wrote, without their line ends."""
+    """Yield the lines of a file that relumt wrote, without line ends."""
     with open_text(path, "r") as file:
         for line in file:
             yield line.removesuffix("\n")
 
 
 def open_text(path: Path, mode: str) -> IO[str]:
-    """Open a text file of ours: UTF-8, lines end at "\\n" only."""
+    """Open a UTF-8 file whose lines end at "\\n" only."""
     return path.open(mode, encoding="utf-8", newline="\n")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write one line a sentence."""
+    """Write lines that have no line ends."""
     with open_text(path, "w") as file:
         file.writelines(line + "\n" for line in lines)
 
 
 def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
-    """Write the normalised lines of `source` (the user's) to `destination`; return how many there are."""
+    """Write the normalized lines of `source`, a file from outside, to `destination`; return their number."""
     count = 0
     with open_text(destination, "w") as output:
         for line in read_lines(source):
@@ -102,33 +105,33 @@ def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
     return count
 
 
-def num_processes(lines: int) -> int:
-    """Return how many processes are worth their start for a file of so many lines."""
-    return 1 if lines < PARALLEL_FROM_LINES else min(os.cpu_count() or 1, MAX_PROCESSES)
+def num_processes(num_lines: int) -> int:
+    """Return how many processes to start for a file of `num_lines` lines; starting one takes seconds."""
+    return 1 if num_lines < PARALLEL_FROM_LINES else min(os.cpu_count() or 1, MAX_PROCESSES)
 
 
 def rewrite_file(source: Path, destination: Path, rewrite: Rewrite, processes: int, advance: Advance) -> None:
-    """Write `rewrite` of the lines of `source`, batch by batch and in order, to `destination`.
+    """Rewrite the lines of `source` to `destination` in batches, keeping their order.
 
-    With more than one process `rewrite` is pickled, hence a function of a module or a bound method.
+    With more than one process, `rewrite` is pickled, so it must be a module-level function or a bound method.
     """
     with open_text(destination, "w") as output:
-        for batch in _rewritten(batches(read_clean_lines(source)), rewrite, processes):
+        for batch in _rewrite_batches(split_batches(read_clean_lines(source)), rewrite, processes):
             output.writelines(line + "\n" for line in batch)
             advance(len(batch))
 
 
-def batches(lines: Iterator[str]) -> Iterator[list[str]]:
+def split_batches(lines: Iterator[str]) -> Iterator[list[str]]:
     """Yield lists of up to `BATCH_LINES` lines."""
     while batch := list(islice(lines, BATCH_LINES)):
         yield batch
 
 
-def _rewritten(parts: Iterator[list[str]], rewrite: Rewrite, processes: int) -> Iterator[list[str]]:
+def _rewrite_batches(batches: Iterator[list[str]], rewrite: Rewrite, processes: int) -> Iterator[list[str]]:
     if processes == 1:
-        yield from map(rewrite, parts)
+        yield from map(rewrite, batches)
         return
-    # Spawned, since forking under the progress bar's thread can deadlock. Ctrl-C is the parent's to handle.
+    # Spawned, because forking while the progress bar's thread runs can deadlock. Only the parent handles Ctrl-C.
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        yield from pool.imap(rewrite, parts)
+        yield from pool.imap(rewrite, batches)

@@ -1,4 +1,4 @@
-"""Settings of the whole suite."""
+"""Settings of the whole test suite."""
 
 import os
 
@@ -9,12 +9,13 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which torch.compile does too
 
-# The first example of a test pays for imports, and CI has two busy cores: no deadline. Same examples every time.
+# No deadline, because the first example of a test includes imports and CI has two busy cores. The examples are always
+# the same.
 hypothesis.settings.register_profile("relumt", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("relumt")
 torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those marked `first` first."""
+    """Start tests that are marked `first` before all others."""
     items.sort(key=lambda item: item.get_closest_marker("first") is None)

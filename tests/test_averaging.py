@@ -18,19 +18,19 @@ def checkpoint(**tensors):
     }
 
 
-def test_the_mean_by_hand():
+def test_floats_are_averaged_and_integers_are_kept():
     averaged = average_checkpoints([("a", checkpoint(w=[1.0, 2.0], n=3)), ("b", checkpoint(w=[3.0, 6.0], n=5))])
     assert averaged["model"]["w"].tolist() == [2.0, 4.0]
     assert averaged["model"]["n"].item() == 3
     assert averaged["cfg"] == {"model": {"arch": "kept"}} and "last_optimizer_state" not in averaged
 
 
-def test_halves_are_averaged_in_double_precision():
-    halves = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
-    assert average_checkpoints(halves)["model"]["w"].item() == pytest.approx(59989, abs=32)
+def test_half_precision_is_averaged_in_double_precision():
+    checkpoints = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
+    assert average_checkpoints(checkpoints)["model"]["w"].item() == pytest.approx(59989, abs=32)
 
 
-def test_other_parameters_are_refused():
+def test_other_parameters_are_rejected():
     with pytest.raises(UserError, match="b: has other parameters than a"):
         average_checkpoints([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
 
@@ -48,13 +48,6 @@ def test_trained_activations_are_averaged_and_the_result_loads(tmp_path):
     assert model.eval()(**sample([(3, 4)])["net_input"])[0].isfinite().all()
 
 
-def test_what_is_averaged_is_not_overwritten(tmp_path, capsys):
-    path = write_checkpoint(tmp_path)
-    with pytest.raises(SystemExit):
-        main(["average", str(path), "--out", str(path)])
-    assert "is one of the checkpoints to average" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("names", "last"),
     [
@@ -63,7 +56,7 @@ def test_what_is_averaged_is_not_overwritten(tmp_path, capsys):
         (["checkpoint1", "checkpoint_1_500", "checkpoint_1_900"], ["checkpoint_1_500", "checkpoint_1_900"]),
     ],
 )
-def test_the_last_checkpoints_are_the_last_by_updates_or_epochs(tmp_path, names, last):
+def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, names, last):
     for name in (*names, "checkpoint_best", "checkpoint_last", "checkpoint_average_2", "checkpoint.best_bleu_3"):
         (tmp_path / f"{name}.pt").touch()
     assert [path.stem for path in last_checkpoints(tmp_path, 2)] == last
@@ -71,25 +64,25 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_epochs(tmp_path, names,
         last_checkpoints(tmp_path, 4)
 
 
-def test_another_mechanism_in_the_same_shapes_is_refused():
+def test_another_mechanism_with_the_same_shapes_is_rejected():
     one, other = checkpoint(w=[1.0]), checkpoint(w=[2.0])
     other["cfg"] = {"model": {"arch": "kept", "attention": "relu"}}
     with pytest.raises(UserError, match="y: is another model than x"):
         average_checkpoints([("x", one), ("y", other)])
 
 
-def test_a_checkpoint_twice_and_a_text_are_refused(tmp_path, capsys):
-    path = tmp_path / "a.pt"
-    path.write_text(".")
-    for given, message in (([path, path], "given twice"), ([path], "not a readable checkpoint")):
-        with pytest.raises(SystemExit) as stopped:
-            main(["average", "--out", str(tmp_path / "out.pt"), *map(str, given)])
-        assert stopped.value.code == 2 and message in capsys.readouterr().err
-    assert not (tmp_path / "out.pt").exists()
-
-
-def test_a_folder_is_no_place_for_the_average(tmp_path, capsys):
-    trained = write_checkpoint(tmp_path)
+@pytest.mark.parametrize(
+    ("checkpoints", "out", "message"),
+    [
+        (["a.pt", "b.pt"], "b.pt", "b.pt: is one of the checkpoints to average"),
+        (["a.pt", "./a.pt"], "out.pt", "the same checkpoint is given twice"),
+        (["a.pt"], "out.pt", "a.pt: not a readable checkpoint"),
+    ],
+)
+def test_invalid_paths_are_rejected_and_nothing_is_written(tmp_path, monkeypatch, capsys, checkpoints, out, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.pt").write_text("text")
     with pytest.raises(SystemExit) as stopped:
-        main(["average", "--out", str(tmp_path), str(trained)])
-    assert stopped.value.code == 2 and f"{tmp_path}: expected a file, found a folder" in capsys.readouterr().err
+        main(["average", "--out", out, *checkpoints])
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]

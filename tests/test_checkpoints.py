@@ -16,19 +16,19 @@ class Payload:
         return os.mkdir, ("created-by-the-checkpoint",)
 
 
-def saved(path, **content):
+def save_checkpoint(path, **content):
     torch.save({"model": {}, **content}, path)
     return path
 
 
-def test_fairseqs_namespace_is_read(tmp_path):
-    path = saved(tmp_path / "good.pt", cfg={"model": Namespace(arch="reluformer", adam_betas="(0.9, 0.98)")})
+def test_a_namespace_as_fairseq_stores_it_is_read(tmp_path):
+    path = save_checkpoint(tmp_path / "good.pt", cfg={"model": Namespace(arch="reluformer", adam_betas="(0.9, 0.98)")})
     assert load_checkpoint_safely(path)["cfg"]["model"].arch == "reluformer"
 
 
-def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
+def test_pickled_code_is_rejected_and_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for write in (lambda p: saved(p, extra=Payload()), lambda p: p.write_bytes(pickle.dumps(Payload()))):
+    for write in (lambda p: save_checkpoint(p, extra=Payload()), lambda p: p.write_bytes(pickle.dumps(Payload()))):
         path = tmp_path / "evil.pt"
         write(path)
         with pytest.raises(UserError, match=r"evil\.pt: rejected, it is damaged or contains code"):
@@ -46,12 +46,12 @@ def test_pickled_code_is_refused_and_not_run(tmp_path, monkeypatch):
     ],
     ids=["model", "optimizer", "nested", "old"],
 )
-def test_code_in_a_setting_is_refused(tmp_path, config):
+def test_code_in_a_setting_is_rejected(tmp_path, config):
     with pytest.raises(UserError, match=r"rejected the setting .*: expected a Python literal, found code"):
-        load_checkpoint_safely(saved(tmp_path / "evil.pt", **config))
+        load_checkpoint_safely(save_checkpoint(tmp_path / "evil.pt", **config))
 
 
-def test_other_files_are_named(tmp_path):
+def test_missing_and_unreadable_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"gone\.pt: no such checkpoint"):
         load_checkpoint_safely(tmp_path / "gone.pt")
     (tmp_path / "empty.pt").touch()

@@ -28,7 +28,7 @@ def test_every_command_has_help(name, capsys):
     assert f"relumt {name}" in capsys.readouterr().out
 
 
-def failing(error, monkeypatch):
+def exit_status_after(error, monkeypatch):
     class Module:
         add_arguments = staticmethod(lambda parser: None)
 
@@ -42,10 +42,10 @@ def failing(error, monkeypatch):
     return stopped.value.code
 
 
-def test_a_users_error_is_one_line_and_status_2(monkeypatch, capsys):
-    assert failing(UserError("corpus.de: empty; give another file"), monkeypatch) == 2
-    assert capsys.readouterr().err == "relumt: error: corpus.de: empty; give another file\n"
+def test_a_user_error_prints_one_line_and_exits_with_status_2(monkeypatch, capsys):
+    assert exit_status_after(UserError("corpus.de: the file is empty; choose another one"), monkeypatch) == 2
+    assert capsys.readouterr().err == "relumt: error: corpus.de: the file is empty; choose another one\n"
 
 
-def test_ctrl_c_is_status_130(monkeypatch):
-    assert failing(KeyboardInterrupt(), monkeypatch) == 130
+def test_ctrl_c_exits_with_status_130(monkeypatch):
+    assert exit_status_after(KeyboardInterrupt(), monkeypatch) == 130

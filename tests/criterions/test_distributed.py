@@ -1,4 +1,4 @@
-"""The criterion under DistributedDataParallel: two workers' gradients are those of one with both batches."""
+"""The criterion under DistributedDataParallel: two workers have the gradients of one worker with both batches."""
 
 import os
 
@@ -15,18 +15,18 @@ from tests.models.build import build, sample, task
 BATCHES = [[(7, 5), (3, 8), (1, 2)], [(4, 4), (9, 3)]]
 
 
-def loss_of(model, lengths):
+def compute_loss(model, lengths):
     criterion = AttentionRegularization(task(), False, 0.1, attention_entropy_bound=0.1)
     loss, size, _ = criterion(model, sample(lengths))
     return loss, size
 
 
-def work(rank, folder):
+def run_worker(rank, folder):
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     model = build("reluformer").train()
     parallel = ModuleProxyWrapper(DistributedDataParallel(model))
-    loss, size = loss_of(parallel, BATCHES[rank])
+    loss, size = compute_loss(parallel, BATCHES[rank])
     total = torch.tensor(float(size))
     distributed.all_reduce(total)
     (loss * 2 / total).backward()  # DDP averages over the workers; fairseq divides by the sum of sizes
@@ -36,10 +36,10 @@ def work(rank, folder):
 
 
 @pytest.mark.slow
-def test_two_workers_are_one(tmp_path):
-    spawn(work, (str(tmp_path),), nprocs=2)
+def test_two_workers_compute_the_gradients_of_one(tmp_path):
+    spawn(run_worker, (str(tmp_path),), nprocs=2)
     model = build("reluformer").train()
-    losses, sizes = zip(*(loss_of(model, lengths) for lengths in BATCHES), strict=True)
+    losses, sizes = zip(*(compute_loss(model, lengths) for lengths in BATCHES), strict=True)
     (sum(losses) / sum(sizes)).backward()
     gradients = torch.load(tmp_path / "gradients.pt")
     for name, parameter in model.named_parameters():
