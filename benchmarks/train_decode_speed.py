@@ -3,9 +3,9 @@
     python benchmarks/train_decode_speed.py RUNS DATASET --models softmax rela_g --json RUNS/speed-DATASET.json
 
 Training is measured as in training_speed.py: whole steps on the same batches, one of each model in turn, with the flags
-that the runs were trained with, in fp16 on a GPU. Decoding is measured as in decoding_speed.py: all models translate the
-same test sentences in turn. Reported is the median of the first model's time over each model's, with a 95 % interval
-from 10,000 bootstrap samples; above 1 is faster than the first.
+that the runs were trained with, in fp16 on a GPU. Decoding is measured as in decoding_speed.py: all models in turn
+translate the same test sentences. Reported is the median of the first model's time over each model's, with a 95 %
+interval from 10,000 bootstrap samples; above 1 is faster than the first.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device
-from relumt.runs.flags import command_line, read_flags, readable
+from relumt.runs.flags import command_line, join_flag_values, read_flags
 from relumt.runs.record import RunRecord, load_record
 from relumt.tables.speeds import ratio
 
@@ -38,11 +38,11 @@ from relumt.tables.speeds import ratio
 def recorded_flags(record: RunRecord) -> list[str]:
     """Return the flags that a run was trained with.
 
-    run.json joins the values of a flag into one string. Where configs/ has the same string, its list of values is taken,
-    which may have spaces in a value; otherwise the string is split at spaces.
+    run.json joins the values of a flag into one string. Where configs/ has the same values, they are taken from there,
+    since a value may contain a space; otherwise the string is split at spaces.
     """
     configured = require_dataset(record.dataset, CONFIGS).train | read_flags(MODELS / f"{record.model}.args")
-    as_read, recorded = readable(configured), record.provenance.flags
+    as_read, recorded = join_flag_values(configured), record.provenance.flags
     return command_line(
         {name: configured[name] if as_read.get(name) == text else text.split() for name, text in recorded.items()}
     )

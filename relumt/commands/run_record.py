@@ -11,7 +11,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.analysis_record import is_analyzed
 from relumt.runs.environment import find_device
-from relumt.runs.run_config import Plan, plan_run
+from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.training_steps import (
     FairseqCommand,
     finish_training,
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0")
     if arguments.precision not in (None, *PRECISIONS):
         raise UserError(f"PRECISION is '{arguments.precision}'; set it to one of {', '.join(PRECISIONS)}")
-    plan = plan_run(
+    config = resolve_run_config(
         dataset=arguments.dataset,
         model=arguments.model,
         seed=int(arguments.seed),
@@ -62,71 +62,71 @@ def run(arguments: argparse.Namespace) -> None:
         runs=arguments.runs,
         data_bin=arguments.data_bin,
     )
-    STEPS[arguments.step](plan, arguments)
+    STEPS[arguments.step](config, arguments)
 
 
-def _print_folder(plan: Plan, _: argparse.Namespace) -> None:
+def _print_folder(config: RunConfig, _: argparse.Namespace) -> None:
     """print the run's folder"""
-    print(plan.folder)
+    print(config.folder)
 
 
-def _print_data_bin(plan: Plan, _: argparse.Namespace) -> None:
+def _print_data_bin(config: RunConfig, _: argparse.Namespace) -> None:
     """print the path of the run's data-bin"""
-    print(plan.data_bin.folder)
+    print(config.data_bin.folder)
 
 
-def _print_pretraining_dataset(plan: Plan, arguments: argparse.Namespace) -> None:
+def _print_pretraining_dataset(config: RunConfig, arguments: argparse.Namespace) -> None:
     """print the dataset on which the model has to be trained first, or an empty line"""
-    print(pretraining_dataset(plan, arguments.data_bin, arguments.flags))
+    print(pretraining_dataset(config, arguments.data_bin, arguments.flags))
 
 
-def _start_training(plan: Plan, arguments: argparse.Namespace) -> None:
+def _start_training(config: RunConfig, arguments: argparse.Namespace) -> None:
     """before training: record what the run is, or check that it is the recorded one"""
     device = find_device(arguments.precision)
-    _print_command(start_training(plan, device, arguments.flags, arguments.accept_mixed))
+    _print_command(start_training(config, device, arguments.flags, arguments.accept_mixed))
 
 
-def _finish_training(plan: Plan, _: argparse.Namespace) -> None:
+def _finish_training(config: RunConfig, _: argparse.Namespace) -> None:
     """after training: record what its log says"""
-    finish_training(plan)
+    finish_training(config)
 
 
-def _record_divergence(plan: Plan, _: argparse.Namespace) -> None:
+def _record_divergence(config: RunConfig, _: argparse.Namespace) -> None:
     """after fairseq-train failed: record that the run diverged, if that is why"""
-    record_divergence(plan)
+    record_divergence(config)
 
 
-def _start_evaluation(plan: Plan, arguments: argparse.Namespace) -> None:
+def _start_evaluation(config: RunConfig, arguments: argparse.Namespace) -> None:
     """before translation: check checkpoint, vocabulary and environment, and record what will be translated"""
     from relumt.runs.evaluation_steps import start_evaluation
 
     device = find_device(arguments.precision)
-    _print_command(start_evaluation(plan, device, arguments.flags, arguments.one_by_one, arguments.accept_mixed))
+    _print_command(start_evaluation(config, device, arguments.flags, arguments.one_by_one, arguments.accept_mixed))
 
 
-def _start_one_by_one(plan: Plan, arguments: argparse.Namespace) -> None:
+def _start_one_by_one(config: RunConfig, arguments: argparse.Namespace) -> None:
     """after translating documents: if separators were lost, translate sentences one by one"""
     from relumt.runs.evaluation_steps import start_one_by_one
 
-    _print_command(start_one_by_one(plan, find_device(arguments.precision), arguments.flags))
+    _print_command(start_one_by_one(config, find_device(arguments.precision), arguments.flags))
 
 
-def _score(plan: Plan, _: argparse.Namespace) -> None:
+def _score(config: RunConfig, _: argparse.Namespace) -> None:
     """after translation: write the translations and record their scores"""
     from relumt.runs.evaluation_steps import score_pending
 
-    score_pending(plan)
+    score_pending(config)
 
 
-def _print_folder_to_analyze(plan: Plan, _: argparse.Namespace) -> None:
+def _print_folder_to_analyze(config: RunConfig, _: argparse.Namespace) -> None:
     """print the run's folder if the checkpoint that was scored is not analyzed yet"""
-    record = started_record(plan)
-    if report_divergence(plan, record):
+    record = started_record(config)
+    if report_divergence(config, record):
         return
-    if is_analyzed(plan.folder, record):
-        print_status(f"{plan.folder}: analyzed already")
+    if is_analyzed(config.folder, record):
+        print_status(f"{config.folder}: analyzed already")
     else:
-        print(plan.folder)
+        print(config.folder)
 
 
 def _print_command(command: FairseqCommand | None) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.analysis_record import is_analyzed
-from relumt.runs.flags import readable
+from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
-from relumt.runs.run_config import Plan, plan_run
+from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.training_log import statistics
 from relumt.tables.experiments import Experiment, unique_experiments
 
@@ -155,7 +155,8 @@ def is_finished(job: Job) -> bool:
     """Whether the scripts would find nothing to do: what lies in its folder is of its flags, scored and analysed."""
     try:
         record = find_record(job.folder)
-        if not record or readable(plan_of(job).train_flags(job.arguments_of_training)) != record.provenance.flags:
+        flags = join_flag_values(resolve_job_config(job).train_flags(job.arguments_of_training))
+        if not record or flags != record.provenance.flags:
             return False
         return record.divergence is not None or (
             record.is_scored
@@ -165,10 +166,10 @@ def is_finished(job: Job) -> bool:
         return False
 
 
-def plan_of(job: Job) -> Plan:
-    """What its script would plan; raises UserError where it cannot."""
+def resolve_job_config(job: Job) -> RunConfig:
+    """Return the run configuration that its script would use; raises UserError if it is invalid."""
     configs = Path(os.environ.get("CONFIGS", job.root / "configs"))
-    return plan_run(
+    return resolve_run_config(
         job.experiment.dataset, job.experiment.model, job.seed, configs, job.experiment.variant_folder(job.runs), None
     )
 

@@ -11,7 +11,7 @@ from relumt.runs.document_translations import (
     sentences_of_chunks,
 )
 from relumt.runs.record import DocumentResults, Evaluation, EvaluationSetup, Scores, SubsetScores
-from relumt.runs.run_config import Plan
+from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations
 from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
 from relumt.text_files import write_lines
@@ -27,70 +27,70 @@ def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
     return folder / f"generate-{setup.subset}.txt"
 
 
-def evaluate_output(plan: Plan, setup: EvaluationSetup, single_sentences: Path) -> Evaluation:
+def evaluate_output(config: RunConfig, setup: EvaluationSetup, single_sentences: Path) -> Evaluation:
     """Score the output of fairseq-generate, and write translations and references to the run's folder.
 
     Args:
-        plan: the run.
+        config: the run.
         setup: what was translated.
         single_sentences: folder of translations of single sentences, for documents that lost separators.
 
     Raises:
         UserError: fairseq-generate did not translate every sentence.
     """
-    subset, ignore_case = setup.subset, plan.data_bin.lowercased
-    output = generate_output(plan.folder, setup)
+    subset, ignore_case = setup.subset, config.data_bin.lowercased
+    output = generate_output(config.folder, setup)
     generated = read_generated(output)
-    speed = read_speed(generate_log(plan.folder, setup), output)
+    speed = read_speed(generate_log(config.folder, setup), output)
     if int(setup.flags.get("--document-length", 0)):
-        return _evaluate_documents(plan, setup, generated, generate_output(single_sentences, setup), speed)
-    translations = align(generated, plan.data_bin, subset)
+        return _evaluate_documents(config, setup, generated, generate_output(single_sentences, setup), speed)
+    translations = align(generated, config.data_bin, subset)
     return Evaluation(
         setup=setup,
         sentences=len(translations.hypotheses),
         scores=score_translations(translations, ignore_case),
-        scored_files=write_scored_files(plan.folder, subset, translations),
+        scored_files=write_scored_files(config.folder, subset, translations),
         references_sha256=translations.references_sha256(),
         tokens_per_second=speed,
-        subsets=_score_subsets(plan, subset, translations),
+        subsets=_score_subsets(config, subset, translations),
     )
 
 
-def _score_subsets(plan: Plan, subset: str, translations: Translations) -> dict[str, SubsetScores]:
+def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
     """Score the named parts of a test set."""
     scores = {}
-    for name, left_out in plan.data_bin.parts(subset, len(translations.hypotheses)).items():
+    for name, left_out in config.data_bin.parts(subset, len(translations.hypotheses)).items():
         part = translations.without(set(left_out))
-        scores[name] = SubsetScores(len(part.hypotheses), score_translations(part, plan.data_bin.lowercased))
+        scores[name] = SubsetScores(len(part.hypotheses), score_translations(part, config.data_bin.lowercased))
     return scores
 
 
-def count_separator_mismatches(plan: Plan, setup: EvaluationSetup) -> int:
+def count_separator_mismatches(config: RunConfig, setup: EvaluationSetup) -> int:
     """Return how many translated chunks have another number of separators than their source."""
-    chunks, _ = _chunks_and_documents(plan, setup)
-    generated = read_generated(generate_output(plan.folder, setup))
+    chunks, _ = _chunks_and_documents(config, setup)
+    generated = read_generated(generate_output(config.folder, setup))
     return len(came_apart_otherwise(generated, chunks, setup.flags["--document-separator"]))
 
 
-def _chunks_and_documents(plan: Plan, setup: EvaluationSetup) -> tuple[list[int], list[int]]:
+def _chunks_and_documents(config: RunConfig, setup: EvaluationSetup) -> tuple[list[int], list[int]]:
     """Return the number of sentences in each translated chunk and in each document.
 
     Raises:
         UserError: the two do not add up to the same number.
     """
-    source, target = (f"{plan.data_bin.prefix(setup.subset)}.{language}" for language in plan.data_bin.languages)
+    source, target = (f"{config.data_bin.prefix(setup.subset)}.{language}" for language in config.data_bin.languages)
     has_separator = bool(setup.flags.get("--document-separator"))
     chunks = sentences_per_chunk(source, target, int(setup.flags["--document-length"]), has_separator)
-    return chunks, read_document_lengths(plan.data_bin.folder / f"{setup.subset}.docs", sum(chunks))
+    return chunks, read_document_lengths(config.data_bin.folder / f"{setup.subset}.docs", sum(chunks))
 
 
 def _evaluate_documents(
-    plan: Plan, setup: EvaluationSetup, generated: Generated, single_sentences: Path, speed: float | None
+    config: RunConfig, setup: EvaluationSetup, generated: Generated, single_sentences: Path, speed: float | None
 ) -> Evaluation:
     """Score whole documents and, if chunks have separators, sentences; write the chunks and their lengths."""
-    subset, data_bin, folder = setup.subset, plan.data_bin, plan.folder
+    subset, data_bin, folder = setup.subset, config.data_bin, config.folder
     separator = setup.flags.get("--document-separator", "")
-    chunks, documents = _chunks_and_documents(plan, setup)
+    chunks, documents = _chunks_and_documents(config, setup)
     mismatches = came_apart_otherwise(generated, chunks, separator) if separator else []
     is_one_by_one = bool(mismatches) and single_sentences.is_file()
     if is_one_by_one:

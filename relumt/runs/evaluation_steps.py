@@ -10,16 +10,16 @@ from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.environment import Device, current_environment
 from relumt.runs.evaluation_results import count_separator_mismatches, evaluate_output, generate_log
-from relumt.runs.flags import Flags, readable
+from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.provenance import environment_differences, refuse_other_vocabulary
 from relumt.runs.record import EvaluationSetup, RunRecord, find_record, save_record
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints
-from relumt.runs.run_config import Plan
+from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import FairseqCommand, accept_or_refuse, report_divergence, trained_record
 
 
 def start_evaluation(
-    plan: Plan, device: Device, extra_flags: list[str], one_by_one: bool, accept_changes: bool
+    config: RunConfig, device: Device, extra_flags: list[str], one_by_one: bool, accept_changes: bool
 ) -> FairseqCommand | None:
     """Record what will be translated, and return what to run; None if that is scored already or the run diverged.
 
@@ -27,43 +27,43 @@ def start_evaluation(
         UserError: training is not finished, or the data-bin has another vocabulary, or the environment is not that of
             training, or the checkpoint is missing or carries code.
     """
-    found = find_record(plan.folder)
-    if found and report_divergence(plan, found):
+    found = find_record(config.folder)
+    if found and report_divergence(config, found):
         return None
-    record = trained_record(plan)
-    flags = plan.generate_flags(extra_flags, record.provenance.flags)
-    if _is_scored_without_checkpoints(plan, record, flags):
-        print_status(f"{plan.folder}: evaluated already, and its checkpoints were deleted")
+    record = trained_record(config)
+    flags = config.generate_flags(extra_flags, record.provenance.flags)
+    if _is_scored_without_checkpoints(config, record, flags):
+        print_status(f"{config.folder}: evaluated already, and its checkpoints were deleted")
         return None
-    setup = describe_evaluation(plan, flags, device, one_by_one)
+    setup = describe_evaluation(config, flags, device, one_by_one)
     evaluation = record.evaluations.get(setup.subset)
     if evaluation and evaluation.setup == setup:
-        print_status(f"{plan.folder}: {setup.subset} evaluated already")
+        print_status(f"{config.folder}: {setup.subset} evaluated already")
         return None
-    refuse_other_vocabulary(record.provenance, plan.data_bin)
+    refuse_other_vocabulary(record.provenance, config.data_bin)
     trained_in = record.provenance.environment.in_single_precision()
     if differences := environment_differences(trained_in, setup.environment):
-        record = accept_or_refuse(plan, record, differences, accept_changes)
-    load_checkpoint_safely(plan.checkpoints / setup.checkpoint)
-    save_record(plan.folder, replace(record, pending_evaluation=setup))
-    shutil.rmtree(single_sentences_folder(plan), ignore_errors=True)
-    return _generate_command(plan, setup, flags, plan.folder, device)
+        record = accept_or_refuse(config, record, differences, accept_changes)
+    load_checkpoint_safely(config.checkpoints / setup.checkpoint)
+    save_record(config.folder, replace(record, pending_evaluation=setup))
+    shutil.rmtree(single_sentences_folder(config), ignore_errors=True)
+    return _generate_command(config, setup, flags, config.folder, device)
 
 
-def describe_evaluation(plan: Plan, flags: Flags, device: Device, one_by_one: bool) -> EvaluationSetup:
+def describe_evaluation(config: RunConfig, flags: Flags, device: Device, one_by_one: bool) -> EvaluationSetup:
     """Describe the translation of a subset with the run's best checkpoint, or the average of its last ones.
 
     Raises:
         UserError: the data-bin has no such subset, or the run no checkpoint.
     """
     subset = subset_name(flags)
-    plan.data_bin.require(subset)
-    count = plan.dataset_config.average_checkpoints
-    checkpoint = averaged_checkpoint(plan.folder, count) if count else best_checkpoint(plan.folder)
+    config.data_bin.require(subset)
+    count = config.dataset_config.average_checkpoints
+    checkpoint = averaged_checkpoint(config.folder, count) if count else best_checkpoint(config.folder)
     return EvaluationSetup(
         subset=subset,
-        flags=readable(flags),
-        data=plan.data_bin.checksum(subset, ("idx", "bin")),
+        flags=join_flag_values(flags),
+        data=config.data_bin.checksum(subset, ("idx", "bin")),
         checkpoint=checkpoint.name,
         checkpoint_sha256=file_sha256(checkpoint),
         environment=current_environment(device).in_single_precision(),
@@ -79,51 +79,59 @@ def subset_name(flags: Flags) -> str:
     return names[0]
 
 
-def _is_scored_without_checkpoints(plan: Plan, record: RunRecord, flags: Flags) -> bool:
+def _is_scored_without_checkpoints(config: RunConfig, record: RunRecord, flags: Flags) -> bool:
     """Whether the subset was scored with these flags before the run's checkpoints were deleted."""
     evaluation = record.evaluations.get(subset_name(flags))
-    return evaluation is not None and evaluation.setup.flags == readable(flags) and not has_checkpoints(plan.folder)
+    return (
+        evaluation is not None
+        and evaluation.setup.flags == join_flag_values(flags)
+        and not has_checkpoints(config.folder)
+    )
 
 
-def _generate_command(plan: Plan, setup: EvaluationSetup, flags: Flags, folder: Path, device: Device) -> FairseqCommand:
-    arguments = plan.generate_command(flags, plan.checkpoints / setup.checkpoint, folder, device)
-    return FairseqCommand(generate_log(plan.folder, setup), arguments)
+def _generate_command(
+    config: RunConfig, setup: EvaluationSetup, flags: Flags, folder: Path, device: Device
+) -> FairseqCommand:
+    arguments = config.generate_command(flags, config.checkpoints / setup.checkpoint, folder, device)
+    return FairseqCommand(generate_log(config.folder, setup), arguments)
 
 
-def single_sentences_folder(plan: Plan) -> Path:
+def single_sentences_folder(config: RunConfig) -> Path:
     """Return the folder for translations of single sentences by a model of documents."""
-    return plan.folder / "sentences"
+    return config.folder / "sentences"
 
 
-def start_one_by_one(plan: Plan, device: Device, extra_flags: list[str]) -> FairseqCommand | None:
+def start_one_by_one(config: RunConfig, device: Device, extra_flags: list[str]) -> FairseqCommand | None:
     """Return what translates sentences one by one, None if every translated chunk has its separators.
 
     Raises:
         UserError: no translation is pending, or it is not of documents with separators.
     """
-    record = trained_record(plan)
-    setup = pending_evaluation(plan, record)
+    record = trained_record(config)
+    setup = pending_evaluation(config, record)
     if not setup.flags.get("--document-separator"):
-        raise UserError(f"{plan.folder}: ONE_BY_ONE needs a model trained with --document-separator; unset ONE_BY_ONE")
-    mismatches = count_separator_mismatches(plan, setup)
+        raise UserError(
+            f"{config.folder}: ONE_BY_ONE needs a model trained with --document-separator; unset ONE_BY_ONE"
+        )
+    mismatches = count_separator_mismatches(config, setup)
     if not mismatches:
         return None
     print_status(
-        f"{plan.folder}: {mismatches} translated chunks have another number of separators than their source; "
+        f"{config.folder}: {mismatches} translated chunks have another number of separators than their source; "
         "translating sentences one by one"
     )
-    flags = plan.generate_flags(extra_flags, record.provenance.flags) | {"--document-length": ["1"]}
-    return _generate_command(plan, setup, flags, single_sentences_folder(plan), device)
+    flags = config.generate_flags(extra_flags, record.provenance.flags) | {"--document-length": ["1"]}
+    return _generate_command(config, setup, flags, single_sentences_folder(config), device)
 
 
-def pending_evaluation(plan: Plan, record: RunRecord) -> EvaluationSetup:
+def pending_evaluation(config: RunConfig, record: RunRecord) -> EvaluationSetup:
     """Return the translation that is not scored yet; raises UserError if there is none."""
     if record.pending_evaluation is None:
-        raise UserError(f"{plan.folder}: there is no unscored translation; run scripts/evaluate.sh")
+        raise UserError(f"{config.folder}: there is no unscored translation; run scripts/evaluate.sh")
     return record.pending_evaluation
 
 
-def score_pending(plan: Plan) -> None:
+def score_pending(config: RunConfig) -> None:
     """Write the translations, record their scores and print them.
 
     Earlier scores of the subset are dropped first, because writing replaces the translations that they belong to.
@@ -131,14 +139,14 @@ def score_pending(plan: Plan) -> None:
     Raises:
         UserError: no translation is pending, or fairseq-generate did not translate every sentence.
     """
-    record = trained_record(plan)
-    setup = pending_evaluation(plan, record)
+    record = trained_record(config)
+    setup = pending_evaluation(config, record)
     others = {subset: scored for subset, scored in record.evaluations.items() if subset != setup.subset}
     record = replace(record, evaluations=others)
-    save_record(plan.folder, record)
-    evaluation = evaluate_output(plan, setup, single_sentences_folder(plan))
+    save_record(config.folder, record)
+    evaluation = evaluate_output(config, setup, single_sentences_folder(config))
     record = replace(record, pending_evaluation=None, evaluations=others | {setup.subset: evaluation})
-    save_record(plan.folder, record)
+    save_record(config.folder, record)
     for subset, scored in record.evaluations.items():
         for score in scored.scores.values():
             print_status(f"{subset}: {score.detail}  {score.signature}")

@@ -1,7 +1,7 @@
-"""Flat fairseq flags: reading them from *.args files, merging them, turning them back into a command line.
+"""Flags of fairseq commands: parse them, merge them, and turn them back into a command line.
 
-A set of flags is a mapping from the flag's name (`--lr`) to its values (`["1e-3"]`, or `[]` for a switch).
-Where a flag is given twice the later one wins, as it does in fairseq.
+`Flags` maps a flag (`--lr`) to its values (`["1e-3"]`, or `[]` for a switch). If a flag is given twice, the later one
+wins, as in fairseq.
 """
 
 import re
@@ -13,35 +13,37 @@ from relumt.errors import UserError
 
 Flags = dict[str, list[str]]
 
-OF_MECHANISMS = (
+MECHANISM_FLAGS = (
     r"attention(-encoder|-decoder|-cross)?|feedforward(-encoder|-decoder)?"
     r"|(relu|inhibitor|memory|gated)-(?!dropout).*|no-memory-bias"
 )
-"""Pattern of the flags, without their hyphens, that choose a mechanism and set it."""
+"""Pattern of the flags, without leading hyphens, that select attention and feed-forward variants and their options."""
 
 NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 
 
 def read_flags(path: Path) -> Flags:
-    """Return the flags in an *.args file; see `parse_flag_lines`.
+    """Read an *.args file, in the format of `parse_flag_lines`.
 
     Raises:
-        UserError: the file is missing, a quote is left open, or a line begins with a value.
+        UserError: the file is missing or not in that format.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; the flags of a model are read from it") from None
+        raise UserError(f"{path}: no such file; expected the flags of a model") from None
     return parse_flag_lines(text, str(path))
 
 
 def parse_flag_lines(text: str, where: str) -> Flags:
-    """Parse lines of one or several flags, quoted as in a shell; `#` starts a comment.
+    """Parse lines with one or several flags, quoted as in a shell; `#` starts a comment.
 
-    where: origin of the text, for error messages.
+    Args:
+        text: the lines.
+        where: their origin, for error messages.
 
     Raises:
-        UserError: a quote is left open, or a line begins with a value.
+        UserError: a quotation is not closed, or a line begins with a value.
     """
     flags: Flags = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -54,31 +56,35 @@ def parse_flag_lines(text: str, where: str) -> Flags:
 
 
 def parse_flags(tokens: Iterable[str], where: str) -> Flags:
-    """Group a flat command line into flags and their values; `where` names its origin in an error.
+    """Group the tokens of a command line into flags and their values.
+
+    Args:
+        tokens: flags and values.
+        where: their origin, for error messages.
 
     Raises:
-        UserError: a value stands before any flag, or a value holds a line break.
+        UserError: the first token is a value, or a token contains a line break.
     """
     flags: Flags = {}
     values: list[str] | None = None
     for token in tokens:
         if "\n" in token:
-            raise UserError(f"{where}: {token!r} holds a line break; write it on one line")
+            raise UserError(f"{where}: {token!r} contains a line break; write it on one line")
         if token.startswith("-") and not NEGATIVE_NUMBER.fullmatch(token):
             name, equals, value = token.partition("=")
             flags[name] = values = [value] if equals else []
         elif values is None:
-            raise UserError(f"{where}: {token!r} belongs to no flag; fairseq's flags begin with --")
+            raise UserError(f"{where}: expected a flag that begins with --, found {token!r}; put values after their flag")
         else:
             values.append(token)
     return flags
 
 
 def command_line(flags: Mapping[str, list[str]]) -> list[str]:
-    """The flags as the arguments of a command."""
+    """Return the flags as arguments of a command."""
     return [token for name, values in flags.items() for token in (name, *values)]
 
 
-def readable(flags: Flags) -> dict[str, str]:
-    """The flags for a record: each flag's values as one string, empty for a switch."""
+def join_flag_values(flags: Flags) -> dict[str, str]:
+    """Join the values of each flag with spaces, as run.json stores them; a switch has the value ""."""
     return {name: " ".join(values) for name, values in flags.items()}

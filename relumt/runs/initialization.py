@@ -11,13 +11,13 @@ from relumt.checkpoints import load_checkpoint_safely
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.dataset_config import load_dataset
-from relumt.runs.flags import OF_MECHANISMS, readable
+from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import Initialization, RunRecord, find_record
 from relumt.runs.run_checkpoints import best_checkpoint, has_checkpoints
-from relumt.runs.run_config import Plan, plan_run
+from relumt.runs.run_config import RunConfig, resolve_run_config
 
-WEIGHT_FLAGS = re.compile(rf"--(arch|share-.*|activation-fn|(encoder|decoder)-(?!layerdrop).*|{OF_MECHANISMS})")
+WEIGHT_FLAGS = re.compile(rf"--(arch|share-.*|activation-fn|(encoder|decoder)-(?!layerdrop).*|{MECHANISM_FLAGS})")
 """Flags that decide what the weights are or what is computed with them."""
 
 
@@ -65,20 +65,20 @@ class PretrainedRun:
         return ["--finetune-from-model", str(checkpoint)]
 
 
-def find_pretrained_run(plan: Plan) -> PretrainedRun | None:
+def find_pretrained_run(config: RunConfig) -> PretrainedRun | None:
     """Return the run that provides the initial weights, None for new weights."""
-    dataset = plan.dataset_config.starts_from
+    dataset = config.dataset_config.starts_from
     if not dataset:
         return None
-    folder = plan.folder.parents[2] / dataset / plan.model / str(plan.seed)
+    folder = config.folder.parents[2] / dataset / config.model / str(config.seed)
     return PretrainedRun(dataset, find_record(folder), folder)
 
 
-def resolve_pretraining(plan: Plan, data_bin: Path | None, extra_flags: list[str]) -> Plan | None:
+def resolve_pretraining(config: RunConfig, data_bin: Path | None, extra_flags: list[str]) -> RunConfig | None:
     """Return the run that has to be trained before this one, None if this one starts from new weights.
 
     Args:
-        plan: this run.
+        config: this run.
         data_bin: the data-bin, if the user named one.
         extra_flags: fairseq-train's flags of this run beyond those of configs/.
 
@@ -86,41 +86,43 @@ def resolve_pretraining(plan: Plan, data_bin: Path | None, extra_flags: list[str
         UserError: `starts_from` names no dataset, or one that starts from this one, or one with another vocabulary or
             model.
     """
-    chain = [plan]
-    datasets = plan.dataset_config.path.parent
+    chain = [config]
+    datasets = config.dataset_config.path.parent
     while name := chain[-1].dataset_config.starts_from:
         path = chain[-1].dataset_config.path
         if load_dataset(name, datasets) is None:
             raise UserError(f"{path}: starts_from = '{name}' is not a dataset in {datasets}; name one of those")
         if name in [other.dataset for other in chain]:
             raise UserError(f"{path}: starts_from = '{name}', which starts from this dataset; delete one of the two")
-        chain.append(plan_run(name, plan.model, plan.seed, datasets.parent, plan.folder.parents[2], data_bin))
+        chain.append(
+            resolve_run_config(name, config.model, config.seed, datasets.parent, config.folder.parents[2], data_bin)
+        )
     if len(chain) == 1:
         return None
     pretraining = chain[1]
-    require_shared_vocabulary(plan, pretraining, data_bin)
-    require_same_model(plan, pretraining, extra_flags)
+    require_shared_vocabulary(config, pretraining, data_bin)
+    require_same_model(config, pretraining, extra_flags)
     return pretraining
 
 
-def require_shared_vocabulary(plan: Plan, pretraining: Plan, data_bin: Path | None) -> None:
+def require_shared_vocabulary(config: RunConfig, pretraining: RunConfig, data_bin: Path | None) -> None:
     """Raise UserError if the vocabularies differ, or if the user named one data-bin for two datasets."""
     other = pretraining.dataset_config.data_bin
-    if data_bin and plan.dataset_config.data_bin != other:
+    if data_bin and config.dataset_config.data_bin != other:
         raise UserError(
-            f"DATA_BIN is the data-bin of {plan.dataset}, but training starts from {pretraining.dataset}, whose "
+            f"DATA_BIN is the data-bin of {config.dataset}, but training starts from {pretraining.dataset}, whose "
             f"data-bin is {other}; unset DATA_BIN"
         )
-    if plan.data_bin.dictionaries() != pretraining.data_bin.dictionaries():
+    if config.data_bin.dictionaries() != pretraining.data_bin.dictionaries():
         raise UserError(
-            f"{plan.data_bin.folder} and {pretraining.data_bin.folder}, on which its training starts, differ in "
+            f"{config.data_bin.folder} and {pretraining.data_bin.folder}, on which its training starts, differ in "
             "vocabulary; prepare one with the dictionaries of the other"
         )
 
 
-def require_same_model(plan: Plan, pretraining: Plan, extra_flags: list[str]) -> None:
+def require_same_model(config: RunConfig, pretraining: RunConfig, extra_flags: list[str]) -> None:
     """Raise UserError if the two models would not compute the same function with the same weights."""
-    ours, theirs = readable(plan.train_flags(extra_flags)), readable(pretraining.train_flags([]))
+    ours, theirs = join_flag_values(config.train_flags(extra_flags)), join_flag_values(pretraining.train_flags([]))
     differences = [
         f"{format_flag(ours, name)} ({format_flag(theirs, name)})"
         for name in dict.fromkeys([*ours, *theirs])
@@ -128,6 +130,6 @@ def require_same_model(plan: Plan, pretraining: Plan, extra_flags: list[str]) ->
     ]
     if differences:
         raise UserError(
-            f"{plan.folder} starts from the weights of {pretraining.folder}, but its model differs: "
+            f"{config.folder} starts from the weights of {pretraining.folder}, but its model differs: "
             f"{'; '.join(differences)}; set these flags in a file of configs/models, which both runs read"
         )

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from relumt.errors import UserError
 from relumt.runs.data_bin import DataBin
 from relumt.runs.environment import Device, Environment, current_environment
-from relumt.runs.flags import Flags, readable
+from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.record import Initialization, Provenance
 
 COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
@@ -18,7 +18,7 @@ def training_provenance(
 ) -> Provenance:
     """Describe a training that would start now; without `initialization` it starts from new weights."""
     return Provenance(
-        flags=readable(flags),
+        flags=join_flag_values(flags),
         data={subset: data_bin.checksum(subset, ("idx",)) for subset in ("train", "valid")},
         dictionaries=data_bin.dictionaries(),
         initialization=initialization or Initialization(),

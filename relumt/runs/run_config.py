@@ -49,7 +49,7 @@ POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunConfig:
     """The configuration of one run: a model on a dataset with a seed.
 
     Attributes:
@@ -124,7 +124,9 @@ def _override(flags: Flags, extra: list[str]) -> Flags:
     return flags
 
 
-def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, data_bin: Path | None) -> Plan:
+def resolve_run_config(
+    dataset: str, model: str, seed: int, configs: Path, runs: Path, data_bin: Path | None
+) -> RunConfig:
     """Look up a dataset and a model by name.
 
     Args:
@@ -142,15 +144,17 @@ def plan_run(dataset: str, model: str, seed: int, configs: Path, runs: Path, dat
     if model not in models:
         raise UserError(f"no model '{model}' in {configs / 'models'}; known: {', '.join(models)}")
     datasets = configs / "datasets"
-    name, config = dataset, load_dataset(dataset, datasets)
-    if config is not None:
-        data = data_bin or config.data_bin
+    name, dataset_config = dataset, load_dataset(dataset, datasets)
+    if dataset_config is not None:
+        data = data_bin or dataset_config.data_bin
         if not data.is_dir():
-            raise UserError(f"{data}: no data-bin for '{name}'; make it with {config.how_to_make(data)}")
+            raise UserError(f"{data}: no data-bin for '{name}'; make it with {dataset_config.how_to_make(data)}")
     elif Path(dataset).is_dir():
-        config, data = require_dataset("default", datasets), data_bin or Path(dataset)
+        dataset_config, data = require_dataset("default", datasets), data_bin or Path(dataset)
         name = Path(dataset).resolve().name
     else:
         known = ", ".join(dataset_names(datasets))
         raise UserError(f"no dataset '{dataset}' in {datasets}, and no data-bin with that path; known: {known}")
-    return Plan(dataset, name, model, seed, open_data_bin(data), config, models[model], runs / name / model / str(seed))
+    return RunConfig(
+        dataset, name, model, seed, open_data_bin(data), dataset_config, models[model], runs / name / model / str(seed)
+    )

@@ -21,7 +21,7 @@ from relumt.runs.record import (
     save_record,
 )
 from relumt.runs.run_checkpoints import count_updates, has_checkpoints
-from relumt.runs.run_config import Plan
+from relumt.runs.run_config import RunConfig
 from relumt.runs.training_log import COMMAND_PREFIX, find_divergence, read_training_log
 
 LOG = "train.log"
@@ -36,52 +36,54 @@ class FairseqCommand:
     arguments: list[str]
 
 
-def pretraining_dataset(plan: Plan, data_bin: Path | None, extra_flags: list[str]) -> str:
+def pretraining_dataset(config: RunConfig, data_bin: Path | None, extra_flags: list[str]) -> str:
     """Return the dataset on which the model has to be trained before this run starts, "" if there is none.
 
     Raises:
         UserError: this run is impossible; it is reported now, before the other run is trained in vain.
     """
-    record = find_record(plan.folder)
-    if (record and record.has_ended) or has_checkpoints(plan.folder):
+    record = find_record(config.folder)
+    if (record and record.has_ended) or has_checkpoints(config.folder):
         return ""
-    pretraining = resolve_pretraining(plan, data_bin, extra_flags)
+    pretraining = resolve_pretraining(config, data_bin, extra_flags)
     return pretraining.dataset if pretraining else ""
 
 
-def start_training(plan: Plan, device: Device, extra_flags: list[str], accept_changes: bool) -> FairseqCommand | None:
+def start_training(
+    config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool
+) -> FairseqCommand | None:
     """Record what the run is, or check that it is the recorded one; return what to run, None if it has ended.
 
     Raises:
         UserError: the run cannot start, or is not the recorded one.
     """
-    flags = plan.train_flags(extra_flags)
-    pretrained = find_pretrained_run(plan)
-    provenance = training_provenance(flags, plan.data_bin, device, pretrained.describe() if pretrained else None)
-    record = replace(open_record(plan, provenance, accept_changes), extra_flags=extra_flags)
+    flags = config.train_flags(extra_flags)
+    pretrained = find_pretrained_run(config)
+    provenance = training_provenance(flags, config.data_bin, device, pretrained.describe() if pretrained else None)
+    record = replace(open_record(config, provenance, accept_changes), extra_flags=extra_flags)
     if record.training:
-        print_status(f"{plan.folder}: trained already")
+        print_status(f"{config.folder}: trained already")
         return None
-    updates = count_updates(plan.folder)
+    updates = count_updates(config.folder)
     initial_weights: list[str] = []
     if pretrained and pretrained.diverged:
         reason = f"the run on {pretrained.dataset}, from whose weights it would start, diverged"
         record = replace(record, divergence=Divergence(0, reason))
     elif pretrained and not updates:
         initial_weights = pretrained.train_flags()
-    save_record(plan.folder, record)
-    if report_divergence(plan, record):
+    save_record(config.folder, record)
+    if report_divergence(config, record):
         return None
     if _is_last_update(updates, flags):
-        finish_training(plan)
+        finish_training(config)
         return None
-    command = FairseqCommand(plan.folder / LOG, plan.train_command(flags, device) + initial_weights)
+    command = FairseqCommand(config.folder / LOG, config.train_command(flags, device) + initial_weights)
     with command.log.open("a", encoding="utf-8") as file:
         file.write(f"{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
     return command
 
 
-def open_record(plan: Plan, provenance: Provenance, accept_changes: bool) -> RunRecord:
+def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool) -> RunRecord:
     """Return the record to train on: the one in the run's folder if it is of the same run, or else a new one.
 
     A run without checkpoints starts over with a new record and log, unless training has ended, so that its
@@ -91,19 +93,19 @@ def open_record(plan: Plan, provenance: Provenance, accept_changes: bool) -> Run
     Raises:
         UserError: there are checkpoints without a record, or of another vocabulary or provenance.
     """
-    record = find_record(plan.folder)
-    if not has_checkpoints(plan.folder) and not (record and record.has_ended):
-        (plan.folder / LOG).unlink(missing_ok=True)
+    record = find_record(config.folder)
+    if not has_checkpoints(config.folder) and not (record and record.has_ended):
+        (config.folder / LOG).unlink(missing_ok=True)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        return RunRecord(plan.dataset, plan.model, plan.seed, str(plan.data_bin.folder), started, provenance)
+        return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), started, provenance)
     if record is None:
-        raise UserError(f"{plan.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
-    refuse_other_vocabulary(record.provenance, plan.data_bin)
+        raise UserError(f"{config.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
+    refuse_other_vocabulary(record.provenance, config.data_bin)
     differences = provenance_differences(record.provenance, provenance)
     if not differences:
         return record
     return replace(
-        accept_or_refuse(plan, record, differences, accept_changes),
+        accept_or_refuse(config, record, differences, accept_changes),
         provenance=provenance,
         training=None,
         divergence=None,
@@ -112,11 +114,11 @@ def open_record(plan: Plan, provenance: Provenance, accept_changes: bool) -> Run
     )
 
 
-def accept_or_refuse(plan: Plan, record: RunRecord, differences: list[str], accept_changes: bool) -> RunRecord:
+def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str], accept_changes: bool) -> RunRecord:
     """Return the record with the differences noted; raises UserError unless `accept_changes`."""
     if not accept_changes:
         raise UserError(
-            f"{plan.folder} was created with different settings: {'; '.join(differences)}; set another RUNS or SEED, "
+            f"{config.folder} was created with different settings: {'; '.join(differences)}; set another RUNS or SEED, "
             "delete the folder, or set ACCEPT_MIXED=1 to continue and record the change"
         )
     change = EnvironmentChange(datetime.now(UTC).isoformat(timespec="seconds"), differences)
@@ -129,42 +131,42 @@ def _is_last_update(updates: int, flags: Flags) -> bool:
     return limit.isdecimal() and 0 < int(limit) <= updates
 
 
-def started_record(plan: Plan) -> RunRecord:
+def started_record(config: RunConfig) -> RunRecord:
     """Return the record of a run whose training was started; raises UserError if there is none."""
-    record = find_record(plan.folder)
+    record = find_record(config.folder)
     if record is None:
-        raise UserError(f"{plan.folder}: no {RECORD}; run scripts/train.sh {plan.dataset_argument} {plan.model}")
+        raise UserError(f"{config.folder}: no {RECORD}; run scripts/train.sh {config.dataset_argument} {config.model}")
     return record
 
 
-def trained_record(plan: Plan) -> RunRecord:
+def trained_record(config: RunConfig) -> RunRecord:
     """Return the record of a run whose training has finished; raises UserError if there is none."""
-    record = find_record(plan.folder)
+    record = find_record(config.folder)
     if record is None or record.training is None:
         raise UserError(
-            f"{plan.folder}: training is not finished; run scripts/train.sh {plan.dataset_argument} {plan.model}"
+            f"{config.folder}: training is not finished; run scripts/train.sh {config.dataset_argument} {config.model}"
         )
     return record
 
 
-def finish_training(plan: Plan) -> None:
+def finish_training(config: RunConfig) -> None:
     """Record the summary of the log after fairseq-train has succeeded."""
-    record = started_record(plan)
-    save_record(plan.folder, replace(record, training=read_training_log(plan.folder / LOG)))
+    record = started_record(config)
+    save_record(config.folder, replace(record, training=read_training_log(config.folder / LOG)))
 
 
-def record_divergence(plan: Plan) -> None:
+def record_divergence(config: RunConfig) -> None:
     """Record after fairseq-train has failed that the run diverged; raises UserError if it failed otherwise."""
-    divergence, log = find_divergence(plan.folder / LOG), plan.folder / LOG
+    divergence, log = find_divergence(config.folder / LOG), config.folder / LOG
     if divergence is None:
-        raise UserError(f"{plan.folder}: fairseq-train failed; see the end of {log}")
-    record = replace(started_record(plan), divergence=divergence)
-    save_record(plan.folder, record)
-    report_divergence(plan, record)
+        raise UserError(f"{config.folder}: fairseq-train failed; see the end of {log}")
+    record = replace(started_record(config), divergence=divergence)
+    save_record(config.folder, record)
+    report_divergence(config, record)
 
 
-def report_divergence(plan: Plan, record: RunRecord) -> bool:
+def report_divergence(config: RunConfig, record: RunRecord) -> bool:
     """Return whether the run is recorded as diverged, and print it."""
     if found := record.divergence:
-        print_status(f"{plan.folder}: diverged after update {found.update} ({found.reason}); nothing to evaluate")
+        print_status(f"{config.folder}: diverged after update {found.update} ({found.reason}); nothing to evaluate")
     return found is not None

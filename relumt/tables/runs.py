@@ -16,7 +16,7 @@ from relumt.runs.comparability import (
     require_equal_signatures,
     require_seed_folder,
 )
-from relumt.runs.flags import OF_MECHANISMS, parse_flags, readable
+from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
 from relumt.runs.record import RECORD, TEST, RunRecord, load_record
 from relumt.tables.experiments import Experiment
 
@@ -29,7 +29,9 @@ LEAST_BLEU = 1.0
 MEANINGLESS = ("smoke", "smoke_documents")
 """Datasets that train for seconds, whose scores say nothing, not that a run diverged either."""
 
-OF_MODELS = re.compile(rf"--(seed|arch|criterion|attention-(norm-weight|entropy-weight|entropy-bound)|{OF_MECHANISMS})")
+OF_MODELS = re.compile(
+    rf"--(seed|arch|criterion|attention-(norm-weight|entropy-weight|entropy-bound)|{MECHANISM_FLAGS})"
+)
 """Flags that may differ within a column: those that a file of configs/models can set, and the seed."""
 
 
@@ -52,8 +54,8 @@ class Run:
 
         A record from before the typed ones were kept has none.
         """
-        given = readable(parse_flags(self.record.extra_flags, RECORD))
-        of_cell = readable(parse_flags(self.experiment.flags, "a table's cell"))
+        given = join_flag_values(parse_flags(self.record.extra_flags, RECORD))
+        of_cell = join_flag_values(parse_flags(self.experiment.flags, "a table's cell"))
         return {name: value for name, value in given.items() - of_cell.items() if OF_MODELS.fullmatch(name)}
 
     @property

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, plan_of, progress
+from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, progress, resolve_job_config
 from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, write_analysis
-from relumt.runs.flags import readable
+from relumt.runs.flags import join_flag_values
 from relumt.runs.record import Divergence, save_record
 from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record, with_value
@@ -94,7 +94,7 @@ def finished(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
     (job,) = jobs_of([Experiment("smoke", "softmax", needs_analysis=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))
-    flags = readable(plan_of(job).train_flags(["--lr", "1"]))
+    flags = join_flag_values(resolve_job_config(job).train_flags(["--lr", "1"]))
     save_record(job.folder, with_value(scored_record(), "provenance.flags", flags))
     write_analysis(analysis_of("c"), job.folder / "analysis.json")
     return job

@@ -18,7 +18,7 @@ from relumt.runs.record import (
     Score,
     TrainingSummary,
 )
-from relumt.runs.run_config import Plan
+from relumt.runs.run_config import RunConfig
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
 ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU)
@@ -87,17 +87,17 @@ def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
     (configs / "datasets" / f"{name}.toml").write_text("".join(lines), encoding="utf-8")
 
 
-def write_checkpoint(plan: Plan, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
-    plan.checkpoints.mkdir(parents=True, exist_ok=True)
+def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
+    config.checkpoints.mkdir(parents=True, exist_ok=True)
     history = [{"num_updates": updates}]
     state = {"model": {"weight": torch.zeros(2)}, "cfg": None, "args": None, "optimizer_history": history}
-    torch.save(state, plan.checkpoints / name)
-    return plan.checkpoints / name
+    torch.save(state, config.checkpoints / name)
+    return config.checkpoints / name
 
 
-def train(plan: Plan, step: Callable) -> None:
+def train(config: RunConfig, step: Callable) -> None:
     """Take the steps of scripts/train.sh, with files in place of fairseq-train."""
     step("start-training")
-    write_checkpoint(plan)
-    (plan.folder / "train.log").write_text(LOG)
+    write_checkpoint(config)
+    (config.folder / "train.log").write_text(LOG)
     step("finish-training")

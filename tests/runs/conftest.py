@@ -7,7 +7,7 @@ import torch
 
 from relumt.cli import main
 from relumt.runs.environment import Revision
-from relumt.runs.run_config import Plan, plan_run
+from relumt.runs.run_config import RunConfig, resolve_run_config
 from tests.runs.cases import write_data_bin, write_dataset
 
 
@@ -23,21 +23,23 @@ def configs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, configs: Path) -> Plan:
+def config(tmp_path: Path, configs: Path) -> RunConfig:
     data_bin = write_data_bin(tmp_path / "data-bin" / "small")
-    return plan_run("small", "stock", 1, configs, tmp_path / "runs", data_bin)
+    return resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", data_bin)
 
 
 @pytest.fixture
-def step(plan, configs, capsys, monkeypatch):
+def step(config, configs, capsys, monkeypatch):
     """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     # Editing the checkout while tests run must not change the provenance between two steps.
     monkeypatch.setattr("relumt.runs.environment.revision", Revision)
 
     def run(name, *flags, settings=()):
-        where = ["--runs", str(plan.folder.parents[2]), "--configs", str(configs)]
-        main(["run-record", name, *where, "--data-bin", str(plan.data_bin.folder), *settings, "small", "stock", *flags])
+        where = ["--runs", str(config.folder.parents[2]), "--configs", str(configs)]
+        main(
+            ["run-record", name, *where, "--data-bin", str(config.data_bin.folder), *settings, "small", "stock", *flags]
+        )
         return capsys.readouterr()
 
     return run

@@ -95,7 +95,7 @@ def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
         ("average_checkpoints = 'all'", "bad.toml: average_checkpoints must be of type int, not 'all'"),
         ("[documents]\ndata_bin = 'x'", "bad.toml: unknown key 'data_bin'; known: train, generate, starts_from"),
         ("documents = 512", "bad.toml: documents must be a section"),
-        ("train = '''\n--lr 1\n0.1'''", "bad.toml:train:2: '0.1' belongs to no flag"),
+        ("train = '''\n--lr 1\n0.1'''", "bad.toml:train:2: expected a flag that begins with --, found '0.1'"),
         ("base = 'bad'", "bad.toml: base = 'bad' is not another dataset"),
         ("base = 'circle'", "circle.toml: base = 'bad' is not another dataset"),
     ],

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.errors import UserError
-from relumt.runs.flags import command_line, parse_flags, read_flags, readable
+from relumt.runs.flags import command_line, join_flag_values, parse_flags, read_flags
 
 
 def test_file_with_comments_quotes_and_several_flags_a_line(tmp_path):
@@ -13,7 +13,7 @@ def test_file_with_comments_quotes_and_several_flags_a_line(tmp_path):
     path.write_text("# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 2e-3\n")
     flags = read_flags(path)
     assert flags == {"--lr": ["2e-3"], "--share-all-embeddings": [], "--adam-betas": ["(0.9, 0.98)"]}
-    assert readable(flags)["--share-all-embeddings"] == ""
+    assert join_flag_values(flags)["--share-all-embeddings"] == ""
 
 
 def test_equals_sign_negative_numbers_and_several_values():
@@ -33,7 +33,10 @@ def test_a_command_line_parses_to_the_flags_it_was_made_from(flags):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("--lr 1\n--x 'open\n", "train.args:2: No closing quotation"), ("0.1\n", "train.args:1: '0.1' belongs to no")],
+    [
+        ("--lr 1\n--x 'open\n", "train.args:2: No closing quotation"),
+        ("0.1\n", "train.args:1: expected a flag that begins with --, found '0.1'"),
+    ],
 )
 def test_errors_name_file_and_line(tmp_path, text, message):
     path = tmp_path / "train.args"

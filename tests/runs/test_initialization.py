@@ -11,16 +11,16 @@ from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.initialization import resolve_pretraining
 from relumt.runs.record import Divergence, Initialization, find_record, load_record, save_record
-from relumt.runs.run_config import plan_run
+from relumt.runs.run_config import resolve_run_config
 from tests.runs.cases import scored_record, train, with_value, write_checkpoint, write_data_bin, write_dataset
 
 
 @pytest.fixture
-def pretraining(plan, configs):
+def pretraining(config, configs):
     """The configuration of the run on sentences whose weights `small` starts from."""
     write_dataset(configs, "small", starts_from="default")
     write_dataset(configs, "default", data_bin="small")
-    return replace(plan, dataset="default", folder=plan.folder.parents[2] / "default" / "stock" / "1")
+    return replace(config, dataset="default", folder=config.folder.parents[2] / "default" / "stock" / "1")
 
 
 def pretrain(pretraining) -> Path:
@@ -29,20 +29,20 @@ def pretrain(pretraining) -> Path:
     return write_checkpoint(pretraining)
 
 
-def test_training_starts_from_the_best_checkpoint_of_the_pretraining(pretraining, plan, step, refused):
+def test_training_starts_from_the_best_checkpoint_of_the_pretraining(pretraining, config, step, refused):
     assert step("pretraining-dataset").out == "default\n"
     message = f"{pretraining.folder}: training is not finished, but another run is to start from its weights"
     assert message in refused("start-training")
     checkpoint = pretrain(pretraining)
     command = step("start-training").out.splitlines()
     assert command[command.index("--finetune-from-model") + 1] == str(checkpoint)
-    assert load_record(plan.folder).provenance.initialization == Initialization("default", file_sha256(checkpoint))
+    assert load_record(config.folder).provenance.initialization == Initialization("default", file_sha256(checkpoint))
 
 
-def test_nothing_is_pretrained_for_a_run_that_is_impossible_or_finished(pretraining, plan, step, refused):
+def test_nothing_is_pretrained_for_a_run_that_is_impossible_or_finished(pretraining, config, step, refused):
     assert "set SEED instead" in refused("pretraining-dataset", "--seed", "7")
     pretrain(pretraining)
-    train(plan, step)
+    train(config, step)
     assert step("pretraining-dataset").out == "\n"
     shutil.rmtree(pretraining.folder)
     assert "trained already" in step("start-training").err
@@ -69,57 +69,57 @@ def test_pretraining_on_another_vocabulary_is_refused(pretraining, configs, tmp_
     message = "DATA_BIN is the data-bin of small, but training starts from default, whose data-bin is data-bin/default"
     assert message in refused("pretraining-dataset")
     write_data_bin(Path("data-bin/default"), symbols=("x",))
-    with_default_folders = plan_run("small", "stock", 1, configs, tmp_path / "runs", None)
+    with_default_folders = resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match="differ in vocabulary"):
         resolve_pretraining(with_default_folders, None, [])
 
 
-def test_runs_with_and_without_pretraining_differ(plan, configs, step, refused):
-    train(plan, step)
+def test_runs_with_and_without_pretraining_differ(config, configs, step, refused):
+    train(config, step)
     write_dataset(configs, "small", starts_from="default")
     assert "initialization dataset none (now default)" in refused("start-training")
     write_dataset(configs, "small")
-    record = with_value(load_record(plan.folder), "provenance.initialization", Initialization("default", "1"))
-    save_record(plan.folder, record)
+    record = with_value(load_record(config.folder), "provenance.initialization", Initialization("default", "1"))
+    save_record(config.folder, record)
     assert "initialization dataset default (now none)" in refused("start-training")
 
 
-def test_a_run_killed_at_its_first_checkpoint_resumes_from_that(pretraining, plan, step):
+def test_a_run_killed_at_its_first_checkpoint_resumes_from_that(pretraining, config, step):
     pretrain(pretraining)
     step("start-training")
-    write_checkpoint(plan, "checkpoint_best.pt", updates=3)
+    write_checkpoint(config, "checkpoint_best.pt", updates=3)
     assert "--finetune-from-model" not in step("start-training").out
-    assert (plan.checkpoints / "checkpoint_last.pt").is_file()
+    assert (config.checkpoints / "checkpoint_last.pt").is_file()
 
 
-def test_runs_from_different_weights_differ(pretraining, plan, step, refused):
+def test_runs_from_different_weights_differ(pretraining, config, step, refused):
     pretrain(pretraining)
-    train(plan, step)
+    train(config, step)
     assert "trained already" in step("start-training").err
     write_checkpoint(pretraining, updates=7)
     assert "was created with different settings: initialization sha256 " in refused("start-training")
 
 
-def test_a_trained_run_outlives_the_checkpoints_that_it_started_from(pretraining, plan, step, refused):
+def test_a_trained_run_outlives_the_checkpoints_that_it_started_from(pretraining, config, step, refused):
     checkpoint = pretrain(pretraining)
-    train(plan, step)
-    initialization = load_record(plan.folder).provenance.initialization
+    train(config, step)
+    initialization = load_record(config.folder).provenance.initialization
     checkpoint.unlink()
     assert "trained already" in step("start-training").err
-    assert load_record(plan.folder).provenance.initialization == initialization
-    (plan.folder / "run.json").unlink()
-    (plan.checkpoints / "checkpoint_best.pt").unlink()
+    assert load_record(config.folder).provenance.initialization == initialization
+    (config.folder / "run.json").unlink()
+    (config.checkpoints / "checkpoint_best.pt").unlink()
     assert f"{pretraining.folder / 'checkpoints'}: no checkpoint" in refused("start-training")
 
 
-def test_weights_that_carry_code_are_refused(pretraining, plan, refused):
+def test_weights_that_carry_code_are_refused(pretraining, config, refused):
     checkpoint = pretrain(pretraining)
     checkpoint.write_bytes(pickle.dumps(print))
     assert str(checkpoint) in refused("start-training")
-    assert find_record(plan.folder) is None
+    assert find_record(config.folder) is None
 
 
-def test_a_run_diverged_if_its_pretraining_did(pretraining, plan, step, refused):
+def test_a_run_diverged_if_its_pretraining_did(pretraining, config, step, refused):
     save_record(pretraining.folder, replace(scored_record(), training=None, divergence=Divergence(3, "inf")))
     assert step("start-training").out == ""
     message = "diverged after update 0 (the run on default, from whose weights it would start, diverged)"

@@ -19,7 +19,7 @@ from relumt.runs.record import (
     save_record,
 )
 from relumt.runs.run_checkpoints import count_updates
-from relumt.runs.run_config import plan_run
+from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_steps import open_record, trained_record
 from tests.runs.cases import CPU, scored_record, with_value, write_checkpoint, write_data_bin
 
@@ -27,8 +27,8 @@ SUMMARY = TrainingSummary(1000, 640.2, 10.0, 6, 1, None)
 
 
 @pytest.fixture
-def provenance(plan):
-    return training_provenance(plan.train_flags([]), plan.data_bin, CPU)
+def provenance(config):
+    return training_provenance(config.train_flags([]), config.data_bin, CPU)
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
@@ -128,77 +128,77 @@ def test_a_removed_flag_is_named(provenance):
     assert provenance_differences(provenance, replace(provenance, flags=flags)) == ["--lr 1e-3 (now no --lr)"]
 
 
-def test_a_run_without_checkpoints_starts_over(plan, provenance):
-    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
-    (plan.folder / "train.log").write_text("an attempt that failed at once")
-    record = open_record(plan, with_value(provenance, "flags.--lr", "9"), accept_changes=False)
+def test_a_run_without_checkpoints_starts_over(config, provenance):
+    save_record(config.folder, open_record(config, provenance, accept_changes=False))
+    (config.folder / "train.log").write_text("an attempt that failed at once")
+    record = open_record(config, with_value(provenance, "flags.--lr", "9"), accept_changes=False)
     assert record.provenance.flags["--lr"] == "9" and record.environment_changes == []
-    assert not (plan.folder / "train.log").exists()
+    assert not (config.folder / "train.log").exists()
 
 
-def test_another_provenance_is_refused_or_recorded(plan, provenance):
-    save_record(plan.folder, replace(open_record(plan, provenance, accept_changes=False), training=SUMMARY))
-    write_checkpoint(plan)
-    before = load_record(plan.folder)
-    assert open_record(plan, provenance, accept_changes=False) == before
+def test_another_provenance_is_refused_or_recorded(config, provenance):
+    save_record(config.folder, replace(open_record(config, provenance, accept_changes=False), training=SUMMARY))
+    write_checkpoint(config)
+    before = load_record(config.folder)
+    assert open_record(config, provenance, accept_changes=False) == before
     other = with_value(provenance, "environment.versions.torch", "1.0")
     message = r"was created with different settings: version torch .* \(now 1.0\).*ACCEPT_MIXED=1"
     with pytest.raises(UserError, match=message):
-        open_record(plan, other, accept_changes=False)
-    assert load_record(plan.folder) == before
-    accepted = open_record(plan, other, accept_changes=True)
+        open_record(config, other, accept_changes=False)
+    assert load_record(config.folder) == before
+    accepted = open_record(config, other, accept_changes=True)
     assert accepted.provenance == other and accepted.training is None
     assert accepted.environment_changes[0].differences == [f"version torch {torch.__version__} (now 1.0)"]
 
 
-def test_another_vocabulary_is_refused_even_if_changes_are_accepted(plan, provenance, configs, tmp_path):
-    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
-    write_checkpoint(plan)
+def test_another_vocabulary_is_refused_even_if_changes_are_accepted(config, provenance, configs, tmp_path):
+    save_record(config.folder, open_record(config, provenance, accept_changes=False))
+    write_checkpoint(config)
     other = write_data_bin(tmp_path / "other", symbols=("x@@", "y"))
-    other_plan = plan_run("small", "stock", 1, configs, tmp_path / "runs", other)
+    other_plan = resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", other)
     with pytest.raises(UserError, match="its vocabulary is not the one"):
         open_record(other_plan, training_provenance({}, other_plan.data_bin, CPU), accept_changes=True)
 
 
-def test_other_sentences_under_the_same_vocabulary_are_refused(plan, provenance):
-    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
-    write_checkpoint(plan)
-    (plan.data_bin.folder / "train.de-en.de.idx").write_bytes(b"others")
-    other = replace(training_provenance({}, plan.data_bin, CPU), flags=provenance.flags)
+def test_other_sentences_under_the_same_vocabulary_are_refused(config, provenance):
+    save_record(config.folder, open_record(config, provenance, accept_changes=False))
+    write_checkpoint(config)
+    (config.data_bin.folder / "train.de-en.de.idx").write_bytes(b"others")
+    other = replace(training_provenance({}, config.data_bin, CPU), flags=provenance.flags)
     with pytest.raises(UserError, match=r"data train .* \(now "):
-        open_record(plan, other, accept_changes=False)
+        open_record(config, other, accept_changes=False)
 
 
-def test_checkpoints_without_a_record_are_refused(plan, provenance):
-    write_checkpoint(plan)
+def test_checkpoints_without_a_record_are_refused(config, provenance):
+    write_checkpoint(config)
     with pytest.raises(UserError, match=r"checkpoints without run\.json"):
-        open_record(plan, provenance, accept_changes=True)
+        open_record(config, provenance, accept_changes=True)
 
 
-def test_an_unfinished_training_is_refused(plan, provenance):
+def test_an_unfinished_training_is_refused(config, provenance):
     message = r"training is not finished; run scripts/train\.sh small stock"
     with pytest.raises(UserError, match=message):
-        trained_record(plan)
-    save_record(plan.folder, open_record(plan, provenance, accept_changes=False))
+        trained_record(config)
+    save_record(config.folder, open_record(config, provenance, accept_changes=False))
     with pytest.raises(UserError, match=message):
-        trained_record(plan)
+        trained_record(config)
 
 
-def test_a_checkpoint_that_carries_code_is_not_resumed(plan):
-    path = write_checkpoint(plan, "checkpoint_last.pt")
+def test_a_checkpoint_that_carries_code_is_not_resumed(config):
+    path = write_checkpoint(config, "checkpoint_last.pt")
     torch.save({"model": {}, "code": print}, path, pickle_module=pickle)
     with pytest.raises(UserError, match="contains code"):
-        count_updates(plan.folder)
+        count_updates(config.folder)
 
 
-def test_a_truncated_last_checkpoint_is_restored_from_its_original(plan, capsys):
-    original = write_checkpoint(plan, "checkpoint_best.pt")
-    last = plan.checkpoints / "checkpoint_last.pt"
+def test_a_truncated_last_checkpoint_is_restored_from_its_original(config, capsys):
+    original = write_checkpoint(config, "checkpoint_best.pt")
+    last = config.checkpoints / "checkpoint_last.pt"
     last.write_bytes(original.read_bytes()[:200])
-    assert count_updates(plan.folder) == 6
+    assert count_updates(config.folder) == 6
     assert last.read_bytes() == original.read_bytes()
     assert "checkpoint_last.pt is missing or truncated; resuming from checkpoint_best.pt" in capsys.readouterr().err
     original.unlink()
     last.write_bytes(b"")
     with pytest.raises(UserError, match="not a readable checkpoint"):
-        count_updates(plan.folder)
+        count_updates(config.folder)

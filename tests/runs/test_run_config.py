@@ -5,14 +5,14 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.flags import read_flags
-from relumt.runs.run_config import RESERVED_FLAGS, plan_run
+from relumt.runs.run_config import RESERVED_FLAGS, resolve_run_config
 from tests.runs.cases import CPU, write_data_bin, write_dataset
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
-def test_flags_of_model_win_over_dataset_and_of_command_line_over_both(plan):
-    flags = plan.train_flags(["--max-epoch", "9"])
+def test_flags_of_model_win_over_dataset_and_of_command_line_over_both(config):
+    flags = config.train_flags(["--max-epoch", "9"])
     assert flags == {
         "--lr": ["1e-3"],
         "--dropout": ["0.1"],
@@ -23,61 +23,61 @@ def test_flags_of_model_win_over_dataset_and_of_command_line_over_both(plan):
     }
 
 
-def test_train_command_on_cpu_and_gpu(plan):
-    flags = plan.train_flags([])
-    command = plan.train_command(flags, CPU)
-    assert command[0] == str(plan.data_bin.folder)
-    assert command[command.index("--save-dir") + 1] == str(plan.folder / "checkpoints")
+def test_train_command_on_cpu_and_gpu(config):
+    flags = config.train_flags([])
+    command = config.train_command(flags, CPU)
+    assert command[0] == str(config.data_bin.folder)
+    assert command[command.index("--save-dir") + 1] == str(config.folder / "checkpoints")
     assert "--cpu" in command and "--bf16" not in command
-    command = plan.train_command(flags, Device("cuda", "H", 1, "bf16"))
+    command = config.train_command(flags, Device("cuda", "H", 1, "bf16"))
     assert "--bf16" in command and "--cpu" not in command
-    assert plan.folder.parts[-3:] == ("small", "stock", "1")
+    assert config.folder.parts[-3:] == ("small", "stock", "1")
 
 
-def test_translation_undoes_the_subwords_and_drops_no_batch(plan):
-    flags = plan.generate_flags(["--beam", "1"], {"--lr": "1"})
+def test_translation_undoes_the_subwords_and_drops_no_batch(config):
+    flags = config.generate_flags(["--beam", "1"], {"--lr": "1"})
     assert flags == {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
-    checkpoint = plan.checkpoints / "checkpoint_best.pt"
-    assert "--bf16" not in plan.generate_command(flags, checkpoint, plan.folder, Device("cuda", "H", 1, "bf16"))
+    checkpoint = config.checkpoints / "checkpoint_best.pt"
+    assert "--bf16" not in config.generate_command(flags, checkpoint, config.folder, Device("cuda", "H", 1, "bf16"))
 
 
-def test_translation_reads_what_training_read(plan):
+def test_translation_reads_what_training_read(config):
     trained = {"--task": "translation_documents", "--document-length": "2048", "--max-source-positions": "2048"}
-    flags = plan.generate_flags([], trained | {"--lr": "1"})
+    flags = config.generate_flags([], trained | {"--lr": "1"})
     assert {name: flags[name] for name in trained} == {name: [value] for name, value in trained.items()}
     assert "--lr" not in flags
 
 
 @pytest.mark.parametrize("flag", RESERVED_FLAGS)
-def test_flags_of_the_scripts_are_refused(plan, flag):
+def test_flags_of_the_scripts_are_refused(config, flag):
     with pytest.raises(UserError, match=f"{flag} is set by the scripts"):
-        plan.train_flags([flag])
+        config.train_flags([flag])
 
 
 def test_unknown_names_list_the_known(configs, tmp_path):
     with pytest.raises(UserError, match=r"no dataset 'smal'.*known: default, small"):
-        plan_run("smal", "stock", 1, configs, tmp_path / "runs", None)
+        resolve_run_config("smal", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match=r"no model 'relu'.*known: stock"):
-        plan_run("small", "relu", 1, configs, tmp_path / "runs", None)
+        resolve_run_config("small", "relu", 1, configs, tmp_path / "runs", None)
 
 
 def test_missing_data_bin_says_how_to_make_it(configs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"data-bin/small: no data-bin.*data_prep/prepare.sh … --out data-bin/small"):
-        plan_run("small", "stock", 1, configs, tmp_path / "runs", None)
+        resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
     write_dataset(configs, "small", data_bin="large")
     (tmp_path / "data_prep").mkdir()
     (tmp_path / "data_prep" / "large.sh").touch()
     with pytest.raises(UserError, match=r"data-bin/large: no data-bin.*make it with data_prep/large.sh$"):
-        plan_run("small", "stock", 1, configs, tmp_path / "runs", None)
+        resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
 
 
 def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):
     write_dataset(configs, "default", train="--lr 7")
     data_bin = write_data_bin(tmp_path / "mine")
-    plan = plan_run(str(data_bin), "stock", 3, configs, tmp_path / "runs", None)
-    assert plan.train_flags([])["--lr"] == ["7"]
-    assert plan.folder == tmp_path / "runs" / "mine" / "stock" / "3"
+    config = resolve_run_config(str(data_bin), "stock", 3, configs, tmp_path / "runs", None)
+    assert config.train_flags([])["--lr"] == ["7"]
+    assert config.folder == tmp_path / "runs" / "mine" / "stock" / "3"
 
 
 @pytest.mark.parametrize("path", sorted((CONFIGS / "models").glob("*.args")), ids=lambda path: path.stem)

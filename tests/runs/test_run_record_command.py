@@ -12,73 +12,75 @@ from tests.runs.cases import LOG, train, write_checkpoint, write_dataset
 OUTPUT = "T-0\ta b c d e\nD-0\t-1\ta b c d f\nGenerate test with beam=5: BLEU4 = 0\n"
 
 
-def translate(plan, step):
+def translate(config, step):
     step("start-evaluation")
-    (plan.folder / "generate-test.txt").write_text(OUTPUT)
-    (plan.folder / "generate-test.log").write_text("")
+    (config.folder / "generate-test.txt").write_text(OUTPUT)
+    (config.folder / "generate-test.log").write_text("")
     return step("score")
 
 
-def test_from_start_to_scores_and_nothing_twice(plan, step):
+def test_from_start_to_scores_and_nothing_twice(config, step):
     lines = step("start-training", "--lr", "1e-3").out.splitlines()
-    assert lines[:2] == [str(plan.folder / "train.log"), str(plan.data_bin.folder)]
+    assert lines[:2] == [str(config.folder / "train.log"), str(config.data_bin.folder)]
     assert lines[-1] == "--cpu" and "--lr" in lines
-    train(plan, step)
-    assert load_record(plan.folder).training.parameters == 1000
+    train(config, step)
+    assert load_record(config.folder).training.parameters == 1000
     printed = step("start-training")
     assert printed.out == "" and "trained already" in printed.err
     lines = step("start-evaluation").out.splitlines()
-    assert lines[0] == str(plan.folder / "generate-test.log") and str(plan.checkpoints / "checkpoint_best.pt") in lines
-    assert "tok:none" in translate(plan, step).err
-    evaluation = load_record(plan.folder).test_evaluation
+    assert (
+        lines[0] == str(config.folder / "generate-test.log") and str(config.checkpoints / "checkpoint_best.pt") in lines
+    )
+    assert "tok:none" in translate(config, step).err
+    evaluation = load_record(config.folder).test_evaluation
     assert evaluation.sentences == 1 and 0 < evaluation.scores["bleu_tokenized"].score < 100
-    assert (plan.folder / "test.hyp").read_text() == (plan.folder / "test.hyp.tok").read_text() == "a b c d f\n"
+    assert (config.folder / "test.hyp").read_text() == (config.folder / "test.hyp.tok").read_text() == "a b c d f\n"
     printed = step("start-evaluation")
     assert printed.out == "" and "evaluated already" in printed.err
 
 
-def test_other_flags_of_translation_are_another_evaluation(plan, step):
-    train(plan, step)
-    translate(plan, step)
+def test_other_flags_of_translation_are_another_evaluation(config, step):
+    train(config, step)
+    translate(config, step)
     assert "--lenpen" in step("start-evaluation", "--lenpen", "2").out.splitlines()
 
 
-def test_other_flags_of_training_are_refused_or_recorded(plan, step, refused):
-    train(plan, step)
-    before = (plan.folder / "run.json").read_text()
+def test_other_flags_of_training_are_refused_or_recorded(config, step, refused):
+    train(config, step)
+    before = (config.folder / "run.json").read_text()
     assert "--max-epoch 2 (now --max-epoch 9)" in refused("start-training", "--max-epoch", "9")
-    assert (plan.folder / "run.json").read_text() == before
+    assert (config.folder / "run.json").read_text() == before
     assert step("start-training", "--max-epoch", "9", settings=["--accept-mixed"]).out
-    assert load_record(plan.folder).environment_changes[0].differences == ["--max-epoch 2 (now --max-epoch 9)"]
+    assert load_record(config.folder).environment_changes[0].differences == ["--max-epoch 2 (now --max-epoch 9)"]
 
 
-def test_evaluation_in_another_environment_is_refused_or_recorded(plan, step, refused, monkeypatch):
-    train(plan, step)
+def test_evaluation_in_another_environment_is_refused_or_recorded(config, step, refused, monkeypatch):
+    train(config, step)
     changed = Revision(code="f" * 40)
     monkeypatch.setattr("relumt.runs.environment.revision", lambda: changed)
     assert f"(now {'f' * 40})" in refused("start-evaluation")
     assert step("start-evaluation", settings=["--accept-mixed"]).out
-    assert load_record(plan.folder).environment_changes
+    assert load_record(config.folder).environment_changes
 
 
-def test_evaluation_with_another_vocabulary_is_refused(plan, step, refused):
-    train(plan, step)
-    (plan.data_bin.folder / "dict.en.txt").write_text("x 1\n")
+def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
+    train(config, step)
+    (config.data_bin.folder / "dict.en.txt").write_text("x 1\n")
     assert "its vocabulary is not the one" in refused("start-evaluation")
 
 
-def test_checkpoint_that_carries_code_is_refused(plan, step, refused):
-    train(plan, step)
-    torch.save({"model": {}, "code": print}, plan.checkpoints / "checkpoint_best.pt", pickle_module=pickle)
+def test_checkpoint_that_carries_code_is_refused(config, step, refused):
+    train(config, step)
+    torch.save({"model": {}, "code": print}, config.checkpoints / "checkpoint_best.pt", pickle_module=pickle)
     assert "contains code" in refused("start-evaluation")
 
 
-def test_steps_out_of_order(plan, step, refused):
+def test_steps_out_of_order(config, step, refused):
     assert "training is not finished" in refused("start-evaluation")
     assert "no run.json" in refused("finish-training")
-    train(plan, step)
+    train(config, step)
     assert "run scripts/evaluate.sh" in refused("score")
-    (plan.checkpoints / "checkpoint_best.pt").unlink()
+    (config.checkpoints / "checkpoint_best.pt").unlink()
     assert "no checkpoint" in refused("start-evaluation")
 
 
@@ -94,31 +96,31 @@ def test_settings_that_cannot_be(refused, settings, message):
     assert message in refused("start-training", settings=settings)
 
 
-def test_the_average_of_the_last_checkpoints_is_translated_with(plan, configs, step, refused):
-    train(plan, step)
+def test_the_average_of_the_last_checkpoints_is_translated_with(config, configs, step, refused):
+    train(config, step)
     write_dataset(configs, "small", average_checkpoints=2)
     assert "expected at least 2 numbered checkpoints to average, found 0" in refused("start-evaluation")
     for name in ("checkpoint_1_5.pt", "checkpoint_2_10.pt"):
-        write_checkpoint(plan, name)
-    averaged = plan.checkpoints / "checkpoint_average_2.pt"
+        write_checkpoint(config, name)
+    averaged = config.checkpoints / "checkpoint_average_2.pt"
     assert str(averaged) in step("start-evaluation").out.splitlines()
-    translate(plan, step)
+    translate(config, step)
     assert "evaluated already" in step("start-evaluation").err
     before = averaged.stat().st_mtime_ns
-    write_checkpoint(plan, "checkpoint_3_15.pt")
+    write_checkpoint(config, "checkpoint_3_15.pt")
     step("start-evaluation")
     assert averaged.stat().st_mtime_ns > before
 
 
-def test_sentences_one_by_one_are_another_evaluation(plan, step):
-    train(plan, step)
-    translate(plan, step)
+def test_sentences_one_by_one_are_another_evaluation(config, step):
+    train(config, step)
+    translate(config, step)
     assert step("start-evaluation", settings=["--one-by-one"]).out
     assert "evaluated already" in step("start-evaluation").err
 
 
-def test_one_by_one_is_of_documents_with_separators(plan, step, refused):
-    train(plan, step)
+def test_one_by_one_is_of_documents_with_separators(config, step, refused):
+    train(config, step)
     assert "there is no unscored translation" in refused("start-one-by-one")
     step("start-evaluation")
     assert "ONE_BY_ONE needs a model trained with --document-separator" in refused("start-one-by-one")
@@ -135,39 +137,39 @@ StopIteration
 """
 
 
-def test_a_run_that_diverged_is_recorded_and_neither_trained_nor_evaluated_again(plan, step):
+def test_a_run_that_diverged_is_recorded_and_neither_trained_nor_evaluated_again(config, step):
     step("start-training")
-    (plan.folder / "train.log").write_text(LOG.rpartition("2026")[0] + DIVERGED)
+    (config.folder / "train.log").write_text(LOG.rpartition("2026")[0] + DIVERGED)
     told = "diverged after update 20 (gradients are Nan/Inf)"
     assert told in step("record-divergence").err
-    assert load_record(plan.folder).divergence == Divergence(20, "gradients are Nan/Inf")
+    assert load_record(config.folder).divergence == Divergence(20, "gradients are Nan/Inf")
     for name in ("start-training", "start-evaluation", "folder-to-analyze"):
         printed = step(name)
         assert printed.out == "" and told in printed.err
 
 
-def test_a_training_that_failed_for_another_reason_is_a_failure(plan, step, refused):
+def test_a_training_that_failed_for_another_reason_is_a_failure(config, step, refused):
     step("start-training")
-    (plan.folder / "train.log").write_text(LOG + DIVERGED + LOG + "RuntimeError: no space left\n")
-    assert f"fairseq-train failed; see the end of {plan.folder / 'train.log'}" in refused("record-divergence")
-    assert load_record(plan.folder).divergence is None
+    (config.folder / "train.log").write_text(LOG + DIVERGED + LOG + "RuntimeError: no space left\n")
+    assert f"fairseq-train failed; see the end of {config.folder / 'train.log'}" in refused("record-divergence")
+    assert load_record(config.folder).divergence is None
 
 
-def test_other_flags_begin_a_diverged_run_anew(plan, step, refused):
+def test_other_flags_begin_a_diverged_run_anew(config, step, refused):
     step("start-training")
-    (plan.folder / "train.log").write_text(LOG + DIVERGED)
+    (config.folder / "train.log").write_text(LOG + DIVERGED)
     step("record-divergence")
     assert "created with different settings: --lr" in refused("start-training", "--lr", "1e-9")
     step("start-training", "--lr", "1e-9", settings=["--accept-mixed"])
-    assert load_record(plan.folder).divergence is None
+    assert load_record(config.folder).divergence is None
 
 
-def test_what_was_scored_is_kept_beside_its_references(plan, step):
-    train(plan, step)
-    translate(plan, step)
-    scored = load_record(plan.folder).test_evaluation.scored_files
+def test_what_was_scored_is_kept_beside_its_references(config, step):
+    train(config, step)
+    translate(config, step)
+    scored = load_record(config.folder).test_evaluation.scored_files
     for names, reference in zip(scored.values(), ("a b c d e", "a b c d e"), strict=True):
-        hypotheses, references = ((plan.folder / name).read_text() for name in names)
+        hypotheses, references = ((config.folder / name).read_text() for name in names)
         assert (hypotheses, references) == ("a b c d f\n", f"{reference}\n")
 
 
@@ -175,65 +177,65 @@ def analysis_of(checkpoint):
     return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
 
 
-def test_an_analysis_is_wanted_of_the_checkpoint_that_was_scored(plan, step):
-    train(plan, step)
-    translate(plan, step)
-    assert step("folder-to-analyze").out == f"{plan.folder}\n"
-    sha = load_record(plan.folder).test_evaluation.setup.checkpoint_sha256
-    for found, wanted in ((sha, ""), ("other", f"{plan.folder}\n")):
-        write_analysis(analysis_of(found), plan.folder / "analysis.json")
+def test_an_analysis_is_wanted_of_the_checkpoint_that_was_scored(config, step):
+    train(config, step)
+    translate(config, step)
+    assert step("folder-to-analyze").out == f"{config.folder}\n"
+    sha = load_record(config.folder).test_evaluation.setup.checkpoint_sha256
+    for found, wanted in ((sha, ""), ("other", f"{config.folder}\n")):
+        write_analysis(analysis_of(found), config.folder / "analysis.json")
         assert step("folder-to-analyze").out == wanted
-    write_analysis(replace(analysis_of(sha), schema=SCHEMA - 1), plan.folder / "analysis.json")
-    assert step("folder-to-analyze").out == f"{plan.folder}\n"
+    write_analysis(replace(analysis_of(sha), schema=SCHEMA - 1), config.folder / "analysis.json")
+    assert step("folder-to-analyze").out == f"{config.folder}\n"
 
 
-def test_scores_outlive_their_checkpoints(plan, step, refused):
-    train(plan, step)
-    translate(plan, step)
-    (plan.checkpoints / "checkpoint_best.pt").unlink()
-    before = load_record(plan.folder)
+def test_scores_outlive_their_checkpoints(config, step, refused):
+    train(config, step)
+    translate(config, step)
+    (config.checkpoints / "checkpoint_best.pt").unlink()
+    before = load_record(config.folder)
     assert "trained already" in step("start-training").err
     assert "evaluated already, and its checkpoints were deleted" in step("start-evaluation").err
     assert "no checkpoint" in refused("start-evaluation", "--beam", "1")
-    assert load_record(plan.folder) == before and (plan.folder / "train.log").is_file()
+    assert load_record(config.folder) == before and (config.folder / "train.log").is_file()
 
 
-def test_a_training_with_all_its_updates_is_not_resumed_for_one_more(plan, step):
+def test_a_training_with_all_its_updates_is_not_resumed_for_one_more(config, step):
     step("start-training", "--max-update", "6")
-    write_checkpoint(plan, "checkpoint_last.pt", updates=6)
-    (plan.folder / "train.log").write_text(LOG)
+    write_checkpoint(config, "checkpoint_last.pt", updates=6)
+    (config.folder / "train.log").write_text(LOG)
     assert step("start-training", "--max-update", "6").out == ""
-    assert load_record(plan.folder).training.updates == 6
+    assert load_record(config.folder).training.updates == 6
 
 
-def test_a_start_that_fails_at_once_did_not_diverge(plan, step, refused):
+def test_a_start_that_fails_at_once_did_not_diverge(config, step, refused):
     step("start-training")
-    (plan.folder / "train.log").write_text(LOG + DIVERGED)
+    (config.folder / "train.log").write_text(LOG + DIVERGED)
     step("record-divergence")
     step("start-training", "--lr", "abc", settings=["--accept-mixed"])
-    with (plan.folder / "train.log").open("a") as log:
+    with (config.folder / "train.log").open("a") as log:
         log.write("error: argument --lr: invalid float value: 'abc'\n")
     assert "fairseq-train failed" in refused("record-divergence")
 
 
-def test_another_test_set_under_the_same_vocabulary_is_translated(plan, step):
-    train(plan, step)
-    translate(plan, step)
-    (plan.data_bin.folder / "test.de-en.de.idx").write_bytes(b"others")
+def test_another_test_set_under_the_same_vocabulary_is_translated(config, step):
+    train(config, step)
+    translate(config, step)
+    (config.data_bin.folder / "test.de-en.de.idx").write_bytes(b"others")
     assert step("start-evaluation").out
 
 
-def test_scores_go_before_their_translations_are_written_over(plan, step, monkeypatch):
-    train(plan, step)
-    translate(plan, step)
+def test_scores_go_before_their_translations_are_written_over(config, step, monkeypatch):
+    train(config, step)
+    translate(config, step)
     step("start-evaluation", "--beam", "1")
     monkeypatch.setattr("relumt.runs.evaluation_results.write_scored_files", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         step("score")
-    assert load_record(plan.folder).evaluations == {}
+    assert load_record(config.folder).evaluations == {}
     assert step("start-evaluation").out
 
 
-def test_a_subset_without_a_name_is_refused(plan, step, refused):
-    train(plan, step)
+def test_a_subset_without_a_name_is_refused(config, step, refused):
+    train(config, step)
     assert "--gen-subset needs one value" in refused("start-evaluation", "--gen-subset")
