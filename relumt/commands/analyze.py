@@ -84,10 +84,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return a label for each path: the last parts of a run's folder, as few as tell them apart; else the path."""
-    longest = max(len(path.resolve().parts) for path in paths)
-    for num_parts in range(2, max(longest, 2) + 1):
-        names = ["/".join(path.resolve().parts[-num_parts:]) if path.is_dir() else str(path) for path in paths]
+    """Return a label for each path: the last parts of the run's folder, as few as are unambiguous, or the path."""
+    runs = [path.parent.parent if path.parent.name == "checkpoints" else path for path in paths]
+    longest = max(len(run.resolve().parts) for run in runs)
+    for num_parts in range(2, longest + 1):
+        names = ["/".join(run.resolve().parts[-num_parts:]) if run.is_dir() else str(run) for run in runs]
         if len(set(names)) == len(names):
-            break
-    return names
+            return names
+    return [str(path) for path in paths]
