@@ -3,7 +3,6 @@
 import pytest
 import torch
 from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 from relumt.attention import MECHANISMS
@@ -153,7 +152,7 @@ def count_base_parameters(attention):
     flags = ["nowhere", "--arch", "mechanism_transformer_wmt_en_de", "--attention", attention]
     args = options.parse_args_and_arch(options.get_training_parser(), flags)
     with torch.device("meta"):
-        model = task().build_model(convert_namespace_to_omegaconf(args).model)
+        model = task().build_model(args)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -185,7 +184,7 @@ def test_retain_dropout_includes_the_dropout_of_attention():
 
 
 def test_an_alignment_of_attention_without_weights_is_rejected(capsys):
-    model = prepare_for_generation(build("inhibitor"), print_alignment="soft")
+    model = prepare_for_generation(build("inhibitor", "--inhibitor-implementation", "naive"), print_alignment="soft")
     with pytest.raises(SystemExit) as stopped:
         model(**sample([(3, 2)])["net_input"])
     assert stopped.value.code == 2
