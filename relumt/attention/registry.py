@@ -61,7 +61,7 @@ MECHANISMS: dict[str, MechanismSpec] = {
         paper_results=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularization loss")),
     ),
     "relu_layernorm": MechanismSpec(ReLULayerNormAttention, ReLUInitOptions, "relu"),
-    "rela_unnormalised": MechanismSpec(UnnormalizedReLA, paper_results=(("RL", "table1", "relu alone"),)),
+    "rela_unnormalized": MechanismSpec(UnnormalizedReLA, paper_results=(("RL", "table1", "relu alone"),)),
     "rela_rmsnorm": MechanismSpec(ReLAWithRMSNorm, paper_results=(("RL", "table1", "relu + RMSNorm"),)),
     "rela_i": MechanismSpec(ReLAi, paper_results=(("RL", "table1", "rela_i"),)),
     "rela_g": MechanismSpec(ReLAg, paper_results=(("RL", "table1", "rela_g"), ("RF", "table4", "rela"))),

@@ -1,7 +1,7 @@
-"""Joint subword segmentation, learnt on both sides of train together.
+"""Joint subword segmentation, learned on both sides of the training set together.
 
-A `Kind` of segmentation learns its codes or model into a folder, and loads from there the function that
-rewrites lines into lines of space-separated pieces.
+A `BpeMethod` learns its merges or model into a folder, and loads from that folder the function that rewrites lines into
+lines of space-separated subwords.
 """
 
 import contextlib
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of segmentation.
+class BpeMethod:
+    """A subword segmentation method.
 
-    learn(texts, vocab_size, folder, advance) learns on the files `texts` and returns the size it reached;
-    load(folder) returns the function that segments lines.
+    Attributes:
+        learn: called as learn(texts, vocab_size, folder, advance), learns on the files `texts` and returns the
+            vocabulary size that it reached.
+        load: called as load(folder), returns the function that segments lines.
     """
 
     learn: Callable[[Sequence[Path], int, Path, Advance], int]
@@ -35,7 +37,7 @@ class Kind:
 
 
 class MergeCounter:
-    """The file that subword-nmt writes its merges to, one a call; advances the progress and counts them."""
+    """The file object that subword-nmt writes one merge per call to; counts merges and advances a progress bar."""
 
     def __init__(self, file: IO[str], advance: Advance) -> None:
         self.file = file
@@ -43,7 +45,7 @@ class MergeCounter:
         self.merges = 0
 
     def write(self, text: str) -> None:
-        """Write one line of codes."""
+        """Write one line."""
         self.file.write(text)
         if not text.startswith("#version"):
             self.merges += 1
@@ -51,25 +53,31 @@ class MergeCounter:
 
 
 def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance: Advance) -> int:
-    """Learn up to `merges` merges, as `subword-nmt learn-bpe -s merges`, into `folder`/bpe.codes.
+    """Learn up to `merges` merges into `folder`/bpe.codes, as `subword-nmt learn-bpe -s merges` does.
 
-    Returns how many were learnt: fewer when no pair occurs twice any more. Raises `UserError` if train
-    has no pair of letters twice.
+    Returns:
+        The number of merges learned: fewer than `merges` if no pair of symbols occurs twice any more.
+
+    Raises:
+        UserError: no merge can be learned.
     """
     from subword_nmt.learn_bpe import learn_bpe
 
-    if all(len(word) < 2 for line in _lines(texts) for word in line.split()):
-        raise UserError("train has no word of two letters, so there is no BPE to learn; use --bpe none")
+    if all(len(word) < 2 for line in _read_all_lines(texts) for word in line.split()):
+        raise UserError("no word of the training set has two letters, so BPE has nothing to learn; use --bpe none")
+    # learn_bpe reports its progress on stderr, where it would break the progress bar.
     with open_text(folder / "bpe.codes", "w") as file, contextlib.redirect_stderr(io.StringIO()):
         counter = MergeCounter(file, advance)
-        learn_bpe(_lines(texts), counter, merges)
+        learn_bpe(_read_all_lines(texts), counter, merges)
     if not counter.merges:
-        raise UserError("in train no two letters stand together twice, so there is no BPE to learn; use --bpe none")
+        raise UserError(
+            "no pair of letters occurs twice in the training set, so BPE has nothing to learn; use --bpe none"
+        )
     return counter.merges
 
 
 def load_subword_nmt(folder: Path) -> Rewrite:
-    """Return the segmentation by `folder`/bpe.codes; pieces that a word goes on after end in @@."""
+    """Return the segmentation by `folder`/bpe.codes; subwords that do not end a word end in @@."""
     from subword_nmt.apply_bpe import BPE
 
     with open_text(folder / "bpe.codes", "r") as file:
@@ -79,14 +87,16 @@ def load_subword_nmt(folder: Path) -> Rewrite:
 def learn_sentencepiece(texts: Sequence[Path], vocab_size: int, folder: Path, advance: Advance) -> int:
     """Learn a BPE model of `vocab_size` pieces into `folder`/bpe.model.
 
-    The identity normalisation: what is scored must be the characters of the reference, not their NFKC form.
-    Raises `UserError` if train is too small or has too many characters for that vocabulary.
+    Text is not normalized (sentencepiece's default is NFKC), because output is scored against unnormalized references.
+
+    Raises:
+        UserError: the training set is too small, or has too many characters, for that vocabulary size.
     """
     import sentencepiece
 
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_lines(texts),
+            sentence_iterator=_read_all_lines(texts),
             model_prefix=str(folder / "bpe"),
             model_type="bpe",
             vocab_size=vocab_size,
@@ -109,12 +119,12 @@ def load_sentencepiece(folder: Path) -> Rewrite:
 
 
 BPE_METHODS = {
-    "subword-nmt": Kind(learn_subword_nmt, load_subword_nmt),
-    "sentencepiece": Kind(learn_sentencepiece, load_sentencepiece),
+    "subword-nmt": BpeMethod(learn_subword_nmt, load_subword_nmt),
+    "sentencepiece": BpeMethod(learn_sentencepiece, load_sentencepiece),
 }
 
 
-def _lines(paths: Sequence[Path]) -> Iterator[str]:
+def _read_all_lines(paths: Sequence[Path]) -> Iterator[str]:
     return chain.from_iterable(map(read_clean_lines, paths))
 
 
@@ -123,5 +133,5 @@ def _segment_subword_nmt(bpe: "BPE", lines: list[str]) -> list[str]:
 
 
 def _segment_sentencepiece(processor: "SentencePieceProcessor", lines: list[str]) -> list[str]:
-    # One thread: large files are shared out to processes already.
+    # One thread, because large files are split among processes already.
     return [" ".join(pieces) for pieces in processor.encode(lines, out_type=str, num_threads=1)]

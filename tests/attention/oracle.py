@@ -142,7 +142,7 @@ ORACLES = {
     "relu_n": Oracle(weighted_sum(relu_n)),
     "relu": Oracle(weighted_sum(reluformer)),
     "relu_layernorm": Oracle(weighted_sum(relu), with_layer_norm),
-    "rela_unnormalised": Oracle(weighted_sum(relu)),
+    "rela_unnormalized": Oracle(weighted_sum(relu)),
     "rela_rmsnorm": Oracle(weighted_sum(relu), with_rms_norm),
     "rela_i": Oracle(weighted_sum(relu), with_rms_norm),
     "rela_g": Oracle(weighted_sum(relu), with_gated_rms_norm),

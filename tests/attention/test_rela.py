@@ -58,7 +58,7 @@ def test_gains_and_gates_are_initialized_as_in_the_paper():
     assert gates.max() > 0.95 * bound
 
 
-@pytest.mark.parametrize("name", ["relu", "relu_n", "rela_unnormalised", "rela_rmsnorm", "rela_i", "rela_g"])
+@pytest.mark.parametrize("name", ["relu", "relu_n", "rela_unnormalized", "rela_rmsnorm", "rela_i", "rela_g"])
 def test_a_null_row_gives_exactly_zero_and_finite_gradients_and_is_counted(name):
     """Every score of the first query is negative, every score of the second positive."""
     mechanism = MECHANISMS[name](2, 4)
