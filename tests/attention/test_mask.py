@@ -38,15 +38,30 @@ def test_to_dense_is_the_rule(case):
     assert expected.all() if dense is None else torch.equal(expected, dense.expand_as(expected))
 
 
-@given(masks())
-def test_counts_and_hidden_keys_are_those_of_the_rule(case):
-    mask, B, T, S = case
+def check_counts(mask, B, T, S):
     expected = pair_by_pair(mask, B, T, S)
     count = expected.sum(-1, keepdim=True)
     assert torch.equal(mask.count_visible(T, S).expand(B, 1, T, 1), count)
     n = mask.num_visible(T, S, torch.empty(0, dtype=torch.float64))
     assert torch.equal(torch.as_tensor(n, dtype=torch.float64).expand(B, 1, T, 1), count.clamp(min=1).double())
     assert torch.equal(mask.fill_hidden_(torch.ones(B, 1, T, S), 0.0), expected.float())
+
+
+@given(masks())
+def test_counts_and_hidden_keys_are_those_of_the_rule(case):
+    check_counts(*case)
+
+
+# Each combination has its own branch, and random draws may miss one.
+@pytest.mark.parametrize("has_key_mask", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("has_attn_mask", [False, True])
+def test_counts_and_hidden_keys_for_every_combination_of_masks(has_key_mask, is_causal, has_attn_mask):
+    seeded = torch.Generator().manual_seed(1)
+    for T, S in ((1, 5), (4, 4), (3, 5), (5, 3)):
+        key_mask = torch.rand(2, S, generator=seeded) > 0.4 if has_key_mask else None
+        attn_mask = torch.rand(T, S, generator=seeded) > 0.4 if has_attn_mask else None
+        check_counts(AttentionMask(key_mask, is_causal, attn_mask), 2, T, S)
 
 
 @given(masks(), st.data())
