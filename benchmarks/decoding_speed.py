@@ -3,8 +3,8 @@
     python benchmarks/decoding_speed.py RUNS DATASET --models softmax rela_g
 
 The runs are the first seeds in RUNS/DATASET/MODEL. They translate with the settings in configs/datasets, but one
-sentence at a time. The sentences of the test set are split by length into ten groups of equal size. All models translate
-a sample of each group several times, in alternating order. Reported is, for each group, the median of the first model's
+sentence at a time. The test sentences are split by length into ten groups of equal size. All models translate a sample
+of each group several times, in alternating order. Reported is, for each group, the median of the first model's
 time over each model's, with a 95 % interval from 10,000 bootstrap samples. Uses a GPU if there is one.
 """
 
@@ -24,7 +24,7 @@ from relumt.runs.dataset_config import require_dataset
 from relumt.runs.record import load_record
 from relumt.tables.experiments import Experiment
 from relumt.tables.runs import find_runs
-from relumt.tables.speeds import ratio
+from relumt.tables.speeds import format_ratio
 
 GROUPS = 10
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
@@ -125,9 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("dataset")
     parser.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="the first is the baseline")
-    parser.add_argument(
-        "--batch-size", type=int, default=1, help="sentences per batch, as in [RL] Table 2 (default: 1)"
-    )
+    parser.add_argument("--batch-size", type=int, default=1, help="sentences per batch (default: 1, as [RL] Table 2)")
     parser.add_argument("--sample", type=int, default=8, help="sentences per group (default: 8)")
     parser.add_argument("--repeats", type=int, default=5, help="timed repeats (default: 5)")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
@@ -159,7 +157,7 @@ def main() -> None:
         relative = decoding_speeds(translators, indices, args.repeats)
         sizes = dataset.src_sizes[indices]
         groups.append({"shortest": int(sizes.min()), "longest": int(sizes.max()), "relative": relative})
-        cells = map(ratio, relative.values())
+        cells = map(format_ratio, relative.values())
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"

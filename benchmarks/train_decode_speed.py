@@ -32,7 +32,7 @@ from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, join_flag_values, read_flags
 from relumt.runs.record import RunRecord, load_record
-from relumt.tables.speeds import ratio
+from relumt.tables.speeds import format_ratio
 
 
 def recorded_flags(record: RunRecord) -> list[str]:
@@ -88,7 +88,7 @@ def main() -> None:
     }
     print("| model | " + " | ".join(speeds) + " |\n|---|---|---|")
     for model in args.models:
-        cells = (ratio(by_model[model]) for by_model in speeds.values())
+        cells = (format_ratio(by_model[model]) for by_model in speeds.values())
         print(f"| {model} | " + " | ".join(cells) + " |")
     if args.json:
         results: dict[str, Any] = {"checkpoints": checkpoints} | {

@@ -6,8 +6,8 @@ from relumt.papers import format_printed, papers, printed_values, title
 
 
 def test_titles_have_the_number_of_the_paper(monkeypatch):
-    assert title("RL", "table3") == "[RL] Table 3: sacreBLEU"
-    assert title("RL", "figure7").startswith("[RL] Figure 7: null-attention examples")
+    assert title("RL", "table3") == "[RL] Table 3: sacreBLEU on four language pairs"
+    assert title("RL", "figure7").startswith("[RL] Figure 7: null attention: ")
     assert title("IN", "table1").startswith("[IN] Table 1: one-layer models")
     monkeypatch.setitem(papers()["RL"], "table10", {"caption": "speed"})
     assert title("RL", "table10") == "[RL] Table 10: speed"

@@ -12,7 +12,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.measurements import measure_speed, write_report
 from relumt.tables import TABLES, get_table
-from relumt.tables.context import TESTS, TableContext
+from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.tables.rendering import FORMATS
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="of the table (default: markdown)")
     parser.add_argument("--out", type=Path, help="folder for the plots of a figure (default: the folder of all runs)")
     parser.add_argument(
-        "--test", default="bootstrap", choices=list(TESTS), help="significance test (default: bootstrap)"
+        "--test", default="bootstrap", choices=list(SIGNIFICANCE_TESTS), help="significance test (default: bootstrap)"
     )
 
 
@@ -59,8 +59,8 @@ def make_runs(arguments: argparse.Namespace) -> bool:
 
 def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
     """Measure speeds and write the report if the table has any; return whether that succeeded."""
-    entry = TABLES[context.name]
-    if not (entry.speed_benchmark or entry.report_sentences):
+    table = get_table(context.name)
+    if not (table.speed_benchmark or table.report_sentences):
         return True
     if arguments.slurm is not None:
         print_status(
@@ -68,14 +68,14 @@ def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
         )
         return True
     measured = True
-    if entry.speed_benchmark:
-        measured = measure_speed(context, entry.speed_benchmark, arguments.root, arguments.flags)
-    if entry.report_sentences:
-        measured &= write_report(context, entry.report_sentences)
+    if table.speed_benchmark:
+        measured = measure_speed(context, table.speed_benchmark, arguments.root, arguments.flags)
+    if table.report_sentences:
+        measured &= write_report(context, table.report_sentences)
     return measured
 
 
 def table_list() -> str:
     """Return the names of all tables and figures with their summaries, one a line."""
     width = max(map(len, TABLES))
-    return "\n".join(["tables and figures:", *(f"  {name:{width}}  {entry.summary}" for name, entry in TABLES.items())])
+    return "\n".join(["tables and figures:", *(f"  {name:{width}}  {table.title}" for name, table in TABLES.items())])

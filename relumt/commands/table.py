@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.tables import TABLES, get_table
-from relumt.tables.context import TESTS, TableContext
+from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.tables.experiments import PRESETS
 from relumt.tables.overview import overview_tables
 from relumt.tables.rendering import FORMATS
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="folder for the plots of a figure (default: that of the runs)")
     parser.add_argument(
         "--test",
-        choices=list(TESTS),
+        choices=list(SIGNIFICANCE_TESTS),
         help="significance test of score differences in a paper's table (default: bootstrap)",
     )
 

@@ -12,7 +12,7 @@ from relumt.runs.record import RECORD
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.runs import Run, find_runs
-from relumt.tables.speeds import figures_of
+from relumt.tables.speeds import speed_file
 
 
 def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags: Sequence[str]) -> bool:
@@ -36,7 +36,7 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
             print_status(f"no speeds on {dataset}: they are relative to {baseline}, which has no finished run")
             continue
         timed = [model for model in dict.fromkeys(models) if (dataset, model) in finished]
-        arguments = [context.runs, dataset, "--models", *timed, "--json", figures_of(context, dataset), *quick]
+        arguments = [context.runs, dataset, "--models", *timed, "--json", speed_file(context, dataset), *quick]
         succeeded &= run_python(root / "benchmarks" / benchmark, *arguments)
     return succeeded
 
@@ -44,7 +44,7 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
 def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
     """Measure the training speed of every feed-forward variant, unless that was done; return whether it succeeded."""
     dataset = get_table(context.name).experiments(context.preset)[0].dataset
-    figures = figures_of(context, dataset)
+    figures = speed_file(context, dataset)
     if figures.exists():
         return True
     variants = sorted(path.stem for path in (root / "configs" / "models").glob("ffn_*.args"))
@@ -78,7 +78,7 @@ def write_report(context: TableContext, sentences: int) -> bool:
 
 def finished_runs(context: TableContext) -> list[Run]:
     """Return the first finished run of each experiment of a table that did not diverge."""
-    found = {}
+    found: dict[Path, Run] = {}
     for experiment in get_table(context.name).experiments(context.preset):
         for run in find_runs(experiment, context.runs):
             if not run.diverged:

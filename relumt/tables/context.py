@@ -1,54 +1,45 @@
-"""Making a table: where its runs are, which preset, and what all tables say of them."""
+"""What a table needs to be rendered: where its runs are, which preset; and the notes below every table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.record import RECORD
+from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
-from relumt.tables.measures import Measure
-from relumt.tables.runs import LEAST_BLEU, Run, diverged
+from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure
+from relumt.tables.runs import MIN_BLEU, Run, any_diverged, find_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TESTS = {"bootstrap": "bs", "randomization": "ar"}
-"""How differences are tested → what sacreBLEU calls it: 1,000 samples of the test set, or 10,000 trials."""
+SIGNIFICANCE_TESTS = {"bootstrap": "bs", "randomization": "ar"}
+"""Name on the command line -> sacreBLEU's name: 1,000 bootstrap samples or 10,000 trials of randomization."""
 
-ABOUT_P = {
-    "bootstrap": "p: sacreBLEU's paired bootstrap, which counts one side, so that systems that are as good as each "
-    "other have about 0.4; --test randomization counts both",
-    "randomization": "p: sacreBLEU's paired approximate randomization, of both sides",
+P_VALUE_NOTES = {
+    "bootstrap": "p: sacreBLEU's paired bootstrap, which is one-sided: two equally good systems get about 0.4; "
+    "--test randomization is two-sided",
+    "randomization": "p: sacreBLEU's paired approximate randomization, two-sided",
 }
-"""What is said of p below a table."""
+"""Test -> the note about p below a table."""
 
-
-DIVERGED = "-"
-"""What stands for a run that diverged, as in the papers."""
-
-MADE_WITH = {
-    "versions of packages": lambda record: record.provenance.environment.versions,
-    "the revision of relumt": lambda record: replace(record.provenance.environment.revision, commit=""),
-    "the kind of device": lambda record: record.provenance.environment.device.name,
-}
-"""What may differ among a table's runs, and is then said below it."""
-
-SPREAD = "±: standard deviation over seeds"
+Runs = Mapping[Experiment, Sequence[Run]]
+"""Experiment -> its finished runs, by seed."""
 
 
 @dataclass(frozen=True)
 class TableContext:
-    """What a table is made of.
+    """Which runs a table is rendered from, and how.
 
     Attributes:
-        name: the table's, in TABLES.
+        name: of the table on the command line.
         runs: folder of all runs.
-        preset: which of its datasets.
+        preset: key of PRESETS.
         out: folder for plots.
-        test: how differences are tested, a name in TESTS.
+        test: significance test, a key of SIGNIFICANCE_TESTS.
     """
 
     name: str
@@ -59,80 +50,95 @@ class TableContext:
 
     @property
     def command(self) -> str:
-        """What makes the runs."""
+        """The command that makes the runs."""
         return f"scripts/reproduce.sh {self.name} --preset {self.preset}"
 
     @property
-    def of_preset(self) -> str:
-        """The preset and what it is, for the notes of a sheet."""
+    def preset_note(self) -> str:
+        """The note about the preset below a table."""
         return f"preset {self.preset}: {PRESETS[self.preset]}"
 
     def caption(self, title: str) -> str:
-        """Of a sheet."""
+        """Return the caption of a table with this title."""
         return f"{title}; preset {self.preset}"
 
-    def plotted(self, figure: "Figure") -> str:
-        """Write a figure; returns where it is, for the notes of its sheet."""
-        from relumt.analysis.plots import save_figure
+    def save_plot(self, figure: "Figure") -> str:
+        """Write a figure as PNG and SVG; return the note that says where."""
+        from relumt.analysis.plots import save_figure  # matplotlib is optional
 
         name = f"{self.name}-{self.preset}"
         save_figure(figure, self.out, name)
         return f"plot: {self.out / name}.png, .svg"
 
-    def require_any(self, found: Mapping[Experiment, Sequence[Run]]) -> None:
-        """Say which cells have no run; raise UserError if none has."""
-        missing = [str(cell.seeds_folder(self.runs)) for cell, runs in found.items() if not runs]
-        if not any(found.values()):
-            raise UserError(f"no finished run in {', '.join(missing)}; make them with {self.command}")
+    def find_runs(self, experiments: Iterable[Experiment]) -> Runs:
+        """Find the finished runs, and print which experiments have none; raise UserError if there is no run at all."""
+        found = {experiment: find_runs(experiment, self.runs) for experiment in experiments}
+        missing = ", ".join(str(experiment.model_folder(self.runs)) for experiment, runs in found.items() if not runs)
+        if missing and not any(found.values()):
+            raise UserError(f"no finished run in {missing}; make them with {self.command}")
+        if missing:
+            print_status(f"no finished run in {missing}; their cells are empty; make them with {self.command}")
+        return found
+
+    def analyzed_runs(self, runs: Runs) -> Runs:
+        """Return the runs that are analyzed or diverged, and print the names of the others."""
+        missing = [str(run.folder) for run in chain(*runs.values()) if not (run.diverged or run.analysis)]
         if missing:
             print_status(
-                f"no finished run in {', '.join(missing)}; their cells are empty; make them with {self.command}"
+                f"{', '.join(missing)}: not analyzed, so measures of the analysis are left out; make it with "
+                f"{self.command}"
             )
+        return {
+            experiment: [run for run in of_experiment if run.diverged or run.analysis]
+            for experiment, of_experiment in runs.items()
+        }
 
-    def warn_not_analyzed(self, found: Mapping[object, Sequence[Run]]) -> list[Run]:
-        """The runs that `relumt analyze` has not measured, and says so; those that diverged need none."""
-        without = [run for runs in found.values() for run in runs if not run.diverged and run.analysis is None]
-        if without:
-            print_status(
-                f"{', '.join(str(run.folder) for run in without)}: not analysed; what that measures is left out; "
-                f"make it with {self.command}"
-            )
-        return without
-
-    def p_values(self, systems: Sequence[Run], baselines: Sequence[Run], score: str) -> list[str]:
-        """As they are printed, one a seed that both have; none where a seed of either diverged."""
-        from relumt.tables.significance import p_values
-
-        if diverged(systems) or diverged(baselines):
+    def notes(self, dataset: str, runs: Iterable[Run], measures: Sequence[Measure] = ()) -> list[str]:
+        """Return the notes about a dataset's runs: seeds, signatures of the scores among `measures`, differences."""
+        runs = list(runs)
+        if not runs:
             return []
-        of_seeds = p_values(systems, baselines, score, TESTS[self.test])
-        several = len(systems) > 1
-        return [f"seed {seed}: {p:.3f}" if several else f"{p:.3f}" for seed, p in of_seeds.items()]
-
-    def notes_of(self, dataset: str, runs: Iterable[Run], scores: Sequence[Measure] = ()) -> list[str]:
-        """What stands below a table of a dataset's runs; `scores` are those that it shows."""
-        ended = sorted(runs, key=lambda run: run.seed)
-        if not ended:
-            return []
-        seeds = ", ".join(dict.fromkeys(str(run.seed) for run in ended))
-        by_cell: dict[Path, set[int]] = {}
-        for run in ended:
-            by_cell.setdefault(run.folder.parent, set()).add(run.seed)
-        few = [cell.name for cell, of_cell in by_cell.items() if len(of_cell) < len(set(seeds.split(", ")))]
-        notes = [f"{dataset}: test set, seeds {seeds}" + (f"; fewer of {', '.join(few)}" if few else "")]
-        if first := ended[0].record.provenance.initialization.dataset:
-            notes.append(f"{dataset}: trained on {first} first")
-        differ = [name for name, of in MADE_WITH.items() if len({str(of(run.record)) for run in ended}) > 1]
-        if differ:
-            notes.append(f"the runs differ in {' and '.join(differ)} ({RECORD} says which)")
-        evaluated = [run.record for run in ended if run.record.is_scored]
-        if evaluated:
-            notes += [f"{of.label}, {dataset}: `{evaluated[0].test_score(of.score).signature}`" for of in scores]
-        if diverged(ended):
-            notes.append(
-                f"{DIVERGED}: a seed diverged: no gradient was finite any more, or BLEU is below {LEAST_BLEU:g}"
-            )
-        mixed = [run.record.name for run in ended if run.record.environment_changes]
-        if mixed:
-            notes.append(f"made in more than one environment (`environment_changes` in {RECORD}): {', '.join(mixed)}")
+        notes = [f"{dataset}: test set, {describe_seeds(runs)}"]
+        records = [run.record for run in runs]
+        if initial_dataset := records[0].provenance.initialization.dataset:
+            notes.append(f"{dataset}: trained on {initial_dataset} first")
+        if differences := list_differences(records):
+            notes.append(f"the runs differ in {' and '.join(differences)} (see {RECORD})")
+        scored = [record for record in records if record.is_scored]
+        notes += [
+            f"{measure.label}, {dataset}: `{scored[0].test_score(measure.metric).signature}`"
+            for measure in measures
+            if measure.metric and scored
+        ]
+        if any_diverged(runs):
+            notes.append(f"{DIVERGED}: a seed diverged: no finite gradient was left, or BLEU is below {MIN_BLEU:g}")
+        if changed := [record.name for record in records if record.environment_changes]:
+            notes.append(f"made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
         return notes
+
+
+def describe_seeds(runs: Sequence[Run]) -> str:
+    """Return the seeds of all runs, and the models that lack some of them."""
+    seeds = sorted({run.seed for run in runs})
+    seeds_by_folder: dict[Path, set[int]] = {}
+    for run in runs:
+        seeds_by_folder.setdefault(run.folder.parent, set()).add(run.seed)
+    incomplete = [folder.name for folder, found in seeds_by_folder.items() if len(found) < len(seeds)]
+    listed = f"seeds {', '.join(map(str, seeds))}"
+    return f"{listed}; fewer of {', '.join(incomplete)}" if incomplete else listed
+
+
+def list_differences(records: Sequence[RunRecord]) -> list[str]:
+    """Return what differs between the environments of runs, of the things that do not make them incomparable."""
+    environments = [record.provenance.environment for record in records]
+    aspects: dict[str, Sequence[object]] = {
+        "versions of packages": [environment.versions for environment in environments],
+        "the revision of relumt": [replace(environment.revision, commit="") for environment in environments],
+        "the kind of device": [environment.device.name for environment in environments],
+    }
+    return [aspect for aspect, values in aspects.items() if any(value != values[0] for value in values)]
+
+
+def spread_note(runs: Runs) -> list[str]:
+    """Return the note that explains ±, if an experiment has several seeds."""
+    return [SPREAD_NOTE] if any(len(of_experiment) > 1 for of_experiment in runs.values()) else []

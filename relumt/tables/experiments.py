@@ -1,25 +1,44 @@
-"""What a table is made of: cells, each a model trained on a dataset, once a seed, and the presets of their datasets."""
+"""Experiments, the runs that tables are made of, and the datasets that each preset trains them on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 PRESETS = {
-    "paper": "the paper's corpora and sizes, for GPUs",
-    "small": "real text, small models, some 15 minutes a run on 2 CPU cores",
-    "smoke": "the generated corpus, seconds a run: shows that a script works, and nothing else",
+    "paper": "the paper's corpora and model sizes, for GPUs",
+    "small": "real text and small models, about 15 minutes per run on 2 CPU cores",
+    "smoke": "the generated corpus, seconds per run: shows that the code works; the scores mean nothing",
 }
+
+IWSLT, WMT, WMT_RELA = "iwslt14_de_en", "wmt14_en_de", "wmt14_en_de_rela"
+SMALL, SMOKE = "multi30k_de_en_small", "smoke"
+SMOKE_DOCUMENTS = "smoke_documents"
+
+ALIGNED = {"paper": "wmt14_de_en_aligned", "small": "europarl7_aligned", "smoke": SMOKE}
+"""Preset -> dataset whose test set has gold word alignments."""
+
+DOCUMENTS = {
+    "paper": {str(limit): f"europarl7_en_de_{limit}" for limit in (128, 256, 512, 1024, 2048)},
+    "small": {str(limit): f"europarl7_small_{limit}" for limit in (128, 256, 512)},
+    "smoke": {"128": SMOKE_DOCUMENTS},
+}
+"""Preset -> limit of the document length in tokens -> dataset."""
+
+
+def by_preset(dataset: str) -> dict[str, str]:
+    """Return preset -> dataset: the paper's, and the small ones that stand in for every sentence-level corpus."""
+    return {"paper": dataset, "small": SMALL, "smoke": SMOKE}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run of every seed.
+    """A model trained on a dataset, with one run per seed.
 
     Attributes:
         dataset, model: names in configs/.
-        variant: folder below that of the runs, for runs whose flags are not those of configs/.
-        flags: further flags of fairseq-train.
-        analysed: the table needs its analysis.json.
+        variant: subfolder of the folder of all runs, for runs with flags beyond those of configs/; "" for none.
+        flags: those flags of fairseq-train.
+        needs_analysis: whether the table shows measures from analysis.json.
     """
 
     dataset: str
@@ -29,31 +48,23 @@ class Experiment:
     needs_analysis: bool = False
 
     def variant_folder(self, runs: Path) -> Path:
-        """The folder of runs that its runs are in, RUNS of the scripts."""
+        """Return RUNS of the scripts that make its runs; `runs` is the folder of all runs."""
         return runs / self.variant
 
-    def folder(self, runs: Path, seed: int) -> Path:
-        """Of its run with this seed."""
-        return self.seeds_folder(runs) / str(seed)
-
-    def seeds_folder(self, runs: Path) -> Path:
-        """Whose folders are the seeds."""
+    def model_folder(self, runs: Path) -> Path:
+        """Return the folder that has one folder per seed."""
         return self.variant_folder(runs) / self.dataset / self.model
 
-    def script(self) -> str:
-        """What makes its runs, in scripts/."""
-        return "analyze.sh" if self.needs_analysis else "run.sh"
-
-    def arguments(self, further: Sequence[str] = ()) -> list[str]:
-        """Of the script."""
-        return [self.dataset, self.model, *self.flags, *further]
+    def folder(self, runs: Path, seed: int) -> Path:
+        """Return the folder of the run with a seed."""
+        return self.model_folder(runs) / str(seed)
 
 
-def unique_experiments(cells: Sequence[Experiment]) -> list[Experiment]:
-    """The cells in their order, each run once: with its analysis if anywhere it is needed."""
-    found: dict[tuple[str, str, str], Experiment] = {}
-    for cell in cells:
-        key = (cell.variant, cell.dataset, cell.model)
-        if key not in found or cell.needs_analysis:
-            found[key] = cell
-    return list(found.values())
+def unique_experiments(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Return each experiment once, in order; with its analysis if any of the duplicates needs it."""
+    unique: dict[tuple[str, str, str], Experiment] = {}
+    for experiment in experiments:
+        key = (experiment.variant, experiment.dataset, experiment.model)
+        if key not in unique or experiment.needs_analysis:
+            unique[key] = experiment
+    return list(unique.values())

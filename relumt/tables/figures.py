@@ -1,242 +1,238 @@
-"""The papers' figures of attention, as tables of numbers by layer and as plots: [RF] Figures 4–5, [RL] Figures 3–7."""
+"""The papers' figures of attention by layer, as tables and plots: [RF] Figures 4 and 5, [RL] Figures 3 to 7."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from statistics import mean
+from typing import Generic, TypeVar
 
 from relumt.errors import UserError
-from relumt.papers import papers, title
-from relumt.runs.analysis_record import AttentionMetrics, LayerAlignment, mean_over_heads
-from relumt.tables.context import DIVERGED, TableContext
-from relumt.tables.experiments import Experiment
-from relumt.tables.measures import BLEU_TOKENISED, mean_of_heads
+from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
+from relumt.tables.context import TableContext
+from relumt.tables.experiments import ALIGNED, SMOKE_DOCUMENTS, WMT_RELA, Experiment, by_preset
+from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import Run, diverged, find_runs, require_comparable
-from relumt.tables.scores import ALIGNED, WMT_RELA, by_preset
+from relumt.tables.runs import Run, any_diverged, require_comparable
+from relumt.tables.table import Table
 
-SITES = ("encoder", "decoder", "cross")
-OF_SELF_ATTENTION = ("encoder", "decoder")
+SITE_TITLES = {
+    "encoder": "Encoder self-attention",
+    "decoder": "Decoder self-attention",
+    "cross": "Cross-attention",
+}
+
+Layer = TypeVar("Layer")
+"""What `relumt analyze` measured of one attention."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a plot: its label, and its value at a layer, None where it has none."""
+class Curve(Generic[Layer]):
+    """A curve over the layers: its label, its value at a layer (None without one), and its style."""
 
     label: str
-    of: Callable[[AttentionMetrics], float | None] | Callable[[LayerAlignment], float | None]
+    value: Callable[[Layer], float | None]
     dashed: bool = False
 
 
 @dataclass(frozen=True)
-class LayerFigure:
-    """A figure of measures by layer, a panel a site, a line or more a model; means over seeds.
+class LayerFigure(Table, Generic[Layer]):
+    """Measures by layer, means over seeds: one panel per site, one or more curves per model.
 
     Attributes:
-        paper, figure: in papers.json.
-        models: in configs/models.
-        datasets: by preset.
-        lines: what is drawn of each model.
+        models: names in configs/models.
+        curves: drawn for each model.
+        axis_label: label of the vertical axis.
         sites: of attention.
-        label: of the vertical axis.
+        datasets: preset -> dataset.
     """
 
-    paper: str
-    figure: str
     models: tuple[str, ...]
-    datasets: dict[str, str]
-    lines: tuple[Line, ...]
-    label: str
-    sites: tuple[str, ...] = SITES
+    curves: tuple[Curve[Layer], ...]
+    axis_label: str
+    sites: tuple[str, ...] = tuple(SITE_TITLES)
+    datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
 
-    @property
-    def title(self) -> str:
-        """What it shows, in one line."""
-        return title(self.paper, self.figure)
+    @abstractmethod
+    def layers(self, analysis: CheckpointAnalysis, site: str) -> Sequence[Layer]:
+        """Return the measures of the layers of a site."""
 
     def experiments(self, preset: str) -> list[Experiment]:
-        """Its runs."""
+        """See Table."""
         return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """A row a model, site and line, a column a layer; and the plot. Raises UserError where there are no runs."""
-        found = {cell: find_runs(cell, context.runs) for cell in self.experiments(context.preset)}
-        context.require_any(found)
-        without = context.warn_not_analyzed(found)
-        found = {cell: [run for run in runs if run not in without] for cell, runs in found.items()}
-        every = list(chain.from_iterable(found.values()))
-        require_comparable(every, BLEU_TOKENISED.score)
-        rows = [
-            (cell.model, site, line, self.by_layer(runs, site, line))
-            for cell, runs in found.items()
-            if runs and not diverged(runs)
+        """See Table; one row per model, site and curve, one column per layer."""
+        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
+        all_runs = list(chain(*found.values()))
+        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+        values = {
+            (experiment.model, site, curve): by_layer
+            for experiment, runs in found.items()
+            if not any_diverged(runs)
             for site in self.sites
-            for line in self.lines
-        ]
-        rows = [row for row in rows if row[3]]
-        if not rows:
-            raise UserError(
-                f"{context.runs}: no analysis with a {self.label} among the runs; make them with {context.command}"
-            )
-        layers = max(len(row[3]) for row in rows)
-        head = ["model", "site", self.label, *(f"layer {n + 1}" for n in range(layers)), "mean"]
-        cells = [
-            [
-                model,
-                site,
-                line.label,
-                *(f"{x:.3f}" for x in values),
-                *[""] * (layers - len(values)),
-                f"{mean(values):.3f}",
-            ]
-            for model, site, line, values in rows
-        ]
-        dataset = self.datasets[context.preset]
+            for curve in self.curves
+            if (by_layer := self.values_by_layer(runs, site, curve))
+        }
+        if not values:
+            raise UserError(f"{context.runs}: no run has an analysis with {self.axis_label}; run {context.command}")
+        num_layers = max(map(len, values.values()))
+        rows = []
+        for (model, site, curve), by_layer in values.items():
+            padding = [""] * (num_layers - len(by_layer))
+            rows.append([model, site, curve.label, *map("{:.3f}".format, by_layer), *padding, f"{mean(by_layer):.3f}"])
         notes = [
-            context.of_preset,
-            *context.notes_of(dataset, every),
-            *(f"{cell.model}: {DIVERGED}" for cell, runs in found.items() if diverged(runs)),
-            f"the paper: {papers()[self.paper]['figures'][self.figure].get('text', 'prints no numbers')}",
-            self.plot(rows, context),
+            context.preset_note,
+            *context.notes(self.datasets[context.preset], all_runs),
+            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
+            self.figure_note,
+            self.plot(values, context),
         ]
-        return [RenderedTable(context.caption(self.title), head, cells, notes)]
+        header = ["model", "site", self.axis_label, *(f"layer {n}" for n in range(1, num_layers + 1)), "mean"]
+        return [RenderedTable(context.caption(self.title), header, rows, notes)]
 
-    def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
-        """The line's values, the mean over seeds, layer by layer; none where an attention of the site has none."""
-        of_seeds = [[line.of(layer) for layer in run.analysis.attentions(site)] for run in runs]
-        by_layer = list(zip(*of_seeds, strict=True))
-        return [] if any(None in values for values in by_layer) else [mean(values) for values in by_layer]
+    def values_by_layer(self, runs: Sequence[Run], site: str, curve: Curve[Layer]) -> list[float]:
+        """Return the mean over seeds by layer; nothing if a layer of the site has no value."""
+        layers_by_run = [layers for run in runs if run.analysis and (layers := self.layers(run.analysis, site))]
+        means = []
+        for layer_of_runs in zip(*layers_by_run, strict=True):
+            values = [value for layer in layer_of_runs if (value := curve.value(layer)) is not None]
+            if len(values) < len(layer_of_runs):
+                return []
+            means.append(mean(values))
+        return means
 
-    def plot(self, rows: Sequence[tuple[str, str, Line, list[float]]], context: TableContext) -> str:
-        """Write the plot; returns where it is."""
+    def plot(self, values: Mapping[tuple[str, str, Curve[Layer]], Sequence[float]], context: TableContext) -> str:
+        """Write the plot; return the note that says where."""
         from relumt.analysis.plots import Figure
 
         figure = Figure(figsize=(3.6 * len(self.sites), 3.6), layout="constrained")
-        panels = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
-        several = len(self.lines) > 1
-        for model, site, line, values in rows:
-            label = f"{model}, {line.label}" if several else model
-            colour = f"C{self.models.index(model)}"
-            style = "--" if line.dashed else "-"
-            panels[site].plot(range(1, len(values) + 1), values, style, marker=".", color=colour, label=label)
-        for site, ax in panels.items():
-            ax.set(title=site, xlabel="layer")
+        axes = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
+        for (model, site, curve), by_layer in values.items():
+            axes[site].plot(
+                range(1, len(by_layer) + 1),
+                by_layer,
+                "--" if curve.dashed else "-",
+                marker=".",
+                color=f"C{self.models.index(model)}",
+                label=f"{model}, {curve.label}" if len(self.curves) > 1 else model,
+            )
+        for site, ax in axes.items():
+            ax.set(title=SITE_TITLES[site], xlabel="Layer")
             ax.legend(fontsize=7)
-        panels[self.sites[0]].set_ylabel(self.label)
-        return context.plotted(figure)
+        axes[self.sites[0]].set_ylabel(self.axis_label.capitalize())
+        return context.save_plot(figure)
 
 
-def heads(measure: str) -> Callable[[AttentionMetrics], float | None]:
-    """The mean of a measure over an attention's heads."""
-    return lambda layer: mean_of_heads(layer, measure)
+class AttentionFigure(LayerFigure[AttentionMetrics]):
+    """Measures of the attention weights."""
+
+    def layers(self, analysis: CheckpointAnalysis, site: str) -> Sequence[AttentionMetrics]:
+        """See LayerFigure."""
+        return analysis.attentions(site)
 
 
-def diversity(layer: AttentionMetrics) -> float | None:
-    """[RL] Fig. 5: of the weights as they are where they are distributions, else of ReLU's with τ = 1."""
-    return layer.main_diversity
+class AlignmentFigure(LayerFigure[LayerAlignment]):
+    """Alignment errors of the cross-attention; models whose weights cannot be aligned are left out."""
+
+    def layers(self, analysis: CheckpointAnalysis, site: str) -> Sequence[LayerAlignment]:
+        """See LayerFigure."""
+        return list(analysis.alignment.layers.values()) if analysis.alignment else []
 
 
 def top_share(percent: str) -> Callable[[AttentionMetrics], float | None]:
-    """[RF] Fig. 4: the share of the weight that the top keys hold, mean over heads."""
-
-    def of(layer: AttentionMetrics) -> float | None:
-        return None if layer.top_share is None else mean_over_heads(layer.top_share[percent])
-
-    return of
+    """Return the measure of [RF] Figure 4: the share of the weight on the top keys, mean over heads."""
+    return lambda layer: mean_over_heads(layer.top_share[percent]) if layer.top_share else None
 
 
-def spread(layer: AttentionMetrics) -> float | None:
-    """[RL] Fig. 6's variance of the null rate over heads."""
-    return layer.null_rate_variance
+DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": SMOKE_DOCUMENTS}
 
 
-OF_TRANSLATION = by_preset(WMT_RELA)
-OF_DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": "smoke_documents"}
-
-RF_FIGURE4 = LayerFigure(
-    "RF", "figure4", ("softmax", "reluformer"), OF_DOCUMENTS,
-    tuple(Line(f"top {p} %", top_share(p), dashed=p != "1") for p in ("1", "2", "5")),
-    "share of the weight", OF_SELF_ATTENTION,
-)  # fmt: skip
-RF_FIGURE5 = LayerFigure(
-    "RF", "figure5", ("softmax", "reluformer"), OF_DOCUMENTS,
-    (Line("more than 10 tokens off", heads("distant_share")),), "share of the weight", OF_SELF_ATTENTION,
-)  # fmt: skip
-RL_FIGURE3 = LayerFigure(
-    "RL", "figure3", ("sparsemax", "entmax15", "rela_g"), OF_TRANSLATION, (Line("weights of 0", heads("sparsity")),),
-    "sparsity rate",
-)  # fmt: skip
-RL_FIGURE5 = LayerFigure(
-    "RL", "figure5", ("softmax", "entmax15", "rela_g"), OF_TRANSLATION, (Line("Jensen–Shannon", diversity),),
-    "head diversity",
-)  # fmt: skip
-RL_FIGURE6 = LayerFigure(
-    "RL", "figure6", ("rela_g",), OF_TRANSLATION,
-    (
-        Line("null rate", heads("null_rate")),
-        Line("targets shuffled", heads("null_rate_shuffled"), dashed=True),
-        Line("variance over heads", spread),
-    ),
-    "null rate",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class AlignmentFigure(LayerFigure):
-    """[RL] Fig. 4: alignment error rate by layer of cross-attention, of the best head and the heads' mean weights."""
-
-    def by_layer(self, runs: Sequence[Run], site: str, line: Line) -> list[float]:
-        """See LayerFigure; alignment is measured apart from the rest."""
-        measured = [run.analysis.alignment for run in runs if run.analysis.alignment]
-        of_seeds = [[line.of(layer) for layer in of_run.layers.values()] for of_run in measured]
-        return [mean(values) for values in zip(*of_seeds, strict=True)]
-
-
-RL_FIGURE4 = AlignmentFigure(
-    "RL", "figure4", ("softmax", "sparsemax", "entmax15", "rela_g"), ALIGNED,
-    tuple(
-        Line(f"{kind}, {label}", attrgetter(f"{kind}.{field}"), dashed=kind == "shifted")
-        for kind in ("normal", "shifted")
-        for label, field in (("best", "best_head"), ("average", "mean_weights"))
-    ),
-    "AER, %", ("cross",),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class NullHeads:
-    """[RL] Fig. 7: the null rate of each head of cross-attention, layer by layer; its maps are in the run's report."""
-
-    model: str = "rela_g"
-
-    @property
-    def title(self) -> str:
-        """What it shows, in one line."""
-        return title("RL", "figure7")
+class NullHeads(Table):
+    """[RL] Figure 7: the null rate of each head of cross-attention, one row per layer."""
 
     def experiments(self, preset: str) -> list[Experiment]:
-        """Its runs."""
-        return [Experiment(OF_TRANSLATION[preset], self.model, needs_analysis=True)]
+        """See Table."""
+        return [Experiment(by_preset(WMT_RELA)[preset], "rela_g", needs_analysis=True)]
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """A row a layer, a column a head, of the first seed. Raises UserError where there is no run."""
-        (cell,) = self.experiments(context.preset)
-        found = {cell: find_runs(cell, context.runs)}
-        context.require_any(found)
-        run = found[cell][0]
+        """See Table; of the first seed."""
+        ((experiment, (run, *_)),) = context.find_runs(self.experiments(context.preset)).items()
         if run.diverged or run.analysis is None:
-            raise UserError(f"{run.folder}: diverged, or not analysed; make it with {context.command}")
-        layers = run.analysis.attentions("cross")
-        rows = [[f"layer {n + 1}", *(f"{rate:.3f}" for rate in layer.null_rate)] for n, layer in enumerate(layers)]
-        notes = [
-            context.of_preset,
-            f"{cell.dataset}: test set, seed {run.seed}",
-            f"the paper: {papers()['RL']['figures']['figure7']['text']}",
-            f"the maps: relumt analyze {run.folder} --out DIR, then DIR/report.html",
+            raise UserError(f"{run.folder}: diverged, or not analyzed; make it with {context.command}")
+        null_rates = [layer.null_rate or [] for layer in run.analysis.attentions("cross")]
+        rows = [
+            [f"layer {n}", *("" if rate is None else f"{rate:.3f}" for rate in rates)]
+            for n, rates in enumerate(null_rates, start=1)
         ]
-        heads_of = [f"head {n + 1}" for n in range(len(rows[0]) - 1)]
-        return [RenderedTable(context.caption(self.title), ["null rate", *heads_of], rows, notes)]
+        notes = [
+            context.preset_note,
+            f"{experiment.dataset}: test set, seed {run.seed}",
+            self.figure_note,
+            f"attention maps: relumt analyze {run.folder} --out DIR, then open DIR/report.html",
+        ]
+        header = ["null rate", *(f"head {n}" for n in range(1, len(null_rates[0]) + 1))]
+        return [RenderedTable(context.caption(self.title), header, rows, notes)]
 
 
-RL_FIGURE7 = NullHeads()
+TABLES = (
+    AttentionFigure(
+        "RF",
+        "figure4",
+        models=("softmax", "reluformer"),
+        datasets=DOCUMENTS,
+        curves=tuple(Curve(f"top {p} %", top_share(p), dashed=p != "1") for p in ("1", "2", "5")),
+        axis_label="share of the weight",
+        sites=("encoder", "decoder"),
+    ),
+    AttentionFigure(
+        "RF",
+        "figure5",
+        report_sentences=2,
+        models=("softmax", "reluformer"),
+        datasets=DOCUMENTS,
+        curves=(Curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),),
+        axis_label="share of the weight",
+        sites=("encoder", "decoder"),
+    ),
+    AttentionFigure(
+        "RL",
+        "figure3",
+        models=("sparsemax", "entmax15", "rela_g"),
+        curves=(Curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
+        axis_label="sparsity rate",
+    ),
+    AlignmentFigure(
+        "RL",
+        "figure4",
+        models=("softmax", "sparsemax", "entmax15", "rela_g"),
+        datasets=ALIGNED,
+        curves=(
+            Curve("normal, best head", lambda layer: layer.normal.best_head),
+            Curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
+            Curve("shifted, best head", lambda layer: layer.shifted.best_head, dashed=True),
+            Curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights, dashed=True),
+        ),
+        axis_label="alignment error rate (%)",
+        sites=("cross",),
+    ),
+    AttentionFigure(
+        "RL",
+        "figure5",
+        models=("softmax", "entmax15", "rela_g"),
+        curves=(Curve("Jensen–Shannon divergence", lambda layer: layer.main_diversity),),
+        axis_label="head diversity",
+    ),
+    AttentionFigure(
+        "RL",
+        "figure6",
+        models=("rela_g",),
+        curves=(
+            Curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
+            Curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled), dashed=True),
+            Curve("variance over heads", lambda layer: layer.null_rate_variance),
+        ),
+        axis_label="null rate",
+    ),
+    NullHeads("RL", "figure7", report_sentences=10),
+)

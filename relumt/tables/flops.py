@@ -1,43 +1,35 @@
-"""[RL] Table 4: floating-point operations of activation and norm, for which nothing is trained."""
+"""[RL] Table 4: floating-point operations of activation and normalization. Nothing is trained for it."""
 
 import re
-from dataclasses import dataclass
 
 from relumt.metrics.flops import rela_g_flops, softmax_flops
-from relumt.papers import papers, title
+from relumt.papers import papers
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import Experiment
 from relumt.tables.rendering import RenderedTable
+from relumt.tables.table import Table
 
-SIZES = re.compile(r"H=(\d+) d=(\d+) T=(\d+)")
 
+class FlopsTable(Table):
+    """The formulas, and their values beside the paper's rounded ones for two lengths."""
 
-@dataclass(frozen=True)
-class Operations:
-    """[RL] Table 4, with the numbers that the paper prints, rounded, for two lengths."""
-
-    @property
-    def title(self) -> str:
-        """What it shows, in one line."""
-        return title("RL", "table4")
-
-    def experiments(self, _: str) -> list[Experiment]:
-        """None."""
+    def experiments(self, preset: str) -> list[Experiment]:
+        """See Table."""
         return []
 
-    def render(self, _: TableContext) -> list[RenderedTable]:
-        """A row a mechanism: its formula, the paper's numbers and ours."""
-        table = papers()["RL"]["table4"]
-        sizes = {name: tuple(map(int, SIZES.fullmatch(name).groups())) for name in table["checks"]}
-        head = ["", "formula", *(f"{whose} {name}" for name in sizes for whose in ("[RL]", "ours"))]
+    def render(self, context: TableContext) -> list[RenderedTable]:
+        """See Table."""
+        content = papers()[self.paper][self.item]
+        header = ["", "formula", *(f"{source} {sizes}" for sizes in content["checks"] for source in ("[RL]", "ours"))]
         rows = []
-        for row, formula in table["rows"].items():
+        for row, formula in content["rows"].items():
             cells = [row, formula]
-            for name, (H, d, T) in sizes.items():
+            for sizes, printed in content["checks"].items():
+                H, d, T = map(int, re.findall(r"=(\d+)", sizes))  # "H=8 d=512 T=100"
                 ours = {"softmax": softmax_flops(T, H), "rela_g": rela_g_flops(T, H, d)}[row]
-                cells += [f"{table['checks'][name][row]:,}", f"{ours:,}"]
+                cells += [f"{printed[row]:,}", f"{ours:,}"]
             rows.append(cells)
-        return [RenderedTable(self.title, head, rows, [f"[RL]: {table['note']}"])]
+        return [RenderedTable(self.title, header, rows, [f"[RL]: {content['note']}"])]
 
 
-RL_TABLE4 = Operations()
+TABLES = (FlopsTable("RL", "table4"),)

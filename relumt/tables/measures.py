@@ -1,79 +1,96 @@
-"""What a cell of a table shows of a run: scores of the test set, and means over what `relumt analyze` measured."""
+"""Measures that tables show: scores of the test set, and averages of what `relumt analyze` measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, mean_over_heads
-from relumt.runs.comparability import SCORES
-from relumt.tables.runs import Run
+from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
+from relumt.runs.comparability import SCORES, average
+from relumt.tables.runs import Run, any_diverged
+
+DIVERGED = "-"
+"""Cell of a run that diverged, as in the papers."""
+
+SPREAD_NOTE = "±: standard deviation over seeds"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run.
+    """A number that a run has.
 
     Attributes:
-        label: for heads of columns.
-        of: the number; None where the run has none.
-        form: how it is printed.
-        score: its name in run.json if it is a score, whose differences can be tested; else "".
+        label: title of the column.
+        value: returns the number, or None if the run has none.
+        format_spec: how it is printed.
+        metric: its name in run.json if it is a score, for significance tests; else "".
     """
 
     label: str
-    of: Callable[[Run], float | None]
-    form: str = ".2f"
-    score: str = ""
+    value: Callable[[Run], float | None]
+    format_spec: str = ".2f"
+    metric: str = ""
+
+    def values(self, runs: Sequence[Run]) -> list[float]:
+        """Return the value of each run; none at all if a run has none or diverged."""
+        if any_diverged(runs):
+            return []
+        values = [value for run in runs if (value := self.value(run)) is not None]
+        return values if len(values) == len(runs) else []
+
+    def format_mean(self, runs: Sequence[Run]) -> str:
+        """Return the mean over seeds, with the standard deviation; a dash if a run diverged, "" without values."""
+        if any_diverged(runs):
+            return DIVERGED
+        values = self.values(runs)
+        return average(values, self.format_spec) if values else ""
 
 
-def _score(name: str) -> Measure:
-    return Measure(SCORES[name], lambda run: run.record.test_score(name).score, score=name)
+def score(metric: str) -> Measure:
+    """Return the measure of a score in run.json."""
+    return Measure(SCORES[metric], lambda run: run.record.test_score(metric).score, metric=metric)
 
 
-BLEU_TOKENISED, BLEU_DETOKENISED = _score("bleu_tokenized"), _score("bleu_detokenized")
+BLEU_TOKENIZED, BLEU_DETOKENIZED = score("bleu_tokenized"), score("bleu_detokenized")
 
 
-def of_analysis(label: str, of: Callable[[CheckpointAnalysis], float | None], form: str = ".2f") -> Measure:
-    """A measure of a run's analysis; none where it was not analysed."""
-    return Measure(label, lambda run: None if run.analysis is None else of(run.analysis), form)
+def analysis_measure(
+    label: str, value: Callable[[CheckpointAnalysis], float | None], format_spec: str = ".2f"
+) -> Measure:
+    """Return the measure of a run's analysis; a run without analysis has no value."""
+    return Measure(label, lambda run: None if run.analysis is None else value(run.analysis), format_spec)
 
 
-def over_heads(measure: str, site: str = "") -> Callable[[CheckpointAnalysis], float | None]:
-    """The mean over attentions, of a site or of all, of the mean over their heads that have one."""
-
-    def of(analysis: CheckpointAnalysis) -> float | None:
-        of_layers = [mean_of_heads(layer, measure) for layer in analysis.attentions(site)]
-        return None if not of_layers or None in of_layers else mean(of_layers)
-
-    return of
+def mean_over_layers(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if there are no values or one of them is None."""
+    values = list(values)
+    present = [value for value in values if value is not None]
+    return mean(present) if present and len(present) == len(values) else None
 
 
-def mean_of_heads(layer: AttentionMetrics, measure: str) -> float | None:
-    """The mean of a measure over the heads that have one; None where it does not apply to the attention."""
-    return mean_over_heads(getattr(layer, measure))
+ENTROPY = analysis_measure(
+    "entropy",
+    lambda analysis: mean_over_layers(mean_over_heads(layer.entropy) for layer in analysis.attentions()),
+)
+"""H(s) of [RF] Tables 3 and 5 in nats, mean over heads and layers; a null row counts as 0."""
 
-
-def entropy(site: str = "") -> Measure:
-    """H(s) of [RF] Tables 3 and 5, in nats, mean over heads and layers; a null row has 0."""
-    return of_analysis("entropy" + (f", {site}" if site else ""), over_heads("entropy", site))
-
-
-def of_rows_not_null(analysis: CheckpointAnalysis) -> float | None:
-    """The mean entropy of the rows that are not null, of all heads and layers; None where every row is."""
-    layers = analysis.attentions()
-    if any(layer.entropy is None for layer in layers):
-        return None
-    of_heads = [
-        (layer.num_queries * entropy, layer.num_queries * (1 - null))
-        for layer in layers
-        for entropy, null in zip(layer.entropy, layer.null_rate, strict=True)
-        if entropy is not None
-    ]
-    total, rows = map(sum, zip(*of_heads, strict=True)) if of_heads else (0, 0)
-    return total / rows if rows else None
-
-
-ENTROPY_NOT_NULL = of_analysis("entropy of rows that are not null", of_rows_not_null)
-
-NULL_RATE = of_analysis("null rows", over_heads("null_rate"))
+NULL_RATE = analysis_measure(
+    "null rows",
+    lambda analysis: mean_over_layers(mean_over_heads(layer.null_rate) for layer in analysis.attentions()),
+)
 """Share of the rows that give no weight to any key."""
+
+
+def entropy_of_non_null_rows(analysis: CheckpointAnalysis) -> float | None:
+    """Return the mean entropy over all rows of all heads and layers that are not null; None if every row is null."""
+    total_entropy = num_rows = 0.0
+    for layer in analysis.attentions():
+        if layer.entropy is None or layer.null_rate is None:
+            return None
+        for entropy, null_rate in zip(layer.entropy, layer.null_rate, strict=True):
+            if entropy is not None and null_rate is not None:
+                total_entropy += layer.num_queries * entropy
+                num_rows += layer.num_queries * (1 - null_rate)
+    return total_entropy / num_rows if num_rows else None
+
+
+ENTROPY_NON_NULL = analysis_measure("entropy of rows that are not null", entropy_of_non_null_rows)

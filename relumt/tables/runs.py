@@ -1,4 +1,4 @@
-"""The runs that a table is made of, found by their folders, and what of them may be compared."""
+"""The finished runs of experiments, and which of them may be compared."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,26 +18,22 @@ from relumt.runs.comparability import (
 )
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
 from relumt.runs.record import RECORD, TEST, RunRecord, load_record
-from relumt.tables.experiments import Experiment
+from relumt.tables.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
 
-FLAGS = "the flags of training"
+TRAINING_FLAGS = "the flags of training"
 
-LEAST_BLEU = 1.0
-"""A run that scores less on the test set counts as diverged, as one does whose gradient was not finite any more."""
+MIN_BLEU = 1.0
+"""A run with a lower BLEU on the test set counts as diverged, like one whose gradient was no longer finite."""
 
-
-MEANINGLESS = ("smoke", "smoke_documents")
-"""Datasets that train for seconds, whose scores say nothing, not that a run diverged either."""
-
-OF_MODELS = re.compile(
+MODEL_FLAGS = re.compile(
     rf"--(seed|arch|criterion|attention-(norm-weight|entropy-weight|entropy-bound)|{MECHANISM_FLAGS})"
 )
-"""Flags that may differ within a column: those that a file of configs/models can set, and the seed."""
+"""Flags that may differ within a column of a table: the seed, and those that files of configs/models set."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its folder, its run.json, and the cell that it is of."""
+    """A run of an experiment: its folder and its run.json."""
 
     folder: Path
     record: RunRecord
@@ -49,94 +45,92 @@ class Run:
         return self.record.seed
 
     @property
-    def typed(self) -> dict[str, str]:
-        """Flags of training that say which model it is and are neither of configs/ nor of the cell: typed by somebody.
-
-        A record from before the typed ones were kept has none.
-        """
+    def extra_model_flags(self) -> dict[str, str]:
+        """The flags of the model that the user added to those of configs/ and of the experiment."""
         given = join_flag_values(parse_flags(self.record.extra_flags, RECORD))
-        of_cell = join_flag_values(parse_flags(self.experiment.flags, "a table's cell"))
-        return {name: value for name, value in given.items() - of_cell.items() if OF_MODELS.fullmatch(name)}
+        expected = join_flag_values(parse_flags(self.experiment.flags, "experiment"))
+        return {name: value for name, value in given.items() - expected.items() if MODEL_FLAGS.fullmatch(name)}
 
     @property
     def diverged(self) -> bool:
-        """By the rule of `LEAST_BLEU`."""
+        """Whether training diverged, or the BLEU of the test set is below MIN_BLEU."""
         if self.record.divergence:
             return True
-        return self.record.dataset not in MEANINGLESS and self.record.test_score("bleu_tokenized").score < LEAST_BLEU
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has scores of the test set, or will have none."""
-        return self.record.is_scored or self.record.divergence is not None
+        # After seconds of training every score is low.
+        is_smoke = self.record.dataset in (SMOKE, SMOKE_DOCUMENTS)
+        return not is_smoke and self.record.test_score("bleu_tokenized").score < MIN_BLEU
 
     @cached_property
     def analysis(self) -> CheckpointAnalysis | None:
-        """What `relumt analyze` measured of it, None if it did not.
+        """What `relumt analyze` measured of it, None if it was not analyzed.
 
         Raises:
-            UserError: the file is not of what was scored.
+            UserError: analysis.json is about something other than the scores.
         """
         path = self.folder / ANALYSIS
         if not path.is_file():
             return None
-        of_file = read_analysis(path)
-        analysis, *others = of_file.checkpoints
-        if others or of_file.subset != TEST:
-            raise UserError(f"{path}: not of this run's test set alone; delete it and run relumt analyze again")
+        content = read_analysis(path)
+        advice = "delete it and run relumt analyze again"
+        if len(content.checkpoints) != 1 or content.subset != TEST:
+            raise UserError(f"{path}: expected an analysis of this run's test set only; {advice}")
+        analysis = content.checkpoints[0]
         if analysis.sha256 != self.record.test_evaluation.setup.checkpoint_sha256:
-            raise UserError(f"{path}: of another checkpoint than the scores; delete it and run relumt analyze again")
+            raise UserError(f"{path}: analyzed another checkpoint than the one that was scored; {advice}")
         return analysis
 
 
-def diverged(runs: Iterable[Run]) -> bool:
-    """Whether any of them did."""
+def any_diverged(runs: Iterable[Run]) -> bool:
+    """Return whether any of the runs diverged."""
     return any(run.diverged for run in runs)
 
 
-def find_runs(cell: Experiment, runs: Path) -> list[Run]:
-    """The cell's runs that have ended, by seed.
+def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
+    """Return the runs of an experiment that are scored or diverged, by seed; `runs` is the folder of all runs.
 
     Raises:
-        UserError: a run.json is of another run than its folder says, or its seeds were not trained alike.
+        UserError: a run.json is in the wrong folder, or the seeds were trained with different settings.
     """
     found = []
-    for path in sorted(cell.seeds_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
-        run = Run(path.parent, load_record(path.parent), cell)
-        if (run.record.dataset, run.record.model) != (cell.dataset, cell.model):
-            of = f"{run.record.dataset}/{run.record.model}"
-            raise UserError(f"{path}: of {of}, not of {cell.dataset}/{cell.model}; put it where it belongs")
-        require_seed_folder(run.folder, run.record)
-        if run.ended:
-            found.append(run)
-    records = by_folder(found)
-    require_equal(records, FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
+    for path in sorted(experiment.model_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
+        record = load_record(path.parent)
+        if (record.dataset, record.model) != (experiment.dataset, experiment.model):
+            raise UserError(
+                f"{path}: expected a run of {experiment.dataset}/{experiment.model}, found one of "
+                f"{record.dataset}/{record.model}; move it to its folder"
+            )
+        require_seed_folder(path.parent, record)
+        if record.is_scored or record.divergence:
+            found.append(Run(path.parent, record, experiment))
+    records = records_by_folder(found)
+    require_equal(records, TRAINING_FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
     require_equal_batches(records)
     require_equal_initialization(records)
     return found
 
 
-def by_folder(runs: Iterable[Run]) -> dict[str, RunRecord]:
-    """Their records, by their folders."""
+def records_by_folder(runs: Iterable[Run]) -> dict[str, RunRecord]:
+    """Return folder -> record."""
     return {str(run.folder): run.record for run in runs}
 
 
-def common_flags(record: RunRecord, varied: Sequence[str] = ()) -> dict[str, str]:
-    """The flags of training but the seed, those that say which model it is, and those `varied`."""
-    flags = record.provenance.flags
-    return {name: value for name, value in flags.items() if name not in varied and not OF_MODELS.fullmatch(name)}
+def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] = ()) -> None:
+    """Raise UserError, naming two runs, unless all were trained, translated and scored alike except for the model.
 
-
-def require_comparable(runs: Iterable[Run], measured_by: str, varied: Sequence[str] = ()) -> None:
-    """Raise UserError, naming two runs, unless all were trained, translated and scored alike but for the model.
-
-    measured_by: a score of run.json. varied: flags of training that may differ.
+    metric: score in run.json whose signature must be equal. varied: flags of training that may differ.
     """
-    every = list(runs)
-    require_equal(by_folder(every), FLAGS, lambda record: common_flags(record, varied))
-    require_equal_batches(by_folder(every))
-    require_equal_initialization(by_folder(every))
-    require_equal({str(run.folder): run for run in every}, "the model's flags that were typed", lambda run: run.typed)
-    records = {name: record for name, record in by_folder(every).items() if record.is_scored}
-    require_equal_evaluations(records)
-    require_equal_signatures(records, measured_by)
+    runs = list(runs)
+
+    def common_flags(record: RunRecord) -> dict[str, str]:
+        flags = record.provenance.flags
+        return {name: value for name, value in flags.items() if name not in varied and not MODEL_FLAGS.fullmatch(name)}
+
+    records = records_by_folder(runs)
+    require_equal(records, TRAINING_FLAGS, common_flags)
+    require_equal_batches(records)
+    require_equal_initialization(records)
+    by_folder = {str(run.folder): run for run in runs}
+    require_equal(by_folder, "the model flags that the user added", lambda run: run.extra_model_flags)
+    scored = {folder: record for folder, record in records.items() if record.is_scored}
+    require_equal_evaluations(scored)
+    require_equal_signatures(scored, metric)

@@ -1,28 +1,19 @@
-"""Tables of numbers: a row a model, for each column the paper's number, ours, their difference, and a p-value."""
+"""Tables of numbers with one row per model: the paper's number, ours, their difference and a p-value."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import mean
 
 from relumt.console import print_status
-from relumt.papers import format_printed, printed_values, title
-from relumt.runs.comparability import average
-from relumt.tables.context import ABOUT_P, DIVERGED, SPREAD, TableContext
+from relumt.papers import format_printed, printed_values
+from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
 from relumt.tables.experiments import Experiment
-from relumt.tables.measures import Measure
+from relumt.tables.measures import BLEU_TOKENIZED, Measure
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import Run, diverged, find_runs, require_comparable
-
-DEFAULT_SCORE = "bleu_tokenized"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row: its name in papers.json, and the model in configs/models that it is."""
-
-    printed: str
-    model: str
+from relumt.tables.runs import Run, any_diverged, require_comparable
+from relumt.tables.speeds import decoding_speed_tables
+from relumt.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -30,154 +21,130 @@ class Column:
     """A column of the paper's table.
 
     Attributes:
-        dataset: in configs/datasets.
-        measure: what is shown of its runs; or one for each row's name where rows are measured differently.
-        printed: the paper's column, "" for none.
-        same: the paper's number is of this dataset, so that the two can be subtracted.
+        dataset: name in configs/datasets.
+        measure: what is shown of its runs.
+        paper_column: its name in papers.json, "" if the paper does not have it.
+        same_corpus: whether the paper's numbers are for this dataset, so that differences make sense.
+        measure_by_row: measures of the rows, by label, that have another one than `measure`.
     """
 
     dataset: str
-    measure: Measure | dict[str, Measure]
-    printed: str = ""
-    same: bool = False
-
-    def of(self, row: Row) -> Measure:
-        """What is shown in a row."""
-        return self.measure if isinstance(self.measure, Measure) else self.measure[row.printed]
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """A table of a paper.
-
-    Attributes:
-        paper, table: in papers.json.
-        rows: of models.
-        columns: by preset.
-        baseline: the row that the others are tested against, "" for none.
-        analysed: its runs need an analysis.
-    """
-
-    paper: str
-    table: str
-    rows: tuple[Row, ...]
-    columns: dict[str, tuple[Column, ...]]
-    baseline: str = ""
-    needs_analysis: bool = False
-    notes: tuple[str, ...] = field(default=())
+    measure: Measure
+    paper_column: str = ""
+    same_corpus: bool = False
+    measure_by_row: Mapping[str, Measure] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """What it shows, in one line."""
-        return title(self.paper, self.table)
+        """The title of our numbers."""
+        return f"{self.measure.label}, {self.dataset}"
+
+    def measure_of(self, row: str) -> Measure:
+        """Return what is shown in a row."""
+        return self.measure_by_row.get(row, self.measure)
+
+
+@dataclass(frozen=True)
+class ScoreTable(Table):
+    """A table of a paper with one row per model.
+
+    Attributes:
+        rows: label in papers.json -> model in configs/models.
+        columns: preset -> columns.
+        baseline: the row that the others are tested against, "" for no significance tests.
+        needs_analysis: whether columns show measures of analysis.json.
+        notes: explanations below the table.
+    """
+
+    rows: Mapping[str, str]
+    columns: Mapping[str, Sequence[Column]]
+    baseline: str = ""
+    needs_analysis: bool = False
+    notes: tuple[str, ...] = ()
 
     def experiments(self, preset: str) -> list[Experiment]:
-        """Its runs."""
-        return [self.experiment(row, column) for column in self.columns[preset] for row in self.rows]
+        """See Table."""
+        return [self.experiment(model, column) for column in self.columns[preset] for model in self.rows.values()]
 
-    def experiment(self, row: Row, column: Column) -> Experiment:
-        """The runs of a row and column."""
-        return Experiment(column.dataset, row.model, needs_analysis=self.needs_analysis)
+    def experiment(self, model: str, column: Column) -> Experiment:
+        """Return the experiment of a cell."""
+        return Experiment(column.dataset, model, needs_analysis=self.needs_analysis)
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """The table; raises UserError where runs do not compare, or there are none."""
+        """See Table."""
         columns = self.columns[context.preset]
-        found = {cell: find_runs(cell, context.runs) for cell in self.experiments(context.preset)}
-        context.require_any(found)
+        found = context.find_runs(self.experiments(context.preset))
         if self.needs_analysis:
-            context.warn_not_analyzed(found)
-            self.say_what_is_not_measured(columns, found)
-        blocks = [self.block(column, found, context) for column in columns]
-        head = ["", *chain.from_iterable(block[0] for block in blocks)]
-        rows = [[row.printed, *chain.from_iterable(block[1][n] for block in blocks)] for n, row in enumerate(self.rows)]
-        return [RenderedTable(context.caption(self.title), head, rows, self.notes_below(columns, found, context))]
-
-    def say_what_is_not_measured(self, columns: Sequence[Column], found: dict[Experiment, list[Run]]) -> None:
-        """Say which cells are empty though their runs were analysed."""
+            context.analyzed_runs(found)  # for its message: scores of other runs are shown all the same
+        titled_cells = [("", list(self.rows))]
         for column in columns:
-            there = {row.model: found[self.experiment(row, column)] for row in self.rows}
-            lacking = [
-                row.model
+            runs = {row: found[self.experiment(model, column)] for row, model in self.rows.items()}
+            require_comparable(chain(*runs.values()), column.measure.metric or BLEU_TOKENIZED.metric)
+            self.print_unmeasured(column, runs)
+            titled_cells += self.render_column(column, runs, context)
+        titles = [title for title, _ in titled_cells]
+        rows = list(zip(*(cells for _, cells in titled_cells), strict=True))
+        notes = self.notes_below(columns, found, context)
+        tables = [RenderedTable(context.caption(self.title), titles, rows, notes)]
+        if self.speed_benchmark:
+            datasets = dict.fromkeys(column.dataset for column in columns)
+            tables += decoding_speed_tables(self.paper, self.item, self.rows, datasets, context)
+        return tables
+
+    def render_column(
+        self, column: Column, runs: Mapping[str, Sequence[Run]], context: TableContext
+    ) -> list[tuple[str, list[str]]]:
+        """Return what is shown for a column of the paper: titles and the cells below each."""
+        columns = [(column.title, [column.measure_of(row).format_mean(runs[row]) for row in self.rows])]
+        if column.paper_column:
+            printed = [format_printed(self.paper, self.item, row, column.paper_column) for row in self.rows]
+            columns.insert(0, (f"[{self.paper}] {column.paper_column}", printed))
+        if column.same_corpus:
+            columns.append(("difference", [self.difference(row, column, runs[row]) for row in self.rows]))
+        if self.baseline and column.measure.metric:
+            p_values = [
+                "" if row == self.baseline else format_p_values(runs[row], runs[self.baseline], column, context.test)
                 for row in self.rows
-                if (runs := there[row.model])
-                and not diverged(runs)
-                and all(run.analysis for run in runs)
-                and not values(runs, column.of(row))
             ]
-            if lacking:
-                label = f"{column.of(self.rows[0]).label}, {column.dataset}"
-                of = ", ".join(dict.fromkeys(lacking))
-                print_status(f"{label}: none of {of}, whose weights or test set have nothing for it")
+            columns.append((f"p against {self.baseline}", p_values))
+        return columns
 
-    def block(
-        self, column: Column, found: dict[Experiment, list[Run]], context: TableContext
-    ) -> tuple[list[str], list[list[str]]]:
-        """What stands under one column of the paper's: the heads, and each row's cells."""
-        of_rows = {row.printed: found[self.experiment(row, column)] for row in self.rows}
-        score = column.of(self.rows[0]).score
-        require_comparable(chain.from_iterable(of_rows.values()), score or DEFAULT_SCORE)
-        parts = [
-            (
-                f"{column.of(self.rows[0]).label}, {column.dataset}",
-                lambda row: shown(of_rows[row.printed], column.of(row)),
-            )
+    def difference(self, row: str, column: Column, runs: Sequence[Run]) -> str:
+        """Return our mean minus the paper's number, "" without either."""
+        measure = column.measure_of(row)
+        ours, paper = measure.values(runs), printed_values(self.paper, self.item, row)[column.paper_column]
+        return f"{mean(ours) - paper:+{measure.format_spec}}" if ours and paper is not None else ""
+
+    def print_unmeasured(self, column: Column, runs: Mapping[str, Sequence[Run]]) -> None:
+        """Print which models have no value although their runs were analyzed."""
+        models = [
+            model
+            for row, model in self.rows.items()
+            if runs[row]
+            and not any_diverged(runs[row])
+            and all(run.analysis or not self.needs_analysis for run in runs[row])
+            and not column.measure_of(row).values(runs[row])
         ]
-        if column.printed:
-            parts.insert(0, (f"[{self.paper}] {column.printed}", lambda row: self.papers_value(row, column)))
-        if column.same:
-            parts.append(("difference", lambda row: self.difference(row, column, of_rows[row.printed])))
-        if self.baseline and score:
-            against = of_rows[self.baseline]
-            parts.append((f"p against {self.baseline}", lambda row: self.tested(row, of_rows, against, score, context)))
-        return [head for head, _ in parts], [[part(row) for _, part in parts] for row in self.rows]
+        if models:
+            listed = ", ".join(dict.fromkeys(models))
+            print_status(f"{column.title}: no values for {listed}, whose weights or test set do not allow this measure")
 
-    def papers_value(self, row: Row, column: Column) -> str:
-        """What the paper prints, with its digits; empty where it prints nothing, or a dash."""
-        return format_printed(self.paper, self.table, row.printed, column.printed)
-
-    def printed(self, row: Row, column: Column) -> float | None:
-        """The paper's number."""
-        return printed_values(self.paper, self.table, row.printed)[column.printed]
-
-    def difference(self, row: Row, column: Column, runs: Sequence[Run]) -> str:
-        """Ours less the paper's, where there are both."""
-        ours, theirs = values(runs, column.of(row)), self.printed(row, column)
-        return f"{mean(ours) - theirs:+{column.of(row).form}}" if ours and theirs is not None else ""
-
-    def tested(
-        self, row: Row, of_rows: dict[str, list[Run]], against: Sequence[Run], score: str, context: TableContext
-    ) -> str:
-        """p-values seed by seed."""
-        if row.printed == self.baseline:
-            return ""
-        return ", ".join(context.p_values(of_rows[row.printed], against, score))
-
-    def notes_below(
-        self, columns: Sequence[Column], found: dict[Experiment, list[Run]], context: TableContext
-    ) -> list[str]:
-        """Corpus, seeds, signatures, and what the signs mean."""
-        notes = [context.of_preset, *self.notes]
+    def notes_below(self, columns: Sequence[Column], found: Runs, context: TableContext) -> list[str]:
+        """Return the notes: preset, datasets, significance test, seeds."""
+        notes = [context.preset_note, *self.notes]
         for dataset in dict.fromkeys(column.dataset for column in columns):
-            runs = [run for cell, of_cell in found.items() if cell.dataset == dataset for run in of_cell]
-            notes += context.notes_of(
-                dataset, runs, [m for c in columns if c.dataset == dataset and (m := c.of(self.rows[0])).score]
-            )
+            runs = chain(*(runs for experiment, runs in found.items() if experiment.dataset == dataset))
+            notes += context.notes(dataset, runs, [column.measure for column in columns if column.dataset == dataset])
         if self.baseline:
-            notes.append(ABOUT_P[context.test])
-        return notes + ([SPREAD] if any(len(runs) > 1 for runs in found.values()) else [])
+            notes.append(P_VALUE_NOTES[context.test])
+        return notes + spread_note(found)
 
 
-def values(runs: Sequence[Run], measure: Measure) -> list[float]:
-    """The measure of every seed; none if any seed has none or diverged."""
-    if diverged(runs):
-        return []
-    found = [measure.of(run) for run in runs]
-    return [] if None in found else found
+def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], column: Column, test: str) -> str:
+    """Return the p-value of each seed that both have; "" if a seed of either diverged."""
+    if any_diverged([*systems, *baselines]):
+        return ""
+    from relumt.tables.significance import p_values  # sacreBLEU is slow to import
 
-
-def shown(runs: Sequence[Run], measure: Measure) -> str:
-    """Mean and standard deviation over seeds; a dash where one diverged, nothing where there are none."""
-    if diverged(runs):
-        return DIVERGED
-    found = values(runs, measure)
-    return average(found, measure.form) if found else ""
+    by_seed = p_values(systems, baselines, column.measure.metric, test)
+    return ", ".join(f"seed {seed}: {p:.3f}" if len(systems) > 1 else f"{p:.3f}" for seed, p in by_seed.items())

@@ -1,179 +1,155 @@
-"""Speeds relative to softmax ([RL] Table 2 and Figure 2, the last column of [RF] Table 4), measured by benchmarks/.
+"""Speeds relative to softmax: [RL] Table 2 and Figure 2, and the last column of [RF] Table 4.
 
-They are read from RUNS/TABLE-DATASET.json, which `benchmarks/train_decode_speed.py` and
-`benchmarks/decoding_speed.py` write; `scripts/reproduce.sh` runs these.
+Scripts in benchmarks/ measure them and write RUNS/TABLE-DATASET.json; `scripts/reproduce.sh` runs these scripts.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.papers import papers, title
+from relumt.papers import papers
 from relumt.tables.context import TableContext
-from relumt.tables.experiments import Experiment
+from relumt.tables.experiments import WMT_RELA, Experiment, by_preset
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import find_runs
-from relumt.tables.score_table import ScoreTable
-from relumt.tables.scores import RF_TABLE4, WMT_RELA, Row, by_preset
+from relumt.tables.table import Table
 
-KINDS = ("training", "decoding")
+Speeds = dict[str, Any]
+"""The content of a file that a benchmark wrote, or a part of it."""
 
 
-def figures_of(context: TableContext, dataset: str) -> Path:
-    """Where the benchmark of a table's models leaves its figures."""
+def speed_file(context: TableContext, dataset: str) -> Path:
+    """Return the path at which the benchmark of a table writes its results."""
     return context.runs / f"{context.name}-{dataset}.json"
 
 
-def measured(path: Path, context: TableContext) -> dict[str, Any]:
-    """What a benchmark wrote; raises UserError if it did not."""
+def read_speeds(context: TableContext, dataset: str) -> Speeds:
+    """Read what a benchmark wrote; raise UserError if it did not."""
+    path = speed_file(context, dataset)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {context.command} measures speeds") from None
+        raise UserError(f"{path}: no such file; measure speeds with {context.command}") from None
     except ValueError as error:
-        raise UserError(f"{path}: not a benchmark's figures ({error}); delete it and run {context.command}") from None
+        raise UserError(f"{path}: not a file of speeds ({error}); delete it and run {context.command}") from None
 
 
-def ratio(of: dict[str, float] | None) -> str:
-    """A median with its 95 % interval; nothing where it was not measured."""
-    return "" if of is None else f"{of['median']:.2f} ({of['low']:.2f}–{of['high']:.2f})"
+def format_ratio(ratio: Mapping[str, float] | None) -> str:
+    """Return a median with its 95 % interval, "" if it was not measured."""
+    return f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if ratio else ""
 
 
-def how(kind: dict[str, Any]) -> str:
-    """How a speed was measured."""
-    return f"{kind['what']}, relative to {kind['baseline']}, on {kind['device']}; median and 95 % interval"
+def describe_measurement(speeds: Speeds) -> str:
+    """Return how speeds were measured."""
+    return f"{speeds['what']}, relative to {speeds['baseline']}, on {speeds['device']}; median and 95 % interval"
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """[RL] Table 2: parameters and both speeds."""
+def decoding_speed_tables(
+    paper: str, table: str, models: Mapping[str, str], datasets: Iterable[str], context: TableContext
+) -> list[RenderedTable]:
+    """Return a table of decoding speeds beside the paper's for each dataset with measured speeds.
 
-    rows: tuple[str, ...] = ("softmax", "sparsemax", "entmax15", "rela_g")
-
-    @property
-    def title(self) -> str:
-        """What it shows, in one line."""
-        return title("RL", "table2")
-
-    def dataset(self, preset: str) -> str:
-        """Whose runs are timed."""
-        return by_preset(WMT_RELA)[preset]
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """Its runs."""
-        return [Experiment(self.dataset(preset), model) for model in self.rows]
-
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """A row a model. Raises UserError where there are no runs or speeds."""
-        found = {cell.model: find_runs(cell, context.runs) for cell in self.experiments(context.preset)}
-        context.require_any(dict(zip(self.experiments(context.preset), found.values(), strict=True)))
-        speeds = measured(figures_of(context, self.dataset(context.preset)), context)
-        of_paper = papers()["RL"]["table2"]["rows"]
-        rows = []
-        for model, runs in found.items():
-            sizes = [run.record.training.parameters for run in runs if run.record.training]
-            parameters = f"{sizes[0] / 1e6:.2f}" if sizes else ""
-            theirs = [f"{value:.2f}" for value in of_paper[model]]
-            ours = [parameters, *(ratio(speeds[kind]["relative"].get(model)) for kind in KINDS)]
-            rows.append([model, *(cell for pair in zip(theirs, ours, strict=True) for cell in pair)])
-        head = [f"{whose} {what}" for what in papers()["RL"]["table2"]["columns"] for whose in ("[RL]", "our")]
-        notes = [
-            f"{context.of_preset}; {self.dataset(context.preset)}",
-            *(f"{kind}: {how(speeds[kind])}" for kind in KINDS),
-            f"[RL]: {papers()['RL']['table2']['note']}",
+    models: row of the paper's table -> model.
+    """
+    content = papers()[paper][table]
+    (position,) = (n for n, column in enumerate(content["columns"]) if column.startswith("decoding speed"))
+    tables = []
+    for dataset in datasets:
+        if not speed_file(context, dataset).is_file():
+            continue
+        decoding = read_speeds(context, dataset)["decoding"]
+        rows = [
+            [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding["relative"].get(model))]
+            for label, model in models.items()
         ]
-        return [RenderedTable(context.caption(self.title), ["", *head], rows, notes)]
+        header = ["", f"[{paper}] {content['columns'][position]}", f"ours, {dataset}"]
+        tables.append(RenderedTable(f"decoding speed; {dataset}", header, rows, [describe_measurement(decoding)]))
+    return tables
 
 
 @dataclass(frozen=True)
-class WithDecodingSpeed:
-    """A table of scores with a second sheet of decoding speeds."""
-
-    scores: ScoreTable
-
-    @property
-    def title(self) -> str:
-        """What it shows, in one line."""
-        return self.scores.title
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """Its runs."""
-        return self.scores.experiments(preset)
-
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """Both sheets; the second only where speeds were measured."""
-        sheets = self.scores.render(context)
-        for dataset in dict.fromkeys(column.dataset for column in self.scores.columns[context.preset]):
-            path = figures_of(context, dataset)
-            if path.is_file():
-                sheets.append(self.speeds(self.scores.rows, dataset, measured(path, context)["decoding"]))
-        return sheets
-
-    def speeds(self, rows: Sequence[Row], dataset: str, decoding: dict[str, Any]) -> RenderedTable:
-        """Decoding speed, the paper's and ours."""
-        of_paper = papers()[self.scores.paper][self.scores.table]
-        (column,) = (n for n, name in enumerate(of_paper["columns"]) if name.startswith("decoding speed"))
-        cells = [
-            [row.printed, f"{of_paper['rows'][row.printed][column]:.2f}", ratio(decoding["relative"].get(row.model))]
-            for row in rows
-        ]
-        head = ["", f"[{self.scores.paper}] {of_paper['columns'][column]}", f"ours, {dataset}"]
-        return RenderedTable(f"decoding speed; {dataset}", head, cells, [how(decoding)])
-
-
-@dataclass(frozen=True)
-class SpeedByLength:
-    """[RL] Figure 2: decoding speed by the length of the source, ten equal groups."""
+class SpeedTable(Table):
+    """A table or figure of the speed of models on one dataset; the first is the baseline."""
 
     models: tuple[str, ...] = ("softmax", "sparsemax", "entmax15", "rela_g")
 
-    @property
-    def title(self) -> str:
-        """What it shows, in one line."""
-        return title("RL", "figure2")
+    def dataset(self, preset: str) -> str:
+        """Return the dataset of the timed runs."""
+        return by_preset(WMT_RELA)[preset]
 
     def experiments(self, preset: str) -> list[Experiment]:
-        """Its runs."""
-        return [Experiment(Efficiency().dataset(preset), model) for model in self.models]
+        """See Table."""
+        return [Experiment(self.dataset(preset), model) for model in self.models]
+
+
+class EfficiencyTable(SpeedTable):
+    """[RL] Table 2: parameters, training speed and decoding speed, one row per model."""
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """A row a group; and the plot. Raises UserError where nothing was measured."""
-        dataset = Efficiency().dataset(context.preset)
-        of = measured(figures_of(context, dataset), context)
-        names = list(of["groups"][0]["relative"])
+        """See Table; raises UserError if no speeds were measured."""
+        dataset = self.dataset(context.preset)
+        found = context.find_runs(self.experiments(context.preset))
+        speeds = read_speeds(context, dataset)
+        content = papers()[self.paper][self.item]
+        rows = []
+        for experiment, runs in found.items():
+            sizes = [run.record.training.parameters for run in runs if run.record.training]
+            ours = [f"{sizes[0] / 1e6:.2f}" if sizes else ""]
+            ours += [format_ratio(speeds[kind]["relative"].get(experiment.model)) for kind in ("training", "decoding")]
+            row = [experiment.model]
+            for printed, own in zip(content["rows"][experiment.model], ours, strict=True):
+                row += [f"{printed:.2f}", own]
+            rows.append(row)
+        header = [f"{source} {column}" for column in content["columns"] for source in (f"[{self.paper}]", "our")]
+        notes = [
+            f"{context.preset_note}; {dataset}",
+            *(f"{kind}: {describe_measurement(speeds[kind])}" for kind in ("training", "decoding")),
+            f"[{self.paper}]: {content['note']}",
+        ]
+        return [RenderedTable(context.caption(self.title), ["", *header], rows, notes)]
+
+
+class SpeedByLengthFigure(SpeedTable):
+    """[RL] Figure 2: decoding speed by source length, one row per group of sentences."""
+
+    def render(self, context: TableContext) -> list[RenderedTable]:
+        """See Table; raises UserError if no speeds were measured."""
+        dataset = self.dataset(context.preset)
+        speeds = read_speeds(context, dataset)
+        models = list(speeds["groups"][0]["relative"])
         rows = [
-            [f"{group['shortest']}–{group['longest']}", *(ratio(group["relative"][name]) for name in names)]
-            for group in of["groups"]
+            [f"{group['shortest']}–{group['longest']}", *(format_ratio(group["relative"][model]) for model in models)]
+            for group in speeds["groups"]
         ]
         notes = [
-            f"{context.of_preset}; {dataset}",
-            how(of),
-            f"the paper: {papers()['RL']['figures']['figure2']['text']}",
-            self.plot(of, names, context),
+            f"{context.preset_note}; {dataset}",
+            describe_measurement(speeds),
+            self.figure_note,
+            self.plot(speeds, models, context),
         ]
-        return [RenderedTable(context.caption(self.title), ["source tokens", *names], rows, notes)]
+        return [RenderedTable(context.caption(self.title), ["source tokens", *models], rows, notes)]
 
-    def plot(self, of: dict[str, Any], names: Sequence[str], context: TableContext) -> str:
-        """Write the plot; returns where it is."""
+    def plot(self, speeds: Speeds, models: Sequence[str], context: TableContext) -> str:
+        """Write the plot; return the note that says where."""
         from relumt.analysis.plots import Figure
 
         figure = Figure(figsize=(6, 4), layout="constrained")
-        ax, groups = figure.subplots(), of["groups"]
+        ax, groups = figure.subplots(), speeds["groups"]
         lengths = [(group["shortest"] + group["longest"]) / 2 for group in groups]
-        for name in names:
+        for model in models:
             median, low, high = (
-                [group["relative"][name][end] for group in groups] for end in ("median", "low", "high")
+                [group["relative"][model][key] for group in groups] for key in ("median", "low", "high")
             )
-            ax.plot(lengths, median, marker="o", label=name)
+            ax.plot(lengths, median, marker="o", label=model)
             ax.fill_between(lengths, low, high, alpha=0.15)
-        ax.set(xlabel="source tokens", ylabel=f"decoding speed relative to {of['baseline']}")
-        ax.legend()
-        return context.plotted(figure)
+        ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {speeds['baseline']}")
+        ax.legend(title="Model (band: 95 % interval)")
+        return context.save_plot(figure)
 
 
-RF_TABLE4_WITH_SPEED = WithDecodingSpeed(RF_TABLE4)
-RL_TABLE2 = Efficiency()
-RL_FIGURE2 = SpeedByLength()
+TABLES = (
+    EfficiencyTable("RL", "table2", speed_benchmark="train_decode_speed.py"),
+    SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding_speed.py"),
+)

@@ -1,4 +1,4 @@
-"""Runs made up here: their records, what was scored, and analyses."""
+"""Made-up runs: their records, scored translations and analyses."""
 
 from pathlib import Path
 
@@ -15,31 +15,29 @@ SENTENCES = [
 ]
 
 
-def study(name: str, runs: Path, preset: str = "small", test: str = "bootstrap") -> TableContext:
-    return TableContext(name, runs, preset, runs / "plots", test)
+def render(name: str, runs: Path, preset: str = "small"):
+    return get_table(name).render(TableContext(name, runs, preset, out=runs / "plots"))
 
 
-def make(name: str, runs: Path, preset: str = "small"):
-    return get_table(name).render(study(name, runs, preset))
-
-
-def record_of(cell: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> RunRecord:
-    given = dict(zip(cell.flags[::2], cell.flags[1::2], strict=True)) | flags
+def make_record(experiment: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> RunRecord:
+    given = dict(zip(experiment.flags[::2], experiment.flags[1::2], strict=True)) | flags
     signatures = dict.fromkeys(SIGNATURES, SIGNATURE)
-    return scored_record(cell.dataset, cell.model, seed, bleu, given, signatures)
+    return scored_record(experiment.dataset, experiment.model, seed, bleu, given, signatures)
 
 
-def leave(cell: Experiment, runs: Path, record: RunRecord, analysis: CheckpointAnalysis | None = None) -> Path:
-    """Write a run as its scripts would; `analysis` is what relumt analyze says of its checkpoint."""
-    folder = cell.folder(runs, record.seed)
+def write_run(
+    experiment: Experiment, runs: Path, record: RunRecord, analysis: CheckpointAnalysis | None = None
+) -> Path:
+    """Write run.json and analysis.json as the scripts do; return the folder of the run."""
+    folder = experiment.folder(runs, record.seed)
     save_record(folder, record)
     if analysis is not None:
         write_analysis(AnalysisFile("test", [analysis]), folder / "analysis.json")
     return folder
 
 
-def leave_translations(folder: Path, record: RunRecord, wrong: set[int]) -> None:
-    """Write what was scored, with the hypotheses of these numbers wrong, and say so in the record."""
+def write_translations(folder: Path, record: RunRecord, wrong: set[int]) -> None:
+    """Write hypotheses and references, with wrong hypotheses for these sentences, and name the files in the record."""
     hypotheses = ["nothing at all ." if n in wrong else line for n, line in enumerate(SENTENCES)]
     for name, lines in (("test.hyp.tok", hypotheses), ("test.ref.tok", SENTENCES)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines))

@@ -7,12 +7,12 @@ from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.record import EnvironmentChange, Initialization, save_record
 from relumt.tables.overview import dataset_tables, overview_tables
-from relumt.tables.rendering import markdown
+from relumt.tables.rendering import to_markdown
 from tests.runs.cases import scored_record, with_value
 
 
 def printed(*records):
-    return "\n\n".join(map(markdown, dataset_tables("small", list(records))))
+    return "\n\n".join(map(to_markdown, dataset_tables("small", list(records))))
 
 
 def test_one_row_per_model_with_its_seeds_and_the_signatures_below():
@@ -95,7 +95,7 @@ def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_f
     deeper = tmp_path / "slots-32"
     save_record(deeper / scored_record().name, scored_record())
     for options, message in (
-        (["--preset", "small"], "--preset needs the name of a paper's table: reluformer_table1"),
+        (["--preset", "small"], "--preset needs the name of a paper's table: rela_figure2"),
         (["--dataset", "/small"], "--dataset /small: not the name of a folder"),
         ([], f"no scored run; give --runs {deeper}"),
     ):

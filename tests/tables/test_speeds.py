@@ -6,40 +6,42 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.tables import get_table
-from tests.tables.cases import leave, make, record_of
+from tests.tables.cases import make_record, render, write_run
 
 RELATIVE = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}, "rela_g": {"median": 0.9, "low": 0.85, "high": 0.95}}
 KIND = {"what": "40 steps", "baseline": "softmax", "device": "x86_64 (cpu, fp32)", "relative": RELATIVE}
 
 
 def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
-    for cell in get_table("rela_table2").experiments("small"):
-        if cell.model in RELATIVE:
-            leave(cell, tmp_path, record_of(cell))
+    for experiment in get_table("rela_table2").experiments("small"):
+        if experiment.model in RELATIVE:
+            write_run(experiment, tmp_path, make_record(experiment))
     speeds = tmp_path / "rela_table2-multi30k_de_en_small.json"
     speeds.write_text(json.dumps({"training": KIND, "decoding": KIND}))
-    (sheet,) = make("rela_table2", tmp_path)
-    rows = {row[0]: row[1:] for row in sheet.rows}
+    (table,) = render("rela_table2", tmp_path)
+    rows = {row[0]: row[1:] for row in table.rows}
     assert rows["rela_g"] == ["72.34", "2.34", "0.93", "0.90 (0.85–0.95)", "0.98", "0.90 (0.85–0.95)"]
     assert rows["sparsemax"] == ["72.31", "", "0.26", "", "0.54", ""]
-    assert "training: 40 steps, relative to softmax, on x86_64 (cpu, fp32); median and 95 % interval" in sheet.notes
+    assert "training: 40 steps, relative to softmax, on x86_64 (cpu, fp32); median and 95 % interval" in table.notes
     speeds.write_text("{")
-    with pytest.raises(UserError, match="not a benchmark's figures"):
-        make("rela_table2", tmp_path)
+    with pytest.raises(UserError, match="not a file of speeds"):
+        render("rela_table2", tmp_path)
 
 
 def test_decoding_speed_is_a_second_sheet_of_reluformer_table4(tmp_path):
-    (cell,) = (cell for cell in get_table("reluformer_table4").experiments("small") if cell.model == "rela_g")
-    leave(cell, tmp_path, record_of(cell))
+    (experiment,) = (
+        experiment for experiment in get_table("reluformer_table4").experiments("small") if experiment.model == "rela_g"
+    )
+    write_run(experiment, tmp_path, make_record(experiment))
     (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps({"decoding": KIND}))
-    _, sheet = make("reluformer_table4", tmp_path)
-    assert ["rela", "0.99", "0.90 (0.85–0.95)"] in [list(row) for row in sheet.rows]
+    _, table = render("reluformer_table4", tmp_path)
+    assert ["rela", "0.99", "0.90 (0.85–0.95)"] in [list(row) for row in table.rows]
 
 
 def test_speed_by_length_has_a_row_a_group_and_a_plot(tmp_path):
     group = {"shortest": 3, "longest": 8, "relative": RELATIVE}
     of = {key: KIND[key] for key in ("what", "baseline", "device")} | {"groups": [group]}
     (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(of))
-    (sheet,) = make("rela_figure2", tmp_path)
-    assert sheet.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)"]]
+    (table,) = render("rela_figure2", tmp_path)
+    assert table.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)"]]
     assert (tmp_path / "plots" / "rela_figure2-small.png").is_file()

@@ -1,0 +1,59 @@
+"""The base class of the tables and figures."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from relumt.papers import papers, title
+from relumt.tables.experiments import Experiment
+from relumt.tables.rendering import RenderedTable
+
+if TYPE_CHECKING:
+    from relumt.tables.context import TableContext
+
+
+PREFIXES = {"RF": "reluformer", "RL": "rela"}
+"""Paper -> how the names of its tables start on the command line."""
+
+
+@dataclass(frozen=True)
+class Table(ABC):
+    """A table or figure of a paper.
+
+    Attributes:
+        paper, item: its keys in papers.json, for example "RF" and "table4".
+        speed_benchmark: script in benchmarks/ that measures the speed of its models, "" for none.
+        report_sentences: how many sentences its HTML report shows attention maps of, 0 for no report.
+    """
+
+    paper: str
+    item: str
+    speed_benchmark: str = field(default="", kw_only=True)
+    report_sentences: int = field(default=0, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line, for example reluformer_table4."""
+        return f"{PREFIXES[self.paper]}_{self.item}"
+
+    @property
+    def title(self) -> str:
+        """Its number and caption in the paper."""
+        return title(self.paper, self.item)
+
+    @property
+    def figure_note(self) -> str:
+        """What the paper's text says about a figure."""
+        return f"the paper: {papers()[self.paper]['figures'][self.item].get('text', 'prints no numbers')}"
+
+    @abstractmethod
+    def experiments(self, preset: str) -> list[Experiment]:
+        """Return the experiments whose runs it needs."""
+
+    @abstractmethod
+    def render(self, context: "TableContext") -> list[RenderedTable]:
+        """Return tables of the finished runs; a figure also writes its plot.
+
+        Raises:
+            UserError: no run is finished, or the runs cannot be compared.
+        """
