@@ -1,11 +1,11 @@
-"""Time and peak memory of every mechanism relative to PyTorch's fused softmax, interleaved in one process.
+"""Measure time and peak memory of every mechanism relative to PyTorch's fused softmax, alternating in one process.
 
     python benchmarks/attention_speed.py --lengths 128 512 1024 2048
 
-A round runs every system once, so that what slows the machine slows all of them; reported are medians over rounds of
-the paired ratios to `scaled_dot_product_attention` (the system "softmax"; --baseline names another). Lower is better.
-Time includes what a mechanism does to the concatenated heads (ReLA's norm). "explicit" is softmax computed as the other
-mechanisms are: scores, weights, product. Runs on a GPU where there is one.
+Each round runs every system once, so that what slows the machine slows all of them. Reported are medians over rounds of
+the paired ratios to the baseline, by default `scaled_dot_product_attention` (the system "softmax"). Lower is better.
+Times include what a mechanism does to the concatenated heads (ReLA's norm). "softmax, explicit" is computed like the
+other mechanisms: scores, weights, product. Uses a GPU if there is one.
 """
 
 import argparse
@@ -21,32 +21,33 @@ from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.errors import UserError, exit_on_user_error
 
 DIRECTIONS = ("forward", "forward + backward")
-OTHER_WAYS = {
+ALTERNATIVES = {
     "softmax, explicit": ("softmax", {}, Need.WEIGHTS),
     "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Need.NOTHING),
     "inhibitor, naive": ("inhibitor", {"implementation": "naive"}, Need.NOTHING),
 }
-"""Other ways to the same result: system → mechanism, its options, what is wanted of it."""
+"""Other implementations: system → mechanism, its options, what is needed besides the output."""
 
-SYSTEMS = {name: (name, {}, Need.NOTHING) for name in MECHANISMS} | OTHER_WAYS
+SYSTEMS = {name: (name, {}, Need.NOTHING) for name in MECHANISMS} | ALTERNATIVES
 PAIRWISE = "inhibitor, naive"
-"""Holds tensors of T·S·D."""
+"""The system with tensors of T·S·D elements, which limits its length."""
 
 
 def forward(mechanism: Mechanism, need: Need, mask: AttentionMask, inputs: list[Tensor]) -> Tensor:
-    """The concatenated heads, [T, B, E], before the output projection."""
-    return mechanism.postprocess_heads(mechanism(*inputs, mask, need).output.permute(2, 0, 1, 3).flatten(2))
+    """Return the concatenated heads, [T, B, E], as they go into the output projection."""
+    output = mechanism(*inputs, mask, need).output
+    return mechanism.postprocess_heads(output.permute(2, 0, 1, 3).flatten(2))  # [B, H, T, D] -> [T, B, E]
 
 
-def works(system: str, args: argparse.Namespace, n: int) -> dict[str, Callable[[], None]]:
-    """What is timed of `system` at length n: its forward pass, and both passes."""
+def passes(system: str, args: argparse.Namespace, n: int) -> dict[str, Callable[[], None]]:
+    """Return the functions that are timed for `system` at length n, by direction."""
     name, options, need = SYSTEMS[system]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     mechanism = MECHANISMS[name](args.heads, args.head_dim, **options).to(device)
     shape = (args.batch, args.heads, n, args.head_dim)
-    seeded = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     dtype = getattr(torch, args.dtype)
-    inputs = [torch.randn(shape, generator=seeded).to(device, dtype).requires_grad_() for _ in range(3)]
+    inputs = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]
     mask = AttentionMask(is_causal=args.causal)
 
     @torch.no_grad()
@@ -62,33 +63,33 @@ def works(system: str, args: argparse.Namespace, n: int) -> dict[str, Callable[[
 
 
 def measure(args: argparse.Namespace, n: int) -> dict[tuple[str, str], str]:
-    """Direction and system → the cell of the table for length n."""
+    """Measure at length n; return (direction, system) → text of the table's cell."""
     cells = {}
     systems = [system for system in args.systems if system != PAIRWISE or n <= args.longest_naive]
-    prepared = {system: works(system, args, n) for system in systems}
+    functions = {system: passes(system, args, n) for system in systems}
     for direction in DIRECTIONS:
-        memory = {system: peak_bytes(_warmed(prepared[system][direction])) for system in systems}
+        memory = {system: peak_bytes(_warmed_up(functions[system][direction])) for system in systems}
         times: dict[str, list[float]] = {system: [] for system in systems}
-        for round_ in range(args.rounds):
-            for system in systems if round_ % 2 else reversed(systems):
-                times[system].append(seconds(prepared[system][direction]))
+        for round_number in range(args.rounds):
+            for system in systems if round_number % 2 else reversed(systems):
+                times[system].append(seconds(functions[system][direction]))
         print(f"n = {n}, {direction}: done", file=sys.stderr, flush=True)
         for system in systems:
-            ratios = [a / b for a, b in zip(times[system], times[args.baseline], strict=True)]
+            ratios = [own / base for own, base in zip(times[system], times[args.baseline], strict=True)]
             low, high = median_interval(ratios)
-            share = memory[system] / memory[args.baseline]
-            cells[direction, system] = f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) · {share:.2f}"
+            memory_ratio = memory[system] / memory[args.baseline]
+            cells[direction, system] = f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) · {memory_ratio:.2f}"
         cells[direction, "time"] = f"{statistics.median(times[args.baseline]) * 1e3:.2f} ms"
     return cells
 
 
-def _warmed(work: Callable[[], None]) -> Callable[[], None]:
+def _warmed_up(work: Callable[[], None]) -> Callable[[], None]:
     work()
     return work
 
 
-def report(args: argparse.Namespace, cells: dict[int, dict[tuple[str, str], str]]) -> str:
-    """Markdown tables, one a direction: systems × lengths."""
+def markdown_tables(args: argparse.Namespace, cells: dict[int, dict[tuple[str, str], str]]) -> str:
+    """Return a Markdown table per direction, systems × lengths."""
     lines = []
     for direction in DIRECTIONS:
         lines += [f"| {direction} | " + " | ".join(f"n = {n}" for n in cells) + " |", "|---" * (len(cells) + 1) + "|"]
@@ -99,6 +100,7 @@ def report(args: argparse.Namespace, cells: dict[int, dict[tuple[str, str], str]
 
 
 def main() -> None:
+    """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS, metavar="SYSTEM")
     parser.add_argument("--baseline", default="softmax", choices=SYSTEMS, metavar="SYSTEM")
@@ -108,18 +110,18 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--rounds", type=int, default=11, help="timed runs of each system (%(default)s)")
-    parser.add_argument("--longest-naive", type=int, default=512, help=f"no {PAIRWISE} beyond it (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=11, help="timed runs per system (default: %(default)s)")
+    parser.add_argument("--longest-naive", type=int, default=512, help=f"for {PAIRWISE} (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
     if args.baseline not in args.systems:
-        raise UserError(f"--systems must name the baseline, {args.baseline}")
+        raise UserError(f"--systems must include the baseline, {args.baseline}")
     torch.set_num_threads(args.threads)
     cells = {n: measure(args, n) for n in args.lengths}
     mask = "causal" if args.causal else "dense"
     print(f"B {args.batch}, H {args.heads}, D {args.head_dim}, {args.dtype}, {mask}; {args.rounds} rounds;")
-    print(f"time / {args.baseline}'s, median (95 % interval) · peak memory / {args.baseline}'s\n")
-    print(report(args, cells))
+    print(f"relative to {args.baseline}: median time (95 % interval) · peak memory\n")
+    print(markdown_tables(args, cells))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How the documents of a data-bin are cut into chunks of at most L tokens: a Markdown table.
+"""Print a Markdown table of how documents are split into chunks of at most L tokens.
 
     python benchmarks/chunk_statistics.py data-bin/europarl7_small
 
-A chunk has whole sentences of one document, without separators; its length is that of its longer side.
+A chunk is whole sentences of one document, without separators; its length is that of its longer side.
 """
 
 import argparse
@@ -17,22 +17,23 @@ from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import DataBin, open_data_bin
 
 
-def rows(data: DataBin, subset: str, limits: list[int]) -> list[list[object]]:
-    """A row a limit: chunks, their mean length, sentences a chunk, sentences that are longer; without separators."""
+def table_rows(data: DataBin, subset: str, limits: list[int]) -> list[list[object]]:
+    """Return a row per limit: chunks, their mean length, sentences per chunk, sentences longer than the limit."""
     stem = data.folder / f"{subset}.{data.source}-{data.target}"
     sides = [load_indexed_dataset(f"{stem}.{language}", None, "mmap") for language in (data.source, data.target)]
     if None in sides:
-        raise UserError(f"{stem}: no such part of the data-bin; give others with --subsets")
+        raise UserError(f"{stem}: no such file; name the subsets of the data-bin with --subsets")
     source, target = (side.sizes for side in sides)
     documents = read_document_lengths(data.folder / f"{subset}.docs", len(source))
-    found = []
+    rows: list[list[object]] = []
     for limit in limits:
         starts = chunk_starts(documents, source, target, limit, separators=False)
         longer = np.maximum(*(chunk_sizes(starts, sizes, separators=False) for sizes in (source, target)))
-        of_set = [subset, f"{len(documents):,}", f"{len(source):,}"]
-        of_limit = [limit, f"{len(starts):,}", f"{longer.mean():.1f}", f"{len(source) / len(starts):.2f}"]
-        found.append([*of_set, *of_limit, count_too_long(source, target, limit)])
-    return found
+        rows.append([
+            subset, f"{len(documents):,}", f"{len(source):,}", limit, f"{len(starts):,}", f"{longer.mean():.1f}",
+            f"{len(source) / len(starts):.2f}", count_too_long(source, target, limit),
+        ])  # fmt: skip
+    return rows
 
 
 def main() -> None:
@@ -43,10 +44,10 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 256, 512, 1024, 2048], metavar="L")
     args = parser.parse_args()
     data = open_data_bin(args.data_bin)
-    print("| set | documents | sentences | L | chunks | mean length | sentences a chunk | sentences longer than L |")
+    print("| set | documents | sentences | L | chunks | mean length | sentences per chunk | sentences longer than L |")
     print("|---|---|---|---|---|---|---|---|")
     for subset in args.subsets:
-        for row in rows(data, subset, args.lengths):
+        for row in table_rows(data, subset, args.lengths):
             print(f"| {' | '.join(map(str, row))} |")
 
 

@@ -1,15 +1,15 @@
-"""The fused kernels against the best that PyTorch has for softmax, beside what the machine can do at all.
+"""Compare the fused kernels with PyTorch's fastest softmax attention and with the limits of the machine.
 
     python benchmarks/kernel_speed.py --json kernels.json
     python benchmarks/kernel_speed.py --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
 
-First the machine's own ceilings: a large matrix product in the type that is measured, and a copy. Then, for every
-length, each system's forward pass and backward pass, in turn in one process: median time, TFLOP/s counted as for flash
-attention (two products forward, five backward, half of it if causal), its share of the ceiling, peak memory, and the
-ratio of the best softmax's time to it, above 1 is faster. "softmax" is `scaled_dot_product_attention` by each of its
-backends; "flex" is ReLU by FlexAttention: a softmax of log(ReLU(s) + N), multiplied by its sum and less N·Σv. What
-cannot run is left out, and why is said. Made for a GPU; on a CPU under TRITON_INTERPRET=1 it runs in small, to see that
-it does.
+First the machine's ceilings are measured: a large matrix product in the chosen type, and a copy. Then, for every
+length, all systems' forward and backward passes alternate in one process. The table shows median times, TFLOP/s counted
+as for FlashAttention (two products forward, five backward, half of that if causal), their share of the ceiling, peak
+memory, and the speed relative to the fastest softmax (above 1 is faster). "softmax" is `scaled_dot_product_attention`
+with each of its backends; "flex" is ReLU attention by FlexAttention: a softmax of log(ReLU(s) + N), multiplied by its
+sum, less N·Σv. What cannot run is left out, and the reason is printed. Made for a GPU; on a CPU, with
+TRITON_INTERPRET=1, small sizes show that it works.
 """
 
 import argparse
@@ -37,34 +37,34 @@ BACKENDS = {
     "softmax, efficient": SDPBackend.EFFICIENT_ATTENTION,
     "softmax, math": SDPBackend.MATH,
 }
-OURS = {
+MECHANISM_SYSTEMS = {
     "relu": ("relu", {}, Need.NOTHING),
-    "relu, with statistics": ("relu", {}, Need.ROW_STATS),
+    "relu, with row stats": ("relu", {}, Need.ROW_STATS),
     "sigmoid": ("sigmoid", {}, Need.NOTHING),
     "inhibitor": ("inhibitor", {}, Need.NOTHING),
     "inhibitor, cdist": ("inhibitor", {"implementation": "cdist"}, Need.NOTHING),
 }
 UNFUSED = "relu, unfused"
 FLEX = "relu, flex"
-OF_RELU = ("relu", UNFUSED, FLEX)
-"""What computes [RF] Eq. 6 and nothing else."""
-SHIFT = 1.0
-"""N of FlexAttention's way: what is added to ReLU before the logarithm."""
+RELU_SYSTEMS = ("relu", UNFUSED, FLEX)
+"""Systems that compute [RF] Eq. 6 and nothing else."""
+FLEX_OFFSET = 1.0
+"""N: FlexAttention takes the logarithm of ReLU(s) + N."""
 
 
 def device() -> str:
-    """Where it is measured."""
+    """Return the type of the device to measure on."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def device_of(dtype: str) -> Device:
-    """What the figures of kernels in this type are of."""
+def measured_device(dtype: str) -> Device:
+    """Describe the device, with the precision that `dtype` stands for."""
     names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
     return replace(benchmark_device(None), precision=names[dtype])
 
 
 def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
-    """TFLOP/s of a product of two square matrices, and GB/s of a copy, read and written."""
+    """Return TFLOP/s of a product of two square matrices, and GB/s of a copy (read and write)."""
     a, b = (torch.randn(size, size, device=device()).to(dtype) for _ in range(2))
     product = min(kernel_seconds(lambda: a @ b) for _ in range(10))
     copy = min(kernel_seconds(lambda: a.clone()) for _ in range(10))
@@ -74,103 +74,107 @@ def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
     }
 
 
-def systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[str, Attend]:
-    """Every way to attend, by name."""
-    found: dict[str, Attend] = {}
-    square = args.causal and mask.key_mask is None
-    mask = None if square else mask.to_dense(n, n, torch.device(device()))
+def all_systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[str, Attend]:
+    """Return every system by name."""
+    systems: dict[str, Attend] = {}
+    only_causal = args.causal and mask.key_mask is None
+    attn_mask = None if only_causal else mask.to_dense(n, n, torch.device(device()))
     for name, backend in BACKENDS.items():
 
         def by_backend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend = backend) -> Tensor:
             with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=args.dropout, is_causal=square)
+                return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=args.dropout, is_causal=only_causal)
 
-        found[name] = by_backend
-    for name, (mechanism, options, need) in OURS.items():
-        found[name] = attend_with("fused", mechanism, options, need, args, mask)
-    found[UNFUSED] = attend_with("reference", "relu", {}, Need.NOTHING, args, mask)
+        systems[name] = by_backend
+    for name, (mechanism, options, need) in MECHANISM_SYSTEMS.items():
+        systems[name] = attend_with("fused", mechanism, options, need, args, mask)
+    systems[UNFUSED] = attend_with("reference", "relu", {}, Need.NOTHING, args, mask)
     if device() == "cuda" and not args.dropout and mask.key_mask is None:
-        found[FLEX] = flex(args, mask, n)
-    return found
+        systems[FLEX] = flex(args, mask, n)
+    return systems
 
 
 def attend_with(
     kernels: str, name: str, options: dict, need: Need, args: argparse.Namespace, mask: AttentionMask
 ) -> Attend:
-    """A mechanism by the kernels named."""
+    """Return a mechanism that runs with RELUMT_KERNELS set to `kernels`."""
     mechanism = MECHANISMS[name](args.heads, args.head_dim, args.dropout, **options).to(device()).train()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         os.environ["RELUMT_KERNELS"] = kernels
-        result = mechanism(q, k, v, mask, need)
-        if result.row_stats is None:
-            return result.output
-        return result.output + (result.row_stats.weight_sum + result.row_stats.weight_log_weight_sum)[..., None].to(
-            q.dtype
-        )
+        output, _, stats = mechanism(q, k, v, mask, need)
+        if stats is None:
+            return output
+        # Added to the output, so that the backward pass includes the gradients of the row stats.
+        return output + (stats.weight_sum + stats.weight_log_weight_sum)[..., None].to(q.dtype)
 
     return attend
 
 
 def flex(args: argparse.Namespace, mask: AttentionMask, n: int) -> Attend:
-    """ReLU attention, scaled as [RF] Eq. 6, by FlexAttention."""
+    """Return ReLU attention, scaled as in [RF] Eq. 6, by FlexAttention."""
     import torch._functorch.config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    torch._functorch.config.donated_buffer = False  # so that a backward pass can be repeated, to time it
+    torch._functorch.config.donated_buffer = False  # the backward pass is repeated for timing
     like = torch.empty(0, device=device())
     factor = MECHANISMS["relu"](args.heads, args.head_dim).factor(n, n, mask, like)
-    of_rows = torch.as_tensor(factor, device=device(), dtype=torch.float32).flatten().expand(n).contiguous()
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device()) if args.causal else None
+    factors = torch.as_tensor(factor, device=device(), dtype=torch.float32).flatten().expand(n).contiguous()
+    block_mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device()) if args.causal else None
     compiled = torch.compile(flex_attention)
 
     def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return torch.log(torch.relu(s) * of_rows[i] + SHIFT)
+        return torch.log(torch.relu(s) * factors[i] + FLEX_OFFSET)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mixed, log_weight_sum = compiled(q, k, v, score_mod=score, block_mask=mask, scale=1.0, return_lse=True)
-        of_values = v.cumsum(2) if args.causal else v.sum(2, keepdim=True)
-        return mixed * log_weight_sum.exp()[..., None].to(mixed.dtype) - SHIFT * of_values
+        output, log_weight_sum = compiled(q, k, v, score_mod=score, block_mask=block_mask, scale=1.0, return_lse=True)
+        value_sum = v.cumsum(2) if args.causal else v.sum(2, keepdim=True)
+        return output * log_weight_sum.exp()[..., None].to(output.dtype) - FLEX_OFFSET * value_sum
 
     return attend
 
 
-def visible_keys(args: argparse.Namespace, n: int) -> AttentionMask:
-    """Sentences of several lengths, padded at their end, or all of n keys."""
+def make_mask(args: argparse.Namespace, n: int) -> AttentionMask:
+    """Return a mask for sentences of several lengths padded to n, or of length n without --padding."""
     if not args.padding:
         return AttentionMask(None, args.causal)
     lengths = torch.linspace(1 - 2 * args.padding, 1, args.batch).mul(n).long().clamp(min=1)
     return AttentionMask((torch.arange(n)[None] < lengths[:, None]).to(device()), args.causal)
 
 
-def that_work(found: dict[str, Attend], inputs: list[Tensor], grad: Tensor) -> dict[str, Attend]:
-    """Those of the systems that run forward and backward; of the others, why they do not is said."""
-    works = {}
-    for name, attend in found.items():
+def working_systems(systems: dict[str, Attend], inputs: list[Tensor], grad: Tensor) -> dict[str, Attend]:
+    """Return the systems that run forward and backward; print why the others do not."""
+    working = {}
+    for name, attend in systems.items():
         try:
             attend(*inputs).backward(grad)
-            works[name] = attend
-        except Exception as error:  # each system has errors of its own for what it cannot do
+            working[name] = attend
+        except Exception as error:  # every system raises errors of its own
             print(f"n = {grad.shape[2]}: no {name}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
-    return works
+    return working
 
 
-def times_in_turn(works: dict[str, Attend], inputs: list[Tensor], grad: Tensor, rounds: int) -> dict[str, dict]:
-    """By system and direction the median of its seconds; what slows the machine slows every system."""
-    times = {name: {"forward": [], "backward": []} for name in works}
-    for round_ in range(rounds):
-        for name in list(works) if round_ % 2 else reversed(works):
-            attend = works[name]
-            mixed = attend(*inputs)
+def measure_times(
+    systems: dict[str, Attend], inputs: list[Tensor], grad: Tensor, rounds: int
+) -> dict[str, dict[str, float]]:
+    """Return system → direction → median seconds; the systems alternate, so that what slows the machine slows all."""
+    times: dict[str, dict[str, list[float]]] = {name: {"forward": [], "backward": []} for name in systems}
+    for round_number in range(rounds):
+        for name in list(systems) if round_number % 2 else reversed(systems):
+            attend = systems[name]
+            output = attend(*inputs)
             times[name]["forward"].append(kernel_seconds(lambda attend=attend: attend(*inputs)))
             times[name]["backward"].append(
-                kernel_seconds(lambda mixed=mixed: torch.autograd.grad(mixed, inputs, grad, retain_graph=True))
+                kernel_seconds(lambda output=output: torch.autograd.grad(output, inputs, grad, retain_graph=True))
             )
-    return {name: {way: statistics.median(taken) for way, taken in of.items()} for name, of in times.items()}
+    return {
+        name: {direction: statistics.median(seconds) for direction, seconds in by_direction.items()}
+        for name, by_direction in times.items()
+    }
 
 
-def error(args: argparse.Namespace, attend: Attend, inputs: list[Tensor], mask: AttentionMask) -> float:
-    """‖mixed − exact‖ / ‖exact‖ of ReLU attention, of the first sentence and head; exact is in float64."""
+def relative_error(args: argparse.Namespace, attend: Attend, inputs: list[Tensor], mask: AttentionMask) -> float:
+    """Return ‖output − exact‖ / ‖exact‖ of ReLU attention, for the first sentence and head; exact is in float64."""
     first = AttentionMask(None if mask.key_mask is None else mask.key_mask[:1], mask.is_causal)
     relu = MECHANISMS["relu"](1, args.head_dim)
     with torch.no_grad():
@@ -180,36 +184,36 @@ def error(args: argparse.Namespace, attend: Attend, inputs: list[Tensor], mask: 
 
 
 def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[str, dict[str, float]]]:
-    """By system and direction: milliseconds, TFLOP/s, share of the ceiling, MiB, speed relative to the best softmax.
+    """Return system → direction → milliseconds, TFLOP/s, share of the ceiling, MiB, speed relative to the best softmax.
 
-    Of ReLU's own ways forward the error too.
+    The forward passes of RELU_SYSTEMS have their error, too.
     """
-    seeded = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     shape, dtype = (args.batch, args.heads, n, args.head_dim), getattr(torch, args.dtype)
-    inputs = [torch.randn(shape, generator=seeded).to(device(), dtype).requires_grad_() for _ in range(3)]
-    grad = torch.randn(shape, generator=seeded).to(device(), dtype)
-    mask = visible_keys(args, n)
-    works = that_work(systems(args, mask, n), inputs, grad)
-    times = times_in_turn(works, inputs, grad, args.rounds)
+    inputs = [torch.randn(shape, generator=generator).to(device(), dtype).requires_grad_() for _ in range(3)]
+    grad = torch.randn(shape, generator=generator).to(device(), dtype)
+    mask = make_mask(args, n)
+    systems = working_systems(all_systems(args, mask, n), inputs, grad)
+    times = measure_times(systems, inputs, grad, args.rounds)
     flops = 4 * args.batch * args.heads * n * n * args.head_dim / (2 if args.causal else 1)
-    result = {}
-    for name, attend in works.items():
+    result: dict[str, dict[str, dict[str, float]]] = {}
+    for name, attend in systems.items():
         result[name] = {}
         memory = peak_bytes(lambda attend=attend: attend(*inputs).backward(grad))
-        for direction, of_flops in (("forward", flops), ("backward", 2.5 * flops)):
-            softmax = min(times[other][direction] for other in works if other.startswith("softmax"))
-            rate = of_flops / times[name][direction] / 1e12
+        for direction, operations in (("forward", flops), ("backward", 2.5 * flops)):
+            softmax = min(times[other][direction] for other in systems if other.startswith("softmax"))
+            rate = operations / times[name][direction] / 1e12
             result[name][direction] = {
                 "ms": times[name][direction] * 1e3, "TFLOP/s": rate, "share": rate / ceiling, "MiB": memory / 2**20,
-                "against the best softmax": softmax / times[name][direction],
+                "relative to best softmax": softmax / times[name][direction],
             }  # fmt: skip
-        if name in OF_RELU and not args.dropout:
-            result[name]["forward"]["error"] = error(args, attend, inputs, mask)
+        if name in RELU_SYSTEMS and not args.dropout:
+            result[name]["forward"]["error"] = relative_error(args, attend, inputs, mask)
     return result
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print the table and write the JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512, 1024, 2048, 4096])
     parser.add_argument("--batch", type=int, default=16)
@@ -217,28 +221,32 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--padding", type=float, default=0.0, help="share of the keys that are padding (default: 0)")
+    parser.add_argument("--padding", type=float, default=0.0, help="share of keys that are padding (default: 0)")
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--ceiling-size", type=int, default=8192, help="of the matrices (default: 8192)")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--rounds", type=int, default=5, help="timed runs per system (default: 5)")
+    parser.add_argument("--ceiling-size", type=int, default=8192, help="rows of its matrices (default: 8192)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()
     limits = ceilings(getattr(torch, args.dtype), args.ceiling_size)
     print("ceilings: " + ", ".join(f"{name} {value:.1f}" for name, value in limits.items()) + "\n")
     shape = f"B {args.batch}, H {args.heads}, D {args.head_dim}, {args.dtype}, {'causal' if args.causal else 'dense'}"
     print(f"{shape}, padding {args.padding:g}, dropout {args.dropout:g}; {args.rounds} rounds\n")
-    print("| n | system | direction | ms | TFLOP/s | share of the ceiling | MiB | against the best softmax | error |")
+    print("| n | system | direction | ms | TFLOP/s | share of ceiling | MiB | relative to best softmax | error |")
     print("|---" * 9 + "|")
-    figures = {}
+    results = {}
     for n in args.lengths:
-        figures[str(n)] = measure(args, n, limits["product, TFLOP/s"])
-        for name, directions in figures[str(n)].items():
-            for direction, of in directions.items():
-                cells = [f"{value:.3g}" for value in of.values()] + [""] * ("error" not in of)
+        results[str(n)] = measure(args, n, limits["product, TFLOP/s"])
+        for name, directions in results[str(n)].items():
+            for direction, values in directions.items():
+                cells = [f"{value:.3g}" for value in values.values()] + [""] * ("error" not in values)
                 print(f"| {n} | {name} | {direction} | " + " | ".join(cells) + " |", flush=True)
-        if args.json:  # after each length, so that none is lost with a later one
+        if args.json:  # after each length: a later one may fail
             write_results(
-                args.json, shape, "the best softmax", device_of(args.dtype), {"ceilings": limits, "lengths": figures}
+                args.json,
+                shape,
+                "the best softmax",
+                measured_device(args.dtype),
+                {"ceilings": limits, "lengths": results},
             )
 
 

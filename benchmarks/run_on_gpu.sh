@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What docs/kernels.md wants of a GPU, in one go: benchmarks/run_on_gpu.sh OUT [DATA-BIN [DOCUMENTS]]
-# The kernels against float64, their times in the shapes of its goals, and, with data-bins of sentences and of
-# documents, whole training steps. Everything goes to OUT; what fails is said and stops nothing else.
-# PYTHON is the interpreter (.venv/bin/python).
+# Measure what docs/kernels.md leaves open, on a machine with a GPU: benchmarks/run_on_gpu.sh OUT [DATA-BIN [DOCUMENTS]]
+# Tests the kernels against float64, times them in the shapes that matter, tunes their launch configurations and, given
+# data-bins of sentences and of documents, times whole training steps. Everything is written to OUT; a step that fails is
+# reported and the others go on. PYTHON is the interpreter (default: .venv/bin/python).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -16,7 +16,7 @@ documents=${3:+$(realpath "$3")}
 cd "$root"
 failed=0
 
-# step NAME COMMAND…: its output is OUT/NAME.md, what it says OUT/NAME.log
+# step NAME COMMAND…: run a command; its stdout goes to OUT/NAME.md, its stderr to OUT/NAME.log
 step() {
     local name=$1
     shift
@@ -41,7 +41,7 @@ training() {
         --json "$out/$name.json" "$@"
 }
 
-step tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_pointwise.py \
+step tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_pointwise_triton.py \
     tests/attention/test_inhibitor_triton.py tests/attention/test_training_curve.py
 kernels dense
 kernels causal --causal --lengths 2048 4096
@@ -58,5 +58,6 @@ if [[ -n $documents ]]; then
 fi
 step tune_long "$python" benchmarks/tune_launch_configs.py
 step tune_short "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 64 --causal
-step tune_dropout "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 --row-stats
+step tune_dropout "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 \
+    --row-stats
 exit "$failed"

@@ -1,4 +1,4 @@
-"""What Triton's interpreter lacks."""
+"""A fixture that makes Triton's interpreter handle bfloat16."""
 
 import pytest
 import torch
@@ -7,27 +7,29 @@ from torch import Tensor
 
 @pytest.fixture
 def bfloat16(monkeypatch):
-    """Have the interpreter multiply and round bfloat16 as a GPU does. It keeps the numbers' bits as integers, which it
-    would multiply, and cuts off what it should round to the nearest."""
+    """Make the interpreter multiply and round bfloat16 as a GPU does.
+
+    It keeps bfloat16 numbers as integers, which it would multiply, and truncates where a GPU rounds to nearest.
+    """
     if torch.cuda.is_available():
         return
     interpreter = pytest.importorskip("triton.runtime.interpreter")
     builder, handle, language = interpreter.InterpreterBuilder, interpreter.TensorHandle, interpreter.tl
-    cast, dot = builder.cast_impl, builder.create_dot
+    original_cast, original_dot = builder.cast_impl, builder.create_dot
 
-    def number(bits) -> Tensor:
+    def from_bits(bits) -> Tensor:
         return torch.from_numpy(bits.view("int16")).view(torch.bfloat16)
 
-    def rounded(self, x, wanted):
-        if (x.dtype.scalar, wanted.scalar) != (language.float32, language.bfloat16):
-            return cast(self, x, wanted)
+    def rounding_cast(self, x, dtype):
+        if (x.dtype.scalar, dtype.scalar) != (language.float32, language.bfloat16):
+            return original_cast(self, x, dtype)
         bits = torch.from_numpy(x.data).to(torch.bfloat16).view(torch.int16).numpy().view("uint16")
         return handle(bits, language.bfloat16)
 
-    def product(self, a, b, total, *options):
+    def dot_of_numbers(self, a, b, accumulator, *options):
         if a.dtype.scalar == language.bfloat16:
-            a, b = (handle(number(x.data).float().numpy(), language.float32) for x in (a, b))
-        return dot(self, a, b, total, *options)
+            a, b = (handle(from_bits(x.data).float().numpy(), language.float32) for x in (a, b))
+        return original_dot(self, a, b, accumulator, *options)
 
-    monkeypatch.setattr(builder, "cast_impl", rounded)
-    monkeypatch.setattr(builder, "create_dot", product)
+    monkeypatch.setattr(builder, "cast_impl", rounding_cast)
+    monkeypatch.setattr(builder, "create_dot", dot_of_numbers)

@@ -1,4 +1,4 @@
-"""The Inhibitor's Triton kernels against the equation in float64: on a GPU, or interpreted on the CPU, in small."""
+"""The Inhibitor's Triton kernels against the equation in float64: on a GPU, or interpreted with small sizes."""
 
 import math
 
@@ -7,62 +7,63 @@ import torch
 
 from relumt.attention import MECHANISMS, AttentionMask
 from relumt.attention.kernels import dispatch, inhibitor_naive
-from tests.attention.test_pointwise import DEVICE, compare, problem, with_gradients
+from tests.attention.test_pointwise_triton import DEVICE, assert_close_in_norm, random_inputs, with_gradients
 
 inhibitor_triton = pytest.importorskip("relumt.attention.kernels.inhibitor_triton")
 TOLERANCE = 1e-5
 HALF_TOLERANCE = 1e-3
 
 
-def both(shape, causal, half, dropout=0.0, dropped=None):
-    q, k, v, keys = problem(*shape, torch.float16 if half else torch.float32)
+def run_both(shape, causal, half, dropout_p=0.0, dropped=None):
+    """Return the outputs and gradients of the kernel and of the equation in float64."""
+    q, k, v, key_mask = random_inputs(*shape, torch.float16 if half else torch.float32)
     q, k, v = (x.detach().float().requires_grad_() for x in (q, k, v))
     shift = torch.linspace(0.2, 0.6, shape[1], device=DEVICE)[:, None, None].requires_grad_()
     inputs = (q, k, v, shift)
     gamma = shape[-1]
-    mixed = inhibitor_triton.attend(q, k, v, gamma, shift, keys, causal, dropout, half)
+    output = inhibitor_triton.attend(q, k, v, gamma, shift, key_mask, causal, dropout_p, half)
     doubles = [x.detach().double().requires_grad_() for x in inputs]
-    exact = inhibitor_naive.attend(*doubles[:3], gamma, doubles[3], AttentionMask(keys, causal), dropped)
-    weights = [torch.randn(mixed.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
-    return with_gradients([mixed], inputs, weights), with_gradients([exact], doubles, weights)
+    exact = inhibitor_naive.attend(*doubles[:3], gamma, doubles[3], AttentionMask(key_mask, causal), dropped)
+    grads = [torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
+    return with_gradients([output], inputs, grads), with_gradients([exact], doubles, grads)
 
 
-@pytest.fixture(params=[inhibitor_triton.MIN_SPLIT_SIZE, 3], ids="parts of {}".format)
-def parts(request, monkeypatch):
-    """The other side whole, or cut into parts, whose results are added up."""
+@pytest.fixture(params=[inhibitor_triton.MIN_SPLIT_SIZE, 3], ids="splits of {}".format)
+def splits(request, monkeypatch):
+    """Visit the other side in one program, or split it among several, whose results are summed."""
     monkeypatch.setattr(inhibitor_triton, "MIN_SPLIT_SIZE", request.param)
 
 
-@pytest.mark.usefixtures("parts")
+@pytest.mark.usefixtures("splits")
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(2, 2, 35, 35, 8), (1, 1, 5, 40, 24), (1, 2, 20, 13, 7), (2, 1, 1, 5, 3)], ids=str)
-def test_values_and_gradients(shape, causal, half):
-    ours, theirs = both(shape, causal, half)
-    assert theirs[0].ne(0).double().mean() > 0.1
-    compare(ours[:1], theirs[:1], HALF_TOLERANCE if half else TOLERANCE)
-    compare(ours[1:], theirs[1:], TOLERANCE)
+def test_outputs_and_gradients(shape, causal, half):
+    actual, expected = run_both(shape, causal, half)
+    assert expected[0].ne(0).double().mean() > 0.1
+    assert_close_in_norm(actual[:1], expected[:1], HALF_TOLERANCE if half else TOLERANCE)
+    assert_close_in_norm(actual[1:], expected[1:], TOLERANCE)
 
 
-# The interpreter adds half a distance one by one; a GPU adds parts of it, which rounds less.
+# The interpreter adds the terms of half a distance one by one; a GPU adds partial sums, which rounds less.
 @pytest.mark.parametrize(("distance", "tolerance"), [(1.0, 5e-4), (2.0, 1.5e-3), (3.0, 5e-3)])
 def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     D, S = 64, 40
-    seeded = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(1, 1, S, D, generator=seeded).to(DEVICE) for _ in range(3))
-    # |q − k|₁/√D is on average `distance`; every pair's, so that the start is InhibitorOptions.initial_distance's
-    size = distance / math.sqrt(D) / (2 / math.sqrt(math.pi))
-    q, k, v = ((x * factor).half().float() for x, factor in ((q, size), (k, size), (v, 1.0)))
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, 1, S, D, generator=generator).to(DEVICE) for _ in range(3))
+    # The mean of |q − k|₁/√D is `distance`, as at initialization with InhibitorOptions.initial_distance.
+    scale = distance / math.sqrt(D) / (2 / math.sqrt(math.pi))
+    q, k, v = ((x * factor).half().float() for x, factor in ((q, scale), (k, scale), (v, 1.0)))
     shift = torch.full((1, 1, 1), 0.5, device=DEVICE)
-    ours = inhibitor_triton.attend(q, k, v, math.sqrt(D), shift, None, False, 0.0, True)
+    actual = inhibitor_triton.attend(q, k, v, math.sqrt(D), shift, None, False, 0.0, True)
     exact = inhibitor_naive.attend(
         *(x.double() for x in (q, k, v)), math.sqrt(D), shift.double(), AttentionMask(), None
     )
-    compare([ours], [exact], tolerance)
+    assert_close_in_norm([actual], [exact], tolerance)
 
 
-def test_half_precision_stays_finite_where_numbers_are_large():
-    q, k, v = (torch.full((1, 1, 9, 3), most, device=DEVICE) for most in (6e4, -6e4, 3e4))
+def test_half_precision_stays_finite_for_large_inputs():
+    q, k, v = (torch.full((1, 1, 9, 3), value, device=DEVICE) for value in (6e4, -6e4, 3e4))
     shift = torch.zeros(1, 1, 1, device=DEVICE)
     assert inhibitor_triton.attend(q, k, v, 1.0, shift, None, False, 0.0, True).eq(0).all()
     near = inhibitor_triton.attend(q, q, v, 1.0, shift, None, False, 0.0, True)
@@ -74,27 +75,27 @@ def test_half_precision_stays_finite_where_numbers_are_large():
 def test_nan_stays_nan(which, half):
     inputs = [torch.randn(1, 1, 4, 3, device=DEVICE) for _ in range(3)]
     inputs[which][0, 0, 1, 2] = torch.nan
-    mixed = inhibitor_triton.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
+    output = inhibitor_triton.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
     naive = inhibitor_naive.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), AttentionMask(None, False), None)
-    assert torch.equal(mixed.isnan(), naive.isnan()) and naive.isnan().any()
+    assert torch.equal(output.isnan(), naive.isnan()) and naive.isnan().any()
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_ties_have_half_the_gradient_as_elsewhere(half):
+def test_ties_get_half_the_gradient(half):
     q = torch.zeros(1, 1, 2, 3, device=DEVICE).requires_grad_()
     k, v = torch.zeros(2, 1, 1, 4, 3, device=DEVICE)
     v = v.clone().requires_grad_()
-    mixed = inhibitor_triton.attend(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
-    mixed.sum().backward()
-    assert mixed.eq(0).all() and v.grad.eq(2 * 0.5).all()
+    output = inhibitor_triton.attend(q, k, v, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, half)
+    output.sum().backward()
+    assert output.eq(0).all() and v.grad.eq(2 * 0.5).all()
 
 
 @pytest.mark.parametrize("half", [False, True])
 def test_dropout_drops_the_same_pairs_in_every_direction(half):
     shape = (1, 1, 20, 20, 4)
 
-    def of_pairs(seed):
-        """Which pairs are kept, from values that say which key they are of: q = k, so that z = 0."""
+    def kept_pairs(seed):
+        """Return which pairs are kept: q = k, so z = 0, and one-hot values make the output show the keys."""
         zeros = torch.zeros(1, 1, 20, 4, device=DEVICE)
         torch.manual_seed(seed)
         one_hot = torch.eye(20, device=DEVICE)[None, None]
@@ -102,27 +103,29 @@ def test_dropout_drops_the_same_pairs_in_every_direction(half):
             zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.3, half
         )
 
-    kept = of_pairs(3)
+    kept = kept_pairs(3)
     assert set(kept.unique().tolist()) == {0.0, 1.0} and 0.6 < kept.mean() < 0.8
     torch.manual_seed(3)
-    ours, theirs = both(shape, False, half, 0.3, kept.eq(0))
-    compare(ours[:1], theirs[:1], HALF_TOLERANCE if half else TOLERANCE)
-    compare(ours[1:], theirs[1:], TOLERANCE)
+    actual, expected = run_both(shape, False, half, 0.3, kept.eq(0))
+    assert_close_in_norm(actual[:1], expected[:1], HALF_TOLERANCE if half else TOLERANCE)
+    assert_close_in_norm(actual[1:], expected[1:], TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["inhibitor", "inhibitor_signed"])
-def test_it_serves_the_mechanism_in_half_precision_where_inputs_are(name, dtype, monkeypatch):
-    q, k, v, keys = problem(2, 2, 9, 9, 8, grad=False)
+def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch):
+    q, k, v, key_mask = random_inputs(2, 2, 9, 9, 8, grad=False)
     q, k, v = (x.to(dtype) for x in (q / 4, k / 4, v))
-    mask = AttentionMask(keys, True)
+    mask = AttentionMask(key_mask, True)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
-    served = []
-    inhibit = dispatch.inhibitor_attention
-    monkeypatch.setattr(dispatch, "inhibitor_attention", lambda *a: served.append(a[-1]) or inhibit(*a))
+    half_arguments = []
+    inhibitor_attention = dispatch.inhibitor_attention
+    monkeypatch.setattr(
+        dispatch, "inhibitor_attention", lambda *a: half_arguments.append(a[-1]) or inhibitor_attention(*a)
+    )
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask).output
-    assert served == [dtype != torch.float32]
+    assert half_arguments == [dtype != torch.float32]
     naive = MECHANISMS[name](2, 8, implementation="naive").to(DEVICE)
     exact = naive(q.double(), k.double(), v.double(), mask).output
-    compare([fused], [exact], TOLERANCE if dtype == torch.float32 else HALF_TOLERANCE)
+    assert_close_in_norm([fused], [exact], TOLERANCE if dtype == torch.float32 else HALF_TOLERANCE)
