@@ -1,71 +1,70 @@
-"""Turn a bitext into a fairseq data-bin: read, check, tokenise, clean, segment by a joint BPE and binarise.
+"""Turn a bitext into a fairseq data-bin: read, check, tokenize, clean, segment with joint BPE, and binarize.
 
-P is a prefix: the texts are P.SRC and P.TGT, or P.SRC.gz and P.TGT.gz, UTF-8, one sentence a line; P.docs, if it
-is there, gives the sentences of each document, P.align the word alignments of valid or test (0-0 1-2, the source's word
-first; P.de-en.align of either direction). Repeating a finished command does nothing.
+P is a prefix: the texts are P.SRC and P.TGT, or P.SRC.gz and P.TGT.gz, in UTF-8, one sentence per line. Optional files:
+P.docs has the number of sentences of each document, one per line. P.align has gold word alignments of valid or test,
+0-0 1-2, source word first; P.de-en.align fits either translation direction. Repeating a finished command does nothing.
 """
 
 import argparse
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.prep.options import BPE_KINDS, SPLITS, Options
+from relumt.prep.options import BPE_CHOICES, SPLITS, Options
 from relumt.prep.pipeline import prepare
-from relumt.prep.progress import Steps
 
 DEFAULT_VOCAB_SIZE = 8000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `relumt prepare`."""
-    parser.add_argument("--src", required=True, metavar="LANG", help="source language, de for example")
+    parser.add_argument("--src", required=True, metavar="LANG", help="source language, for example de")
     parser.add_argument("--tgt", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
         parser.add_argument(f"--{split}", required=True, metavar="P", help=f"prefix of the {split} texts")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the data-bin to make")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="data-bin to create")
     parser.add_argument(
-        "--bpe", default="subword-nmt", metavar="KIND", help=f"{', '.join(BPE_KINDS)} (default: %(default)s)"
+        "--bpe", default="subword-nmt", metavar="METHOD", help=f"{', '.join(BPE_CHOICES)} (default: %(default)s)"
     )
     parser.add_argument(
         "--vocab-size",
         type=int,
         metavar="N",
-        help=f"subword-nmt: number of merges; sentencepiece: number of pieces (default: {DEFAULT_VOCAB_SIZE})",
+        help=f"number of merges (subword-nmt) or pieces (sentencepiece) (default: {DEFAULT_VOCAB_SIZE})",
     )
     parser.add_argument("--tokenize", action="store_true", help="split words as Moses does (sacremoses)")
-    parser.add_argument("--tokenized-input", action="store_true", help="the texts are Moses-tokenised already")
+    parser.add_argument("--tokenized-input", action="store_true", help="the texts are Moses-tokenized already")
     parser.add_argument(
         "--lowercase",
         action="store_true",
-        help="lower-case all texts; give it too where they are in lower case already, for the record",
+        help="lowercase all texts; also give it if they are lowercase already, so that scores ignore case",
     )
     parser.add_argument(
         "--max-length",
         type=int,
         default=250,
         metavar="N",
-        help="drop pairs of train with more words on a side (default: %(default)s)",
+        help="drop training pairs with more words on a side (default: %(default)s)",
     )
     parser.add_argument(
         "--max-ratio",
         type=float,
         default=9.0,
         metavar="R",
-        help="drop pairs of train with a side R times longer, in words, than the other (default: %(default)s); "
-        "for a script without spaces give a large one",
+        help="drop training pairs with one side more than R times as long as the other, in words "
+        "(default: %(default)s); give a large one for a language written without spaces",
     )
     parser.add_argument(
         "--documents",
         metavar="KIND",
-        help="the texts tell documents apart by markup: d (a line <d> before each) or europarl (the release's own)",
+        help="the texts contain document markup: d (a line <d> before each document) or europarl (as released)",
     )
     parser.add_argument(
         "--document-separator",
         metavar="WORD",
-        help="a word for the dictionaries that can stand between the sentences of a document, <sep> for example",
+        help="add a word to the dictionaries, for use between the sentences of a document, for example <sep>",
     )
-    parser.add_argument("--separate-dictionaries", action="store_true", help="one dictionary a language")
-    parser.add_argument("--overwrite", action="store_true", help="replace a data-bin made by this command")
+    parser.add_argument("--separate-dictionaries", action="store_true", help="one dictionary per language")
+    parser.add_argument("--overwrite", action="store_true", help="replace a data-bin that this command created")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -89,6 +88,6 @@ def run(arguments: argparse.Namespace) -> None:
     )
     prefixes = {split: getattr(arguments, split) for split in SPLITS}
     try:
-        prepare(prefixes, arguments.out, options, arguments.overwrite, Steps())
+        prepare(prefixes, arguments.out, options, arguments.overwrite)
     except OSError as error:
-        raise UserError(f"{error}; check the path and the space on the disk") from error
+        raise UserError(f"{error}; check the path and the free disk space") from error

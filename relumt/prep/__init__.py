@@ -1,4 +1,4 @@
-"""From a bitext to a fairseq data-bin: read, check, tokenise, clean, segment, binarise.
+"""From a bitext to a fairseq data-bin: read, check, tokenize, clean, segment, binarize.
 
-Every step is a function from text files to text files; `pipeline.prepare` puts them in order.
+Each step is a function from text files to text files; `pipeline.prepare` runs them in order.
 """

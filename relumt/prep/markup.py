@@ -1,64 +1,67 @@
-"""Documents that are marked inside the text: lines of markup among the sentences, the same on both sides."""
+"""Documents that are marked inside the text, by lines of markup that are the same on both sides."""
 
 import re
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 
 from relumt.errors import UserError
+from relumt.prep.bitext import PathPair
 from relumt.text_files import open_text, read_clean_lines
 
 
 @dataclass(frozen=True)
 class Markup:
-    """A kind of markup: which lines are no text, and which of them open a document."""
+    """A kind of markup.
+
+    Attributes:
+        line: matches a line of markup.
+        document_start: matches a line of markup that begins a document.
+    """
 
     line: re.Pattern[str]
-    opens: re.Pattern[str]
+    document_start: re.Pattern[str]
 
 
 MARKUPS = {
     "d": Markup(re.compile(r"<d>"), re.compile(r"<d>")),
     "europarl": Markup(re.compile(r"<(CHAPTER|SPEAKER|P)\b.*>"), re.compile(r"<CHAPTER\b")),
 }
-"""d: a line <d> before each document (Maruf et al. 2019). europarl: the release's own, a chapter a document."""
+"""d: a line <d> before each document (Maruf et al. 2019). europarl: as released; each chapter is a document."""
 
 
-def take_out(
-    kind: str, texts: tuple[Path, Path], outputs: tuple[Path, Path], originals: tuple[Path, Path]
-) -> tuple[int, list[int]]:
-    """Write the two sides of a text without their markup.
+def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: PathPair) -> list[int]:
+    """Write both sides of a text without their markup.
 
     Args:
         kind: a key of MARKUPS.
-        texts: the sides, normalised.
-        outputs: where the sentences go.
-        originals: the user's files, for errors.
+        texts: the two sides, normalized.
+        outputs: files for the sentences.
+        originals: the user's files, for error messages.
 
     Returns:
-        Number of sentences, and the lengths of the documents.
+        The number of sentences of each document that has any.
 
     Raises:
-        UserError: a line is markup on one side alone, or a sentence stands before the first document.
+        UserError: a line is markup on one side only, or a sentence comes before the first document.
     """
     markup = MARKUPS[kind]
     lengths: list[int] = []
     with open_text(outputs[0], "w") as source_output, open_text(outputs[1], "w") as target_output:
         pairs = zip_longest(*map(read_clean_lines, texts), fillvalue="")
         for number, (source, target) in enumerate(pairs, start=1):
-            marked = [bool(markup.line.fullmatch(side)) for side in (source, target)]
-            if marked[0] != marked[1]:
-                where = originals[marked.index(True)]
-                raise UserError(f"{where}:{number}: markup of documents that the other side lacks; check the alignment")
-            if marked[0]:
-                if markup.opens.match(source):
+            is_markup = [bool(markup.line.fullmatch(side)) for side in (source, target)]
+            if is_markup[0] != is_markup[1]:
+                where = originals[is_markup.index(True)]
+                raise UserError(f"{where}:{number}: document markup that the other side lacks; check the alignment")
+            if is_markup[0]:
+                if markup.document_start.match(source):
                     lengths.append(0)
                 continue
             if not lengths:
                 raise UserError(
-                    f"{originals[0]}:{number}: a sentence before the first document; is it --documents {kind}?"
+                    f"{originals[0]}:{number}: sentence before the first document; is --documents {kind} right?"
                 )
             lengths[-1] += 1
             source_output.write(source + "\n")
             target_output.write(target + "\n")
-    return sum(lengths), [length for length in lengths if length]
+    return [length for length in lengths if length]

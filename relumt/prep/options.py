@@ -1,4 +1,4 @@
-"""What to do to a bitext: the options of `relumt prepare`, checked."""
+"""The options of `relumt prepare`, validated."""
 
 import math
 from dataclasses import dataclass
@@ -10,19 +10,28 @@ from relumt.prep.markup import MARKUPS
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = ("valid", "test")
-BPE_KINDS = (*BPE_METHODS, "none")
+BPE_CHOICES = (*BPE_METHODS, "none")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a bitext becomes a data-bin.
+    """How to turn a bitext into a data-bin.
 
-    source, target: language codes, also the suffixes of the files. tokenize: split words with sacremoses.
-    tokenized_input: the text given is Moses-tokenised already. vocab_size: merges for subword-nmt, pieces for
-    sentencepiece, None without BPE. max_length: words a sentence of train may have. max_ratio: how many
-    times longer than the other one side of a pair of train may be. documents: the kind of markup that tells documents
-    apart, None where P.docs does or nothing. separator: a word that the dictionaries get besides those of the text, to
-    stand between the sentences of a document. Raises `UserError`.
+    Attributes:
+        source, target: language codes, which are also the suffixes of the files.
+        bpe: one of BPE_CHOICES.
+        vocab_size: number of merges for subword-nmt, of pieces for sentencepiece, None without BPE.
+        tokenize: split words with sacremoses.
+        tokenized_input: the input is Moses-tokenized already.
+        lowercase: lowercase all texts.
+        max_length: maximum number of words of a training sentence.
+        max_ratio: maximum ratio between the numbers of words of the two sides of a training pair.
+        separate_dictionaries: use one dictionary per language instead of a joint one.
+        documents: key of MARKUPS if the texts contain document markup, otherwise None.
+        separator: a word to add to the dictionaries, for use between the sentences of a document.
+
+    Raises:
+        UserError: the options are invalid or contradict one another.
     """
 
     source: str
@@ -41,29 +50,29 @@ class Options:
     def __post_init__(self) -> None:
         if self.source == self.target:
             raise UserError(f"--src and --tgt are both {self.source!r}; they must differ")
-        if self.bpe not in BPE_KINDS:
-            raise UserError(f"unknown --bpe {self.bpe!r}; choose one of {', '.join(BPE_KINDS)}")
+        if self.bpe not in BPE_CHOICES:
+            raise UserError(f"unknown --bpe {self.bpe!r}; choose one of {', '.join(BPE_CHOICES)}")
         if self.bpe == "none" and self.vocab_size is not None:
-            raise UserError("--vocab-size means nothing with --bpe none; leave it out")
+            raise UserError("--vocab-size has no effect with --bpe none; remove it")
         if self.bpe != "none" and (self.vocab_size is None or self.vocab_size < 1):
-            raise UserError(f"--vocab-size is {self.vocab_size}; it must be at least 1, and finite")
+            raise UserError(f"--vocab-size is {self.vocab_size}; it must be at least 1")
         if self.tokenize and self.tokenized_input:
             raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
         if self.documents not in (None, *MARKUPS):
             raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
         if self.separator is not None and len(self.separator.split()) != 1:
-            raise UserError(f"--document-separator {self.separator!r} is not one word; <sep> for example")
+            raise UserError(f"--document-separator {self.separator!r} is not one word; try <sep>")
         if self.separator in {*RESERVED_WORDS, "<unk>"}:
-            raise UserError(f"--document-separator {self.separator} is reserved by fairseq; <sep> for example")
+            raise UserError(f"--document-separator {self.separator} is reserved by fairseq; try <sep>")
         if self.max_length < 1 or not 1 <= self.max_ratio < math.inf:
-            raise UserError("--max-length and --max-ratio must be at least 1, and finite")
+            raise UserError("--max-length and --max-ratio must be at least 1 and finite")
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The two language codes, source first."""
+        """The language codes, source first."""
         return self.source, self.target
 
     @property
     def tokenized(self) -> bool:
-        """Whether the text that is segmented and scored is Moses-tokenised, by whomever."""
+        """Whether the text that is segmented and scored is Moses-tokenized, here or before."""
         return self.tokenize or self.tokenized_input

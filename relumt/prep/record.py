@@ -1,4 +1,4 @@
-"""prepare.json: from what, how and with what a data-bin was made, and whether it is up to date."""
+"""prepare.json: which inputs, options and package versions a data-bin was made from."""
 
 import json
 import platform
@@ -14,22 +14,22 @@ RECORD = "prepare.json"
 PACKAGES = ("relumt", "fairseq-fixed", "torch", "sacremoses", "subword-nmt", "sentencepiece")
 
 
-def describe_inputs(inputs: dict[str, Path]) -> dict[str, dict[str, str]]:
-    """Return path and SHA-256 of each input by its name (`train.de`, `train.docs` ...)."""
-    return {name: {"path": str(path), "sha256": file_sha256(path)} for name, path in inputs.items()}
+def describe_files(files: dict[str, Path]) -> dict[str, dict[str, str]]:
+    """Return path and SHA-256 of each file, by its name (`train.de`, `train.docs` ...)."""
+    return {name: {"path": str(path), "sha256": file_sha256(path)} for name, path in files.items()}
 
 
 def differences(out: Path, options: Options, inputs: dict[str, dict[str, str]]) -> list[str]:
-    """Return in what the data-bin in `out` was made otherwise than by these options from these inputs.
+    """Describe how options and input contents differ from those that the data-bin `out` was made from.
 
-    What counts of the inputs is their content, not their path. Raises `UserError` if `out` is not a folder
-    that this command made.
+    Raises:
+        UserError: `out` was not created by `relumt prepare`.
     """
     try:
         record = json.loads((out / RECORD).read_text(encoding="utf-8"))
         old_options, old_inputs = record["options"], record["inputs"]
     except (OSError, ValueError, KeyError):
-        raise UserError(f"{out}: exists but was not made by relumt prepare; choose another --out") from None
+        raise UserError(f"{out}: exists but was not created by relumt prepare; choose another --out") from None
     found = [
         f"{name} was {old_options.get(name)}, now {value}"
         for name, value in asdict(options).items()
@@ -45,15 +45,13 @@ def write_record(
     folder: Path,
     options: Options,
     inputs: dict[str, dict[str, str]],
-    steps: dict[str, object],
+    counts: dict[str, object],
     dictionaries: dict[str, dict[str, int | str]],
-    plain_references: bool,
 ) -> None:
     """Write `folder`/prepare.json.
 
-    The fields at the top say what to undo before scoring: `tokenized` is true for Moses-tokenised text,
-    also where it was given so (`options.tokenized_input`). plain_references: text/ has the held-out texts as they were
-    before tokenisation.
+    The fields at the top say what to undo before scoring. `tokenized` is true for Moses-tokenized text, whether it was
+    tokenized here or before. `plain_references` says that text/ also has the held-out texts before tokenization.
     """
     record = {
         "source": options.source,
@@ -61,10 +59,10 @@ def write_record(
         "tokenized": options.tokenized,
         "lowercased": options.lowercase,
         "bpe": options.bpe,
-        "plain_references": plain_references,
+        "plain_references": not options.tokenized_input or f"test.raw.{options.target}" in inputs,
         "options": asdict(options),
         "inputs": inputs,
-        "steps": steps,
+        "counts": counts,
         "dictionaries": dictionaries,
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
     }

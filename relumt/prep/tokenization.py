@@ -1,13 +1,13 @@
-"""Word-level rewriting of lines: plain punctuation, Moses tokenisation and lower-casing."""
+"""Rewriting of lines word by word: punctuation normalization, Moses tokenization and lowercasing."""
 
 import re
 
 CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f])")}
-"""Languages written without spaces: every character of these blocks is a word, and BPE puts none of them together."""
+"""Languages written without spaces: every character of these Unicode blocks is a word, which BPE never merges."""
 
 
 def normalize_punctuation(lines: list[str], language: str) -> list[str]:
-    """Return the lines with the quotation marks, dashes and spaces that Moses makes of all their kinds."""
+    """Map the variants of quotation marks, dashes and spaces to one each, as Moses does."""
     from sacremoses import MosesPunctNormalizer
 
     normalizer = MosesPunctNormalizer(lang=language)
@@ -15,9 +15,9 @@ def normalize_punctuation(lines: list[str], language: str) -> list[str]:
 
 
 def tokenize(lines: list[str], language: str) -> list[str]:
-    """Return the lines as sacremoses splits them, with Moses' default options and escapes (&apos; ...).
+    """Split words with sacremoses, with Moses' default options and escapes (&apos; ...).
 
-    In a language written without spaces its characters are split too.
+    In a language written without spaces, every character is split off as well.
     """
     from sacremoses import MosesTokenizer
 
@@ -28,7 +28,7 @@ def tokenize(lines: list[str], language: str) -> list[str]:
 
 
 def detokenize(lines: list[str], language: str) -> list[str]:
-    """Moses tokens put together again by sacremoses, its escapes (&apos; …) undone."""
+    """Join Moses tokens with sacremoses and undo Moses' escapes (&apos; ...)."""
     from sacremoses import MosesDetokenizer
 
     detokenizer = MosesDetokenizer(lang=language)
@@ -36,5 +36,5 @@ def detokenize(lines: list[str], language: str) -> list[str]:
 
 
 def lowercase(lines: list[str]) -> list[str]:
-    """Return the lines in lower case."""
+    """Lowercase the lines."""
     return [line.lower() for line in lines]

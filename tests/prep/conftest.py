@@ -1,21 +1,43 @@
-"""A tiny bitext and the `relumt prepare` command on it."""
+"""A tiny bitext, the `relumt prepare` command on it, and fairseq-preprocess without a process of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from relumt.cli import main
+from relumt.prep import binarization
 
 ANIMALS = {"Hund": "dog", "Katze": "cat", "Vogel": "bird", "Fisch": "fish", "Pferd": "horse"}
 VERBS = {"läuft": "runs", "schläft": "sleeps", "frisst": "eats", "wartet": "waits"}
 PLACES = {"im Garten": "in the garden", "am See": "at the lake"}
 
 
+def preprocess_in_process(arguments: list[str], log: Path) -> int:
+    """Run fairseq-preprocess without the seconds that a process needs to import fairseq."""
+    from fairseq import options
+    from fairseq_cli import preprocess
+
+    with log.open("w") as output, redirect_stdout(output):
+        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+    preprocess.logger.handlers.clear()  # every call adds a file
+    return 0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fast_preprocess() -> Iterator[Callable[[list[str], Path], int]]:
+    """Replace the subprocess of fairseq-preprocess; yield the function that starts it."""
+    original = binarization.run_fairseq_preprocess
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarization, "run_fairseq_preprocess", preprocess_in_process)
+        yield original
+
+
 @pytest.fixture(scope="session")
 def pairs() -> list[tuple[str, str]]:
-    """Forty sentences and their translations, with punctuation that a tokeniser splits off."""
+    """Forty sentences and their translations, with punctuation that a tokenizer splits off."""
     return [
         (f"Der {animal} {verb} {place}, sagt Jörg's Vater.", f"The {ANIMALS[animal]} {VERBS[verb]} {PLACES[place]}.")
         for animal in ANIMALS
@@ -32,7 +54,7 @@ class Bitext:
 
     @property
     def out(self) -> Path:
-        return self.folder / "made" / "data-bin"
+        return self.folder / "created" / "data-bin"
 
     def write(self, split: str, lines: list[tuple[str, str]]) -> None:
         for language, side in zip(("de", "en"), zip(*lines, strict=True), strict=True):
@@ -41,15 +63,19 @@ class Bitext:
     def path(self, split: str, language: str) -> Path:
         return self.folder / f"{split}.{language}"
 
-    def prepare(self, *options: str) -> None:
-        """Run the command on the bitext; its own options come first, so `options` can override them."""
+    def arguments(self) -> list[str]:
+        """The command line of `relumt prepare` without the command."""
         texts = [word for split in ("train", "valid", "test") for word in (f"--{split}", str(self.folder / split))]
-        main(["prepare", "--src", "de", "--tgt", "en", *texts, "--out", str(self.out), *options])
+        return ["--src", "de", "--tgt", "en", *texts, "--out", str(self.out)]
+
+    def prepare(self, *options: str) -> None:
+        """Run the command on the bitext; `options` come last and override its own."""
+        main(["prepare", *self.arguments(), *options])
 
 
 @pytest.fixture(scope="session")
 def write_bitext(pairs: list[tuple[str, str]]) -> Callable[[Path], Bitext]:
-    """The function that writes forty pairs of train, four of which are valid too and three test."""
+    """A function that writes forty training pairs, of which four are also valid and three others test."""
 
     def write(folder: Path) -> Bitext:
         folder.mkdir(exist_ok=True)

@@ -4,23 +4,21 @@ import pytest
 
 
 def refuse(bitext, capsys, *options):
-    """Run the command, which must leave with status 2 and nothing written; return its one error line."""
+    """Run the command, which must exit with status 2 and write nothing; return its one error line."""
     before = sorted(bitext.folder.rglob("*"))
     with pytest.raises(SystemExit) as exit_:
         bitext.prepare(*options)
     assert exit_.value.code == 2
     assert sorted(bitext.folder.rglob("*")) == before
-    errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("prepare: ")]
-    assert len(errors) == 1
-    assert errors[0].startswith("relumt: error: ")
-    return errors[0]
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relumt: error: ")]
+    return error
 
 
 def test_unequal_line_counts(bitext, capsys):
     with bitext.path("train", "en").open("a") as file:
         file.write("One more.\n")
     error = refuse(bitext, capsys)
-    assert f"{bitext.path('train', 'de')} has 40 lines but {bitext.path('train', 'en')} has 41" in error
+    assert f"{bitext.path('train', 'de')} has 40 lines, {bitext.path('train', 'en')} has 41" in error
 
 
 def test_empty_file(bitext, capsys):
@@ -49,7 +47,7 @@ def test_reserved_word_in_valid(bitext, capsys):
     assert f"{bitext.path('valid', 'de')}:1: the word <pad>" in refuse(bitext, capsys, "--lowercase")
 
 
-def test_documents_that_do_not_add_up(bitext, capsys):
+def test_document_lengths_of_another_text(bitext, capsys):
     (bitext.folder / "test.docs").write_text("2\n2\n")
     error = refuse(bitext, capsys)
     assert f"{bitext.folder / 'test.docs'}: its documents have 4 sentences, but the text has 3 lines" in error
@@ -59,12 +57,12 @@ def test_documents_that_do_not_add_up(bitext, capsys):
     ("options", "message"),
     [
         (["--bpe", "wordpiece"], "unknown --bpe 'wordpiece'; choose one of subword-nmt, sentencepiece, none"),
-        (["--bpe", "none", "--vocab-size", "10"], "--vocab-size means nothing with --bpe none"),
+        (["--bpe", "none", "--vocab-size", "10"], "--vocab-size has no effect with --bpe none"),
         (["--vocab-size", "0"], "--vocab-size is 0"),
         (["--tokenize", "--tokenized-input"], "exclude each other"),
         (["--tgt", "de"], "--src and --tgt are both 'de'"),
         (["--max-ratio", "0.5"], "must be at least 1"),
-        (["--max-ratio", "nan"], "must be at least 1, and finite"),
+        (["--max-ratio", "nan"], "must be at least 1 and finite"),
         (["--bpe", "sentencepiece"], "Vocabulary size too high"),
     ],
 )
@@ -73,18 +71,19 @@ def test_options_that_cannot_work(bitext, capsys, options, message):
 
 
 @pytest.mark.parametrize("options", [[], ["--overwrite"]])
-def test_a_folder_of_other_things_is_never_replaced(bitext, capsys, options):
+def test_a_folder_of_other_files_is_never_replaced(bitext, capsys, options):
     bitext.out.mkdir(parents=True)
     (bitext.out / "thesis.tex").touch()
-    assert f"{bitext.out}: exists but was not made by relumt prepare" in refuse(bitext, capsys, *options)
+    assert f"{bitext.out}: exists but was not created by relumt prepare" in refuse(bitext, capsys, *options)
 
 
-def test_failure_of_fairseq_is_told_and_leaves_nothing(bitext, capsys, monkeypatch, tmp_path_factory):
+def test_a_failure_of_fairseq_preprocess_is_reported(bitext, capsys, monkeypatch, tmp_path_factory, fast_preprocess):
+    monkeypatch.setattr("relumt.prep.binarization.run_fairseq_preprocess", fast_preprocess)
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "python").write_text("#!/bin/sh\necho out of luck >&2; exit 3\n")
     (elsewhere / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(elsewhere / "python"))
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     error = refuse(bitext, capsys, "--bpe", "none")
-    assert "fairseq-preprocess failed with status 3: out of luck; its output: " in error
+    assert "fairseq-preprocess failed with status 3: out of luck; see its output: " in error
     assert Path(error.split(": ")[-1]).read_text() == "out of luck\n"

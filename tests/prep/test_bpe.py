@@ -24,7 +24,7 @@ def text(tmp_path, lines):
 
 
 @pytest.mark.parametrize("name", BPE_METHODS)
-def test_pieces_join_to_the_text(name, text, lines, tmp_path, capfd):
+def test_subwords_join_to_the_text(name, text, lines, tmp_path, capfd):
     steps = []
     assert BPE_METHODS[name].learn([text], 60, tmp_path, steps.append) == 60
     assert sum(steps) == 60
@@ -37,7 +37,7 @@ def test_pieces_join_to_the_text(name, text, lines, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_subword_nmt_merges_both_files_as_one_text(text, lines, tmp_path):
+def test_subword_nmt_learns_from_both_files(text, lines, tmp_path):
     from subword_nmt.learn_bpe import learn_bpe
 
     other = tmp_path / "other"
@@ -48,10 +48,13 @@ def test_subword_nmt_merges_both_files_as_one_text(text, lines, tmp_path):
     assert (tmp_path / "bpe.codes").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
-def test_sizes_that_cannot_be_learnt(text, tmp_path):
+def test_sizes_that_cannot_be_learned(text, tmp_path):
     with pytest.raises(UserError, match=r"--vocab-size 5000 pieces: Vocabulary size too high .* <= \d+"):
         BPE_METHODS["sentencepiece"].learn([text], 5000, tmp_path, lambda pieces: None)
-    for few, message in (("a b", "no word of two letters"), ("ab cd", "no two letters stand together twice")):
+    for few, message in (
+        ("a b", "no word of the training set has two letters"),
+        ("ab cd", "no pair of letters occurs twice"),
+    ):
         text.write_text(f"{few}\n", encoding="utf-8")
         with pytest.raises(UserError, match=message):
             BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)

@@ -1,119 +1,103 @@
-"""What a corpus is, and the steps that all of them share: from texts as published to tokenised, cleaned ones.
+"""The interface of a corpus, and the steps that corpora share.
 
-A corpus writes train, valid and test, tokenised, as NAME.LANGUAGE; NAME.docs where documents are known; and for what is
-scored against, test.raw.LANGUAGE as published.
+A corpus writes the texts from which `relumt prepare` builds the data-bin: train, valid and test, tokenized, as
+NAME.LANGUAGE; NAME.docs if documents are known; and the untokenized test set, for scoring, as test.raw.LANGUAGE.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from relumt.prep.bitext import check_line_counts, clean_pairs
-from relumt.prep.progress import Steps
+from relumt.atomic_output import StagingArea
+from relumt.prep.bitext import PathPair, check_line_counts, clean_pairs, side_paths
+from relumt.prep.corpora.published_text import ParallelText
+from relumt.prep.progress import progress_step
 from relumt.prep.tokenization import normalize_punctuation, tokenize
-from relumt.text_files import (
-    Rewrite,
-    normalize_line,
-    num_processes,
-    open_text,
-    read_clean_lines,
-    rewrite_file,
-    write_lines,
-)
-
-Pair = tuple[Path, Path]  # of files, source first
+from relumt.text_files import normalize_line, num_processes, open_text, rewrite_file, write_lines
 
 
 class Corpus(ABC):
     """A corpus of the papers.
 
     Attributes:
-        languages: codes, source first.
-        merges: of joint BPE, unless asked otherwise.
-        lowercased: its texts are put into lower case.
-        max_length: words that a sentence of train may have.
-        max_ratio: how many times longer than the other one side of a pair of train may be.
-        separator: a word for the dictionaries to stand between the sentences of a document, None for none.
+        languages: language codes, source first.
+        bpe_merges: default number of joint BPE merges.
+        lowercased: whether its texts are lowercased.
+        max_length: maximum number of words of a training sentence.
+        max_ratio: maximum ratio between the numbers of words of the two sides of a training pair.
+        separator: a word to add to the dictionaries, for use between the sentences of a document, or None.
     """
 
     languages: tuple[str, str]
-    merges: int
+    bpe_merges: int
     lowercased: bool = False
     max_length: int = 250
     max_ratio: float = 1.5
     separator: str | None = None
 
     @abstractmethod
-    def files(self, raw: Path, steps: Steps) -> list[Path]:
-        """Every file that it is made of, downloaded into `raw` where missing; raises UserError if that fails."""
+    def published_texts(self, raw: Path) -> Iterable[ParallelText]:
+        """Return every text that the corpus is made from, given the files that are in `raw` already."""
 
     @abstractmethod
-    def write(self, raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
-        """Write the texts to `folder`; `scratch` is for files between. Raises UserError for texts that do not fit."""
+    def write(self, raw: Path, stage: StagingArea) -> None:
+        """Write the corpus to `stage.result`; raise `UserError` if its files in `raw` are invalid."""
 
-    def switches(self) -> dict[str, object]:
-        """What was chosen about it, for the record."""
+    def settings(self) -> dict[str, object]:
+        """Return what the user chose about the corpus, for the record."""
         return {}
 
+    def download(self, raw: Path) -> list[Path]:
+        """Download what is missing in `raw`; return all files that the corpus is made from."""
+        texts = [text for pair in self.published_texts(raw) for text in pair]
+        return sorted({path for text in texts for path in text.fetch(raw)})
 
-def each(folder: Path, name: str, languages: Sequence[str]) -> Pair:
-    """The two files NAME.LANGUAGE."""
-    source, target = (folder / f"{name}.{language}" for language in languages)
-    return source, target
+    @staticmethod
+    def preprocess(lines: list[str], language: str) -> list[str]:
+        """Rewrite lines as the model is to read them: here with normalized punctuation and tokenized."""
+        return tokenize(normalize_punctuation(lines, language), language)
+
+    def preprocess_and_clean(self, texts: PathPair, outputs: PathPair, stage: StagingArea) -> list[bool]:
+        """Preprocess the training texts and drop unfit pairs; return for each pair whether it was kept."""
+        tokenized = side_paths(stage.scratch, "tokenized", self.languages)
+        with texts[0].open("rb") as file:
+            num_lines = sum(1 for _ in file)
+        for language, text, output in zip(self.languages, texts, tokenized, strict=True):
+            with progress_step(f"tokenize train.{language}", num_lines) as advance:
+                rewrite = partial(self.preprocess, language=language)
+                rewrite_file(text, output, rewrite, num_processes(num_lines), advance)
+        kept, _ = clean_pairs(tokenized, outputs, self.max_length, self.max_ratio)
+        return kept
+
+    def write_held_out(self, name: str, sides: tuple[list[str], list[str]], folder: Path) -> None:
+        """Write valid or test, untokenized and tokenized.
+
+        The source is preprocessed as in training. The target, which output is scored against, keeps its punctuation.
+        """
+        source, target = ([normalize_line(line) for line in lines] for lines in sides)
+        for path, lines in zip(side_paths(folder, f"{name}.raw", self.languages), (source, target), strict=True):
+            write_lines(path, lines)
+        source_path, target_path = side_paths(folder, name, self.languages)
+        write_lines(source_path, self.preprocess(source, self.languages[0]))
+        write_lines(target_path, tokenize(target, self.languages[1]))
 
 
-def copy_normalised(lines: Iterable[str], path: Path, advance: Callable[[int], object] = lambda _: None) -> int:
-    """Write lines with plain spaces and without invisible characters; returns their number."""
-    count = 0
-    with open_text(path, "w") as output:
-        for line in lines:
-            output.write(normalize_line(line) + "\n")
-            count += 1
-            advance(1)
-    return count
+def copy_normalized(texts: ParallelText, raw: Path, outputs: PathPair, limit: int | None = None) -> None:
+    """Append the normalized lines of a parallel text, at most `limit` per side, to the files `outputs`.
 
-
-def tokenise_and_clean(
-    texts: Pair, rewrites: tuple[Rewrite, Rewrite], corpus: Corpus, scratch: Path, steps: Steps
-) -> tuple[Pair, list[bool]]:
-    """Rewrite both sides of train and drop its useless pairs.
-
-    Returns:
-        The cleaned files, and for each pair whether it was kept.
+    Raises:
+        UserError: a side is empty, or the sides differ in their number of lines.
     """
-    counts = [sum(1 for _ in path.open("rb")) for path in texts]
-    check_line_counts(texts, counts, lambda side: read_clean_lines(texts[side]))
-    tokenised, cleaned = (each(scratch, name, corpus.languages) for name in ("tokenised", "cleaned"))
-    for source, target, rewrite in zip(texts, tokenised, rewrites, strict=True):
-        with steps.step(f"tokenise train{source.suffix}", counts[0]) as advance:
-            rewrite_file(source, target, rewrite, num_processes(counts[0]), advance)
-    with steps.step("clean train", counts[0]):
-        kept, dropped = clean_pairs(tokenised, cleaned, corpus.max_length, corpus.max_ratio)
-    reasons = "".join(f", {count} {objection}" for objection, count in dropped.items())
-    steps.say(f"dropped {dropped.total()} of {len(kept)} pairs of train{reasons}")
-    return cleaned, kept
-
-
-def punctuated_and_tokenised(lines: list[str], language: str) -> list[str]:
-    """Lines with plain punctuation, tokenised: what a model reads of a corpus in several spellings."""
-    return tokenize(normalize_punctuation(lines, language), language)
-
-
-def rewrites_of_train(languages: Sequence[str]) -> tuple[Rewrite, Rewrite]:
-    """How each side of train is rewritten."""
-    source, target = (partial(punctuated_and_tokenised, language=language) for language in languages)
-    return source, target
-
-
-def write_held_out(name: str, sides: tuple[list[str], list[str]], languages: Sequence[str], folder: Path) -> None:
-    """Write valid or test: tokenised, and as published.
-
-    The source's punctuation is made plain, as the model's is in training; what is scored against stays as it is.
-    """
-    source, target = ([normalize_line(line) for line in lines] for lines in sides)
-    for path, lines in zip(each(folder, f"{name}.raw", languages), (source, target), strict=True):
-        write_lines(path, lines)
-    to_read, to_score = each(folder, name, languages)
-    write_lines(to_read, punctuated_and_tokenised(source, languages[0]))
-    write_lines(to_score, tokenize(target, languages[1]))
+    counts = []
+    with progress_step(f"read {texts[0].path}") as advance:
+        for text, output in zip(texts, outputs, strict=True):
+            with open_text(output, "a") as file:
+                count = 0
+                for line in islice(text.lines(raw), limit):
+                    file.write(normalize_line(line) + "\n")
+                    count += 1
+                    advance(1)
+            counts.append(count)
+    check_line_counts((texts[0].path, texts[1].path), counts, lambda side: islice(texts[side].lines(raw), limit))

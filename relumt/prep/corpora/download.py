@@ -1,166 +1,118 @@
-"""Getting the files that a corpus's makers publish: checked, from mirrors, and taken up again where they broke off."""
+"""Downloads of published files: verified, from mirrors, and resumed where a connection was lost."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import requests
+from rich.progress import DownloadColumn
+
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import file_digest
-from relumt.prep.progress import Steps
+from relumt.prep.corpora.sources import Source
+from relumt.prep.progress import progress_step
 from relumt.text_files import Advance
 
-if TYPE_CHECKING:
-    from pooch import Pooch
-
 ATTEMPTS = 3
-"""How often an address is asked for what is still missing before the next one is."""
+"""How often to resume from one URL before trying the next."""
 
-SILENCE = 30
-"""Seconds without a byte after which a connection counts as broken."""
+TIMEOUT = 30
+"""Seconds without a byte after which a connection counts as lost."""
 
-PIECE = 1 << 16
-"""Bytes read at once, and the most that is lost of what came before a connection broke."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A published file.
-
-    Attributes:
-        name: its name in the folder of raw files.
-        urls: where it is: the official place first, then mirrors; none where it has to be asked for.
-        checksum: "sha256:…" or "md5:…", None where none is known.
-        size: bytes, None where not known.
-        ask: where to ask for a file without urls.
-    """
-
-    name: str
-    urls: tuple[str, ...] = ()
-    checksum: str | None = None
-    size: int | None = None
-    ask: str = ""
+CHUNK_SIZE = 1 << 16
+"""Bytes per read. At most this much is lost with a connection."""
 
 
 class InterruptedDownloadError(OSError):
     """A connection ended before the file did."""
 
 
-def fetch(source: Source, folder: Path, steps: Steps) -> Path:
-    """The file in `folder`, downloaded if it is not there; a truncated one is completed.
+def fetch(source: Source, folder: Path) -> Path:
+    """Return the path of the file in `folder`, after downloading or completing it if necessary.
 
     Raises:
-        UserError: it is another file than the one known by that name, or no address gave it; the message says what to
-            put where by hand.
+        UserError: the file differs from the published one, or no URL provided it.
     """
     path = folder / source.name
-    part = path.with_name(f"{path.name}.part")
-    if path.is_file() and not is_truncated(path, source):
-        return checked(path, source)
+    partial = path.with_name(f"{path.name}.part")
     if path.is_file():
-        steps.say(f"{path}: {path.stat().st_size} of {source.size} bytes; the rest is fetched")
-        path.replace(part)
+        if source.size is None or path.stat().st_size >= source.size:
+            if not has_checksum(path, source):
+                raise UserError(f"{path} differs from the published file (checksum); delete it to download it again")
+            return path
+        print_status(f"{path} has {path.stat().st_size} of {source.size} bytes; downloading the rest")
+        path.replace(partial)
     if not source.urls:
-        raise UserError(f"{path}: no such file, and it is not published; {source.ask}, and put it there")
-    reasons = []
+        raise UserError(f"{path}: no such file, and it cannot be downloaded; {source.request}, and save it there")
+    failures = []
     for url in source.urls:
         for _ in range(ATTEMPTS):
             try:
-                return download(url, source, part, steps)
+                with progress_step(f"download {source.name}", source.size, DownloadColumn) as advance:
+                    download(url, partial, source.size, advance)
             except InterruptedDownloadError as error:
-                reason = f"{error} from {url}"
-            except (OSError, ValueError) as error:
-                reason = f"{plainly(error)} at {url}"
+                failure = f"{error} from {url}"
+                continue
+            except requests.HTTPError as error:
+                failure = f"status {error.response.status_code} at {url}"
                 break
-        reasons.append(reason)
-    raise UserError(f"{path}: not downloaded ({'; '.join(reasons)}); get {source.urls[0]} and put it there")
+            except requests.RequestException as error:
+                failure = f"{type(error).__name__} at {url}"  # its message holds a whole chain of exceptions
+                break
+            if has_checksum(partial, source):
+                return partial.replace(path)
+            partial.unlink()
+            failure = f"a different file (checksum) at {url}"
+            break
+        failures.append(failure)
+    raise UserError(f"{path}: download failed ({'; '.join(failures)}); get {source.urls[0]} and save it there")
 
 
-def is_truncated(path: Path, source: Source) -> bool:
-    """Whether a file is shorter than the one known by its name."""
-    return source.size is not None and path.stat().st_size < source.size
+def has_checksum(path: Path, source: Source) -> bool:
+    """Return whether a file has the checksum of the published one, if that is known."""
+    if source.checksum is None:
+        return True
+    algorithm, _, expected = source.checksum.partition(":")
+    return file_digest(path, algorithm) == expected
 
 
-def checked(path: Path, source: Source) -> Path:
-    """The file; raises UserError if its checksum is another."""
-    if source.checksum is not None:
-        kind, _, wanted = source.checksum.partition(":")
-        if file_digest(path, kind) != wanted:
-            raise UserError(f"{path}: another file than the one published ({kind} differs); delete it to have it again")
-    return path
-
-
-def download(url: str, source: Source, part: Path, steps: Steps) -> Path:
-    """Get `source` from one address, into the folder of `part`.
+def download(url: str, partial: Path, size: int | None, advance: Advance) -> None:
+    """Complete the file `partial`, which may hold the beginning of what is at `url`.
 
     Raises:
-        InterruptedDownloadError: the connection broke off; what came is in `part`.
-        OSError, ValueError: there is no such file, or it has another checksum.
+        InterruptedDownloadError: the connection was lost; `partial` holds what arrived.
+        requests.RequestException: there is no file at `url`, or no connection.
     """
-    import pooch
-
-    pooch.get_logger().setLevel("ERROR")
-    with steps.transfer(f"download {source.name}", source.size) as advance:
-        got = pooch.retrieve(
-            url, source.checksum, fname=source.name, path=part.parent, downloader=Resuming(part, source.size, advance)
-        )
-    return Path(got)
-
-
-class Resuming:
-    """Downloads for pooch: goes on after what `part` already holds, and keeps what came if it breaks off again."""
-
-    def __init__(self, part: Path, size: int | None, advance: Advance) -> None:
-        self.part = part
-        self.size = size
-        self.advance = advance
-
-    def __call__(self, url: str, output: str, _: "Pooch") -> None:
-        """Write what is at `url` to the file `output`."""
-        import requests
-
-        have = self.part.stat().st_size if self.part.is_file() else 0
-        if have == 0 or have != self.size:
-            ask_for_rest = {"Range": f"bytes={have}-"} if have else {}
-            # identity: the length of what is sent must be that of the file
-            headers = ask_for_rest | {"Accept-Encoding": "identity"}
-            with requests.get(url, headers=headers, stream=True, timeout=SILENCE) as response:
-                if response.status_code == requests.codes.requested_range_not_satisfiable:
-                    self.part.unlink()
-                    raise InterruptedDownloadError("too many bytes")
-                response.raise_for_status()
-                self.write(response, have if response.status_code == requests.codes.partial_content else 0)
-        self.part.replace(output)
-
-    def write(self, response, have: int) -> None:
-        """Put what comes after the first `have` bytes of `part`; raises InterruptedDownloadError at an early end."""
-        import requests
-
-        announced = response.headers.get("Content-Length")
-        whole = have + int(announced) if announced else self.size
-        self.advance(have)
-        broken = False
-        with self.part.open("ab" if have else "wb") as file:
-            try:
-                for piece in response.iter_content(PIECE):
-                    file.write(piece)
-                    self.advance(len(piece))
-            except requests.RequestException:
-                broken = True
-            reached = file.tell()
-        if broken or (whole is not None and reached < whole):
-            raise InterruptedDownloadError(f"{reached} of {whole or 'so many'} bytes")
+    offset = partial.stat().st_size if partial.is_file() else 0
+    if offset and offset == size:
+        return
+    # Without "identity" the server might compress the body, and its length would not be the file's.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        if response.status_code == requests.codes.requested_range_not_satisfiable:
+            partial.unlink()  # it holds more bytes than the file; start again
+            raise InterruptedDownloadError("too many bytes")
+        response.raise_for_status()
+        is_rest = response.status_code == requests.codes.partial_content
+        save_body(response, partial, offset if is_rest else 0, size, advance)
 
 
-def plainly(error: Exception) -> str:
-    """What went wrong in a few words; requests' own messages hold whole chains of exceptions."""
-    import requests
+def save_body(response: requests.Response, partial: Path, offset: int, size: int | None, advance: Advance) -> None:
+    """Write the body of a response after the first `offset` bytes of `partial`.
 
-    if isinstance(error, requests.HTTPError):
-        return f"status {error.response.status_code}"
-    if isinstance(error, requests.ConnectionError):
-        return "no connection"
-    if isinstance(error, requests.Timeout):
-        return f"no answer in {SILENCE} s"
-    if isinstance(error, ValueError):
-        return "another file than the one known (checksum)"
-    return type(error).__name__
+    Raises:
+        InterruptedDownloadError: the body is incomplete.
+    """
+    length = response.headers.get("Content-Length")
+    expected = offset + int(length) if length else size
+    advance(offset)
+    is_lost = False
+    with partial.open("ab" if offset else "wb") as file:
+        try:
+            for chunk in response.iter_content(CHUNK_SIZE):
+                file.write(chunk)
+                advance(len(chunk))
+        except requests.RequestException:
+            is_lost = True
+        received = file.tell()
+    if is_lost or (expected is not None and received < expected):
+        raise InterruptedDownloadError(f"{received} of {expected or 'unknown'} bytes")

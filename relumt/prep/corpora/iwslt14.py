@@ -1,190 +1,163 @@
-"""IWSLT14 German–English as fairseq's recipe makes it, which everybody compares on.
+"""IWSLT14 German–English, prepared as in fairseq's recipe, on which most papers report.
 
-Training talks, tokenised, at most 175 words a sentence and neither side 1.5 times the other, in lower case; every 23rd
-pair is taken for validation. The test set is dev2010, TEDX.dev2012 and tst2010–2012: 6,750 pairs. [RF] lists the same
-without TEDX.dev2012: 5,585.
+The training talks are tokenized, cleaned (at most 175 words per side, neither side more than 1.5 times as long as the
+other) and lowercased. Every 23rd pair is used for validation. The test set consists of dev2010, TEDX.dev2012 and
+tst2010 to tst2012: 6,750 pairs. [RF] lists the same sets without TEDX.dev2012: 5,585 pairs.
 """
 
-import tarfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import compress, pairwise
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
+from relumt.atomic_output import StagingArea
 from relumt.data.document_lengths import lengths_after_cleaning, write_lengths
-from relumt.errors import UserError
-from relumt.prep.corpora.corpus import Corpus, each, tokenise_and_clean
-from relumt.prep.corpora.download import Source, fetch
-from relumt.prep.corpora.packed import opened
-from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
-from relumt.prep.progress import Steps
-from relumt.prep.test_subsets import write_subsets
+from relumt.prep.bitext import PathPair, check_line_counts, side_paths
+from relumt.prep.corpora.corpus import Corpus
+from relumt.prep.corpora.published_text import ParallelText, parallel_archive
+from relumt.prep.corpora.sgml import Segment, document_lengths, parse_segments
+from relumt.prep.progress import progress_step
+from relumt.prep.test_subsets import Subsets, write_subsets
 from relumt.prep.tokenization import lowercase, tokenize
-from relumt.text_files import normalize_line, open_text, read_clean_lines, write_lines
+from relumt.text_files import normalize_line, read_clean_lines, write_lines
 
-ARCHIVE = Source("de-en.tgz", ("https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",))
+ARCHIVE = "de-en.tgz"
 LANGUAGES = ("de", "en")
-TEST_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+TRAIN = parallel_archive(ARCHIVE, "de-en/train.tags.de-en.{}", LANGUAGES)
+TEST_SETS = {
+    name: parallel_archive(ARCHIVE, f"de-en/IWSLT14.{name}.de-en.{{}}.xml", LANGUAGES)
+    for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+}
 TEDX = "TEDX.dev2012"
-MISALIGNED = ("D06", range(71, 143))
-"""In TEDX.dev2012: the talk and the segments whose sides are shifted against each other by one (fairseq issue 4146)."""
+MISALIGNED_TALK, MISALIGNED_NUMBERS = "D06", range(71, 143)
+"""The segments of TEDX.dev2012 whose sides are shifted by one against each other (fairseq issue 4146)."""
 
 VALID_EVERY = 23
 
+TALK_START = "<url>"
+METADATA = (TALK_START, "<talkid>", "<keywords>")
+"""Beginnings of the lines of a training file that are not text."""
+
+TEXT_TAG = re.compile(r"</?(?:title|description)>")
+
 
 @dataclass(frozen=True)
-class TestSet:
-    """Which pairs are tested on.
+class Iwslt14(Corpus):
+    """The corpus with one of its test sets.
 
     Attributes:
-        tedx: with TEDX.dev2012, as fairseq; without it, as [RF].
-        misaligned: with the 72 pairs of TEDX.dev2012 that do not translate each other.
+        tedx: test on TEDX.dev2012 too, as fairseq does and [RF] does not.
+        misaligned: test on the 72 pairs of TEDX.dev2012 that are not translations of each other too.
     """
 
     tedx: bool = True
     misaligned: bool = True
 
-
-def find(raw: Path, pattern: str) -> Path:
-    """The one file below `raw` whose name fits the pattern, gzipped or not; raises UserError if there is not one."""
-    found = sorted({path for suffix in ("", ".gz") for path in raw.rglob(pattern + suffix)})
-    if len(found) != 1:
-        which = ", ".join(map(str, found)) or "none"
-        raise UserError(f"{raw}: needs one file {pattern}, found {which}; unpack de-en.tgz of IWSLT14 there")
-    return found[0]
-
-
-def published(raw: Path) -> list[Path]:
-    """Every file that the corpus is made of; raises UserError if one is missing."""
-    patterns = [f"train.tags.de-en.{language}" for language in LANGUAGES]
-    patterns += [f"*{name}.de-en.{language}.xml" for name in TEST_SETS for language in LANGUAGES]
-    return [find(raw, pattern) for pattern in patterns]
-
-
-@dataclass(frozen=True)
-class Iwslt14(Corpus):
-    """The corpus with one of its test sets."""
-
-    test_set: TestSet = field(default_factory=TestSet)
-
     languages = LANGUAGES
-    merges = 10_000
+    bpe_merges = 10_000
     lowercased = True
     max_length = 175
 
-    def files(self, raw: Path, steps: Steps) -> list[Path]:
+    def settings(self) -> dict[str, object]:
         """See Corpus."""
-        if not (raw / ARCHIVE.name).is_file() and any(raw.rglob("train.tags.*")):
-            return published(raw)
-        return [fetch(ARCHIVE, raw, steps)]
+        return asdict(self)
 
-    def switches(self) -> dict[str, object]:
+    def published_texts(self, raw: Path) -> list[ParallelText]:
         """See Corpus."""
-        return asdict(self.test_set)
+        return [TRAIN, *TEST_SETS.values()]
 
-    def write(self, raw: Path, folder: Path, scratch: Path, steps: Steps) -> None:
+    @staticmethod
+    def preprocess(lines: list[str], language: str) -> list[str]:
+        """See Corpus; fairseq's recipe does not normalize punctuation."""
+        return lowercase(tokenize(lines, language))
+
+    def write(self, raw: Path, stage: StagingArea) -> None:
         """See Corpus."""
-        files = raw
-        if (raw / ARCHIVE.name).is_file():
-            files = scratch / "files"
-            unpack(raw / ARCHIVE.name, files, steps)
-        write_test(files, folder, self.test_set)
-        self.write_train_and_valid(files, folder, scratch, steps)
+        self.write_test(raw, stage.result)
+        read, cleaned = (side_paths(stage.scratch, name, LANGUAGES) for name in ("read", "cleaned"))
+        counts = []
+        for text, path in zip(TRAIN, read, strict=True):
+            with progress_step(f"read {text.path}"):
+                talks = read_talks(text.lines(raw))
+                write_lines(path, map(normalize_line, chain.from_iterable(talks)))
+                counts.append(sum(map(len, talks)))
+        check_line_counts((TRAIN[0].path, TRAIN[1].path), counts, lambda side: read_clean_lines(read[side]))
+        kept = self.preprocess_and_clean(read, cleaned, stage)
+        is_train = split_off_valid(read, cleaned, kept, stage.result)
+        write_lengths(stage.result / "train.docs", lengths_after_cleaning(map(len, talks), is_train))
 
-    def write_train_and_valid(self, files: Path, folder: Path, scratch: Path, steps: Steps) -> None:
-        """Write train and valid, tokenised, cleaned and in lower case, and train.docs."""
-        firsts: list[bool] = []
-        read = each(scratch, "read", LANGUAGES)
-        for path, output in zip(
-            (find(files, f"train.tags.de-en.{language}") for language in LANGUAGES), read, strict=True
-        ):
-            with steps.step(f"read {path.name}"), open_text(output, "w") as text:
-                firsts = []
-                for first, line in read_training(path):
-                    firsts.append(first)
-                    text.write(normalize_line(line) + "\n")
-        source, target = (partial(tokenised_in_lower_case, language=language) for language in LANGUAGES)
-        cleaned, kept = tokenise_and_clean(read, (source, target), self, scratch, steps)
-        to_valid = split(cleaned, folder)
-        trained = iter(to_valid)
-        is_valid = [keep and next(trained) for keep in kept]
-        for path, plain in zip(read, each(folder, "valid.raw", LANGUAGES), strict=True):
-            write_lines(plain, compress(read_clean_lines(path), is_valid))
-        stays = [keep and not taken for keep, taken in zip(kept, is_valid, strict=True)]
-        write_lengths(folder / "train.docs", lengths_after_cleaning(lengths_of(firsts), stays))
+    def write_test(self, raw: Path, folder: Path) -> None:
+        """Write the test set, its documents (one per talk) and its subsets."""
+        for side, language in enumerate(LANGUAGES):
+            segments = {name: self.read_test_set(name, texts, side, raw) for name, texts in TEST_SETS.items()}
+            # As in fairseq's recipe, typographic apostrophes are replaced here but not in the training text.
+            lines = [normalize_line(s.text.replace("’", "'")) for s in chain.from_iterable(segments.values())]
+            write_lines(folder / f"test.raw.{language}", lines)
+            write_lines(folder / f"test.{language}", self.preprocess(lines, language))
+        write_lengths(folder / "test.docs", document_lengths(list(chain.from_iterable(segments.values()))))
+        write_subsets(folder / "test.subsets.json", self.subsets(segments))
 
+    def read_test_set(self, name: str, texts: ParallelText, side: int, raw: Path) -> list[Segment]:
+        """Return the segments of one evaluation set that are to be tested on."""
+        if name == TEDX and not self.tedx:
+            return []
+        segments = parse_segments(texts[side].lines(raw), str(texts[side].path))
+        if name == TEDX and not self.misaligned:
+            segments = [segment for segment in segments if not is_misaligned(segment)]
+        return segments
 
-def unpack(archive: Path, folder: Path, steps: Steps) -> None:
-    """Unpack the published archive, a .tgz; raises UserError if it is broken."""
-    with steps.step(f"unpack {archive}"), opened(archive) as packed:
-        if not isinstance(packed, tarfile.TarFile):
-            raise UserError(f"{archive}: not a .tgz; delete it and get it again")
-        packed.extractall(folder, filter="data")
-
-
-def write_test(raw: Path, folder: Path, which: TestSet) -> None:
-    """Write test.de, test.en, tokenised and in lower case, test.docs, a talk a document, and test.subsets.json."""
-    for language in LANGUAGES:
-        of_set = {name: chosen(raw, name, language, which) for name in TEST_SETS}
-        segments = [segment for of_one in of_set.values() for segment in of_one]
-        # fairseq's recipe makes the typographic apostrophe a plain one here, and not in the training text.
-        lines = [normalize_line(segment.text.replace("’", "'")) for segment in segments]
-        write_lines(folder / f"test.raw.{language}", lines)
-        write_lines(folder / f"test.{language}", lowercase(tokenize(lines, language)))
-    write_lengths(folder / "test.docs", lengths_by_talk(segments))
-    write_subsets(folder / "test.subsets.json", parts_of(of_set, which))
+    def subsets(self, segments: dict[str, list[Segment]]) -> Subsets:
+        """Return the smaller test sets that are subsets of this one."""
+        if not self.tedx:
+            return {}
+        names = list(TEST_SETS)
+        start = sum(len(segments[name]) for name in names[: names.index(TEDX)])
+        tedx = dict(enumerate(segments[TEDX], start))
+        subsets = {"without TEDX.dev2012, as [RF]": list(tedx)}
+        if self.misaligned:
+            subsets["without 72 misaligned pairs"] = [line for line, segment in tedx.items() if is_misaligned(segment)]
+        return subsets
 
 
-def parts_of(of_set: dict[str, list[Segment]], which: TestSet) -> dict[str, list[int]]:
-    """The smaller test sets inside the one chosen: name → numbers of the lines, from 0, that it leaves out."""
-    if not which.tedx:
-        return {}
-    start = sum(len(segments) for segments in list(of_set.values())[: TEST_SETS.index(TEDX)])
-    tedx = dict(enumerate(of_set[TEDX], start))
-    parts = {"without TEDX.dev2012, as [RF]": list(tedx)}
-    if which.misaligned:
-        parts["without 72 misaligned pairs"] = [line for line, segment in tedx.items() if is_misaligned(segment)]
-    return parts
+def read_talks(lines: Iterable[str]) -> list[list[str]]:
+    """Return the lines of each talk in a training file (train.tags…).
+
+    As in fairseq's recipe, titles and descriptions are text, while addresses, numbers and keywords are not.
+    """
+    talks: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith(TALK_START):
+            talks.append([])
+        if not line.startswith(METADATA):
+            talks[-1].append(TEXT_TAG.sub("", line.removesuffix("\n")))
+    return [talk for talk in talks if talk]
 
 
 def is_misaligned(segment: Segment) -> bool:
-    """Whether a segment of TEDX.dev2012 does not translate its other side."""
-    talk, numbers = MISALIGNED
-    return segment.talk == talk and segment.number in numbers
+    """Return whether a segment of TEDX.dev2012 is not a translation of the other side."""
+    return segment.document == MISALIGNED_TALK and segment.number in MISALIGNED_NUMBERS
 
 
-def chosen(raw: Path, name: str, language: str, which: TestSet) -> list[Segment]:
-    """The segments of one evaluation set that are tested on."""
-    if name == TEDX and not which.tedx:
-        return []
-    segments = read_evaluation(find(raw, f"*{name}.de-en.{language}.xml"))
-    if name == TEDX and not which.misaligned:
-        segments = [segment for segment in segments if not is_misaligned(segment)]
-    return segments
+def split_off_valid(read: PathPair, cleaned: PathPair, kept: list[bool], folder: Path) -> list[bool]:
+    """Write every 23rd of the cleaned pairs to valid and the others to train.
 
+    Args:
+        read: the files before preprocessing.
+        cleaned: the preprocessed pairs that were kept.
+        kept: for each pair of `read` whether it was kept.
+        folder: where to write.
 
-def tokenised_in_lower_case(lines: list[str], language: str) -> list[str]:
-    """As fairseq's recipe has every text."""
-    return lowercase(tokenize(lines, language))
-
-
-def split(cleaned: tuple[Path, ...], folder: Path) -> list[bool]:
-    """Write every 23rd pair to valid and the others to train; returns for each whether it went to valid."""
-    to_valid: list[bool] = []
-    for language, path in zip(LANGUAGES, cleaned, strict=True):
-        to_valid = []
-        with (
-            open_text(folder / f"train.{language}", "w") as train,
-            open_text(folder / f"valid.{language}", "w") as valid,
-        ):
-            for number, line in enumerate(read_clean_lines(path), start=1):
-                to_valid.append(number % VALID_EVERY == 0)
-                (valid if to_valid[-1] else train).write(line + "\n")
-    return to_valid
-
-
-def lengths_of(firsts: Sequence[bool]) -> list[int]:
-    """Lengths of the documents whose first lines are marked."""
-    starts = [number for number, first in enumerate(firsts) if first] + [len(firsts)]
-    return [stop - start for start, stop in pairwise(starts)]
+    Returns:
+        For each pair of `read` whether it is in train.
+    """
+    kept_numbers = [number for number, is_kept in enumerate(kept) if is_kept]
+    valid_numbers = set(kept_numbers[VALID_EVERY - 1 :: VALID_EVERY])
+    for language, read_path, cleaned_path in zip(LANGUAGES, read, cleaned, strict=True):
+        lines = list(read_clean_lines(cleaned_path))
+        write_lines(folder / f"valid.{language}", lines[VALID_EVERY - 1 :: VALID_EVERY])
+        del lines[VALID_EVERY - 1 :: VALID_EVERY]
+        write_lines(folder / f"train.{language}", lines)
+        untokenized = (line for number, line in enumerate(read_clean_lines(read_path)) if number in valid_numbers)
+        write_lines(folder / f"valid.raw.{language}", untokenized)
+    return [is_kept and number not in valid_numbers for number, is_kept in enumerate(kept)]

@@ -1,4 +1,4 @@
-"""A web server for downloads: understands ranges, and breaks off or refuses where a test wants it to."""
+"""A web server for downloads, which can serve ranges, lose connections and refuse requests."""
 
 import re
 import threading
@@ -10,35 +10,36 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Server:
-    """What is served, and what was asked for.
+    """A web server.
 
     Attributes:
-        files: path → content.
-        breaks_after: how many bytes an answer sends, one answer after the other; whole ones when it is used up.
-        ranges: whether it can go on in the middle of a file.
-        asked: (path, value of the header Range) of every request.
+        files: content by path.
+        breaks_after: number of bytes to send before losing the connection, for the first requests.
+        ranges: whether to honor the header Range.
+        requests: path and header Range of every request so far.
+        address: its URL.
     """
 
     files: dict[str, bytes]
     breaks_after: list[int] = field(default_factory=list)
     ranges: bool = True
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
     address: str = ""
 
 
 @contextmanager
 def serving(server: Server) -> Iterator[Server]:
-    """Serve on a port of this machine while the block runs."""
+    """Serve on a local port while the block runs."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers["Range"]
-            server.asked.append((self.path, wanted))
+            requested = self.headers["Range"]
+            server.requests.append((self.path, requested))
             content = server.files.get(self.path)
             if content is None:
                 self.send_error(404)
                 return
-            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1]) if wanted and server.ranges else 0
+            start = int(re.fullmatch(r"bytes=(\d+)-", requested)[1]) if requested and server.ranges else 0
             if start >= len(content):
                 self.send_error(416)
                 return
@@ -52,7 +53,7 @@ def serving(server: Server) -> Iterator[Server]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=[0.01], daemon=True).start()
         server.address = f"http://127.0.0.1:{http.server_port}"
         yield server
         http.shutdown()

@@ -1,16 +1,13 @@
 """Europarl7: documents as Maruf et al. publish them, and training text with and without documents."""
 
-import dataclasses
-
 import pytest
 
 from relumt.cli import main
-from relumt.prep.corpora import europarl7
-from relumt.prep.corpora.europarl7 import OPENING, Europarl7, cut
+from relumt.prep.corpora.europarl7 import HELD_OUT, RUNNING_TEXT, SESSION_START, TRAIN, Europarl7, cut_into_documents
 from relumt.prep.corpora.registry import CORPORA
-from tests.prep.corpora.test_packed import write_tar
+from tests.prep.corpora.test_archives import write_tar
 
-HELD_OUT = [["This is first.", "That follows.", "A third of it."], ["Another one.", "Its end is here."]]
+DOCUMENTS = [["This is first.", "That follows.", "A third of it."], ["Another one.", "Its end is here."]]
 
 
 def marked(documents, language):
@@ -18,15 +15,17 @@ def marked(documents, language):
 
 
 @pytest.fixture
-def raw(tmp_path, monkeypatch):
-    monkeypatch.setattr(europarl7, "EUROPARL_V7", dataclasses.replace(europarl7.EUROPARL_V7, checksum=None, size=None))
-    monkeypatch.setattr(europarl7, "CHECKSUMS", dict.fromkeys(europarl7.CHECKSUMS))
+def raw(tmp_path, unverified):
     folder = tmp_path / "raw"
     folder.mkdir()
-    for pattern in europarl7.HELD_OUT.values():
-        for language in ("en", "de"):
-            (folder / pattern.format(language)).write_text(marked(HELD_OUT, language))
+    for texts in HELD_OUT.values():
+        write_documents(folder, texts, DOCUMENTS)
     return folder
+
+
+def write_documents(folder, texts, documents):
+    for language, text in zip(("en", "de"), texts, strict=True):
+        (folder / text.path).write_text(marked(documents, language))
 
 
 def run(raw):
@@ -38,10 +37,10 @@ def lengths(path):
     return [int(line) for line in path.read_text().split()]
 
 
-def test_documents_of_the_authors(raw):
+def test_the_authors_documents(raw):
     documents = [[f"Line {i} of {d}." if (i, d) != (1, 0) else "" for i in range(4)] for d in range(3)]
-    for language in ("en", "de"):
-        (raw / europarl7.TRAIN.format(language)).write_text(marked(documents, language).replace("en: \n", "\n"))
+    write_documents(raw, TRAIN, documents)
+    (raw / TRAIN[0].path).write_text(marked(documents, "en").replace("en: \n", "\n"))
     texts, data_bin = run(raw)
     assert lengths(texts / "valid.docs") == lengths(data_bin / "test.docs") == [3, 2]
     assert lengths(data_bin / "train.docs") == [1, 2, 4, 4]  # the empty line ends the first document
@@ -50,22 +49,20 @@ def test_documents_of_the_authors(raw):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_running_text_is_cut_and_stripped_of_what_is_tested_on(raw, packed):
+def test_running_text_is_cut_and_held_out_pairs_are_removed(raw, packed):
     lines = [f"Line {i} of all." for i in range(100)]
     lines[60], lines[61] = "That  'follows'.", "Recurs as 96 / 71."
-    for pattern in europarl7.HELD_OUT.values():
-        for language in ("en", "de"):
-            with (raw / pattern.format(language)).open("a") as file:
+    for texts in HELD_OUT.values():
+        for language, text in zip(("en", "de"), texts, strict=True):
+            with (raw / text.path).open("a") as file:
                 file.write(f"{language}: Recurs, as 96/71.\n")
     members = {}
-    for language in ("en", "de"):
-        text = "".join(f"{language}: {line}\n" for line in lines)
-        text = text.replace(
-            f"{language}: Line 50 of all.", OPENING if language == "en" else "Wiederaufnahme der Sitzung"
-        )
-        members[europarl7.RUNNING.format(language)] = text.encode()
+    for language, text in zip(("en", "de"), RUNNING_TEXT, strict=True):
+        session_start = SESSION_START if language == "en" else "Wiederaufnahme der Sitzung"
+        content = "".join(f"{language}: {line}\n" for line in lines)
+        members[text.member] = content.replace(f"{language}: Line 50 of all.", session_start).encode()
     if packed:
-        write_tar(raw / europarl7.EUROPARL_V7.name, members)
+        write_tar(raw / RUNNING_TEXT[0].source.name, members)
     else:
         for name, text in members.items():
             (raw / name.removeprefix("training/")).write_bytes(text)
@@ -75,24 +72,23 @@ def test_running_text_is_cut_and_stripped_of_what_is_tested_on(raw, packed):
     assert "follows" not in train and "Recurs" not in train
 
 
-def test_a_session_opens_a_document():
-    assert cut([OPENING, "a", "b", OPENING, "c", *["d"] * 80]) == [3, 40, 40, 2]
-    assert cut([]) == []
+def test_a_session_starts_a_document():
+    assert cut_into_documents([SESSION_START, "a", "b", SESSION_START, "c", *["d"] * 80]) == [3, 40, 40, 2]
+    assert cut_into_documents([]) == []
 
 
-def test_sides_that_are_marked_differently_are_refused(raw, capsys):
-    for language in ("en", "de"):
-        (raw / europarl7.TRAIN.format(language)).write_text(marked(HELD_OUT, language))
-    (raw / europarl7.HELD_OUT["test"].format("de")).write_text(marked([HELD_OUT[0] + HELD_OUT[1]], "de"))
+def test_sides_with_different_markup_are_refused(raw, capsys):
+    write_documents(raw, TRAIN, DOCUMENTS)
+    (raw / HELD_OUT["test"][1].path).write_text(marked([DOCUMENTS[0] + DOCUMENTS[1]], "de"))
     with pytest.raises(SystemExit) as stopped:
         run(raw)
     assert stopped.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "concatenated_en2de_test_en.txt has 7 lines but" in error
+    assert "concatenated_en2de_test_en.txt has 7 lines, " in error
 
 
-def test_the_small_corpus_is_the_beginning_of_running_text(raw, monkeypatch):
-    monkeypatch.setitem(CORPORA, "europarl7_small", Europarl7(first=7, merges=40))
+def test_the_small_corpus_is_the_start_of_running_text(raw, monkeypatch):
+    monkeypatch.setitem(CORPORA, "europarl7_small", Europarl7(first=7, bpe_merges=40))
     for language in ("en", "de"):
         (raw / f"europarl-v7.de-en.{language}").write_text(
             "".join(f"{language}: Line {i} of all.\n" for i in range(50))

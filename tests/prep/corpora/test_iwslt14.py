@@ -1,4 +1,4 @@
-"""IWSLT14 from files of its form: talks, evaluation sets, the split, and what is left out where."""
+"""IWSLT14 from small files of the same form: talks, evaluation sets, the split and the subsets."""
 
 import tarfile
 
@@ -6,8 +6,8 @@ import pytest
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.prep.corpora.iwslt14 import MISALIGNED, TEST_SETS, TestSet, write_test
-from relumt.prep.corpora.ted import Segment, lengths_by_talk, read_evaluation, read_training
+from relumt.prep.corpora.iwslt14 import MISALIGNED_TALK, TEST_SETS, Iwslt14, read_talks
+from relumt.prep.corpora.sgml import Segment, document_lengths, parse_segments
 from relumt.prep.test_subsets import read_subsets
 
 TALK = """<url>http://example.org/{n}</url>
@@ -32,41 +32,41 @@ def write_evaluation(folder, name, language, talk="69", segments=3):
 
 
 @pytest.fixture
-def raw(tmp_path):
+def raw(tmp_path, unverified):
     folder = tmp_path / "raw" / "de-en"
     folder.mkdir(parents=True)
     for language in ("de", "en"):
         write_training(folder, language)
         for name in TEST_SETS:
             if name == "TEDX.dev2012":
-                write_evaluation(folder, name, language, MISALIGNED[0], 150)
+                write_evaluation(folder, name, language, MISALIGNED_TALK, 150)
             else:
                 write_evaluation(folder, name, language)
     return tmp_path / "raw"
 
 
 def test_training_lines_are_titles_descriptions_and_sentences(raw):
-    lines = list(read_training(raw / "de-en" / "train.tags.de-en.en"))
-    assert len(lines) == 3 * 42
-    assert lines[0] == (True, "Title 0, en") and lines[1] == (False, "TED Talk: it’s 0.")
-    assert [number for number, (first, _) in enumerate(lines) if first] == [0, 42, 84]
+    with (raw / "de-en" / "train.tags.de-en.en").open() as file:
+        talks = read_talks(file)
+    assert [len(talk) for talk in talks] == [42, 42, 42]
+    assert talks[0][:2] == ["Title 0, en", "TED Talk: it’s 0."]
 
 
 def test_segments_know_their_talk(raw):
-    segments = read_evaluation(raw / "de-en" / "IWSLT14.TED.tst2010.de-en.de.xml")
+    segments = parse_segments(TEST_SETS["TED.tst2010"][0].lines(raw), "tst2010")
     assert segments[1] == Segment("69", 2, "The U.S. and “you’ll” see 2 things.")
 
 
 @pytest.mark.parametrize(
-    ("which", "lines", "documents"),
+    ("corpus", "lines", "documents"),
     [
-        (TestSet(), 12 + 150, [3, 150, 3, 3, 3]),
-        (TestSet(tedx=False), 12, [3, 3, 3, 3]),
-        (TestSet(misaligned=False), 12 + 150 - 72, [3, 70, 8, 3, 3, 3]),
+        (Iwslt14(), 12 + 150, [3, 150, 3, 3, 3]),
+        (Iwslt14(tedx=False), 12, [3, 3, 3, 3]),
+        (Iwslt14(misaligned=False), 12 + 150 - 72, [3, 70, 8, 3, 3, 3]),
     ],
 )
-def test_the_test_set_is_the_one_asked_for(raw, tmp_path, which, lines, documents):
-    write_test(raw, tmp_path, which)
+def test_the_test_set_can_be_chosen(raw, tmp_path, corpus, lines, documents):
+    corpus.write_test(raw, tmp_path)
     german, english = ((tmp_path / f"test.{language}").read_text().splitlines() for language in ("de", "en"))
     assert len(german) == len(english) == lines
     assert english[0] == "the u.s. and “ you &apos;ll ” see 1 things ."
@@ -75,26 +75,23 @@ def test_the_test_set_is_the_one_asked_for(raw, tmp_path, which, lines, document
     assert len(raw_english) == lines and raw_english[0] == "The U.S. and “you'll” see 1 things."
 
 
-def test_the_test_set_says_which_smaller_ones_are_in_it(raw, tmp_path):
-    write_test(raw, tmp_path, TestSet())
-    parts = read_subsets(tmp_path / "test.subsets.json", 162)
-    assert parts["without TEDX.dev2012, as [RF]"] == list(range(3, 153))
-    assert parts["without 72 misaligned pairs"] == list(range(3 + 70, 3 + 142))
-    write_test(raw, tmp_path, TestSet(misaligned=False))
+def test_the_test_set_describes_its_subsets(raw, tmp_path):
+    Iwslt14().write_test(raw, tmp_path)
+    subsets = read_subsets(tmp_path / "test.subsets.json", 162)
+    assert subsets["without TEDX.dev2012, as [RF]"] == list(range(3, 153))
+    assert subsets["without 72 misaligned pairs"] == list(range(3 + 70, 3 + 142))
+    Iwslt14(misaligned=False).write_test(raw, tmp_path)
     assert list(read_subsets(tmp_path / "test.subsets.json", 90)) == ["without TEDX.dev2012, as [RF]"]
-    write_test(raw, tmp_path, TestSet(tedx=False))
+    Iwslt14(tedx=False).write_test(raw, tmp_path)
     assert read_subsets(tmp_path / "test.subsets.json", 12) == {}
 
 
-def test_talks_end_where_segments_are_missing():
-    assert lengths_by_talk([Segment("a", 1, ""), Segment("a", 2, ""), Segment("a", 4, ""), Segment("b", 5, "")]) == [
-        2,
-        1,
-        1,
-    ]
+def test_a_missing_segment_ends_a_document():
+    segments = [Segment("a", 1, ""), Segment("a", 2, ""), Segment("a", 4, ""), Segment("b", 5, "")]
+    assert document_lengths(segments) == [2, 1, 1]
 
 
-def test_the_command_makes_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
+def test_the_command_creates_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
     packed = tmp_path / "packed"
     packed.mkdir()
     with tarfile.open(packed / "de-en.tgz", "w:gz") as archive:
@@ -114,7 +111,7 @@ def test_the_command_makes_texts_and_a_data_bin_from_the_archive(raw, tmp_path):
     assert len(read_subsets(out / "text" / "test.subsets.json", 162)) == 2
 
 
-def test_repeating_does_nothing_and_another_test_set_is_refused(raw, tmp_path, capsys):
+def test_repeating_does_nothing_and_another_test_set_needs_overwrite(raw, tmp_path, capsys):
     out = tmp_path / "bin"
     command = ["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(out), "--vocab-size", "60"]
     main(command)
@@ -124,37 +121,41 @@ def test_repeating_does_nothing_and_another_test_set_is_refused(raw, tmp_path, c
     before = (tmp_path / "bin.text" / "test.en").read_text()
     with pytest.raises(SystemExit):
         main([*command, "--without-tedx"])
-    assert "bin.text: exists, and was made otherwise; give --overwrite" in capsys.readouterr().err
+    assert "bin.text was created with different settings; give --overwrite" in capsys.readouterr().err
     assert (tmp_path / "bin.text" / "test.en").read_text() == before
     main([*command, "--without-tedx", "--overwrite"])
     assert (out / "test.docs").read_text() == "3\n" * 4
 
 
-def test_what_is_not_ours_is_not_replaced(raw, tmp_path, capsys):
+def test_a_folder_of_other_files_is_not_replaced(raw, tmp_path, capsys):
     (tmp_path / "bin.text").mkdir()
     (tmp_path / "bin.text" / "notes").write_text("mine")
     with pytest.raises(SystemExit):
         main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "bin")])
-    assert "bin.text: exists" in capsys.readouterr().err
+    assert "bin.text was created with different settings" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "bin"), "--overwrite"])
-    assert "bin.text: not made by this command" in capsys.readouterr().err
+    assert "bin.text was not created by relumt corpus" in capsys.readouterr().err
     assert (tmp_path / "bin.text" / "notes").read_text() == "mine"
+
+
+def write_incomplete_archive(path):
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(path.parent / "de-en" / "train.tags.de-en.de", "de-en/train.tags.de-en.de")
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (lambda raw: write_training(raw / "de-en", "de", sentences=39), "has 123 lines, "),
+        (lambda raw: (raw / "de-en.tgz").write_bytes(b"no archive"), "de-en.tgz: broken archive"),
         (
-            lambda raw: (raw / "de-en" / "train.tags.de-en.de").unlink(),
-            "needs one file train.tags.de-en.de, found none",
+            lambda raw: write_incomplete_archive(raw / "de-en.tgz"),
+            "de-en.tgz: contains no de-en/IWSLT14.TED.dev2010.de-en.de.xml",
         ),
-        (lambda raw: write_evaluation(raw, "TED.tst2010", "en"), "needs one file *TED.tst2010.de-en.en.xml, found /"),
-        (lambda raw: write_training(raw / "de-en", "de", sentences=39), "has 123 lines but"),
-        (lambda raw: (raw / "de-en.tgz").write_bytes(b"no archive"), "de-en.tgz: broken"),
     ],
 )
-def test_mistakes_end_in_one_line_and_leave_nothing(raw, tmp_path, capsys, spoil, message):
+def test_invalid_files_are_reported_and_nothing_is_left(raw, tmp_path, capsys, spoil, message):
     spoil(raw)
     with pytest.raises(SystemExit) as stopped:
         main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "out" / "bin")])
@@ -163,7 +164,6 @@ def test_mistakes_end_in_one_line_and_leave_nothing(raw, tmp_path, capsys, spoil
     assert not (tmp_path / "out").exists()
 
 
-def test_an_evaluation_set_without_segments_is_refused(tmp_path):
-    (tmp_path / "x.xml").write_text("<doc>\n")
-    with pytest.raises(UserError, match="no <seg id=…> in it"):
-        read_evaluation(tmp_path / "x.xml")
+def test_an_evaluation_set_without_segments_is_refused():
+    with pytest.raises(UserError, match=r"x\.xml: found no <seg id=…>"):
+        parse_segments(["<doc>"], "x.xml")

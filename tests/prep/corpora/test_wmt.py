@@ -1,26 +1,23 @@
-"""WMT's corpora from small archives of their form: every row of the registry, what is read from where, mistakes."""
+"""WMT's corpora from small archives of the same form: every corpus in wmt.toml, and invalid archives."""
 
-import dataclasses
 import gzip
 import json
 
 import pytest
 
+from relumt.atomic_output import atomic_folder
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.prep.corpora import registry
-from relumt.prep.corpora.download import Source
-from relumt.prep.corpora.registry import CORPORA, WMT14_EN_DE, WMT18_EN_FI
-from relumt.prep.corpora.wmt import Wmt
-from relumt.prep.progress import Steps
-from tests.prep.corpora.test_packed import write_tar, write_zip
+from relumt.prep.corpora.sources import SOURCES
+from relumt.prep.corpora.wmt import load_wmt
+from tests.prep.corpora.test_archives import write_tar, write_zip
 
-ROWS = {name: corpus for name, corpus in CORPORA.items() if isinstance(corpus, Wmt)}
+CORPORA = load_wmt()
 LINES = 30
 
 
-def sgm(language, kind, documents=(2, 1)):
-    lines = [f'<{kind} setid="news" srclang="any">']
+def evaluation_set(language, documents=(2, 1)):
+    lines = ['<srcset setid="news" srclang="any">']
     for number, segments in enumerate(documents):
         lines.append(f'<DOC sysid="ref" docid="article-{number}" genre="news">')
         lines += [f'<seg id="{i}">„{language} – 今天“ {number}.{i}, said he.</seg>' for i in range(1, segments + 1)]
@@ -28,32 +25,30 @@ def sgm(language, kind, documents=(2, 1)):
     return "\n".join(lines).encode()
 
 
-def side(part, number, language):
-    lines = [f"“{language}” line {i} of {part} – is it?" for i in range(LINES)]
-    if number == 0:
-        lines[3] = ""  # a pair of no use
+def training_text(number, side, language):
+    lines = [f"“{language}” line {i} of {number} – is it?" for i in range(LINES)]
+    if side == 0:
+        lines[3] = ""  # to be dropped
     return "\n".join(lines).encode() + b"\n"
 
 
-def write_parts(corpus, raw):
-    """Every archive of a corpus, with the names that its makers gave to what is in it."""
+def write_published(corpus, raw):
+    """Write every archive of a corpus, with the names that its makers gave to what is in it."""
     archives: dict[str, dict[str, bytes]] = {}
-    for number, part in enumerate(corpus.train):
-        members = archives.setdefault(part.archive.name, {})
-        sides = [side(number, k, language) for k, language in enumerate(corpus.languages)]
-        if part.separator:
-            in_file = [sides[part.columns.index(k)].decode().splitlines() for k in (0, 1)]
-            rows = [part.separator.join(row) for row in zip(*in_file, strict=True)]
-            members[part.members[0]] = "\n".join(rows).encode() + b"\n"
+    for number, texts in enumerate(corpus.train):
+        sides = [training_text(number, side, language) for side, language in enumerate(corpus.languages)]
+        members = archives.setdefault(texts[0].source.name, {})
+        if texts[0].separator:
+            columns = [sides[side].decode().splitlines() for side in sorted((0, 1), key=lambda i: texts[i].column)]
+            lines = [texts[0].separator.join(line) for line in zip(*columns, strict=True)]
+            members[texts[0].member] = "\n".join(lines).encode() + b"\n"
             continue
-        for member, text in zip(part.members, sides, strict=True):
-            name = member.replace("[hn]", "h").replace("*", "book")
-            members[name] = gzip.compress(text) if name.endswith(".gz") else text
+        for text, content in zip(texts, sides, strict=True):
+            name = text.member.replace("[hn]", "h").replace("*", "book")
+            members[name] = gzip.compress(content) if name.endswith(".gz") else content
     for name in (corpus.valid, corpus.test):
-        part = corpus.evaluation(name)
-        members = archives.setdefault(part.archive.name, {})
-        for member, language in zip(part.members, corpus.languages, strict=True):
-            members[member] = sgm(language, "srcset")
+        for text, language in zip(corpus.evaluation_set(name), corpus.languages, strict=True):
+            archives.setdefault(text.source.name, {})[text.member] = evaluation_set(language)
     raw.mkdir(exist_ok=True)
     for name, members in archives.items():
         if name.endswith(".zip"):
@@ -62,36 +57,19 @@ def write_parts(corpus, raw):
             write_tar(raw / name, members, "w" if name.endswith(".tar") else "w:gz")
 
 
-def unchecked(corpus, monkeypatch):
-    """The corpus without checksums, which small archives do not have."""
-    parts = tuple(
-        dataclasses.replace(part, archive=dataclasses.replace(part.archive, checksum=None, size=None))
-        for part in corpus.train
-    )
-    evaluation = Wmt.evaluation
-
-    def of_set(self, name):
-        part = evaluation(self, name)
-        return dataclasses.replace(part, archive=dataclasses.replace(part.archive, checksum=None))
-
-    monkeypatch.setattr(Wmt, "evaluation", of_set)
-    return dataclasses.replace(corpus, train=parts)
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_every_row_reads_what_it_names(name, tmp_path, monkeypatch):
-    corpus = unchecked(ROWS[name], monkeypatch)
-    raw, folder, scratch = tmp_path / "raw", tmp_path / "texts", tmp_path / "scratch"
-    write_parts(corpus, raw)
-    folder.mkdir()
-    scratch.mkdir()
-    assert sorted(path.name for path in corpus.files(raw, Steps())) == sorted({p.name for p in raw.iterdir()})
-    corpus.write(raw, folder, scratch, Steps())
+@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.usefixtures("unverified")
+def test_every_corpus_reads_the_texts_it_lists(name, tmp_path):
+    corpus, raw, folder = CORPORA[name], tmp_path / "raw", tmp_path / "texts"
+    write_published(corpus, raw)
+    assert corpus.download(raw) == sorted(raw.iterdir())
+    with atomic_folder(folder) as stage:
+        corpus.write(raw, stage)
     source, target = corpus.languages
     for number, language in enumerate((source, target)):
         train = (folder / f"train.{language}").read_text().splitlines()
         assert len(train) == len(corpus.train) * (LINES - 1)
-        # plain punctuation, Moses tokens, one part after the other; line 3 of each was of no use
+        # normalized punctuation, Moses tokens, one text after the other, without line 3 of each
         assert train[3] == f"&quot; {language} &quot; line 4 of 0 - is it ?"
         assert train[-1].startswith(f"&quot; {language} &quot; line 29 of {len(corpus.train) - 1}")
         raw_test = (folder / f"test.raw.{language}").read_text().splitlines()
@@ -103,11 +81,9 @@ def test_every_row_reads_what_it_names(name, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
-    """The command's corpus with archives of its own in `tmp_path`/raw."""
-    corpus = unchecked(WMT14_EN_DE, monkeypatch)
-    monkeypatch.setitem(registry.CORPORA, "wmt14_en_de", corpus)
-    write_parts(corpus, tmp_path / "raw")
+def small(tmp_path, unverified):
+    """A folder with small archives of wmt14_en_de in raw/."""
+    write_published(CORPORA["wmt14_en_de"], tmp_path / "raw")
     return tmp_path
 
 
@@ -115,40 +91,36 @@ def run(folder, *options):
     main(["corpus", "wmt14_en_de", "--raw", str(folder / "raw"), "--out", str(folder / "bin"), *options])
 
 
-def test_the_command_makes_a_data_bin_and_another_bpe_repeats_no_tokenisation(small, capsys):
+def test_another_bpe_does_not_repeat_tokenization(small, capsys):
     run(small, "--vocab-size", "50")
     record = json.loads((small / "bin" / "prepare.json").read_text())
-    assert (record["source"], record["target"], record["tokenized"], record["plain_references"]) == (
-        "en",
-        "de",
-        True,
-        True,
-    )
+    fields = ("source", "target", "tokenized", "plain_references")
+    assert [record[field] for field in fields] == ["en", "de", True, True]
     assert (small / "bin" / "text" / "test.raw.de").read_text().startswith("„de –")
-    assert "tokenise train.en" in capsys.readouterr().err
+    assert "tokenize train.en" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run(small, "--vocab-size", "40")
     assert "vocab_size was 50, now 40" in capsys.readouterr().err
     run(small, "--vocab-size", "40", "--overwrite")
     repeated = capsys.readouterr().err
-    assert "bin.text is up to date" in repeated and "tokenise" not in repeated
+    assert "bin.text is up to date" in repeated and "tokenize" not in repeated
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda raw: (raw / "wmt13.tgz").write_bytes(b"nothing"), "wmt13.tgz: broken"),
-        (lambda raw: write_tar(raw / "wmt13.tgz", {"x": b""}), "wmt13.tgz: no test/newstest2013-src.en.sgm in it"),
+        (lambda raw: (raw / "wmt13.tgz").write_bytes(b"nothing"), "wmt13.tgz: broken archive"),
+        (lambda raw: write_tar(raw / "wmt13.tgz", {"x": b""}), "wmt13.tgz: contains no test/newstest2013-src.en.sgm"),
         (
             lambda raw: write_tar(
                 raw / "training-parallel-commoncrawl.tgz",
                 {"commoncrawl.de-en.en": b"A long one.\nB.\n", "commoncrawl.de-en.de": b"B.\n"},
             ),
-            "commoncrawl.de-en.en has 2 lines but",
+            "commoncrawl.de-en.en has 2 lines, ",
         ),
     ],
 )
-def test_mistakes_end_in_one_line_and_leave_nothing(small, capsys, spoil, message):
+def test_invalid_archives_are_reported_and_nothing_is_left(small, capsys, spoil, message):
     spoil(small / "raw")
     with pytest.raises(SystemExit) as stopped:
         run(small)
@@ -157,20 +129,20 @@ def test_mistakes_end_in_one_line_and_leave_nothing(small, capsys, spoil, messag
     assert sorted(path.name for path in small.iterdir()) == ["raw"]
 
 
-def test_switches_of_another_corpus_are_refused(tmp_path, capsys):
+def test_options_for_another_corpus_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(tmp_path, "--without-tedx")
-    assert "are of IWSLT14, not of wmt14_en_de" in capsys.readouterr().err
+    assert "are for IWSLT14, not for wmt14_en_de" in capsys.readouterr().err
 
 
-def test_a_line_that_does_not_hold_two_sides_is_named(tmp_path):
-    titles = WMT18_EN_FI.train[-1]
-    write_tar(tmp_path / titles.archive.name, {titles.members[0]: b"yksi ||| one\nno\n"})
-    with pytest.raises(UserError, match=r"wiki-titles\.tgz/wiki/fi-en/titles\.fi-en:2: 1 sides, not two"):
-        list(titles.lines(tmp_path, 0))
+def test_a_line_without_two_columns_is_reported(tmp_path):
+    titles = CORPORA["wmt18_en_fi"].train[-1][0]
+    write_tar(tmp_path / titles.source.name, {titles.member: b"yksi ||| one\nno\n"})
+    with pytest.raises(
+        UserError, match=r"wiki-titles\.tgz/wiki/fi-en/titles\.fi-en:2: expected two columns .* found 1"
+    ):
+        list(titles.lines(tmp_path))
 
 
-def test_sources_say_where_to_go():
-    archives = {part.archive for corpus in ROWS.values() for part in corpus.train}
-    assert all(isinstance(archive, Source) and (archive.urls or archive.ask) for archive in archives)
-    assert len({archive.name for archive in archives}) == len(archives)
+def test_every_source_can_be_downloaded_or_requested():
+    assert [source.name for source in SOURCES.values() if not (source.urls or source.request)] == []

@@ -1,4 +1,4 @@
-"""Reading texts out of archives of every kind, or beside them."""
+"""Reading texts from archives of every kind, or extracted ones."""
 
 import gzip
 import io
@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from relumt.errors import UserError
-from relumt.prep.corpora.packed import member_lines, unpacked
+from relumt.prep.corpora.archives import find_extracted, read_member
 
 TEXT = "ein Satz\nnoch einer\n"
 
@@ -38,31 +38,31 @@ def write_zip(path, members):
 def test_texts_in_archives(tmp_path, archive, write, member):
     content = gzip.compress(TEXT.encode()) if member.endswith(".gz") else TEXT.encode()
     write(tmp_path / archive, {member: content, "other": b"no"})
-    assert list(member_lines(tmp_path, archive, member)) == ["ein Satz\n", "noch einer\n"]
+    assert list(read_member(tmp_path, archive, member)) == ["ein Satz\n", "noch einer\n"]
 
 
-def test_a_pattern_takes_several_in_the_order_of_their_names(tmp_path):
+def test_a_pattern_matches_several_texts_in_order(tmp_path):
     write_zip(tmp_path / "a.zip", {"d/b_en.txt": b"2\n", "d/a_en.txt": b"1\n", "d/a_cn.txt": b"no\n"})
-    assert list(member_lines(tmp_path, "a.zip", "d/*_en.txt")) == ["1\n", "2\n"]
+    assert list(read_member(tmp_path, "a.zip", "d/*_en.txt")) == ["1\n", "2\n"]
 
 
 @pytest.mark.parametrize("name", ["training/x.de", "x.de", "x.de.gz"])
-def test_unpacked_texts_are_found_too(tmp_path, name):
+def test_extracted_texts_are_found_too(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(TEXT.encode()) if name.endswith("gz") else TEXT.encode())
-    assert unpacked(tmp_path, "training/x.de") == [path] and unpacked(tmp_path, "training/x.en") == []
-    assert unpacked(tmp_path, "other/x.d[e]*") == []
-    assert "".join(member_lines(tmp_path, "a.tgz", "training/x.de")) == TEXT
+    assert find_extracted(tmp_path, "training/x.de") == [path] and find_extracted(tmp_path, "training/x.en") == []
+    assert find_extracted(tmp_path, "other/x.d[e]*") == []
+    assert "".join(read_member(tmp_path, "a.tgz", "training/x.de")) == TEXT
 
 
-def test_what_is_broken_or_missing_is_named(tmp_path):
+def test_broken_and_missing_texts_are_reported(tmp_path):
     write_tar(tmp_path / "a.tgz", {"x.de": TEXT.encode() * 1000})
-    with pytest.raises(UserError, match=r"a\.tgz: no x\.en in it"):
-        list(member_lines(tmp_path, "a.tgz", "x.en"))
+    with pytest.raises(UserError, match=r"a\.tgz: contains no x\.en"):
+        list(read_member(tmp_path, "a.tgz", "x.en"))
     (tmp_path / "a.tgz").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"a\.tgz: broken \(.*\); delete it"):
-        list(member_lines(tmp_path, "a.tgz", "x.de"))
+    with pytest.raises(UserError, match=r"a\.tgz: broken archive \(.*\); delete it"):
+        list(read_member(tmp_path, "a.tgz", "x.de"))
     write_tar(tmp_path / "a.tgz", {"x.de": b"gut\n\xff\n"})
     with pytest.raises(UserError, match=r"a\.tgz/x\.de:2: not valid UTF-8"):
-        list(member_lines(tmp_path, "a.tgz", "x.de"))
+        list(read_member(tmp_path, "a.tgz", "x.de"))

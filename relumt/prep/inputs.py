@@ -1,0 +1,92 @@
+"""The input files of `relumt prepare`: texts, and files beside them that describe documents, subsets and alignments."""
+
+import shutil
+from pathlib import Path
+
+from relumt.data.document_lengths import documents_path
+from relumt.errors import UserError
+from relumt.metrics.alignment import GoldAlignment, read_alignments
+from relumt.prep.options import HELD_OUT, SPLITS, Options
+from relumt.prep.test_subsets import read_subsets, subsets_path
+from relumt.text_files import find_text_file, normalize_file, write_lines
+
+Inputs = dict[str, Path]
+"""Input files by name. {split}.{language} is always there, the others only if the user has them:
+
+{split}.docs            lengths of the documents
+valid|test.raw.{language}   of a tokenized text, the text before tokenization
+valid|test.subsets.json     subsets of a test set
+valid|test.align        gold word alignments
+"""
+
+
+def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
+    """Find the input files that start with `prefixes` (by split).
+
+    Raises:
+        UserError: a text is missing, or gold alignments are ambiguous or would not fit the tokenized text.
+    """
+    languages = options.languages
+    inputs = {f"{split}.{lang}": find_text_file(prefixes[split], lang) for split in SPLITS for lang in languages}
+    optional = {f"{split}.docs": documents_path(prefixes[split]) for split in SPLITS}
+    optional |= {f"{split}.subsets.json": subsets_path(prefixes[split]) for split in HELD_OUT}
+    raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
+    if options.tokenized_input and all(path.is_file() for path in raw.values()):
+        optional |= raw
+    inputs |= {name: path for name, path in optional.items() if path.is_file()}
+    for split in HELD_OUT:
+        if (path := find_alignments(prefixes[split], languages)) is None:
+            continue
+        if options.tokenize:
+            raise UserError(
+                f"{path} numbers the words of the text as it is, but --tokenize would split them differently; "
+                "tokenize the texts first and give --tokenized-input"
+            )
+        inputs[f"{split}.align"] = path
+    return inputs
+
+
+def find_alignments(prefix: str, languages: tuple[str, str]) -> Path | None:
+    """Return the file with gold alignments of the text `prefix`, or None.
+
+    P.align and P.SRC-TGT.align give the source word first. P.TGT-SRC.align gives the target word first, because it was
+    made for the opposite translation direction.
+
+    Raises:
+        UserError: there is more than one such file.
+    """
+    source, target = languages
+    names = (f"{prefix}.align", f"{prefix}.{source}-{target}.align", f"{prefix}.{target}-{source}.align")
+    found = [path for path in map(Path, names) if path.is_file()]
+    if len(found) > 1:
+        raise UserError(f"{found[0]} and {found[1]} are both alignments of {prefix}; remove one")
+    return found[0] if found else None
+
+
+def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[str, int], folder: Path) -> None:
+    """Copy what evaluation needs besides the texts to `folder`.
+
+    Raises:
+        UserError: a file does not fit its text of `num_lines[split]` lines.
+    """
+    for name, path in inputs.items():
+        split, _, kind = name.partition(".")
+        expected = num_lines[split]
+        if kind.startswith("raw."):
+            if (count := normalize_file(path, folder / name, lambda _: None)) != expected:
+                raise UserError(f"{path} has {count} lines, but the tokenized text has {expected}; fix or remove it")
+        elif kind == "subsets.json":
+            read_subsets(path, expected)
+            shutil.copyfile(path, folder / name)
+        elif kind == "align":
+            alignments = read_alignments(path, 0, expected)
+            if len(alignments) != expected:
+                raise UserError(f"{path} has {len(alignments)} alignments, but the text has {expected} pairs; fix it")
+            if path.name.endswith(f".{languages[1]}-{languages[0]}.align"):
+                alignments = [alignment.swap_sides() for alignment in alignments]
+            write_lines(folder / name, map(format_alignment, alignments))
+
+
+def format_alignment(gold: GoldAlignment) -> str:
+    """Format the links of one pair, source word first: 1-2 for a sure link, 1p2 for a possible one."""
+    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
