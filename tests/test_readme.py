@@ -1,4 +1,4 @@
-"""The README's commands: named rightly (always), and run as they stand (slow)."""
+"""The README: its links, commands and flags exist, its Python example runs, and its commands run (slow)."""
 
 import os
 import re
@@ -14,20 +14,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.attention import MECHANISMS
 from relumt.cli import COMMANDS
 from relumt.criterions.attention_regularization import AttentionRegularizationConfig
-from relumt.options import VARIANT_CHOICES
+from relumt.models.mechanism_transformer import MechanismTransformer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
 
 SMALLER = {
     "train": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32 --decoder-embed-dim 32 --max-update 3",
     "generate": "--max-len-a 0 --max-len-b 10",
 }
-"""Added to the flags of the dataset `default`, where the later ones win, so that a run takes seconds."""
+"""Flags that override those of the dataset `default`, so that a run takes seconds."""
 
 
 def blocks(language: str) -> list[str]:
@@ -35,14 +33,14 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[str]:
-    """Every command of the README, line continuations joined."""
+    """Return all commands of the README, with continued lines joined."""
     return [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines() if line]
 
 
 def test_every_link_leads_to_a_file():
     prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)\)", prose):
-        assert target.startswith("https://") or (ROOT / target).is_file(), target
+        assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
 @pytest.mark.parametrize("command", commands())
@@ -58,21 +56,17 @@ def test_every_command_exists(command):
         assert program in ("pip", "fairseq-train", "fairseq-interactive", "relumt", "source")
 
 
-def test_every_flag_of_the_table_is_known():
+def test_every_flag_of_relumt_in_the_documentation_exists():
     parser = ArgumentParser()
-    for choice in VARIANT_CHOICES:
-        choice.add_arguments(parser)
+    MechanismTransformer.add_args(parser)
     known = {flag for action in parser._actions for flag in action.option_strings}
     known |= {f"--{field.name.replace('_', '-')}" for field in fields(AttentionRegularizationConfig)}
-    mentioned = set(re.findall(r"`(--(?:attention|relu|inhibitor|feedforward|memory|gated)[a-z-]*)", README))
+    pages = README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    mentioned = set(
+        re.findall(r"(--(?:attention|relu|inhibitor|feedforward|memory|gated|log-attention)\b[a-z-]*)", pages)
+    )
     assert "--relu-gamma" in mentioned
     assert mentioned <= known
-
-
-def test_the_table_has_every_mechanism():
-    (table,) = re.findall(r"## What is implemented\n(.*?)\n## ", README, flags=re.DOTALL)
-    missing = [name for name in MECHANISMS if not re.search(rf"`(--attention )?{name}`", table)]
-    assert not missing
 
 
 def test_the_python_example_runs():
@@ -85,7 +79,7 @@ def test_the_python_example_runs():
             y = layer(torch.randn(2, 10, 256, dtype=torch.bfloat16), torch.ones(2, 10, dtype=torch.bool))
             y.sum().backward()
             assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
-            for length in (10, 512):  # the longer is computed in blocks
+            for length in (10, 512):  # long sequences are computed in blocks
                 layer, x = scope["SelfAttention"](name), torch.randn(1, length, 256)
                 with torch.autocast("cpu", torch.bfloat16):
                     y = layer(x, torch.ones(1, length, dtype=torch.bool))
@@ -94,8 +88,8 @@ def test_the_python_example_runs():
 
 
 @pytest.fixture
-def fresh(tmp_path):
-    """A fresh clone, a virtual environment that has the dependencies but not relumt, and a small corpus."""
+def fresh_clone(tmp_path):
+    """Return a fresh clone with a small corpus, and an environment that has the dependencies of relumt but not relumt."""
     clone = tmp_path / "relumt"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     venv = clone / ".venv"
@@ -108,22 +102,22 @@ def fresh(tmp_path):
         (venv / "bin" / script.name).write_text(f"#!{venv}/bin/python\n{text}")
         (venv / "bin" / script.name).chmod(0o755)
     (venv / ".installed").touch()
-    shorter = tmp_path / "configs"
-    shutil.copytree(clone / "configs", shorter)
-    default = shorter / "datasets" / "default.toml"
+    short_configs = tmp_path / "configs"
+    shutil.copytree(clone / "configs", short_configs)
+    default = short_configs / "datasets" / "default.toml"
     default.rename(default.with_name("full.toml"))
     default.write_text('base = "full"\n' + "".join(f"{kind} = '{flags}'\n" for kind, flags in SMALLER.items()))
-    environment = os.environ | {"PATH": f"{venv}/bin:{os.environ['PATH']}", "CONFIGS": str(shorter)}
+    environment = os.environ | {"PATH": f"{venv}/bin:{os.environ['PATH']}", "CONFIGS": str(short_configs)}
     relumt = [str(venv / "bin" / "python"), "-m", "relumt.cli"]
     synth = [*relumt, "synth", "--seed", "1", "--documents", "30", "--test-documents", "3", "--out", "corpus"]
     subprocess.run(synth, cwd=clone, env=environment, check=True)
-    (clone / "corpus" / "test.de-en.align").unlink()  # texts of one's own have none
+    (clone / "corpus" / "test.de-en.align").unlink()  # a user's own text has no alignments
     return clone, environment
 
 
 @pytest.mark.slow
-def test_the_commands_run_as_they_stand(fresh):
-    clone, environment = fresh
+def test_all_commands_run(fresh_clone):
+    clone, environment = fresh_clone
     for command in commands():
         if command in ("make test", "make demo"):
             command = f"make -n {command.removeprefix('make ')}"
@@ -133,7 +127,7 @@ def test_the_commands_run_as_they_stand(fresh):
             command = command.replace("--user-dir", "--cpu --max-len-b 5 --user-dir")
         if command.startswith("relumt"):
             subprocess.run([str(clone / ".venv/bin/pip"), "install", "-q", "."], cwd=clone, env=environment, check=True)
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", command], cwd=clone, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert result.returncode == 0, f"{command}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"

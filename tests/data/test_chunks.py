@@ -1,4 +1,4 @@
-"""Chunks of documents: by hand, against the definition on random documents, and for millions of sentences."""
+"""Chunks of documents: examples, properties of random documents, and the cost of millions of sentences."""
 
 import subprocess
 import sys
@@ -15,31 +15,31 @@ from relumt.data.concatenated_sentences import ConcatenatedSentences
 EOS, SEPARATOR = 2, 9
 
 
-def starts_of(documents, source, target, limit, separators=False):
+def find_starts(documents, source, target, limit, separators=False):
     return chunk_starts(documents, np.array(source), np.array(target), limit, separators).tolist()
 
 
 def test_a_chunk_ends_before_the_sentence_that_would_exceed_the_limit():
-    sizes = [4, 4, 4, 4]  # three words and an end each: two together have 7 tokens, three 10
-    assert starts_of([4], sizes, sizes, 9) == [0, 2]
-    assert starts_of([4], sizes, sizes, 10) == [0, 3]
-    assert starts_of([4], sizes, sizes, 13) == [0]
+    sizes = [4, 4, 4, 4]  # three words and an end of sentence each: two sentences together have 7 tokens, three have 10
+    assert find_starts([4], sizes, sizes, 9) == [0, 2]
+    assert find_starts([4], sizes, sizes, 10) == [0, 3]
+    assert find_starts([4], sizes, sizes, 13) == [0]
 
 
 def test_the_longer_side_counts():
-    assert starts_of([3], [2, 2, 2], [5, 5, 2], 8) == [0, 1]
-    assert starts_of([3], [5, 5, 2], [2, 2, 2], 8) == [0, 1]
+    assert find_starts([3], [2, 2, 2], [5, 5, 2], 8) == [0, 1]
+    assert find_starts([3], [5, 5, 2], [2, 2, 2], 8) == [0, 1]
 
 
 def test_separators_count():
-    assert starts_of([2], [4, 4], [4, 4], 7) == [0]
-    assert starts_of([2], [4, 4], [4, 4], 7, separators=True) == [0, 1]
-    assert starts_of([2], [4, 4], [4, 4], 8, separators=True) == [0]
+    assert find_starts([2], [4, 4], [4, 4], 7) == [0]
+    assert find_starts([2], [4, 4], [4, 4], 7, separators=True) == [0, 1]
+    assert find_starts([2], [4, 4], [4, 4], 8, separators=True) == [0]
 
 
-def test_no_chunk_crosses_a_document_and_a_long_sentence_stands_alone():
+def test_chunks_end_with_their_document_and_long_sentences_are_chunks_of_their_own():
     sizes = [3, 30, 3, 3]
-    assert starts_of([3, 1], sizes, sizes, 20) == [0, 1, 2, 3]
+    assert find_starts([3, 1], sizes, sizes, 20) == [0, 1, 2, 3]
     assert count_too_long(np.array(sizes), np.array([2, 2, 40, 2]), 20) == 2
 
 
@@ -53,10 +53,10 @@ def corpora(draw):
 @given(corpora())
 def test_every_sentence_is_in_one_chunk_within_the_limit_and_its_document(corpus):
     documents, source, target, limit, separators = corpus
-    starts = starts_of(documents, source, target, limit, separators)
+    starts = find_starts(documents, source, target, limit, separators)
     ends = [*starts[1:], len(source)]
     assert starts[0] == 0 and all(start < end for start, end in zip(starts, ends, strict=True))
-    borders = np.cumsum(documents).tolist()
+    boundaries = np.cumsum(documents).tolist()
 
     def length(sizes, start, end):
         return sum(size - 1 for size in sizes[start:end]) + (end - start - 1) * separators + 1
@@ -64,8 +64,8 @@ def test_every_sentence_is_in_one_chunk_within_the_limit_and_its_document(corpus
     for start, end in zip(starts, ends, strict=True):
         longest = max(length(source, start, end), length(target, start, end))
         assert end - start == 1 or longest <= limit
-        assert not any(start < border < end for border in borders)
-        if end not in borders:
+        assert not any(start < boundary < end for boundary in boundaries)
+        if end not in boundaries:
             assert max(length(source, start, end + 1), length(target, start, end + 1)) > limit
     for sizes in (source, target):
         expected = [length(sizes, start, end) for start, end in zip(starts, ends, strict=True)]
@@ -73,7 +73,7 @@ def test_every_sentence_is_in_one_chunk_within_the_limit_and_its_document(corpus
 
 
 @given(corpora())
-def test_items_are_the_sentences_joined_and_have_the_sizes_that_are_announced(corpus):
+def test_items_are_the_concatenated_sentences_and_have_the_announced_sizes(corpus):
     documents, source, target, limit, separators = corpus
     sentences = [torch.cat([torch.full((size - 1,), 10 + i), torch.tensor([EOS])]) for i, size in enumerate(source)]
     starts = chunk_starts(documents, np.array(source), np.array(target), limit, separators)
@@ -86,7 +86,7 @@ def test_items_are_the_sentences_joined_and_have_the_sizes_that_are_announced(co
     assert words == [token for sentence in sentences for token in sentence[:-1].tolist()]
 
 
-MEASURED = """
+MEASUREMENT = """
 import resource, time
 import numpy as np
 from relumt.data.chunks import chunk_sizes, chunk_starts
@@ -102,8 +102,8 @@ print(taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 102
 
 @pytest.mark.slow
 def test_two_million_sentences_take_less_than_10_s_and_200_mb():
-    # In a process of its own: the peak of this one may lie behind it.
-    measured = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
+    # In a new process, because the peak memory of this one may have been higher before.
+    measured = subprocess.run([sys.executable, "-c", MEASUREMENT], capture_output=True, text=True, check=True)
     seconds, megabytes, chunks = map(float, measured.stdout.split())
     assert seconds < 10
     assert megabytes < 200

@@ -1,4 +1,4 @@
-"""Tiny models on random sentences, built the way fairseq's command line builds them."""
+"""Tiny models and random sentences for tests, built as fairseq's command line builds them."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -32,7 +32,7 @@ def task(words: int = 20) -> TranslationTask:
 
 
 def write_data_bin(folder: Path, lengths: list[tuple[int, int]], subset: str = "test") -> Path:
-    """A data-bin of random sentences with these (source, target) lengths, on the vocabulary of `task`."""
+    """Write a data-bin of random sentences with these (source, target) lengths and the vocabulary of `task`."""
     folder.mkdir(parents=True, exist_ok=True)
     batch, symbols = sample(lengths), dictionary()
     order = batch["id"].tolist()
@@ -47,7 +47,7 @@ def write_data_bin(folder: Path, lengths: list[tuple[int, int]], subset: str = "
 
 
 def write_checkpoint(folder: Path, *flags: str) -> Path:
-    """A checkpoint of a new model of `mechanism_transformer` with `flags`."""
+    """Write a checkpoint of an untrained `mechanism_transformer` with `flags`; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     trained = trainer(folder, "--arch", "mechanism_transformer", "--source-lang", "de", "--target-lang", "en", *flags)
     trained.consolidate_optimizer()
@@ -61,26 +61,26 @@ def arguments(*flags: str) -> Namespace:
 
 
 def build(arch: str, *flags: str, words: int = 20, seed: int = 1):
-    """A model of `arch` with `flags`, on a vocabulary of `words`."""
-    # fairseq hands such an architecture its namespace; the hydra config around it would take ten times as long.
+    """Build a model of `arch` with `flags` and a vocabulary of `words` words."""
+    # fairseq passes these architectures a namespace; making a hydra config first would take ten times as long.
     args = arguments("--arch", arch, *flags)
     torch.manual_seed(seed)
     return task(words).build_model(args)
 
 
 def trainer(save_dir: Path, *flags: str) -> Trainer:
-    """fairseq's trainer of a new model with `flags`, on the CPU, at the beginning of its first epoch."""
+    """Build fairseq's trainer for a new model with `flags`, on the CPU and at the beginning of its first epoch."""
     common = ("--cpu", "--optimizer", "adam", "--save-dir", str(save_dir))
     config = convert_namespace_to_omegaconf(arguments(*common, *flags))
     translation = task()
     model = translation.build_model(config.model)
-    made = Trainer(config, translation, model, translation.build_criterion(config.criterion))
-    made.begin_epoch(1)
-    return made
+    built = Trainer(config, translation, model, translation.build_criterion(config.criterion))
+    built.begin_epoch(1)
+    return built
 
 
 def sample(lengths: list[tuple[int, int]], seed: int = 0) -> dict:
-    """A batch, as fairseq collates it, of random sentences with these (source, target) lengths."""
+    """Return a batch of random sentences with these (source, target) lengths, as fairseq collates it."""
     symbols = dictionary()
     seeded = torch.Generator().manual_seed(seed)
 

@@ -1,4 +1,4 @@
-"""The papers' corpora as tasks: what validation counts is what sacreBLEU counts on all of it at once."""
+"""The papers' corpora as tasks, and BLEU in validation, which equals sacreBLEU on all batches at once."""
 
 import pytest
 import torch
@@ -23,51 +23,45 @@ def test_tasks_are_registered_with_their_languages(name, languages):
     assert f"{parsed.source_lang}-{parsed.target_lang}" == languages
 
 
-def test_validation_bleu_is_sacrebleus_both_ways(tmp_path, monkeypatch):
+def test_both_validation_scores_equal_sacrebleu(tmp_path, monkeypatch):
     batches = [sample(LENGTHS), sample(LENGTHS[:2], seed=3)]
-    flags = (
-        "--task",
-        "translation_iwslt14",
-        "--eval-bleu",
-        "--eval-bleu-detok",
-        "moses",
-        "--eval-bleu-args",
-        '{"beam": 2}',
-    )
+    flags = ["--task", "translation_iwslt14", "--eval-bleu", "--eval-bleu-detok", "moses"]
+    flags += ["--eval-bleu-args", '{"beam": 2}']
     trained = trainer(tmp_path, "--arch", "mechanism_transformer", *flags)
-    of_task = TASK_REGISTRY["translation_iwslt14"](trained.cfg.task, dictionary(), dictionary())
-    model = of_task.build_model(trained.cfg.model)
+    bleu_task = TASK_REGISTRY["translation_iwslt14"](trained.cfg.task, dictionary(), dictionary())
+    model = bleu_task.build_model(trained.cfg.model)
     references = []
     for batch in batches:
-        references += [of_task.tgt_dict.string(row[row.ne(1)]) for row in batch["target"]]
+        references += [bleu_task.tgt_dict.string(row[row.ne(1)]) for row in batch["target"]]
     hypotheses = [" ".join([*line.split()[:-2], "w1"]) for line in references]
-    rest = iter(hypotheses)
-    monkeypatch.setattr(
-        of_task, "inference_step",
-        lambda generator, models, batch: [
-            [{"tokens": of_task.tgt_dict.encode_line(next(rest), add_if_not_exist=False)}] for _ in batch["target"]
-        ],
-    )  # fmt: skip
+    remaining = iter(hypotheses)
+
+    def translate(generator, models, batch):
+        lines = [next(remaining) for _ in batch["target"]]
+        return [[{"tokens": bleu_task.tgt_dict.encode_line(line, add_if_not_exist=False)}] for line in lines]
+
+    monkeypatch.setattr(bleu_task, "inference_step", translate)
     criterion = task().build_criterion(trained.cfg.criterion)
     with torch.no_grad():
-        logs = [of_task.valid_step(batch, model.eval(), criterion)[2] for batch in batches]
+        logs = [bleu_task.valid_step(batch, model.eval(), criterion)[2] for batch in batches]
     with metrics.aggregate() as logged:
-        of_task.reduce_metrics(logs, criterion)
+        bleu_task.reduce_metrics(logs, criterion)
     values = logged.get_smoothed_values()
     torch.save(logged.state_dict(), tmp_path / "meters.pt")  # as a checkpoint keeps them
     assert torch.load(tmp_path / "meters.pt", weights_only=True)
     expected = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
     assert 0 < expected < 100
     assert values["bleu"] == pytest.approx(expected, abs=0.01)
-    plain = [[MosesDetokenizer(lang="en").detokenize(x.split()) for x in lines] for lines in (hypotheses, references)]
-    assert values["bleu_detokenized"] == pytest.approx(BLEU().corpus_score(plain[0], [plain[1]]).score, abs=0.01)
+    detokenizer = MosesDetokenizer(lang="en")
+    sides = [[detokenizer.detokenize(line.split()) for line in lines] for lines in (hypotheses, references)]
+    assert values["bleu_detokenized"] == pytest.approx(BLEU().corpus_score(sides[0], [sides[1]]).score, abs=0.01)
     assert values["loss"] > 0
 
 
 def test_training_logs_no_bleu(tmp_path):
     trained = trainer(tmp_path, "--arch", "mechanism_transformer")
-    of_task = TASK_REGISTRY["translation_wmt14"](trained.cfg.task, dictionary(), dictionary())
+    bleu_task = TASK_REGISTRY["translation_wmt14"](trained.cfg.task, dictionary(), dictionary())
     log = {"loss": torch.tensor(1.0), "nll_loss": torch.tensor(1.0), "ntokens": 1, "nsentences": 1, "sample_size": 1}
     with metrics.aggregate() as logged:
-        of_task.reduce_metrics([log], task().build_criterion(trained.cfg.criterion))
+        bleu_task.reduce_metrics([log], task().build_criterion(trained.cfg.criterion))
     assert "bleu" not in logged.get_smoothed_values()
