@@ -1,4 +1,4 @@
-"""Alignment: subwords to words, links, files by hand, and the error rate against a worked example and NLTK's."""
+"""Word alignments: merging subwords, links, gold files, and the error rate against a worked example and NLTK."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_error_rate_by_hand():
 
 
 @given(st.frozensets(LINK, min_size=1), st.frozensets(LINK, min_size=1), st.frozensets(LINK))
-def test_error_rate_is_the_definition_and_nltks(found, sure, more):
+def test_error_rate_agrees_with_the_definition_and_nltk(found, sure, more):
     gold = GoldAlignment(sure, sure | more)
     rate = AlignmentCounts.compare(found, gold).error_rate
     assert rate == 1 - (len(found & sure) + len(found & gold.possible)) / (len(found) + len(sure))
@@ -47,14 +47,14 @@ def test_error_rate_is_the_definition_and_nltks(found, sure, more):
         ([], "subword-nmt", []),
     ],
 )
-def test_subwords_know_their_word(symbols, subwords, words):
+def test_word_indices_of_subwords(symbols, subwords, words):
     assert word_indices(symbols, subwords) == words
 
 
 def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
     weights = torch.tensor([[[0.1, 0.2, 0.7], [0.3, 0.5, 0.2], [1.0, 0.0, 0.0]]])
-    postprocess_heads = merge_to_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
-    torch.testing.assert_close(postprocess_heads, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
+    merged = merge_to_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
+    torch.testing.assert_close(merged, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
 
 
 def test_a_word_with_no_weight_has_no_link():
@@ -66,7 +66,7 @@ def test_a_word_with_no_weight_has_no_link():
     ("text", "start"),
     [("0-0 1p2\n\n2-1 0?1\n", 0), ("1-1 2p3\n\n3-2 1?2\n", 1), ("1 1 1\n1 2 3 P\n3 3 2 S\n3 1 2 P\n", 1)],
 )
-def test_every_form_is_read(tmp_path, text, start):
+def test_both_file_formats_are_read(tmp_path, text, start):
     (tmp_path / "gold").write_text(text)
     first, empty, third = read_alignments(tmp_path / "gold", start)
     assert first == GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
@@ -74,14 +74,14 @@ def test_every_form_is_read(tmp_path, text, start):
     assert third == GoldAlignment(frozenset({(2, 1)}), frozenset({(2, 1), (0, 1)}))
 
 
-def test_numbered_pairs_are_as_many_as_the_text(tmp_path):
+def test_numbered_links_are_checked_against_the_number_of_pairs(tmp_path):
     (tmp_path / "gold").write_text("1 1 1\n2 2 3\n")
     assert [len(gold.sure) for gold in read_alignments(tmp_path / "gold", 1, 4)] == [1, 1, 0, 0]
     with pytest.raises(UserError, match=r"gold:2: found sentence pair 2, but the text has 1"):
         read_alignments(tmp_path / "gold", 1, 1)
 
 
-def test_the_same_pair_the_other_way():
+def test_swapped_sides():
     gold = GoldAlignment(frozenset({(0, 1)}), frozenset({(0, 1), (2, 0)}))
     assert gold.swap_sides() == GoldAlignment(frozenset({(1, 0)}), frozenset({(1, 0), (0, 2)}))
 
@@ -94,7 +94,7 @@ def test_the_same_pair_the_other_way():
         ("\n", "found only empty lines"),
     ],
 )
-def test_mistakes_name_the_line(tmp_path, text, message):
+def test_invalid_lines_are_named(tmp_path, text, message):
     (tmp_path / "gold").write_text(text)
     with pytest.raises(UserError, match=message):
         read_alignments(tmp_path / "gold", 1)

@@ -1,4 +1,4 @@
-"""Contrastive accuracy: against the model asked directly, and by hand."""
+"""Contrastive accuracy: against log-probabilities computed sentence by sentence, and by hand."""
 
 import json
 
@@ -10,7 +10,7 @@ from relumt.analysis.contrast import ContrastiveExample, ContrastiveTest, majori
 from relumt.analysis.loaded_model import load_checkpoint_on_data
 from relumt.cli import main
 from relumt.errors import UserError
-from tests.models.build import dictionary, write_checkpoint, write_data_bin
+from tests.models.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
 DOCUMENTS = [4, 2]
@@ -42,8 +42,8 @@ def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
     return path
 
 
-def contrast_of(tmp_path, data, *flags):
-    checkpoint = write_checkpoint(tmp_path / "model", "--task", "translation_documents", *flags)
+def contrast_of(tmp_path, data, checkpoint_with, *flags):
+    checkpoint = checkpoint_with("--task", "translation_documents", *flags)
     return ContrastiveTest(
         load_checkpoint_on_data(checkpoint, data, cuda=False), data, "test", write_examples(data, tmp_path / "x")
     )
@@ -52,8 +52,8 @@ def contrast_of(tmp_path, data, *flags):
 @pytest.mark.parametrize(
     "flags", [(), ("--document-length", "16"), ("--document-length", "24", "--document-separator", "w9")]
 )
-def test_scores_are_those_of_the_model_reading_the_chunk(tmp_path, data, flags):
-    contrast = contrast_of(tmp_path, data, *flags)
+def test_scores_are_conditioned_on_the_chunk(tmp_path, data, checkpoint_with, flags):
+    contrast = contrast_of(tmp_path, data, checkpoint_with, *flags)
     model, dataset = contrast.loaded.model, contrast.loaded.task.dataset("test")
     texts, separator = references(data), [dictionary().index("w9")] * ("w9" in flags)
     expected = []
@@ -66,8 +66,8 @@ def test_scores_are_those_of_the_model_reading_the_chunk(tmp_path, data, flags):
             words = [dictionary().index(word) for word in variant.split()]
             prefix = torch.tensor([[2, *before, *words]])
             logits, _ = model(source[None], torch.tensor([len(source)]), prefix)
-            of_next = logits.log_softmax(-1)[0, torch.arange(prefix.shape[1] - 1), prefix[0, 1:]]
-            expected.append(of_next[len(before) :].sum().item())
+            log_probs = logits.log_softmax(-1)[0, torch.arange(prefix.shape[1] - 1), prefix[0, 1:]]
+            expected.append(log_probs[len(before) :].sum().item())
     assert contrast.scores(4) == pytest.approx(expected, rel=1e-4)
     assert contrast.scores(100) == pytest.approx(expected, rel=1e-4)
     if flags:
@@ -88,8 +88,8 @@ def test_majority_accuracy_by_hand():
     assert majority_accuracy([longer, shorter]) == pytest.approx(1 / 2)
 
 
-def test_the_command_prints_what_it_found(tmp_path, data, capsys):
-    checkpoint = write_checkpoint(tmp_path, "--task", "translation_documents", "--document-length", "16")
+def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
+    checkpoint = checkpoint_with("--task", "translation_documents", "--document-length", "16")
     examples = write_examples(data, tmp_path / "x")
     main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples)])
     result = json.loads(capsys.readouterr().out)
@@ -113,17 +113,17 @@ def test_the_command_prints_what_it_found(tmp_path, data, capsys):
         ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: expected an example in JSON"),
     ],
 )
-def test_mistakes_end_in_one_line(tmp_path, data, capsys, line, message):
+def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_with, line, message):
     if line is not None:
         (tmp_path / "x").write_text(line and line + "\n")
-    checkpoint = write_checkpoint(tmp_path)
+    checkpoint = checkpoint_with()
     with pytest.raises(SystemExit) as stopped:
         main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "x")])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_data_bin_without_documents_is_refused(tmp_path, data):
+def test_a_data_bin_without_documents_is_refused(tmp_path, data, checkpoint_with):
     (data / "test.docs").unlink()
     with pytest.raises(UserError, match=r"test\.docs: no such file"):
-        contrast_of(tmp_path, data)
+        contrast_of(tmp_path, data, checkpoint_with)

@@ -1,4 +1,4 @@
-"""The report: complete, and alive in a browser where there is one."""
+"""The report and plots: complete, and interactive where a browser is installed."""
 
 import json
 import re
@@ -7,12 +7,15 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+import torch
 from plotly.offline import get_plotlyjs
 
+from relumt.analysis.attention_maps import SentenceMaps
+from relumt.analysis.map_plot import choose_sentence, sharpest_head
 from relumt.analysis.report import build_figures, summarize
 from relumt.cli import main
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis
-from tests.models.build import write_checkpoint, write_data_bin
+from tests.models.build import write_data_bin
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LENGTHS = [(7, 5), (3, 8), (4, 2)]
@@ -44,44 +47,61 @@ def data_bin(folder):
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """The report on a softmax, a ReLU and an inhibitor model."""
+def report(tmp_path_factory, checkpoint_with):
+    """Write the report on a softmax model with trained activations, a ReLU and an inhibitor model; return its path."""
     folder = tmp_path_factory.mktemp("report")
     data = data_bin(folder)
     (folder / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
-    checkpoints = [write_checkpoint(folder / name, "--attention", name) for name in ("softmax", "relu", "inhibitor")]
+    activations = ("--feedforward-encoder", "aptx1", "--feedforward-decoder", "relu_gt")
+    checkpoints = [checkpoint_with("--attention", "softmax", *activations)]
+    checkpoints += [checkpoint_with("--attention", name) for name in ("relu", "inhibitor")]
     main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(folder / "out"),
           "--alignments", str(folder / "gold")])  # fmt: skip
     return folder / "out" / "report.html"
 
 
-def test_it_stands_alone_and_is_small(report):
+def test_the_report_needs_no_other_file_and_is_small(report):
     text = report.read_text().replace(get_plotlyjs(), "")
     assert report.stat().st_size < 15e6
     assert re.findall(r'(?:src|href)="(.*?)"', text) == ["data:,"]
     for name in ("sparsity", "null_rate", "entropy", "distant", "diversity", "top_share", "alignment"):
         assert f'id="figure-{name}"' in text
-    assert "[RL] rela_g 52.41" in text  # a paper's value, marked
-    assert (report.parent / "attention.png").stat().st_size > 5000
+    assert "[RL] rela_g 52.41" in text  # a value from the paper
 
 
-def test_what_does_not_apply_is_said(tmp_path, capsys):
+def test_plots_are_written_as_png_and_svg(report):
+    for name in ("attention", "activations", "parameters", "maps"):
+        assert (report.parent / f"{name}.png").stat().st_size > 5000
+        assert "</svg>" in (report.parent / f"{name}.svg").read_text()
+
+
+def test_the_plotted_sentence_is_readable_and_the_head_sharp():
+    lengths = [(20, 9), (9, 8), (8, 9)]
+    sentences = [SentenceMaps(i, ["a"] * s, ["a"] * t, ["a"] * t) for i, (s, t) in enumerate(lengths)]
+    assert choose_sentence(sentences) == 1
+    sentences[1].source[0] = "spl@@"
+    assert choose_sentence(sentences) == 2
+    assert choose_sentence(sentences[:1]) == 0
+    flat, sharp = torch.full((2, 4, 5), 0.2), torch.eye(4, 5)
+    dead = torch.zeros(4, 5)
+    assert sharpest_head([flat, torch.stack([dead, 0.1 * sharp])]) == (1, 1)
+
+
+def test_missing_measures_are_reported(tmp_path, capsys, checkpoint_with):
     data = data_bin(tmp_path)
     (tmp_path / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
-    checkpoints = [write_checkpoint(tmp_path / name, "--attention", name) for name in ("inhibitor", "rela_g_gelu")]
+    checkpoints = [checkpoint_with("--attention", name) for name in ("inhibitor", "rela_g_gelu")]
     main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(tmp_path / "out"), "--numbers-only",
           "--alignments", str(tmp_path / "gold")])  # fmt: skip
     error = capsys.readouterr().err
-    assert (
-        "encoder.layers.0.self_attn, encoder.layers.1.self_attn" in error
-        and "this mechanism has no attention weights" in error
-    )
+    assert "encoder.layers.0.self_attn, encoder.layers.1.self_attn" in error
+    assert "this mechanism has no attention weights" in error
     assert "weights can be negative" in error
     assert "gold: pair 3: 90-0: no such word in the sentence; link left out" in error
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["analysis.json"]
 
 
-def test_a_head_that_is_null_everywhere_has_no_distance_and_no_line(tmp_path):
+def test_a_head_with_null_rows_only_has_no_distance_and_no_line():
     layer = AttentionMetrics(
         "decoder", "ReLU", 5, sparsity=[1.0, 0.5], null_rate=[1.0, 0.0], entropy=[0.0, 1.0],
         top_share={"1": [None, 0.5], "50": [None, 0.9]}, distance=[None, 2.0], distant_share=[None, 0.25],
@@ -96,7 +116,7 @@ def test_a_head_that_is_null_everywhere_has_no_distance_and_no_line(tmp_path):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
-def test_the_selectors_change_the_maps_and_nothing_complains(report, tmp_path):
+def test_selectors_change_the_maps_without_console_messages(report, tmp_path):
     page = tmp_path / "tried.html"
     page.write_text(report.read_text().replace("</body>", TRY))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",

@@ -1,4 +1,4 @@
-"""Attention measured over a test set: every mechanism, batches and padding without effect, and against one by one."""
+"""Attention measures of a test set do not depend on batching or padding, for every mechanism."""
 
 import math
 from dataclasses import is_dataclass
@@ -25,7 +25,7 @@ def measured(model, batches, collector=AttentionCollector):
 
 
 def one_by_one(pairs):
-    """The sentences of `sample(pairs)`, each a batch of its own."""
+    """Return the sentences of `sample(pairs)`, each in a batch of its own."""
     whole = sample(pairs)
     batches = []
     for row in whole["id"].argsort().tolist():
@@ -69,7 +69,7 @@ def test_softmax_has_no_zeros_no_null_rows_and_shares_that_grow():
     assert result["decoder.layers.1.encoder_attn"].distance is None
 
 
-def test_null_rates_alone_are_those_beside_everything_else():
+def test_both_collectors_agree_on_null_rates():
     model = build("mechanism_transformer", "--attention", "rela_i").eval()
     result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], NullRateCollector)
     assert {name: measures.null_rate for name, measures in result.items()} == nulls
@@ -78,7 +78,7 @@ def test_null_rates_alone_are_those_beside_everything_else():
     assert result["encoder.layers.0.self_attn"].null_rate_variance == pytest.approx((first - second) ** 2 / 2)
 
 
-def test_null_rows_have_entropy_0_and_are_no_part_of_what_is_not_null():
+def test_null_rows_have_entropy_0_and_are_left_out_of_non_null_measures():
     model = build("mechanism_transformer", "--attention", "rela_i").eval()
     for measures in measured(model, [sample(PAIRS)]).values():
         for head, null in enumerate(measures.null_rate):
@@ -94,7 +94,7 @@ def test_one_head_has_no_variance():
     assert result["encoder.layers.0.self_attn"].null_rate_variance is None
 
 
-def test_maps_are_the_sentences_own_and_bertviz_takes_them(tmp_path):
+def test_maps_have_no_padding_and_fit_bertviz(tmp_path):
     model = build("mechanism_transformer", "--attention", "relu", "--relu-initial-score", "0").eval()
     batch = sample(PAIRS)
     collector = MapCollector(model, task(), 3)

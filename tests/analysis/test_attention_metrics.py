@@ -1,4 +1,4 @@
-"""Measures of attention rows and of the diversity of heads, against cases worked by hand and torch's distributions."""
+"""Measures of attention rows and head diversity against worked examples and torch.distributions."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_a_null_row():
 
 
 @given(st.integers(1, 30), st.integers(0, 2**31))
-def test_softmax_rows_have_no_zeros_and_torchs_entropy(keys, seed):
+def test_softmax_rows_have_no_zeros_and_the_entropy_of_torch(keys, seed):
     p = torch.randn(7, 2, keys, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).softmax(-1)
     expected = torch.distributions.Categorical(probs=p).entropy()
     torch.testing.assert_close(rows.entropy(p), expected, atol=1e-9, rtol=1e-9)
@@ -58,7 +58,7 @@ def test_divergence_is_0_for_equal_heads_and_log_h_for_disjoint_ones():
     assert jensen_shannon_divergence(mixed).item() == pytest.approx(expected)
 
 
-def test_rectified_rows_become_distributions_and_a_null_one_sees_the_dummy():
+def test_renormalized_rows_are_distributions_and_null_rows_attend_to_the_dummy():
     weights = torch.tensor([[[0.0, 4.0, 0.0], [0.0, 0.0, 0.0]]])
     mask = torch.tensor([[True, True, False]])
     p = renormalize(weights, mask, 0.5)
@@ -67,7 +67,7 @@ def test_rectified_rows_become_distributions_and_a_null_one_sees_the_dummy():
     assert p[0, 1].tolist() == [0, 0, 0, 1]
 
 
-def test_flops_are_those_of_the_paper():
+def test_flops_agree_with_the_paper():
     checks = papers()["RL"]["table4"]["checks"]
     for case, printed in checks.items():
         heads, model, T = (int(part.split("=")[1]) for part in case.split())

@@ -1,6 +1,7 @@
-"""`relumt filter`: the scores are those of the pairs one by one, in order, and what is kept is what was asked for."""
+"""`relumt filter`: scores equal those of single pairs, in order, and --keep and --threshold select the right pairs."""
 
 import gzip
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from relumt.analysis import pair_scoring
 from relumt.analysis.loaded_model import LoadedModel
 from relumt.cli import main
-from tests.models.build import build, dictionary, task, write_checkpoint, write_data_bin
+from tests.models.build import build, dictionary, task, write_data_bin
 
 TEXT = [
     ("w1 w2 w3", "w4 w5"),
@@ -35,7 +36,7 @@ def run(folder, checkpoint, *options):
 
 
 @pytest.mark.parametrize("max_tokens", [1, 12, 4096])
-def test_scores_are_those_of_each_pair_alone(max_tokens, monkeypatch):
+def test_scores_do_not_depend_on_the_batch(max_tokens, monkeypatch):
     monkeypatch.setattr(pair_scoring, "BUFFER_SIZE", 3)
     model, words = build("mechanism_transformer", "--attention", "rela_i").eval().double(), dictionary()
     loaded = LoadedModel(None, model, task(), False)
@@ -49,8 +50,8 @@ def test_scores_are_those_of_each_pair_alone(max_tokens, monkeypatch):
     assert len({score.null_rate for score in scores}) > 1 and all(0 <= score.null_rate <= 1 for score in scores)
 
 
-def test_kept_pairs_are_those_of_the_least(files, capsys):
-    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
+def test_pairs_with_the_lowest_scores_are_kept(files, capsys, checkpoint_with):
+    checkpoint = checkpoint_with("--attention", "rela_i")
     scores = run(files, checkpoint, "--by", "cross_entropy", "--keep", "0.4")
     least = sorted(range(5), key=lambda number: scores[number][1])[:2]
     assert (files / "out.de").read_text().splitlines() == [TEXT[number][0] for number in sorted(least)]
@@ -60,21 +61,21 @@ def test_kept_pairs_are_those_of_the_least(files, capsys):
     assert (files / "out.de").read_text() == (files / "f.de").read_text()
 
 
-def test_ranks_that_are_all_the_same_are_said_to_be(files, capsys):
-    run(files, write_checkpoint(files / "model", "--attention", "sigmoid"), "--keep", "0.5")
+def test_equal_scores_are_reported(files, capsys, checkpoint_with):
+    run(files, checkpoint_with("--attention", "sigmoid"), "--keep", "0.5")
     assert "every pair has the same null_rate, 0, so it cannot rank them" in capsys.readouterr().err
 
 
-def test_pairs_beyond_the_positions_have_no_score_and_are_left_out(files, capsys):
-    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i", "--max-source-positions", "5")
+def test_pairs_beyond_the_maximum_positions_have_no_score_and_are_left_out(files, capsys, checkpoint_with):
+    checkpoint = checkpoint_with("--attention", "rela_i", "--max-source-positions", "5")
     scores = run(files, checkpoint, "--keep", "1")
     assert scores[2][0] != scores[2][0] and scores[0][0] == scores[0][0]
     assert "5 pairs, 1 too long for the model" in capsys.readouterr().err
     assert len((files / "out.en").read_text().splitlines()) == 4
 
 
-def test_gzipped_texts_are_read(files):
-    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
+def test_gzipped_texts_are_read(files, checkpoint_with):
+    checkpoint = checkpoint_with("--attention", "rela_i")
     expected = run(files, checkpoint)
     for name in ("f.de", "f.en"):
         (files / f"{name}.gz").write_bytes(gzip.compress((files / name).read_bytes()))
@@ -94,14 +95,14 @@ def test_gzipped_texts_are_read(files):
         ),
         (["--max-tokens", "0"], "--max-tokens must be positive"),
         (["--src", "none.de"], "none.de: no such file"),
-        (["--src", "SHORT"], "short has 1 lines but"),
+        (["--src", "SHORT"], "short has 1 lines, "),
         ([], "never has null rows; use --by cross_entropy"),
         (["--by", "cross_entropy", "--out", "F"], "f.de: would overwrite an input text; choose another --out"),
     ],
 )
-def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, message):
+def test_invalid_input_ends_in_one_line_without_files(files, capsys, checkpoint_with, options, message):
     (files / "short").write_text("w1\n")
-    checkpoint = write_checkpoint(files / "model", "--attention", "inhibitor")
+    checkpoint = checkpoint_with("--attention", "inhibitor")
     with pytest.raises(SystemExit) as stopped:
         paths = {"SHORT": "short", "F": "f", "FDE": "f.de", "FEN": "f.en"}
         run(files, checkpoint, *(files / paths[option] if option in paths else option for option in options))
@@ -111,19 +112,19 @@ def test_mistakes_end_in_one_line_and_leave_nothing(files, capsys, options, mess
     assert (files / "f.de").read_text().splitlines() == [source for source, _ in TEXT]
 
 
-def test_a_model_without_null_rows_cannot_rank_by_them(files, capsys):
+def test_a_model_without_null_rows_cannot_rank_by_them(files, capsys, checkpoint_with):
     with pytest.raises(SystemExit):
-        run(files, write_checkpoint(files / "model", "--attention", "sparsemax"))
+        run(files, checkpoint_with("--attention", "sparsemax"))
     assert "the cross-attention of this model never has null rows" in capsys.readouterr().err
 
 
-def test_equal_ranks_are_told_apart_by_cross_entropy(files, monkeypatch):
-    checkpoint = write_checkpoint(files / "model", "--attention", "rela_i")
+def test_pairs_with_equal_scores_are_ranked_by_cross_entropy(files, monkeypatch, checkpoint_with):
+    checkpoint = checkpoint_with("--attention", "rela_i")
     score_batch = pair_scoring.score_batch
     monkeypatch.setattr(
         pair_scoring,
         "score_batch",
-        lambda *of: [pair_scoring.PairScore(0.0, s.cross_entropy) for s in score_batch(*of)],
+        lambda *arguments: [replace(score, null_rate=0.0) for score in score_batch(*arguments)],
     )
     scores = run(files, checkpoint, "--keep", "0.6")
     least = sorted(sorted(range(5), key=lambda number: scores[number][1])[:3])

@@ -1,4 +1,4 @@
-"""What is added up over batches is what one sees sentence by sentence."""
+"""Measures of feed-forward layers on a test set do not depend on batching or padding."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def collected(model, batches):
 
 
 def singles(lengths):
-    """The sentences of `sample(lengths)`, a batch each, without padding."""
+    """Yield the sentences of `sample(lengths)`, each in a batch of its own without padding."""
     together = sample(lengths)
     for row, sentence in enumerate(together["id"].tolist()):
         source, target = lengths[sentence]
@@ -59,23 +59,21 @@ def test_batches_and_padding_change_no_measure(name):
             assert share == pytest.approx(alone[layer].top_share[percent], rel=1e-5)
 
 
-def test_the_measures_are_those_of_the_materialised_scores():
+def test_measures_agree_with_the_hooked_activations():
     model, (batch,) = model_of("relu"), [sample([(5, 4)])]
-    seen = {}
-    with torch.no_grad(), feedforward_hook(model, lambda name, remembered: seen.update({name: remembered})):
+    activations = {}
+    with torch.no_grad(), feedforward_hook(model, lambda name, found: activations.update({name: found})):
         model(**batch["net_input"])
     measures = collected(model, [batch])["encoder.layers.1"]
-    one, layer = seen["encoder.layers.1"], model.encoder.layers[1]
-    scores, ratio = (
-        one.scores.double(),
-        one.output.var(-1, correction=0).mean() / one.residual.var(-1, correction=0).mean(),
-    )
+    found, layer = activations["encoder.layers.1"], model.encoder.layers[1]
+    scores = found.scores.double()
+    ratio = found.output.var(-1, correction=0).mean() / found.residual.var(-1, correction=0).mean()
     assert measures.variance_ratio == pytest.approx(ratio.item(), rel=1e-5)
     slots = scores.shape[-1]
     highest = scores.sort(-1, descending=True).values[..., : -(-slots * 10 // 100)].sum(-1) / scores.sum(-1)
     assert measures.top_share["10"] == pytest.approx(highest.mean().item(), rel=1e-5)
     torch.testing.assert_close(value_slots(layer), layer.fc2.weight.detach().T)
-    torch.testing.assert_close(one.output, F.linear(one.scores, value_slots(layer).T, layer.fc2.bias))
+    torch.testing.assert_close(found.output, F.linear(found.scores, value_slots(layer).T, layer.fc2.bias))
 
 
 def test_null_positions_are_counted_and_have_no_share():
@@ -94,13 +92,13 @@ def test_scores_that_can_be_negative_have_no_shares():
     assert measures.variance_ratio > 0
 
 
-def test_softmax_memories_have_no_null_position_and_rising_shares():
+def test_shares_of_softmax_memories_grow_with_the_percentage():
     shares = collected(model_of("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"].top_share
     assert list(shares) == [str(percent) for percent in TOP_PERCENTS]
     assert list(shares.values()) == sorted(shares.values())
 
 
-def test_learnt_activations_are_the_trained_parameters_by_layer():
+def test_learned_activations_are_the_trained_parameters_by_layer():
     learnt = learned_activations(model_of("aptx1"))
     assert learnt["decoder.layers.1"] == {"beta": 1.0, "gamma": 0.5}
     assert learned_activations(model_of("gelu")) == {}

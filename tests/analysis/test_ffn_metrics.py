@@ -1,4 +1,4 @@
-"""The measures of memories against cases computed by hand, and against the equation pair by pair."""
+"""Measures of feed-forward layers against worked examples and the equations."""
 
 import math
 
