@@ -1,118 +1,124 @@
-"""The translated chunks of a test set, and the documents that they make up, beside the references."""
+"""The translated chunks of a test set, and the documents and sentences in them, paired with references."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 
 from relumt.runs.data_bin import DataBin
-from relumt.runs.documents import chunks_per_document, joined, sentences_of, split_chunk, without_separators
-from relumt.runs.translations import Generated, Translations, both_forms, in_order, references_of
+from relumt.runs.document_chunks import (
+    chunks_per_document,
+    find_mismatches,
+    join_groups,
+    remove_separators,
+    replace_mismatches,
+    split_chunk,
+    split_chunks,
+)
+from relumt.runs.translations import GeneratedOutput, Translations, lines_in_order, load_references, to_both_forms
 
 
 @dataclass(frozen=True)
 class DocumentTranslations:
-    """What comes of translating documents.
+    """Translated documents in several forms.
 
     Attributes:
-        tokenised_chunks, chunks: a chunk a line, separators between its sentences.
-        documents: a document a line, without separators, beside its reference.
+        tokenized_chunks, chunks: one chunk per line, with separators.
+        documents: one document per line, without separators.
+        sentences: one sentence per line; None without separators.
     """
 
-    tokenised_chunks: list[str]
+    tokenized_chunks: list[str]
     chunks: list[str]
     documents: Translations
+    sentences: Translations | None
+
+
+def load_chunks(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> list[str]:
+    """Return the translated chunks in order; raises UserError if one is missing.
+
+    Joining the pieces of sentencepiece attaches a separator to the word before it, so separators are set apart.
+    """
+    lines = lines_in_order(generated.hypotheses, len(chunks), subset)
+    return [line.replace(separator, f" {separator} ") for line in lines] if separator else lines
+
+
+def replace_lost_separators(
+    lines: list[str], single_sentences: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str
+) -> list[str]:
+    """Return the chunks; those that lost separators are put together from translations of single sentences.
+
+    Raises:
+        UserError: a sentence was not translated.
+    """
+    sentences = load_chunks(single_sentences, subset, [1] * sum(chunks), separator)
+    return replace_mismatches(lines, chunks, separator, sentences)
+
+
+def count_mismatches(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> int:
+    """Return how many translated chunks have another number of separators than their source."""
+    return len(find_mismatches(load_chunks(generated, subset, chunks, separator), chunks, separator))
 
 
 def align_documents(
-    generated: Generated,
+    lines: list[str],
+    references: GeneratedOutput,
     data_bin: DataBin,
     subset: str,
     chunks: Sequence[int],
     documents: Sequence[int],
     separator: str,
 ) -> DocumentTranslations:
-    """As `translations.align`, of documents. Texts change their form a sentence at a time, whatever the chunks are.
+    """Pair translated documents and sentences with their references.
+
+    Text is tokenized and detokenized sentence by sentence, so that the result does not depend on the chunks.
 
     Args:
-        generated: what fairseq-generate wrote, a chunk a number.
-        data_bin: its source.
-        subset: of the data-bin.
-        chunks: sentences in each chunk.
-        documents: sentences in each document.
-        separator: the word between two sentences of a chunk, "" for none.
+        lines: the translated chunks.
+        references: fairseq-generate's output, for the references of a data-bin without reference texts.
+        data_bin: the data-bin that was translated.
+        subset: the subset that was translated.
+        chunks: number of sentences in each chunk.
+        documents: number of sentences in each document.
+        separator: token between two sentences of a chunk, "" for none.
 
     Raises:
-        UserError: as `translations.align`, or chunks that do not make up the documents.
+        UserError: a reference is missing, or the chunks do not make up the documents.
     """
     counts = chunks_per_document(chunks, documents)
-    hypotheses = [apart(line, separator) for line in in_order(generated.hypotheses, len(chunks), subset)]
-    tokenised, plain = forms_of_chunks(hypotheses, separator, data_bin)
-    in_documents = (joined([without_separators(x, separator) for x in lines], counts) for lines in (tokenised, plain))
-    references = references_of(generated, data_bin, subset)
-    of_lines = documents if data_bin.prepared else counts
-    tokenised_references, plain_references = (
-        joined([without_separators(x, separator) for x in lines], of_lines) for lines in references
-    )
-    tokenised_hypotheses, plain_hypotheses = in_documents
+    hypotheses = _to_both_forms(lines, separator, data_bin)
+    loaded = load_references(references, data_bin, subset)
+    # Reference texts have one sentence per line, fairseq's references one chunk.
+    units = documents if data_bin.prepared else counts
+    sentences = None
+    if separator:
+        split_references = loaded if data_bin.prepared else [split_chunks(text, chunks, separator) for text in loaded]
+        sentences = _pair([split_chunks(text, chunks, separator) for text in hypotheses], split_references)
     return DocumentTranslations(
-        tokenised,
-        plain,
-        Translations(tokenised_hypotheses, tokenised_references, plain_hypotheses, plain_references),
+        *hypotheses,
+        documents=_pair(
+            [_join_documents(text, counts, separator) for text in hypotheses],
+            [_join_documents(text, units, separator) for text in loaded],
+        ),
+        sentences=sentences,
     )
 
 
-def apart(chunk: str, separator: str) -> str:
-    """A chunk with its separators as words; undoing sentencepiece glues them to the word before."""
-    return chunk.replace(separator, f" {separator} ") if separator else chunk
+def _join_documents(lines: list[str], lengths: Sequence[int], separator: str) -> list[str]:
+    return join_groups([remove_separators(line, separator) for line in lines], lengths)
 
 
-def came_apart_otherwise(generated: Generated, chunks: Sequence[int], separator: str) -> list[int]:
-    """Numbers of the chunks whose translation has another number of separators than the chunk has sentences to part."""
-    lines = {number: apart(line, separator) for number, line in generated.hypotheses.items()}
-    return [n for n, count in enumerate(chunks) if n in lines and len(split_chunk(lines[n], separator)) != count]
+def _pair(hypotheses: Sequence[list[str]], references: Sequence[list[str]]) -> Translations:
+    """Build Translations from (tokenized, plain) hypotheses and references."""
+    return Translations(hypotheses[0], references[0], hypotheses[1], references[1])
 
 
-def one_by_one(
-    generated: Generated, sentences: Generated, chunks: Sequence[int], others: Sequence[int], separator: str
-) -> Generated:
-    """The translated chunks, with those numbered in `others` put together from translations of single sentences.
-
-    Raises:
-        UserError: a sentence of them was not translated.
-    """
-    starts = list(accumulate(chunks, initial=0))
-    lines = in_order(sentences.hypotheses, starts[-1], "sentences")
-    # A model of documents can go on after a single sentence, too.
-    lines = [without_separators(apart(line, separator), separator) for line in lines]
-    together = {n: f" {separator} ".join(lines[starts[n] : starts[n + 1]]) for n in others}
-    return Generated(generated.hypotheses | together, generated.references)
-
-
-def sentences_of_chunks(
-    translated: DocumentTranslations,
-    generated: Generated,
-    data_bin: DataBin,
-    subset: str,
-    chunks: Sequence[int],
-    separator: str,
-) -> Translations:
-    """The translated sentences beside their references; a chunk that lost separators is one line and empty ones."""
-    tokenised, plain = (
-        sentences_of(lines, chunks, separator, None).lines for lines in (translated.tokenised_chunks, translated.chunks)
-    )
-    references = references_of(generated, data_bin, subset)
-    if not data_bin.prepared:
-        references = tuple(sentences_of(lines, chunks, separator, None).lines for lines in references)
-    return Translations(tokenised, references[0], plain, references[1])
-
-
-def forms_of_chunks(chunks: list[str], separator: str, data_bin: DataBin) -> tuple[list[str], ...]:
-    """The chunks, tokenised and plain, with the separators that they came with."""
+def _to_both_forms(chunks: list[str], separator: str, data_bin: DataBin) -> tuple[list[str], list[str]]:
+    """Return the chunks tokenized and as plain text, with their separators."""
     sentences = [split_chunk(chunk, separator) for chunk in chunks]
-    forms = both_forms([sentence for chunk in sentences for sentence in chunk], data_bin)
+    forms = to_both_forms([sentence for chunk in sentences for sentence in chunk], data_bin)
 
-    def together(lines: list[str]) -> list[str]:
-        rest = iter(lines)
-        return [f" {separator} ".join(islice(rest, len(chunk))) for chunk in sentences]
+    def rejoin(lines: list[str]) -> list[str]:
+        remaining = iter(lines)
+        return [f" {separator} ".join(islice(remaining, len(chunk))) for chunk in sentences]
 
-    return tuple(map(together, forms))
+    return rejoin(forms[0]), rejoin(forms[1])

@@ -4,16 +4,17 @@ from pathlib import Path
 
 from relumt.data.chunks import sentences_per_chunk
 from relumt.data.document_lengths import read_document_lengths, write_lengths
+from relumt.runs.document_chunks import find_mismatches
 from relumt.runs.document_translations import (
     align_documents,
-    came_apart_otherwise,
-    one_by_one,
-    sentences_of_chunks,
+    count_mismatches,
+    load_chunks,
+    replace_lost_separators,
 )
-from relumt.runs.record import DocumentResults, Evaluation, EvaluationSetup, Scores, SubsetScores
+from relumt.runs.record import DocumentResults, Evaluation, EvaluationSetup, SubsetScores
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations
-from relumt.runs.translations import Generated, Translations, align, read_generated, read_speed
+from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
 from relumt.text_files import write_lines
 
 
@@ -44,7 +45,7 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup, single_sentences:
     speed = read_speed(generate_log(config.folder, setup), output)
     if int(setup.flags.get("--document-length", 0)):
         return _evaluate_documents(config, setup, generated, generate_output(single_sentences, setup), speed)
-    translations = align(generated, config.data_bin, subset)
+    translations = align_translations(generated, config.data_bin, subset)
     return Evaluation(
         setup=setup,
         sentences=len(translations.hypotheses),
@@ -59,7 +60,7 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup, single_sentences:
 def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
     """Score the named parts of a test set."""
     scores = {}
-    for name, left_out in config.data_bin.parts(subset, len(translations.hypotheses)).items():
+    for name, left_out in config.data_bin.subsets(subset, len(translations.hypotheses)).items():
         part = translations.without(set(left_out))
         scores[name] = SubsetScores(len(part.hypotheses), score_translations(part, config.data_bin.lowercased))
     return scores
@@ -69,7 +70,7 @@ def count_separator_mismatches(config: RunConfig, setup: EvaluationSetup) -> int
     """Return how many translated chunks have another number of separators than their source."""
     chunks, _ = _chunks_and_documents(config, setup)
     generated = read_generated(generate_output(config.folder, setup))
-    return len(came_apart_otherwise(generated, chunks, setup.flags["--document-separator"]))
+    return count_mismatches(generated, setup.subset, chunks, setup.flags["--document-separator"])
 
 
 def _chunks_and_documents(config: RunConfig, setup: EvaluationSetup) -> tuple[list[int], list[int]]:
@@ -85,24 +86,26 @@ def _chunks_and_documents(config: RunConfig, setup: EvaluationSetup) -> tuple[li
 
 
 def _evaluate_documents(
-    config: RunConfig, setup: EvaluationSetup, generated: Generated, single_sentences: Path, speed: float | None
+    config: RunConfig,
+    setup: EvaluationSetup,
+    generated: GeneratedOutput,
+    single_sentences: Path,
+    speed: float | None,
 ) -> Evaluation:
     """Score whole documents and, if chunks have separators, sentences; write the chunks and their lengths."""
     subset, data_bin, folder = setup.subset, config.data_bin, config.folder
     separator = setup.flags.get("--document-separator", "")
     chunks, documents = _chunks_and_documents(config, setup)
-    mismatches = came_apart_otherwise(generated, chunks, separator) if separator else []
+    lines = load_chunks(generated, subset, chunks, separator)
+    mismatches = find_mismatches(lines, chunks, separator) if separator else []
     is_one_by_one = bool(mismatches) and single_sentences.is_file()
     if is_one_by_one:
-        generated = one_by_one(generated, read_generated(single_sentences), chunks, mismatches, separator)
-    translated = align_documents(generated, data_bin, subset, chunks, documents, separator)
-    write_lines(folder / f"{subset}.hyp.tok", translated.tokenised_chunks)
+        lines = replace_lost_separators(lines, read_generated(single_sentences), subset, chunks, separator)
+    translated = align_documents(lines, generated, data_bin, subset, chunks, documents, separator)
+    write_lines(folder / f"{subset}.hyp.tok", translated.tokenized_chunks)
     write_lines(folder / f"{subset}.hyp", translated.chunks)
     write_lengths(folder / f"{subset}.chunks", chunks)
-    sentence_scores: Scores | None = None
-    if separator:
-        sentences = sentences_of_chunks(translated, generated, data_bin, subset, chunks, separator)
-        sentence_scores = score_translations(sentences, data_bin.lowercased)
+    sentences = translated.sentences
     return Evaluation(
         setup=setup,
         sentences=sum(chunks),
@@ -115,7 +118,7 @@ def _evaluate_documents(
             documents=len(documents),
             separator_mismatches=len(mismatches) if separator else None,
             translated_one_by_one=is_one_by_one,
-            sentence_scores=sentence_scores,
+            sentence_scores=score_translations(sentences, data_bin.lowercased) if sentences else None,
         ),
     )
 
@@ -127,7 +130,7 @@ def write_scored_files(folder: Path, stem: str, translations: Translations) -> d
         Names of the files by the metric that is counted on them: hypotheses and references.
     """
     forms = {
-        "bleu_tokenized": (".tok", translations.tokenised_hypotheses, translations.tokenised_references),
+        "bleu_tokenized": (".tok", translations.tokenized_hypotheses, translations.tokenized_references),
         "bleu_detokenized": ("", translations.hypotheses, translations.references),
     }
     names = {}

@@ -57,7 +57,7 @@ def describe_evaluation(config: RunConfig, flags: Flags, device: Device, one_by_
         UserError: the data-bin has no such subset, or the run no checkpoint.
     """
     subset = subset_name(flags)
-    config.data_bin.require(subset)
+    config.data_bin.require_subset(subset)
     count = config.dataset_config.average_checkpoints
     checkpoint = averaged_checkpoint(config.folder, count) if count else best_checkpoint(config.folder)
     return EvaluationSetup(

@@ -74,7 +74,9 @@ def parse_flags(tokens: Iterable[str], where: str) -> Flags:
             name, equals, value = token.partition("=")
             flags[name] = values = [value] if equals else []
         elif values is None:
-            raise UserError(f"{where}: expected a flag that begins with --, found {token!r}; put values after their flag")
+            raise UserError(
+                f"{where}: expected a flag that begins with --, found {token!r}; put values after their flag"
+            )
         else:
             values.append(token)
     return flags

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.checkpoints import load_checkpoint_safely
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.dataset_config import load_dataset
@@ -58,6 +57,8 @@ class PretrainedRun:
         Raises:
             UserError: training is not finished, or there is no checkpoint, or it carries code.
         """
+        from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
+
         if not self._is_trained:
             raise UserError(f"{self.folder}: training is not finished, but another run is to start from its weights")
         checkpoint = best_checkpoint(self.folder)

@@ -59,18 +59,18 @@ def _load_last_checkpoint(folder: Path) -> dict[str, Any] | None:
     fairseq writes a checkpoint under its first name and then copies it to the others. If it is killed in between, the
     newest of the others is the original of checkpoint_last.pt.
     """
-    from relumt.checkpoints import UnreadableCheckpointError, load_checkpoint_safely
-
     last = folder / "checkpoint_last.pt"
     others = [path for path in folder.glob("checkpoint*.pt") if path != last and "average" not in path.name]
+    if not last.is_file() and not others:
+        return None
+    from relumt.checkpoints import UnreadableCheckpointError, load_checkpoint_safely  # imports PyTorch
+
     if last.is_file():
         try:
             return load_checkpoint_safely(last)
         except UnreadableCheckpointError:
             if not others:
                 raise
-    if not others:
-        return None
     newest = max(others, key=lambda path: path.stat().st_mtime)
     checkpoint = load_checkpoint_safely(newest)
     with atomic_file(last) as unfinished:

@@ -18,7 +18,7 @@ def score_translations(translations: Translations, ignore_case: bool) -> Scores:
 
 def score_documents(translations: Translations, ignore_case: bool) -> Scores:
     """Score as `score_translations` does, but without TER, whose search for shifts takes hours on long lines."""
-    tokenized = (translations.tokenised_hypotheses, translations.tokenised_references)
+    tokenized = (translations.tokenized_hypotheses, translations.tokenized_references)
     plain = (translations.hypotheses, translations.references)
     return {
         # force only silences sacreBLEU's warning that the text looks tokenized, which it is meant to be

@@ -1,4 +1,4 @@
-"""The translations of a subset: what fairseq-generate printed, beside their references, tokenised and plain."""
+"""The translations of a subset: what fairseq-generate printed, paired with references, as tokens and as plain text."""
 
 import hashlib
 import re
@@ -10,19 +10,20 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.prep.tokenization import detokenize, tokenize
 from relumt.runs.data_bin import DataBin
+from relumt.text_files import read_lines
 
-LINE = re.compile(r"([DT])-(\d+)\t(.*)")
-END = "Generate "
+OUTPUT_LINE = re.compile(r"([DT])-(\d+)\t(.*)")
+LAST_LINE_PREFIX = "Generate "
 SPEED = re.compile(r"Translated [\d,]+ sentences .*, ([\d.]+) tokens/s\)")
 
 
 @dataclass(frozen=True)
-class Generated:
-    """What fairseq-generate wrote, by the sentence's number in the subset, from 0.
+class GeneratedOutput:
+    """What fairseq-generate wrote, by the sentence's index in the subset.
 
     Attributes:
-        hypotheses: best translation of each, without subwords.
-        references: reference of each as the dictionary spells it, unknown words as <<unk>>.
+        hypotheses: the best translation of each sentence, with subwords joined.
+        references: the reference of each sentence as the dictionary encodes it, with <<unk>> for unknown words.
     """
 
     hypotheses: dict[int, str]
@@ -31,102 +32,101 @@ class Generated:
 
 @dataclass(frozen=True)
 class Translations:
-    """Hypotheses and references of one subset, line by line, both ways.
+    """Hypotheses and references of one subset, line by line, in two forms.
 
     Attributes:
-        tokenised_hypotheses, tokenised_references: Moses tokens.
-        hypotheses, references: detokenised text.
+        tokenized_hypotheses, tokenized_references: Moses tokens.
+        hypotheses, references: plain text.
     """
 
-    tokenised_hypotheses: list[str]
-    tokenised_references: list[str]
+    tokenized_hypotheses: list[str]
+    tokenized_references: list[str]
     hypotheses: list[str]
     references: list[str]
 
-    def without(self, left_out: Collection[int]) -> "Translations":
-        """The same but for the lines of these numbers, from 0."""
-        stays = [line not in left_out for line in range(len(self.hypotheses))]
-        columns = (self.tokenised_hypotheses, self.tokenised_references, self.hypotheses, self.references)
-        return Translations(*(list(compress(lines, stays)) for lines in columns))
+    def without(self, excluded: Collection[int]) -> "Translations":
+        """Return a copy without the lines of these indices."""
+        kept = [index not in excluded for index in range(len(self.hypotheses))]
+        columns = (self.tokenized_hypotheses, self.tokenized_references, self.hypotheses, self.references)
+        return Translations(*(list(compress(lines, kept)) for lines in columns))
 
     def references_sha256(self) -> str:
-        """What tells one test set from another, over both forms of the references."""
-        return hashlib.sha256("\n".join(self.tokenised_references + self.references).encode()).hexdigest()
+        """Return a hash over both forms of the references, which identifies the test set."""
+        return hashlib.sha256("\n".join(self.tokenized_references + self.references).encode()).hexdigest()
 
 
-def read_generated(path: Path) -> Generated:
-    """Read the output of fairseq-generate; of several hypotheses a sentence the first, which is the best, counts.
+def load_text(path: Path) -> list[str]:
+    """Return the lines of a text without line ends; raises UserError if it is missing or not UTF-8."""
+    return [line.removesuffix("\n") for line in read_lines(path)]
+
+
+def read_generated(path: Path) -> GeneratedOutput:
+    """Read the output of fairseq-generate. The first hypothesis of a sentence is the best and the only one used.
 
     Raises:
-        UserError: there is none, or it breaks off.
+        UserError: the file is missing or truncated.
     """
     found: dict[str, dict[int, str]] = {"D": {}, "T": {}}
-    lines = read_lines(path)
+    lines = load_text(path)
     for line in lines:
-        if match := LINE.match(line):
-            kind, number, rest = match.groups()
+        if match := OUTPUT_LINE.match(line):
+            kind, index, rest = match.groups()
+            # D-INDEX \t SCORE \t HYPOTHESIS, but T-INDEX \t REFERENCE
             text = rest.partition("\t")[2] if kind == "D" else rest
-            found[kind].setdefault(int(number), text)
-    if not lines[-1].startswith(END):
-        raise UserError(f"{path}: breaks off; fairseq-generate failed, run scripts/evaluate.sh again")
-    return Generated(found["D"], found["T"])
+            found[kind].setdefault(int(index), text)
+    if not lines or not lines[-1].startswith(LAST_LINE_PREFIX):
+        raise UserError(f"{path} is truncated, so fairseq-generate failed; run scripts/evaluate.sh again")
+    return GeneratedOutput(found["D"], found["T"])
 
 
 def read_speed(*paths: Path) -> float | None:
-    """Tokens a second of beam search, from whichever of the files fairseq logged it to; None if in none."""
+    """Return the speed of beam search in tokens per second from the file to which fairseq logged it, else None."""
     for path in paths:
-        for line in read_lines(path):
+        for line in load_text(path):
             if match := SPEED.search(line):
                 return float(match[1])
     return None
 
 
-def align(generated: Generated, data_bin: DataBin, subset: str) -> Translations:
-    """Put every translation beside its reference and give both in both forms.
-
-    The references are the data-bin's texts; one without them has only what its dictionary can spell.
+def align_translations(generated: GeneratedOutput, data_bin: DataBin, subset: str) -> Translations:
+    """Pair every translation with its reference, in both forms.
 
     Raises:
-        UserError: a sentence was left untranslated, or a reference text is missing.
+        UserError: a translation or a reference is missing.
     """
-    tokenised, plain = references_of(generated, data_bin, subset)
-    hypotheses = in_order(generated.hypotheses, len(tokenised), subset)
-    tokenised_hypotheses, plain_hypotheses = both_forms(hypotheses, data_bin)
-    return Translations(tokenised_hypotheses, tokenised, plain_hypotheses, plain)
+    tokenized, plain = load_references(generated, data_bin, subset)
+    hypotheses = lines_in_order(generated.hypotheses, len(tokenized), subset)
+    tokenized_hypotheses, plain_hypotheses = to_both_forms(hypotheses, data_bin)
+    return Translations(tokenized_hypotheses, tokenized, plain_hypotheses, plain)
 
 
-def both_forms(lines: list[str], data_bin: DataBin) -> tuple[list[str], list[str]]:
-    """Lines as the data-bin has them, tokenised and plain: Moses' tokens are put together, plain text is split."""
+def to_both_forms(lines: list[str], data_bin: DataBin) -> tuple[list[str], list[str]]:
+    """Return lines in the data-bin's form as Moses tokens and as plain text."""
     if data_bin.tokenized:
         return lines, detokenize(lines, data_bin.target)
     return tokenize(lines, data_bin.target), lines
 
 
-def references_of(generated: Generated, data_bin: DataBin, subset: str) -> tuple[list[str], list[str]]:
-    """The references, tokenised and as they came; raises UserError if one is missing."""
+def load_references(generated: GeneratedOutput, data_bin: DataBin, subset: str) -> tuple[list[str], list[str]]:
+    """Return the references as Moses tokens and as plain text.
+
+    They are the reference texts in the data-bin or, if it has none, what its dictionary can encode.
+
+    Raises:
+        UserError: a reference is missing.
+    """
     if not data_bin.prepared:
         count = max(generated.hypotheses.keys() | generated.references.keys(), default=0) + 1
-        return both_forms(in_order(generated.references, count, subset), data_bin)
-    lines = read_lines(data_bin.reference_path(subset))
-    tokenised, plain = both_forms(lines, data_bin)
-    return tokenised, read_lines(data_bin.plain_reference_path(subset)) if data_bin.plain_reference else plain
+        return to_both_forms(lines_in_order(generated.references, count, subset), data_bin)
+    tokenized, plain = to_both_forms(load_text(data_bin.reference_path(subset)), data_bin)
+    return tokenized, load_text(data_bin.plain_reference_path(subset)) if data_bin.plain_references else plain
 
 
-def in_order(found: dict[int, str], count: int, subset: str) -> list[str]:
-    """The lines by number; raises UserError unless there are as many as `count`."""
-    missing = sorted(found.keys() ^ set(range(count)))
-    if missing:
+def lines_in_order(found: dict[int, str], count: int, subset: str) -> list[str]:
+    """Return the lines by index; raises UserError unless the indices are 0 to `count` - 1."""
+    if unmatched := sorted(found.keys() ^ set(range(count))):
         raise UserError(
-            f"{subset}: sentence {missing[0] + 1} and {len(missing) - 1} more of {count} lack a translation or "
-            "a reference; make the data-bin anew, and let fairseq-generate skip none"
+            f"{subset}: sentence {unmatched[0] + 1} and {len(unmatched) - 1} others of {count} have no translation or "
+            "no reference; prepare the data-bin again, and do not let fairseq-generate skip sentences"
         )
-    return [found[number] for number in range(count)]
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text, split at line feeds alone; raises UserError if the file is missing."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; a data-bin's is made by data_prep, a run's by scripts/") from None
-    return text.removesuffix("\n").split("\n")
+    return [found[index] for index in range(count)]

@@ -1,4 +1,4 @@
-"""Chunks put beside their references, as documents: the same texts whatever the chunks and the subwords are."""
+"""Translated chunks, paired with references as documents and as sentences."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.document_translations import (
     align_documents,
-    came_apart_otherwise,
-    one_by_one,
-    sentences_of_chunks,
+    count_mismatches,
+    load_chunks,
+    replace_lost_separators,
 )
-from relumt.runs.translations import Generated
+from relumt.runs.translations import GeneratedOutput
 from tests.runs.cases import write_data_bin
 
 REFERENCES = ['he said "well , yes . ', 'no " she replied .', "a third .", "a fourth ."]
@@ -28,64 +28,70 @@ def data_bin(tmp_path):
     return dataclasses.replace(open_data_bin(folder), prepared=True, tokenized=True)
 
 
-def aligned(data_bin, chunks, hypotheses, separator="<sep>"):
-    generated = Generated(dict(enumerate(hypotheses)), {})
-    return align_documents(generated, data_bin, "test", chunks, DOCUMENTS, separator)
+def align(data_bin, chunks, hypotheses, separator="<sep>"):
+    generated = GeneratedOutput(dict(enumerate(hypotheses)), {})
+    lines = load_chunks(generated, "test", chunks, separator)
+    return align_documents(lines, generated, data_bin, "test", chunks, DOCUMENTS, separator)
 
 
 def test_chunks_become_documents_without_separators(data_bin):
-    found = aligned(data_bin, [2, 1, 1], ["a , b <sep> c .", "d", "e ."])
-    assert found.documents.tokenised_hypotheses == ["a , b c . d", "e ."]
+    found = align(data_bin, [2, 1, 1], ["a , b <sep> c .", "d", "e ."])
+    assert found.documents.tokenized_hypotheses == ["a , b c . d", "e ."]
     assert found.documents.hypotheses == ["a, b c. d", "e."]
-    assert found.tokenised_chunks == ["a , b <sep> c .", "d", "e ."]
+    assert found.tokenized_chunks == ["a , b <sep> c .", "d", "e ."]
     assert found.chunks == ["a, b <sep> c.", "d", "e."]
 
 
 @pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 1, 1, 1]])
-def test_references_are_the_same_whatever_the_chunks(data_bin, chunks):
-    one = aligned(data_bin, [3, 1], ["x", "y"])
-    other = aligned(data_bin, chunks, ["x"] * len(chunks))
+def test_references_do_not_depend_on_the_chunks(data_bin, chunks):
+    one = align(data_bin, [3, 1], ["x", "y"])
+    other = align(data_bin, chunks, ["x"] * len(chunks))
     assert other.documents.references_sha256() == one.documents.references_sha256()
     assert len(other.documents.references) == 2
 
 
-def test_sentencepiece_glues_separators_which_come_off_again(data_bin):
+def test_separators_that_sentencepiece_attached_are_removed(data_bin):
     pieces = dataclasses.replace(data_bin, subwords="sentencepiece", tokenized=False)
-    found = aligned(pieces, [2, 1, 1], ["hello world.<sep> good bye.", "d", "e"])
+    found = align(pieces, [2, 1, 1], ["hello world.<sep> good bye.", "d", "e"])
     assert found.documents.hypotheses == ["hello world. good bye. d", "e"]
-    assert found.documents.tokenised_hypotheses == ["hello world . good bye . d", "e"]
+    assert found.documents.tokenized_hypotheses == ["hello world . good bye . d", "e"]
     assert found.chunks[0] == "hello world. <sep> good bye."
 
 
-def test_plain_text_is_tokenised_between_separators(data_bin):
+def test_plain_text_is_tokenized_between_separators(data_bin):
     plain = dataclasses.replace(data_bin, subwords="subword-nmt", tokenized=False)
-    found = aligned(plain, [2, 1, 1], ["hello, you <sep> bye.", "d", "e"])
-    assert found.tokenised_chunks[0] == "hello , you <sep> bye ."
-    assert found.documents.tokenised_hypotheses[0] == "hello , you bye . d"
+    found = align(plain, [2, 1, 1], ["hello, you <sep> bye.", "d", "e"])
+    assert found.tokenized_chunks[0] == "hello , you <sep> bye ."
+    assert found.documents.tokenized_hypotheses[0] == "hello , you bye . d"
 
 
-def test_a_chunk_that_was_not_translated_is_named(data_bin):
-    with pytest.raises(UserError, match="sentence 3 and 0 more of 3 lack a translation"):
-        aligned(data_bin, [2, 1, 1], ["a", "b"])
+def test_a_missing_translation_is_named(data_bin):
+    with pytest.raises(UserError, match="sentence 3 and 0 others of 3 have no translation"):
+        align(data_bin, [2, 1, 1], ["a", "b"])
 
 
-def test_chunks_that_lost_separators_are_taken_sentence_by_sentence(data_bin):
-    generated = Generated({0: "a", 1: "c <sep> d", 2: "e"}, {})
+def test_chunks_that_lost_separators_are_replaced_by_single_sentences():
+    generated = GeneratedOutput({0: "a", 1: "c <sep> d", 2: "e"}, {})
     chunks = [2, 1, 1]
-    others = came_apart_otherwise(generated, chunks, "<sep>")
-    assert others == [0, 1]
-    sentences = Generated(dict(enumerate(["A <sep>", "B", "C", "D"])), {})
-    replaced = one_by_one(generated, sentences, chunks, others, "<sep>")
-    assert replaced.hypotheses == {0: "A <sep> B", 1: "C", 2: "e"}
-    assert came_apart_otherwise(replaced, chunks, "<sep>") == []
-    with pytest.raises(UserError, match="sentence 4 and 0 more of 4 lack a translation"):
-        one_by_one(generated, Generated(dict(enumerate("ABC")), {}), chunks, others, "<sep>")
+    assert count_mismatches(generated, "test", chunks, "<sep>") == 2
+    lines = load_chunks(generated, "test", chunks, "<sep>")
+    sentences = GeneratedOutput(dict(enumerate(["A <sep>", "B", "C", "D"])), {})
+    assert replace_lost_separators(lines, sentences, "test", chunks, "<sep>") == ["A <sep> B", "C", "e"]
+    incomplete = GeneratedOutput(dict(enumerate("ABC")), {})
+    with pytest.raises(UserError, match="sentence 4 and 0 others of 4 have no translation"):
+        replace_lost_separators(lines, incomplete, "test", chunks, "<sep>")
 
 
-def test_sentences_stand_beside_their_references(data_bin):
-    generated = Generated({0: "a <sep> b", 1: "c <sep> d", 2: "e"}, {})
-    translated = align_documents(generated, data_bin, "test", [2, 1, 1], DOCUMENTS, "<sep>")
-    found = sentences_of_chunks(translated, generated, data_bin, "test", [2, 1, 1], "<sep>")
-    assert found.tokenised_hypotheses == ["a", "b", "c d", "e"]
-    assert found.tokenised_references == [" ".join(line.split()) for line in REFERENCES]
+def test_sentences_are_paired_with_their_references(data_bin):
+    found = align(data_bin, [2, 1, 1], ["a <sep> b", "c <sep> d", "e"]).sentences
+    assert found.tokenized_hypotheses == ["a", "b", "c d", "e"]
+    assert found.tokenized_references == [" ".join(line.split()) for line in REFERENCES]
     assert len(found.hypotheses) == len(found.references) == 4
+
+
+def test_references_of_fairseq_are_chunks(data_bin):
+    plain = dataclasses.replace(data_bin, prepared=False)
+    references = GeneratedOutput({0: "a", 1: "b", 2: "c"}, {0: "A . <sep> B .", 1: "C", 2: "D"})
+    found = align_documents(["a", "b", "c"], references, plain, "test", [2, 1, 1], DOCUMENTS, "<sep>")
+    assert found.documents.tokenized_references == ["A . B . C", "D"]
+    assert found.sentences.references == ["A.", "B.", "C", "D"]

@@ -8,8 +8,8 @@ from relumt.runs.score import score_translations
 from relumt.runs.translations import Translations
 
 TRANSLATIONS = Translations(
-    tokenised_hypotheses=["The dog is n&apos;t here , is it ?", "A man rides a bike .", "Two Children play outside"],
-    tokenised_references=["The dog is not here , is it ?", "A man is riding a bike .", "Two children play outside ."],
+    tokenized_hypotheses=["The dog is n&apos;t here , is it ?", "A man rides a bike .", "Two Children play outside"],
+    tokenized_references=["The dog is not here , is it ?", "A man is riding a bike .", "Two children play outside ."],
     hypotheses=["The dog isn't here, is it?", "A man rides a bike.", "Two Children play outside"],
     references=["The dog is not here, is it?", "A man is riding a bike.", "Two children play outside."],
 )
@@ -27,7 +27,7 @@ def sacrebleu_command(tmp_path, hypotheses, references, *options):
 @pytest.mark.parametrize("ignore_case", [False, True])
 def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
     scores = score_translations(TRANSLATIONS, ignore_case)
-    tokenised = (TRANSLATIONS.tokenised_hypotheses, TRANSLATIONS.tokenised_references)
+    tokenised = (TRANSLATIONS.tokenized_hypotheses, TRANSLATIONS.tokenized_references)
     plain = (TRANSLATIONS.hypotheses, TRANSLATIONS.references)
     bleu_case = ["-lc"] if ignore_case else []
     chrf_case = ["--chrf-lowercase"] if ignore_case else []

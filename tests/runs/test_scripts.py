@@ -9,7 +9,7 @@ import torch
 
 from relumt.checkpoints import load_checkpoint_safely
 from relumt.runs.record import load_record
-from tests.runs.cases import write_dataset
+from tests.runs.cases import write_data_bin, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -36,7 +36,7 @@ def run_script(name, *arguments, **environment):
 
 
 @pytest.mark.parametrize("script", ["train.sh", "evaluate.sh", "run.sh"])
-def test_one_line_and_status_2_for_what_cannot_be(script, tmp_path):
+def test_an_invalid_request_exits_with_one_line_and_status_2(script, tmp_path):
     usage = run_script(script, "multi30k_de_en")
     assert usage.returncode == 2 and usage.stderr.startswith("relumt: error: usage: scripts/")
     unknown = run_script(script, "no_such_dataset", "stock", RUNS=tmp_path / "runs")
@@ -45,7 +45,7 @@ def test_one_line_and_status_2_for_what_cannot_be(script, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_another_process_works_on_is_refused(tmp_path):
+def test_a_run_that_another_process_is_working_on_is_refused(tmp_path):
     hold = f'source "{ROOT / "scripts" / "common.sh"}"; lock_run "{tmp_path / "run"}"'
     inside = subprocess.run(
         ["bash", "-c", f"{hold}; env -u RELUMT_HOLDS bash -c '{hold}'"], capture_output=True, text=True
@@ -55,15 +55,15 @@ def test_a_run_that_another_process_works_on_is_refused(tmp_path):
         inside.stderr
         == f"relumt: error: {tmp_path / 'run'}: another process is working on this run; wait for it or stop it\n"
     )
-    of_its_own = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
-    assert of_its_own.returncode == 0
+    in_child = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
+    assert in_child.returncode == 0
     after = subprocess.run(["bash", "-c", hold], capture_output=True, text=True)
     assert after.returncode == 0
 
 
 @pytest.fixture
 def data_bin(tmp_path):
-    """Sentences whose translation is themselves in capitals, made by fairseq-preprocess alone."""
+    """A data-bin made by fairseq-preprocess alone; the translation of a sentence is the sentence in upper case."""
     words = random.Random(1)
     for subset, size in (("train", 60), ("valid", 12), ("test", 13)):
         sentences = [" ".join(words.choices("abcdefg", k=words.randint(3, 9))) for _ in range(size)]
@@ -76,13 +76,16 @@ def data_bin(tmp_path):
     return tmp_path / "tiny"
 
 
-def test_evaluating_what_was_never_trained_leaves_nothing(data_bin, tmp_path):
+def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
+    data_bin = write_data_bin(tmp_path / "tiny")
     refused = run_script("evaluate.sh", str(data_bin), "stock", RUNS=tmp_path / "runs")
     assert refused.returncode == 2 and not (tmp_path / "runs").exists()
     assert f"training is not finished; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
-def test_a_training_that_fails_is_status_1_since_2_would_say_that_nothing_was_tried(data_bin, tmp_path):
+def test_failed_training_exits_with_status_1(tmp_path):
+    """Status 2 would tell a grid that nothing was started."""
+    data_bin = write_data_bin(tmp_path / "tiny")
     settings = {"RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
     failed = run_script("run.sh", str(data_bin), "stock", "--optimizer", "no-such", **settings)
     assert failed.returncode == 1
@@ -104,7 +107,7 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
         assert first.returncode == 0, first.stdout + first.stderr
         record = load_record(tmp_path / "runs" / "tiny" / model / "1")
         assert record.training.epochs == 2 and record.training.tokens_per_second > 0
-        # 13 is no multiple of 8: fairseq alone would leave sentences out
+        # 13 is not a multiple of 8: by default fairseq would skip sentences
         assert record.test_evaluation.sentences == 13
         assert record.test_evaluation.tokens_per_second > 0
 
@@ -122,7 +125,7 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
 
 
 @pytest.mark.slow
-def test_resumed_training_ends_in_the_weights_of_one_that_never_stopped(data_bin, tmp_path):
+def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, tmp_path):
     configs = tmp_path / "configs"
     (configs / "datasets").mkdir(parents=True)
     write_dataset(configs, "default", train=f"{TINY} --dropout 0.1 --max-tokens 40")
@@ -166,7 +169,7 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     assert evaluated.sentences == sum(chunks) == 13
     assert evaluated.documents.chunks == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
     assert evaluated.documents.documents == 2 < evaluated.documents.chunks < 13
-    # so short a training places no separators: those chunks are put together from single sentences
+    # After such short training, separators are lost, so that chunks are put together from single sentences.
     assert evaluated.documents.separator_mismatches > 0 and evaluated.documents.translated_one_by_one
     translated = (folder / "test.hyp.tok").read_text().splitlines()
     assert [line.split().count("<sep>") + 1 for line in translated] == chunks

@@ -4,7 +4,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.translations import Generated, align, read_generated, read_speed
+from relumt.runs.translations import GeneratedOutput, align_translations, read_generated, read_speed
 from tests.runs.cases import write_data_bin
 
 OUTPUT = """\
@@ -21,21 +21,21 @@ Generate test with beam=5: BLEU4 = 0.00
 """
 
 
-def test_output_is_read_by_number_and_the_best_hypothesis_counts(tmp_path):
+def test_output_is_read_by_index_and_the_best_hypothesis_is_used(tmp_path):
     path = tmp_path / "generate-test.txt"
     path.write_text(OUTPUT)
     generated = read_generated(path)
     assert generated.hypotheses == {0: "", 1: "a dog ."}
     assert generated.references == {0: "yes", 1: "a <<unk>> ."}
     path.write_text("\n".join(OUTPUT.splitlines()[:-1]))
-    with pytest.raises(UserError, match="breaks off"):
+    with pytest.raises(UserError, match="is truncated"):
         read_generated(path)
 
 
-def test_odd_line_ends_inside_a_sentence_do_not_split_it(tmp_path):
+def test_lines_are_split_at_line_feeds_only(tmp_path):
     path = tmp_path / "generate-test.txt"
     path.write_text("T-0\ta\u2028b\rc\nD-0\t-1\td\x0be\x85f\nGenerate test\n", newline="\n")
-    assert read_generated(path) == Generated({0: "d\x0be\x85f"}, {0: "a\u2028b\rc"})
+    assert read_generated(path) == GeneratedOutput({0: "d\x0be\x85f"}, {0: "a\u2028b\rc"})
 
 
 def test_speed_is_found_in_either_file(tmp_path):
@@ -57,44 +57,44 @@ def data_bin(tmp_path):
     return open_data_bin(folder)
 
 
-GENERATED = Generated({1: "yes", 0: "It &apos;s a dog ."}, {1: "yes", 0: "It <<unk>> dog ."})
+GENERATED = GeneratedOutput({1: "yes", 0: "It &apos;s a dog ."}, {1: "yes", 0: "It <<unk>> dog ."})
 
 
-def test_plain_data_bin_has_the_references_of_its_dictionary(data_bin):
-    translations = align(GENERATED, data_bin, "test")
-    assert translations.tokenised_references == ["It <<unk>> dog .", "yes"]
+def test_references_of_a_plain_data_bin_come_from_its_dictionary(data_bin):
+    translations = align_translations(GENERATED, data_bin, "test")
+    assert translations.tokenized_references == ["It <<unk>> dog .", "yes"]
     assert translations.hypotheses == ["It's a dog.", "yes"]
 
 
-def test_prepared_data_bin_has_its_texts(data_bin):
-    prepared = dataclasses.replace(data_bin, prepared=True, plain_reference=True)
-    translations = align(GENERATED, prepared, "test")
-    assert translations.tokenised_references == ["It &apos;s ( a ) dog .", "yes"]
+def test_references_of_a_prepared_data_bin_are_its_texts(data_bin):
+    prepared = dataclasses.replace(data_bin, prepared=True, plain_references=True)
+    translations = align_translations(GENERATED, prepared, "test")
+    assert translations.tokenized_references == ["It &apos;s ( a ) dog .", "yes"]
     assert translations.references == ["It's (a)  dog.", "Yes"]
-    assert translations.tokenised_hypotheses == ["It &apos;s a dog .", "yes"]
+    assert translations.tokenized_hypotheses == ["It &apos;s a dog .", "yes"]
 
 
-def test_references_given_tokenised_are_detokenised(data_bin):
-    translations = align(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
+def test_tokenized_references_are_detokenized(data_bin):
+    translations = align_translations(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
     assert translations.references == ["It's (a) dog.", "yes"]
 
 
-def test_text_that_was_not_tokenised_is_tokenised(data_bin):
+def test_untokenized_text_is_tokenized(data_bin):
     data_bin = dataclasses.replace(data_bin, tokenized=False)
-    translations = align(Generated({0: "It's me."}, {0: "It's you."}), data_bin, "test")
+    translations = align_translations(GeneratedOutput({0: "It's me."}, {0: "It's you."}), data_bin, "test")
     assert (translations.hypotheses, translations.references) == (["It's me."], ["It's you."])
-    assert translations.tokenised_hypotheses == ["It &apos;s me ."]
-    assert translations.tokenised_references == ["It &apos;s you ."]
+    assert translations.tokenized_hypotheses == ["It &apos;s me ."]
+    assert translations.tokenized_references == ["It &apos;s you ."]
 
 
 @pytest.mark.parametrize("hypotheses", [{0: "a"}, {1: "a"}, {0: "a", 1: "b", 2: "c"}, {}])
 def test_every_sentence_must_be_translated(data_bin, hypotheses):
     prepared = dataclasses.replace(data_bin, prepared=True)
-    with pytest.raises(UserError, match="lack a translation or a reference"):
-        align(Generated(hypotheses, {}), prepared, "test")
+    with pytest.raises(UserError, match="have no translation or no reference"):
+        align_translations(GeneratedOutput(hypotheses, {}), prepared, "test")
 
 
-def test_test_sets_are_told_apart(data_bin):
-    plain = align(GENERATED, data_bin, "test")
-    prepared = align(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
+def test_different_references_have_different_hashes(data_bin):
+    plain = align_translations(GENERATED, data_bin, "test")
+    prepared = align_translations(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
     assert plain.references_sha256() != prepared.references_sha256()

@@ -1,4 +1,4 @@
-"""Documents joined, chunks counted and taken apart, by hand; and the command that scores them."""
+"""Documents in chunks: joining, counting and splitting them, and the command that scores them."""
 
 import json
 
@@ -8,45 +8,52 @@ from hypothesis import strategies as st
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.runs.documents import chunks_per_document, joined, sentences_of, without_separators
+from relumt.runs.document_chunks import (
+    chunks_per_document,
+    find_mismatches,
+    join_groups,
+    remove_separators,
+    replace_mismatches,
+    split_chunks,
+)
 
 
 def test_lines_are_joined_by_document():
-    assert joined(["a", "b", "", "c"], [2, 2]) == ["a b", "c"]
-    with pytest.raises(UserError, match="documents of 3 lines in all do not fit 4 lines"):
-        joined(["a", "b", "", "c"], [3])
+    assert join_groups(["a", "b", "", "c"], [2, 2]) == ["a b", "c"]
+    with pytest.raises(UserError, match="expected documents of 4 lines in total, found 3"):
+        join_groups(["a", "b", "", "c"], [3])
 
 
 def test_chunks_are_counted_by_document():
     assert chunks_per_document([2, 1, 3], [3, 3]) == [2, 1]
     with pytest.raises(UserError, match="a chunk crosses the end of document 1"):
         chunks_per_document([2, 2], [3, 1])
-    with pytest.raises(UserError, match="hold 4 sentences and the documents 5"):
+    with pytest.raises(UserError, match="the chunks have 4 sentences, but the documents have 5"):
         chunks_per_document([2, 2], [5])
 
 
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=5), min_size=1, max_size=5))
-def test_chunks_that_make_up_documents_are_counted_back(documents):
+def test_counts_of_chunks_are_recovered(documents):
     chunks = [sentences for document in documents for sentences in document]
     assert chunks_per_document(chunks, list(map(sum, documents))) == list(map(len, documents))
 
 
-def test_a_chunk_comes_apart_at_its_separators():
-    taken = sentences_of(["a b | c", "d"], [2, 1], "|", None)
-    assert (taken.lines, taken.replaced) == (["a b", "c", "d"], 0)
+def test_a_chunk_is_split_at_its_separators():
+    assert find_mismatches(["a b | c", "d"], [2, 1], "|") == []
+    assert split_chunks(["a b | c", "d"], [2, 1], "|") == ["a b", "c", "d"]
 
 
-def test_a_chunk_with_other_separators_is_replaced_or_kept_in_one_line():
-    translated, one_by_one = ["a | b", "c d", "e"], ["A", "B", "C", "D", "E"]
-    taken = sentences_of(translated, [2, 2, 1], "|", one_by_one)
-    assert (taken.lines, taken.replaced) == (["a", "b", "C", "D", "e"], 1)
-    taken = sentences_of(translated, [2, 2, 1], "|", None)
-    assert (taken.lines, taken.replaced) == (["a", "b", "c d", "", "e"], 1)
+def test_a_chunk_with_a_mismatch_is_replaced_or_kept_on_one_line():
+    translated, chunks = ["a | b", "c d", "e"], [2, 2, 1]
+    assert find_mismatches(translated, chunks, "|") == [1]
+    assert split_chunks(translated, chunks, "|") == ["a", "b", "c d", "", "e"]
+    replaced = replace_mismatches(translated, chunks, "|", ["A", "B", "C", "| D |", "E"])
+    assert replaced == ["a | b", "C | D", "e"]
 
 
-def test_separators_vanish_from_documents():
-    assert without_separators("| a | | b |", "|") == "a b"
-    assert without_separators("a | b", "") == "a | b"
+def test_separators_are_removed_from_documents():
+    assert remove_separators("| a | | b |", "|") == "a b"
+    assert remove_separators("a | b", "") == "a | b"
 
 
 @pytest.fixture
@@ -54,6 +61,7 @@ def files(tmp_path):
     texts = {
         "hyp": ["a b c d | e f g h i", "j k l m n o p q"], "chunks": ["2", "2"], "docs": ["2", "2"],
         "ref": ["a b c d", "e f g h i", "j k l m", "n o p q"], "one": ["x", "x", "j k l m", "n o p q"],
+        "empty": [],
     }  # fmt: skip
     for name, lines in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
@@ -79,10 +87,11 @@ def test_the_command_scores_documents_and_sentences(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--sentences", "one"), "name it with --separator"),
+        (("--sentences", "one"), "name the separator with --separator"),
         (("--chunks", "none"), "none: no such file"),
         (("--chunks", "ref"), "ref:1: expected a number of sentences, found 'a b c d'"),
-        (("--hyp", "ref"), "has 4 lines, but there are 2 chunks"),
+        (("--hyp", "ref"), "has 4 lines, but"),
+        (("--hyp", "empty"), "empty: the file is empty"),
         (("--docs", "hyp"), "hyp:1: expected a number of sentences, found 'a b c d | e f g h i'"),
     ],
 )
