@@ -62,9 +62,8 @@ def test_every_flag_of_relumt_in_the_documentation_exists():
     known = {flag for action in parser._actions for flag in action.option_strings}
     known |= {f"--{field.name.replace('_', '-')}" for field in fields(AttentionRegularizationConfig)}
     pages = README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
-    mentioned = set(
-        re.findall(r"(--(?:attention|relu|inhibitor|feedforward|memory|gated|log-attention)\b[a-z-]*)", pages)
-    )
+    prefixes = "attention|relu|inhibitor|feedforward|memory|gated|log-attention"
+    mentioned = set(re.findall(rf"--(?:{prefixes})\b[a-z-]*", pages))
     assert "--relu-gamma" in mentioned
     assert mentioned <= known
 
@@ -89,7 +88,7 @@ def test_the_python_example_runs():
 
 @pytest.fixture
 def fresh_clone(tmp_path):
-    """Return a fresh clone with a small corpus, and an environment that has the dependencies of relumt but not relumt."""
+    """Return a clone with a small corpus, and an environment with the dependencies of relumt but without relumt."""
     clone = tmp_path / "relumt"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     venv = clone / ".venv"

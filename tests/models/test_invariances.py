@@ -101,8 +101,9 @@ def test_reordering_hypotheses_reorders_the_output(order, announced_beam, in_pla
     assert_reordering_hypotheses_reorders_the_output(RELU, order, announced_beam)
 
 
+@pytest.mark.parametrize("orders", [([0, 1, 2, 3], [0, 1, 3], [0, 2], [1]), ([0, 1, 2, 3], [1, 2], [0])], ids=str)
 @torch.no_grad()
-def test_equal_sentences_that_were_mistaken_for_a_beam_can_finish_separately():
+def test_equal_sentences_that_were_mistaken_for_a_beam_can_finish_separately(orders):
     """fairseq does not announce a beam size of 1, so the beam size of an earlier search stays announced."""
     model, batch = build_variant(RELU), sample([(4, 6), (3, 6)])
     model.decoder.set_beam_size(2)
@@ -110,7 +111,7 @@ def test_equal_sentences_that_were_mistaken_for_a_beam_can_finish_separately():
     source, lengths = net_input["src_tokens"][copies], net_input["src_lengths"][copies]
     prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
     encoded, state, remaining = model.encoder(source, lengths), {}, torch.arange(4)
-    for num_steps, kept in enumerate(([0, 1, 2, 3], [0, 1, 3], [0, 2], [1]), start=1):
+    for num_steps, kept in enumerate(orders, start=1):
         kept = torch.tensor(kept)
         model.decoder.reorder_incremental_state_scripting(state, kept)
         encoded, remaining = model.encoder.reorder_encoder_out(encoded, kept), remaining[kept]
