@@ -1,1 +1,1 @@
-"""Many runs: started side by side, on GPUs, cores or a cluster; killed at any time and started again."""
+"""Make many runs in parallel, on this machine or on a cluster; can be killed at any time and started again."""

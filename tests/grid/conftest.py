@@ -1,11 +1,16 @@
-"""A checkout whose scripts do in a moment what the real ones do in hours."""
+"""A checkout whose scripts take a moment instead of hours."""
 
+import io
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from relumt.grid.jobs import Job
+from relumt.grid.status import GridStatus
 from relumt.runs.record import Divergence, save_record
 from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record
@@ -17,7 +22,7 @@ mkdir -p "$folder"
 trap 'date +%s.%N >> "$folder/calls"; echo "${CUDA_VISIBLE_DEVICES-}" >> "$folder/calls"' EXIT
 date +%s.%N > "$folder/calls"
 case $2 in
-    refused) echo "relumt: error: of other flags" >&2; exit 2 ;;
+    refused) echo "relumt: error: other flags" >&2; exit 2 ;;
     fails) echo "it is broken" >&2; exit 1 ;;
     sleeps) sleep 60 & echo "$!" > "$folder/pid"; wait ;;
     diverges) cp "$(dirname "$0")/diverged.json" "$folder/run.json" ;;
@@ -42,5 +47,10 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def cells(*models: str) -> list[Experiment]:
+def experiments(*models: str) -> list[Experiment]:
     return [Experiment("data", model) for model in models]
+
+
+def make_status(jobs: Sequence[Job], is_terminal: bool = False) -> GridStatus:
+    """Return a status whose bars, on a "terminal", are drawn to a string."""
+    return GridStatus(jobs, Console(file=io.StringIO(), force_terminal=is_terminal, width=150))

@@ -44,7 +44,7 @@ def test_only_selects_models_of_the_table(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_table"], "no table 'no_such_table'; known: rela_figure2"),
+        (["no_such_table"], "no table 'no_such_table'; known: rela_"),
         (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
         (["rela_table3", "--jobs", "0"], "--jobs must be positive, not 0"),
         (["rela_table3", "--seeds", "-1"], "--seeds must be different whole numbers from 0"),

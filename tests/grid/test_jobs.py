@@ -1,19 +1,22 @@
+"""Jobs: their commands, progress, outcomes, and whether they are finished."""
+
 import json
 from dataclasses import replace
 
 import pytest
 
-from relumt.grid.jobs import Progress, is_finished, jobs_of, outcome, progress, resolve_job_config
+from relumt.grid.jobs import TrainingProgress, create_jobs, read_progress
 from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import Divergence, save_record
+from relumt.runs.run_config import resolve_run_config
 from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record, with_value
 from tests.tables.test_registry import ROOT
 
 
 def job_in(tmp_path, **changes):
-    (job,) = jobs_of([Experiment("data", "model", **changes)], [3], tmp_path / "runs", tmp_path, ("--lr", "1"))
+    (job,) = create_jobs([Experiment("data", "model", **changes)], [3], tmp_path / "runs", tmp_path, ("--lr", "1"))
     return job
 
 
@@ -26,25 +29,25 @@ def test_a_job_is_a_script_with_its_settings(tmp_path):
     runs = tmp_path / "runs"
     assert job.folder == runs / "slots-32" / "data" / "model" / "3"
     assert job.name == "slots-32/data/model/3"
-    assert job.as_typed() == (
+    assert job.shell_command() == (
         f"RUNS={runs / 'slots-32'} SEED=3 {tmp_path}/scripts/analyze.sh data model '--a b' c --lr 1"
     )
 
 
-def test_every_run_once_the_first_seed_first_and_analysed_if_anywhere_needed(tmp_path):
-    cells = [Experiment("a", "x"), Experiment("a", "y"), Experiment("a", "x", needs_analysis=True)]
-    jobs = jobs_of(cells, [1, 2], tmp_path, tmp_path, ())
+def test_every_run_has_one_job_with_its_analysis_if_any_experiment_needs_it(tmp_path):
+    duplicated = [Experiment("a", "x"), Experiment("a", "y"), Experiment("a", "x", needs_analysis=True)]
+    jobs = create_jobs(duplicated, [1, 2], tmp_path, tmp_path, ())
     assert [(job.experiment.model, job.seed) for job in jobs] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]
     assert jobs[0].command[0].endswith("analyze.sh") and jobs[1].command[0].endswith("run.sh")
 
 
-def test_what_the_user_set_for_threads_stays(tmp_path, monkeypatch):
+def test_threads_that_the_user_set_are_kept(tmp_path, monkeypatch):
     job = job_in(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert job.environment((), 4)["OMP_NUM_THREADS"] == "4"
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    of = job.environment(("2", "3"), 4)
-    assert of["OMP_NUM_THREADS"] == "1" and of["CUDA_VISIBLE_DEVICES"] == "2,3"
+    environment = job.environment(("2", "3"), 4)
+    assert environment["OMP_NUM_THREADS"] == "1" and environment["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
 @pytest.mark.parametrize(
@@ -57,9 +60,9 @@ def test_what_the_user_set_for_threads_stays(tmp_path, monkeypatch):
         ({"--max-epoch": "0", "--max-update": "250"}, 1.0),
     ],
 )
-def test_progress_is_by_whichever_limit_comes_first(tmp_path, flags, fraction):
+def test_progress_counts_to_the_limit_that_comes_first(tmp_path, flags, fraction):
     job = job_in(tmp_path)
-    assert progress(job) == Progress()
+    assert read_progress(job) == TrainingProgress()
     save_record(job.folder, replace(with_value(scored_record(), "provenance.flags", flags), training=None))
     text = (
         "x" * 30_000
@@ -68,33 +71,35 @@ def test_progress_is_by_whichever_limit_comes_first(tmp_path, flags, fraction):
         + logged(update=1.0, num_updates=500, loss=4.2)
     )
     (job.folder / "train.log").write_text(text)
-    assert progress(job) == Progress(fraction, 500, 4.2)
+    assert read_progress(job) == TrainingProgress(fraction, 500, 4.2)
 
 
-def test_a_trained_run_is_done_whatever_its_log_says(tmp_path):
+def test_progress_of_a_trained_run_is_complete_whatever_its_log_says(tmp_path):
     job = job_in(tmp_path)
     save_record(job.folder, scored_record())
     (job.folder / "train.log").write_text("")
-    assert progress(job) == Progress(1.0, 7)
+    assert read_progress(job) == TrainingProgress(1.0, 7)
 
 
 def test_outcomes(tmp_path):
     job = job_in(tmp_path)
-    assert outcome(job, 0) == "failed"
+    assert job.outcome(0) == "failed"
     save_record(job.folder, scored_record())
-    assert [outcome(job, status) for status in (0, 1, 2)] == ["done", "failed", "refused"]
+    assert [job.outcome(status) for status in (0, 1, 2)] == ["done", "failed", "refused"]
     save_record(job.folder, replace(scored_record(), divergence=Divergence(3, "inf")))
-    assert outcome(job, 0) == "diverged"
+    assert job.outcome(0) == "diverged"
 
 
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
-    """A job whose run was made by the real configs, and its record."""
+    """A finished job whose run was made with the real configs."""
     monkeypatch.setattr("relumt.runs.run_config.open_data_bin", lambda path: None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
-    (job,) = jobs_of([Experiment("smoke", "softmax", needs_analysis=True)], [3], tmp_path / "runs", ROOT, ("--lr", "1"))
-    flags = join_flag_values(resolve_job_config(job).train_flags(["--lr", "1"]))
+    experiment, runs = Experiment("smoke", "softmax", needs_analysis=True), tmp_path / "runs"
+    (job,) = create_jobs([experiment], [3], runs, ROOT, ("--lr", "1"))
+    config = resolve_run_config("smoke", "softmax", 3, ROOT / "configs", runs, None)
+    flags = join_flag_values(config.train_flags(["--lr", "1"]))
     save_record(job.folder, with_value(scored_record(), "provenance.flags", flags))
     write_analysis(analysis_of("c"), job.folder / "analysis.json")
     return job
@@ -104,13 +109,13 @@ def analysis_of(checkpoint):
     return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
 
 
-def test_a_run_is_finished_if_it_is_scored_and_analysed_with_the_flags_asked_for(finished):
-    assert is_finished(finished)
-    assert not is_finished(replace(finished, further=("--lr", "2")))
+def test_a_run_is_finished_if_it_was_scored_and_analyzed_with_the_same_flags(finished):
+    assert finished.is_finished()
+    assert not replace(finished, extra_flags=("--lr", "2")).is_finished()
 
 
-def test_a_run_is_not_finished_by_an_analysis_of_another_checkpoint_nor_by_a_record_that_cannot_be_read(finished):
+def test_an_analysis_of_another_checkpoint_or_an_unreadable_record_does_not_count(finished):
     write_analysis(analysis_of("d"), finished.folder / "analysis.json")
-    assert not is_finished(finished)
+    assert not finished.is_finished()
     (finished.folder / "run.json").write_text("{")
-    assert not is_finished(finished)
+    assert not finished.is_finished()
