@@ -43,27 +43,25 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
     loaded, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
     loaded.load_subset(arguments.subset)
-    of_right, of_wrong = (
-        [(pair["source"], pair["target"]) for pair in map(loaded.task.dataset(subset).__getitem__, range(size))]
-        for subset, size in (
-            (name, len(loaded.task.dataset(name)))
-            for name in (arguments.subset, loaded.shuffle_targets(arguments.subset))
-        )
-    )
-    both = zip(*(score_pairs(loaded, pairs, 4096) for pairs in (of_right, of_wrong)), strict=True)
+    scores_by_subset = []
+    for subset in (arguments.subset, loaded.shuffle_targets(arguments.subset)):
+        dataset = loaded.task.dataset(subset)
+        pairs = [(pair["source"], pair["target"]) for pair in map(dataset.__getitem__, range(len(dataset)))]
+        scores_by_subset.append(score_pairs(loaded, pairs, 4096))
+    both = zip(*scores_by_subset, strict=True)
     measured = [pair for pair in both if not any(getattr(score, name) is None for score in pair for name in MEASURES)]
     if not measured:
         raise UserError(
-            f"{arguments.checkpoint}: no pair has both {' and '.join(MEASURES)}; give a model with null rows"
+            f"{arguments.checkpoint}: no pair has both {' and '.join(MEASURES)}; give a model with row stats"
         )
     right, wrong = zip(*measured, strict=True)
     noisy = np.random.default_rng(arguments.seed).random(len(right)) < arguments.noise
-    result: dict = {"pairs": len(right), "noise": arguments.noise, "made wrong": int(noisy.sum())}
+    result: dict[str, Any] = {"pairs": len(right), "noise": arguments.noise, "wrong pairs": int(noisy.sum())}
     for name in MEASURES:
-        one, other = (np.array([getattr(score, name) for score in scores]) for scores in (right, wrong))
-        precision, recall, _ = precision_recall_curve(noisy, np.where(noisy, other, one))
+        own, swapped = (np.array([getattr(score, name) for score in scores]) for scores in (right, wrong))
+        precision, recall, _ = precision_recall_curve(noisy, np.where(noisy, swapped, own))
         result[name] = {
-            "AUC": roc_auc_score([0] * len(one) + [1] * len(other), np.concatenate([one, other])),
+            "AUC": roc_auc_score([0] * len(own) + [1] * len(swapped), np.concatenate([own, swapped])),
             "precision at recall": {str(r): float(precision[recall >= r].max()) for r in RECALLS},
         }
     return result

@@ -1,4 +1,4 @@
-"""The benchmarks of docs/ that need no GPU run, on next to nothing: their figures mean nothing here."""
+"""The benchmarks that need no GPU run on tiny inputs; their results mean nothing here."""
 
 import json
 import runpy
@@ -16,7 +16,7 @@ LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """What a benchmark prints, by its name and arguments."""
+    """A function that runs a benchmark with arguments and returns what it prints."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
     def run(name, *arguments):
@@ -43,15 +43,15 @@ def config(tmp_path):
     return path
 
 
-def rows(printed):
+def table_rows(printed):
     return [line.split(" | ") for line in printed.splitlines() if line.startswith("| ")]
 
 
 def test_liveness(run, data, config):
     printed = run("dead_attention.py", data, "--config", config, "--arch", "reluformer")
-    assert [row[0] for row in rows(printed)[1:]] == [
+    assert [row[0] for row in table_rows(printed)[1:]] == [
         *(f"| encoder.layers.{i}.self_attn" for i in range(2)),
-        *(f"| decoder.layers.{i}.{of}" for i in range(2) for of in ("self_attn", "encoder_attn")),
+        *(f"| decoder.layers.{i}.{name}" for i in range(2) for name in ("self_attn", "encoder_attn")),
     ]
 
 
@@ -62,7 +62,7 @@ def test_training(run, data, config, tmp_path):
         "training_speed.py", data, "--config", config, "--models", *models, "--steps", "20", "--warm-up", "1",
         "--threads", threads, "--json", tmp_path / "speeds.json",
     )  # fmt: skip
-    assert [row[0] for row in rows(printed)[1:]] == [f"| {model}" for model in models]
+    assert [row[0] for row in table_rows(printed)[1:]] == [f"| {model}" for model in models]
     assert json.loads((tmp_path / "speeds.json").read_text())["throughput"][models[1]]["median"] > 0
 
 
@@ -74,7 +74,7 @@ def test_attention(run):
 
 def test_chunks(run, data):
     printed = run("chunk_statistics.py", data, "--subsets", "test", "--lengths", "10", "100")
-    assert [row[3] for row in rows(printed)[1:]] == ["10", "100"]
+    assert [row[3] for row in table_rows(printed)[1:]] == ["10", "100"]
 
 
 def test_analysis(run, data, tmp_path):

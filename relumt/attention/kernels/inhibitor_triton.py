@@ -148,8 +148,8 @@ def _split(held: Tensor, visited: Tensor, block: int) -> tuple[tuple[int, int, i
     """Decide among how many programs to split the visited side.
 
     Args:
-        held: the side of which a program holds a block, [B, H, T, D].
-        visited: the side that it visits one by one, [B, H, S, D].
+        held: the side with a block per program, [B, H, T, D].
+        visited: the side that programs visit one by one, [B, H, S, D].
         block: queries or keys per block.
 
     Returns:

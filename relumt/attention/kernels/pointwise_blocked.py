@@ -19,8 +19,8 @@ from relumt.attention.precision import cast_saturating
 from relumt.attention.row_stats import finite_log
 
 BLOCK_WEIGHTS = 1 << 19
-"""Weights per block: 2 MiB, two or three copies of which are in use. For two threads it was the fastest of 2¹⁶ to 2¹⁹;
-one thread prefers half of it, by little. It does not depend on the number of threads, or dropout would, too."""
+"""Weights per block: 2 MiB, with two or three such tensors in use. With two threads it was the fastest of 2¹⁶ to 2¹⁹;
+one thread is slightly faster with half of it. It is constant because dropout depends on the blocks."""
 
 
 @torch.compiler.disable

@@ -38,7 +38,7 @@ def _tile_gradients(
     if kept is not None:
         dropped_weights = tl.where(kept, weights * scale, 0.0)
         grad_weights = tl.where(kept, grad_weights * scale, 0.0)
-    if ROW_STATS:  # the row sums are of the weights before dropout; d(w log w)/dw = 1 + log w
+    if ROW_STATS:  # they sum the weights before dropout; d(w log w)/dw = 1 + log w
         grad_weights += grad_weight_sum + grad_w_log_w + grad_w_log_w * LN_2 * finite_log2(weights)
     grad_scores = tl.where(weights > 0, grad_weights, 0.0)
     if ACTIVATION == "sigmoid":
