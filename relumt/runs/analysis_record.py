@@ -215,7 +215,7 @@ def read_analysis(path: Path) -> AnalysisFile:
         if found != SCHEMA:
             raise UserError(f"{path}: expected schema {SCHEMA}, found {found}; delete it and run relumt analyze again")
         return msgspec.json.decode(text, type=AnalysisFile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not an analysis ({error}); delete it and run relumt analyze again") from None
 
 

@@ -4,7 +4,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from relumt.checkpoints import load_checkpoint_safely
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import file_sha256
@@ -44,6 +43,8 @@ def start_evaluation(
     trained_in = record.provenance.environment.in_single_precision()
     if differences := environment_differences(trained_in, setup.environment):
         record = accept_or_refuse(config, record, differences, accept_changes)
+    from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
+
     load_checkpoint_safely(config.checkpoints / setup.checkpoint)
     save_record(config.folder, replace(record, pending_evaluation=setup))
     shutil.rmtree(single_sentences_folder(config), ignore_errors=True)

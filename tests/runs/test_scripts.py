@@ -85,11 +85,16 @@ def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
 
 def test_failed_training_exits_with_status_1(tmp_path):
     """Status 2 would tell a grid that nothing was started."""
+    python = tmp_path / "python"
+    failing_training = '[[ $* != *fairseq_cli.train* ]] || { echo "no such optimizer"; exit 2; }'
+    python.write_text(f'#!/bin/bash\n{failing_training}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     data_bin = write_data_bin(tmp_path / "tiny")
-    settings = {"RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
-    failed = run_script("run.sh", str(data_bin), "stock", "--optimizer", "no-such", **settings)
+    failed = run_script(
+        "run.sh", str(data_bin), "stock", RUNS=tmp_path / "runs", CUDA_VISIBLE_DEVICES="", PYTHON=python
+    )
     assert failed.returncode == 1
-    assert "invalid choice: 'no-such'" in failed.stdout and "fairseq-train failed; see the end of" in failed.stderr
+    assert failed.stdout == "no such optimizer\n" and "fairseq-train failed; see the end of" in failed.stderr
 
 
 @pytest.mark.slow
