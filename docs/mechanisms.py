@@ -1,10 +1,11 @@
-"""Writes docs/mechanisms.md from the registry, the docstrings, the papers' values and our results: `make docs`."""
+"""Write docs/mechanisms.md from the registry, the docstrings, the papers' values and our results: `make docs`."""
 
 import inspect
 import re
 from dataclasses import Field
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Literal, get_args, get_origin
 
 from relumt.attention import MECHANISMS
@@ -16,9 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
 RESULTS = ROOT / "docs" / "results" / "attention_on_multi30k.md"
 """The page whose first table has a row for each mechanism that was trained."""
-
-TRIED = {"inhibitor": "results/inhibitor_init.md"}
-"""Module → page on what was tried for its initialization."""
 
 INTRODUCTION = """\
 # The mechanisms
@@ -52,55 +50,48 @@ def main() -> None:
 
 
 def page(results: str) -> str:
-    """The page, given the text of the page with our results."""
-    measured = table(results)
-    parts = [INTRODUCTION, sources()]
-    for module, rows in groupby(MECHANISMS.items(), key=lambda item: inspect.getmodule(item[1].factory)):
-        file = module.__name__.rpartition(".")[2]
-        title, _, body = module.__doc__.partition("\n")
-        parts.append(
-            f"## {title.partition('. Shapes')[0].rstrip('.')}\n\n`relumt/attention/{file}.py`\n\n{prose(body)}"
-        )
-        parts += [mechanism(name, row, measured.get(name, {})) for name, row in rows]
-        if file in TRIED:
-            parts.append(f"What was tried for the initialization: [{TRIED[file]}]({TRIED[file]}).")
-    return "\n".join(part.rstrip() + "\n" for part in parts)
+    """Return the page, given the text of the page with our results."""
+    measured = first_table(results)
+    sources = "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
+    sections = [INTRODUCTION, sources]
+    for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
+        sections.append(module_section(module))
+        sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
+    return "\n".join(section.rstrip() + "\n" for section in sections)
 
 
-def sources() -> str:
-    """What [RF], [RL] and [IN] stand for."""
-    return "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
+def module_section(module: ModuleType) -> str:
+    """Return a module's docstring as a section, without the shapes, which the introduction explains."""
+    docstring = re.sub(r" *Shapes:[^.\n]*\.", "", inspect.getdoc(module))
+    title, _, body = docstring.partition("\n")
+    path = Path(module.__file__).relative_to(ROOT)
+    body = re.sub(r"docs/(\S+\.md)", r"[\1](\1)", body.strip("\n"))
+    return f"## {title.rstrip('.')}\n\n`{path}`\n\n{body}"
 
 
-def prose(docstring: str) -> str:
-    """A module's docstring without what the page's introduction says, as Markdown."""
-    return re.sub(r" *Shapes:[^.\n]*\.", "", inspect.cleandoc(docstring)).rstrip() + "\n"
-
-
-def mechanism(name: str, row: MechanismSpec, ours: dict[str, str]) -> str:
-    """The part on one mechanism."""
-    summary = inspect.getdoc(row.factory).partition("\n\nA")[0].replace("\n", " ")
+def mechanism_section(name: str, spec: MechanismSpec, ours: dict[str, str]) -> str:
+    """Return a mechanism's summary, options, results in the papers, and our results."""
+    summary = re.split(r"\n\n(?:Attributes|Args):", inspect.getdoc(spec.factory))[0].replace("\n", " ")
     lines = [f"### `{name}`\n", f"{summary}\n"]
-    lines += [f"- `{flag_name(attribute)}`: {described(option)}" for attribute, option in row.flags()]
-    for paper, where, which in row.paper_results:
-        values = ", ".join(
-            f"{column} {value}" for column, value in printed_values(paper, where, which).items() if value is not None
-        )
-        lines.append(f"- [{paper}] {where.replace('table', 'Table ')}, {which}: {values or 'did not converge'}")
+    lines += [f"- `{flag_name(attribute)}`: {describe(option)}" for attribute, option in spec.flags()]
+    for paper, table, row in spec.paper_results:
+        printed = printed_values(paper, table, row)
+        values = ", ".join(f"{column} {value}" for column, value in printed.items() if value is not None)
+        lines.append(f"- [{paper}] {table.replace('table', 'Table ')}, {row}: {values or 'did not converge'}")
     if ours:
-        values = "; ".join(f"{name} {value}" for name, value in ours.items() if value)
+        values = "; ".join(f"{column} {value}" for column, value in ours.items() if value)
         lines.append(f"- Ours, [multi30k_de_en_small](results/{RESULTS.name}): {values}")
     return "\n".join(lines)
 
 
-def described(option: Field) -> str:
-    """An option's help, the values it may have if they are few, and its default."""
-    values = f"one of {', '.join(get_args(option.type))}; " if get_origin(option.type) is Literal else ""
-    return f"{option.metadata['help']} ({values}default: {option.default})"
+def describe(option: Field) -> str:
+    """Return an option's help, its choices if it has any, and its default."""
+    choices = f"one of {', '.join(get_args(option.type))}; " if get_origin(option.type) is Literal else ""
+    return f"{option.metadata['help']} ({choices}default: {option.default})"
 
 
-def table(markdown: str) -> dict[str, dict[str, str]]:
-    """The first table of `markdown`: first cell of a row → the others by their column."""
+def first_table(markdown: str) -> dict[str, dict[str, str]]:
+    """Return the first table of `markdown`: the first cell of each row → its other cells by column."""
     found = re.search(r"(?:^\|.*\n)+", markdown, flags=re.MULTILINE)
     if not found:
         return {}

@@ -10,7 +10,8 @@ the sum and takes a byte per pair; on a GPU it takes none. Since (V⁻ + Z)⁻ =
 of V⁺ minus Eq. 4 of (−V)⁺.
 
 For q and k of unit variance and 64 dimensions, Z is near 9, above every value: the output and all gradients would be 0.
-`init_projections` scales the projections so that Z starts at `initial_distance`; docs/results.md has what was tried.
+`init_projections` scales the projections so that Z starts at `initial_distance`. What was tried:
+docs/results/inhibitor_init.md.
 """
 
 import math

@@ -7,7 +7,7 @@ For q, k and v of unit variance, ReLU keeps half of the variance of each of n_i 
 
 The paper does not print how the projections of q and k are initialized. With fairseq's initialization half of the
 scores are negative, and ReLU gives them neither weight nor gradient. `init_projections` instead gives every pair the
-same positive score plus a smaller random part; docs/results.md has what that changes.
+same positive score plus a smaller random part. What that changes: docs/results/regularizer_sweep.md.
 """
 
 import math
