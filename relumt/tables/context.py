@@ -77,7 +77,7 @@ class TableContext:
         if missing and not any(found.values()):
             raise UserError(f"no finished run in {missing}; make them with {self.command}")
         if missing:
-            print_status(f"no finished run in {missing}; their cells are empty; make them with {self.command}")
+            print_status(f"no finished run in {missing}; left out of the table; make them with {self.command}")
         return found
 
     def analyzed_runs(self, runs: Runs) -> Runs:
@@ -89,8 +89,7 @@ class TableContext:
                 f"{self.command}"
             )
         return {
-            experiment: [run for run in of_experiment if run.diverged or run.analysis]
-            for experiment, of_experiment in runs.items()
+            experiment: [run for run in seeds if run.diverged or run.analysis] for experiment, seeds in runs.items()
         }
 
     def notes(self, dataset: str, runs: Iterable[Run], measures: Sequence[Measure] = ()) -> list[str]:
@@ -141,4 +140,4 @@ def list_differences(records: Sequence[RunRecord]) -> list[str]:
 
 def spread_note(runs: Runs) -> list[str]:
     """Return the note that explains ±, if an experiment has several seeds."""
-    return [SPREAD_NOTE] if any(len(of_experiment) > 1 for of_experiment in runs.values()) else []
+    return [SPREAD_NOTE] if any(len(seeds) > 1 for seeds in runs.values()) else []

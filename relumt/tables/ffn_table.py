@@ -140,6 +140,8 @@ class FfnCurves(FfnTable):
 
     def render_groups(self, groups: Groups, context: TableContext, notes: list[str]) -> list[RenderedTable]:
         """See FfnTable."""
+        from matplotlib.ticker import ScalarFormatter
+
         from relumt.analysis.plots import Figure
 
         figure = Figure(figsize=(6, 4), layout="constrained")
@@ -152,6 +154,7 @@ class FfnCurves(FfnTable):
             means = {slots: mean(values) for slots in all_slots if (values := self.measure.values(runs[slots]))}
             ax.plot(list(means), list(means.values()), marker="o", label=model, color=COLORS[model])
         ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(ScalarFormatter())  # 32, not 2^5
         ax.set(xlabel="Memory slots", ylabel=self.measure.label[0].upper() + self.measure.label[1:])
         ax.legend()
         header = [self.measure.label, *map(str, all_slots)]

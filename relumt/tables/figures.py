@@ -22,17 +22,19 @@ SITE_TITLES = {
     "cross": "Cross-attention",
 }
 
+LINE_STYLES = ("-", "--", ":", "-.")
+"""Style of each curve of a figure; the color is that of the model."""
+
 Layer = TypeVar("Layer")
 """What `relumt analyze` measured of one attention."""
 
 
 @dataclass(frozen=True)
 class Curve(Generic[Layer]):
-    """A curve over the layers: its label, its value at a layer (None without one), and its style."""
+    """A curve over the layers: its label, and its value at a layer, None without one."""
 
     label: str
     value: Callable[[Layer], float | None]
-    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,20 +108,18 @@ class LayerFigure(Table, Generic[Layer]):
         """Write the plot; return the note that says where."""
         from relumt.analysis.plots import Figure
 
-        figure = Figure(figsize=(3.6 * len(self.sites), 3.6), layout="constrained")
+        figure = Figure(figsize=(2 + 3.6 * len(self.sites), 3.6), layout="constrained")
         axes = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
+        legend = {}
         for (model, site, curve), by_layer in values.items():
-            axes[site].plot(
-                range(1, len(by_layer) + 1),
-                by_layer,
-                "--" if curve.dashed else "-",
-                marker=".",
-                color=f"C{self.models.index(model)}",
-                label=f"{model}, {curve.label}" if len(self.curves) > 1 else model,
-            )
+            label = f"{model}, {curve.label}" if len(self.curves) > 1 else model
+            style, color = LINE_STYLES[self.curves.index(curve)], f"C{self.models.index(model)}"
+            layers = range(1, len(by_layer) + 1)
+            (legend[label],) = axes[site].plot(layers, by_layer, style, marker=".", color=color)
+            axes[site].set_xticks(layers)
         for site, ax in axes.items():
             ax.set(title=SITE_TITLES[site], xlabel="Layer")
-            ax.legend(fontsize=7)
+        figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
         axes[self.sites[0]].set_ylabel(self.axis_label.capitalize())
         return context.save_plot(figure)
 
@@ -181,7 +181,7 @@ TABLES = (
         "figure4",
         models=("softmax", "reluformer"),
         datasets=DOCUMENTS,
-        curves=tuple(Curve(f"top {p} %", top_share(p), dashed=p != "1") for p in ("1", "2", "5")),
+        curves=tuple(Curve(f"top {p} %", top_share(p)) for p in ("1", "2", "5")),
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
     ),
@@ -210,8 +210,8 @@ TABLES = (
         curves=(
             Curve("normal, best head", lambda layer: layer.normal.best_head),
             Curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
-            Curve("shifted, best head", lambda layer: layer.shifted.best_head, dashed=True),
-            Curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights, dashed=True),
+            Curve("shifted, best head", lambda layer: layer.shifted.best_head),
+            Curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
         ),
         axis_label="alignment error rate (%)",
         sites=("cross",),
@@ -229,7 +229,7 @@ TABLES = (
         models=("rela_g",),
         curves=(
             Curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
-            Curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled), dashed=True),
+            Curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
             Curve("variance over heads", lambda layer: layer.null_rate_variance),
         ),
         axis_label="null rate",

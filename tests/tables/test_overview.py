@@ -95,7 +95,7 @@ def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_f
     deeper = tmp_path / "slots-32"
     save_record(deeper / scored_record().name, scored_record())
     for options, message in (
-        (["--preset", "small"], "--preset needs the name of a paper's table: rela_figure2"),
+        (["--preset", "small"], "--preset needs the name of a paper's table: rela_"),
         (["--dataset", "/small"], "--dataset /small: not the name of a folder"),
         ([], f"no scored run; give --runs {deeper}"),
     ):

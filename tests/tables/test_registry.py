@@ -41,11 +41,11 @@ def test_without_runs_the_message_says_what_makes_them(name, tmp_path):
 
 def test_the_operations_of_rela_table4_are_those_of_the_paper_except_for_rounding(tmp_path):
     (table,) = render("rela_table4", tmp_path)
-    of_softmax, of_rela = table.rows
-    assert of_softmax[2:] == ["239,000", "239,200", "23,990,000", "23,992,000"]
-    assert of_rela[2:] == ["592,000", "592,100", "13,120,000", "13,121,000"]
+    softmax, rela = table.rows
+    assert softmax[2:] == ["239,000", "239,200", "23,990,000", "23,992,000"]
+    assert rela[2:] == ["592,000", "592,100", "13,120,000", "13,121,000"]
 
 
 def test_an_unknown_table_is_refused():
-    with pytest.raises(UserError, match="no table 'table1'; known: rela_figure2, "):
+    with pytest.raises(UserError, match=r"no table 'table1'; known: .*reluformer_table1"):
         get_table("table1")

@@ -1,4 +1,4 @@
-"""scripts/reproduce.sh as a user calls it: one without runs, one with an analysis, one of documents."""
+"""Tables reproduced from nothing by scripts/smoke.sh, as a user would."""
 
 import os
 import subprocess
@@ -8,19 +8,36 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = ("rela_table4", "rela_figure7", "reluformer_table6")
+
+
+@pytest.fixture
+def smoke(tmp_path):
+    """Return a function that reproduces tables with preset smoke, and returns the folder of the results."""
+
+    def reproduce(*tables):
+        settings = os.environ | {"PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        command = [ROOT / "scripts" / "smoke.sh", *tables]
+        done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return tmp_path / "smoke"
+
+    return reproduce
 
 
 @pytest.mark.first
-def test_three_tables_from_nothing(tmp_path):
-    settings = os.environ | {"PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [ROOT / "scripts" / "smoke.sh", *TABLES]
-    done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    smoke = tmp_path / "smoke"
-    of_documents = (smoke / "reluformer_table6.md").read_text()
-    assert "| transformer | 31.19 |" in of_documents and "smoke_documents: test set, seeds 1" in of_documents
-    assert "| layer 1 | " in (smoke / "rela_figure7.md").read_text()
-    assert (smoke / "runs" / "rela_figure7-smoke" / "report.html").is_file()
-    trained = {path.parent.name for path in smoke.glob("runs/smoke*/*/1")}
-    assert trained == {"softmax", "sparsemax", "reluformer", "rela_g"}
+def test_a_figure_with_analysis_and_report(smoke):
+    folder = smoke("rela_figure7")
+    assert "| layer 1 | " in (folder / "rela_figure7.md").read_text()
+    assert (folder / "runs" / "rela_figure7-smoke" / "report.html").is_file()
+    assert [path.parent.name for path in folder.glob("runs/smoke/*/1")] == ["rela_g"]
+
+
+@pytest.mark.slow
+def test_tables_of_documents_and_of_speeds(smoke):
+    folder = smoke("reluformer_table6", "rela_figure2", "reluformer_table1")
+    documents = (folder / "reluformer_table6.md").read_text()
+    assert "| transformer | 31.19 |" in documents and "smoke_documents: test set, seeds 1" in documents
+    assert "decoding with beam 1" in (folder / "rela_figure2.md").read_text()
+    assert "| ffn_swiglu | " in (folder / "reluformer_table1.md").read_text()
+    trained = {path.parent.name for path in folder.glob("runs/smoke*/*/1")}
+    assert trained == {"softmax", "sparsemax", "reluformer", "entmax15", "rela_g"}
