@@ -72,6 +72,15 @@ def test_attention(run):
     assert all(any(system in line for line in printed.splitlines()) for system in systems)
 
 
+def test_kernels(run, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("RELUMT_KERNELS", "auto")  # the benchmark sets it, too
+    sizes = "--lengths 8 --batch 2 --heads 1 --head-dim 4 --rounds 1 --ceiling-size 8 --dtype float32 --padding 0.25"
+    cells = {row[1]: row for row in table_rows(run("kernel_speed.py", *sizes.split())) if row[2] == "forward"}
+    assert {"softmax, math", "relu, with row stats", "sigmoid", "inhibitor", "inhibitor, cdist"} < cells.keys()
+    assert all(float(cells[system][8].rstrip(" |")) < 1e-5 for system in ("relu", "relu, unfused"))
+
+
 def test_chunks(run, data):
     printed = run("chunk_statistics.py", data, "--subsets", "test", "--lengths", "10", "100")
     assert [row[3] for row in table_rows(printed)[1:]] == ["10", "100"]

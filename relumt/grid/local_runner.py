@@ -40,6 +40,7 @@ class LocalRunner:
             try:
                 while wait(futures, refresh_interval).not_done:
                     self.status.refresh()
+                self.status.refresh()
             finally:
                 self._stop()
                 pool.shutdown(cancel_futures=True)
