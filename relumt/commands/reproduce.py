@@ -76,6 +76,6 @@ def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
 
 
 def table_list() -> str:
-    """Return the names of all tables and figures with their summaries, one a line."""
+    """Return the names of all tables and figures with their titles, one per line."""
     width = max(map(len, TABLES))
     return "\n".join(["tables and figures:", *(f"  {name:{width}}  {table.title}" for name, table in TABLES.items())])

@@ -26,9 +26,10 @@ def make_record(experiment: Experiment, seed: int = 1, bleu: float = 30.0, **fla
 
 
 def write_run(
-    experiment: Experiment, runs: Path, record: RunRecord, analysis: CheckpointAnalysis | None = None
+    experiment: Experiment, runs: Path, record: RunRecord | None = None, analysis: CheckpointAnalysis | None = None
 ) -> Path:
     """Write run.json and analysis.json as the scripts do; return the folder of the run."""
+    record = record or make_record(experiment)
     folder = experiment.folder(runs, record.seed)
     save_record(folder, record)
     if analysis is not None:

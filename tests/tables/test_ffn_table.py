@@ -85,7 +85,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, changed, message):
 
 def test_runs_that_were_not_analyzed_are_named(tmp_path, capsys):
     experiment = ffn_experiment("small", "ffn_relu", 32)
-    write_run(experiment, tmp_path, make_record(experiment))
+    write_run(experiment, tmp_path)
     with pytest.raises(UserError, match="no run of this table is analyzed"):
         render("reluformer_figure3", tmp_path)
     assert re.search(r"slots-32/.*/ffn_relu/1: not analyzed", capsys.readouterr().err)

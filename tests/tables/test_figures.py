@@ -31,25 +31,25 @@ def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
     experiment = experiments_of("rela_figure4")["softmax"]
     layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
     alignment = AlignmentMetrics(0, {"a": layer, "b": layer})
-    write_run(experiment, tmp_path, make_record(experiment), analysis(alignment=alignment))
+    write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
     (table,) = render("rela_figure4", tmp_path)
     assert ["softmax", "cross", "shifted, mean weights", "50.000", "50.000", "50.000"] in table.rows
 
 
 def test_a_model_without_the_measure_is_left_out(tmp_path):
     experiments = experiments_of("rela_figure3")
-    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"]), analysis())
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     without = analysis(
         attention={f"{site}.0": AttentionMetrics(site, "Inhibitor") for site in ("encoder", "decoder", "cross")}
     )
-    write_run(experiments["sparsemax"], tmp_path, make_record(experiments["sparsemax"]), without)
+    write_run(experiments["sparsemax"], tmp_path, analysis=without)
     (table,) = render("rela_figure3", tmp_path)
     assert {row[0] for row in table.rows} == {"rela_g"}
 
 
 def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(tmp_path):
     experiments = experiments_of("rela_figure5")
-    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"]), analysis())
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     write_run(experiments["entmax15"], tmp_path, make_record(experiments["entmax15"], bleu=0.2), analysis())
     (table,) = render("rela_figure5", tmp_path)
     assert {row[0] for row in table.rows} == {"rela_g"} and "entmax15: -" in table.notes
@@ -61,7 +61,7 @@ def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(t
 
 def test_runs_without_analysis_are_not_drawn(tmp_path):
     experiment = experiments_of("rela_figure5")["rela_g"]
-    write_run(experiment, tmp_path, make_record(experiment))
+    write_run(experiment, tmp_path)
     with pytest.raises(UserError, match="no run has an analysis with head diversity"):
         render("rela_figure5", tmp_path)
 
@@ -69,6 +69,6 @@ def test_runs_without_analysis_are_not_drawn(tmp_path):
 def test_null_rates_of_heads(tmp_path):
     experiment = experiments_of("rela_figure7")["rela_g"]
     attention = {"x": attention_layer("cross", null=(0.83, 0.95))}
-    write_run(experiment, tmp_path, make_record(experiment), analysis(attention=attention))
+    write_run(experiment, tmp_path, analysis=analysis(attention=attention))
     (table,) = render("rela_figure7", tmp_path)
     assert table.rows == [["layer 1", "0.830", "0.950"]]

@@ -1,12 +1,12 @@
 from relumt.tables.rendering import FORMATS, RenderedTable
 
-SHEET = RenderedTable(
+TABLE = RenderedTable(
     "A & B", ("", "p < 0.05", "50 %"), [["rela_g", "1.00 ± 0.10", ""], ['said "so"', "-", "a, b"]], ["note 1"]
 )
 
 
 def test_markdown():
-    assert FORMATS["markdown"](SHEET).splitlines() == [
+    assert FORMATS["markdown"](TABLE).splitlines() == [
         "**A & B**",
         "",
         "|  | p < 0.05 | 50 % |",
@@ -18,21 +18,21 @@ def test_markdown():
     ]
 
 
-def test_latex_escapes_and_is_a_tabular_of_booktabs():
-    text = FORMATS["latex"](SHEET)
+def test_latex_is_an_escaped_tabular_with_booktabs():
+    text = FORMATS["latex"](TABLE)
     assert text.startswith("% A & B\n\\begin{tabular}{lrr}\n\\toprule") and text.endswith("\\end{tabular}\n% note 1")
     assert "rela\\_g" in text and "50 \\%" in text
 
 
-def test_latex_has_no_option_at_the_beginning_of_a_row_and_no_sign_that_it_does_not_know():
-    text = FORMATS["latex"](RenderedTable("of", ["γ", "λ₁"], [["[RF], IWSLT14", "1"], ["a [b]", "2"]]))
+def test_latex_protects_brackets_at_the_start_of_a_row_and_replaces_greek_letters():
+    text = FORMATS["latex"](RenderedTable("caption", ["γ", "λ₁"], [["[RF], IWSLT14", "1"], ["a [b]", "2"]]))
     rows = [line.strip() for line in text.splitlines()]
     assert any(row.startswith("{[}RF], IWSLT14") for row in rows) and not any(row.startswith("[") for row in rows)
     assert "$\\gamma$" in text and "$\\lambda_1$" in text and "a [b]" in text
 
 
 def test_csv_quotes_what_needs_it():
-    assert FORMATS["csv"](SHEET).splitlines() == [
+    assert FORMATS["csv"](TABLE).splitlines() == [
         "# A & B",
         ",p < 0.05,50 %",
         "rela_g,1.00 ± 0.10,",
@@ -41,6 +41,6 @@ def test_csv_quotes_what_needs_it():
     ]
 
 
-def test_numbers_of_comma_separated_values_are_plain():
-    text = FORMATS["csv"](RenderedTable("of", ["model", "parameters", "seeds"], [["a", "2,001,408", "1, 2"]]))
+def test_csv_has_no_thousands_separators():
+    text = FORMATS["csv"](RenderedTable("caption", ["model", "parameters", "seeds"], [["a", "2,001,408", "1, 2"]]))
     assert text.splitlines()[2] == 'a,2001408,"1, 2"'

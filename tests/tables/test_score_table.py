@@ -19,15 +19,15 @@ def experiments_of(name: str, preset: str = "small"):
 
 
 def row(table, name: str) -> list[str]:
-    (found,) = (experiments for experiments in table.rows if experiments[0] == name)
+    (found,) = (cells for cells in table.rows if cells[0] == name)
     return list(found)
 
 
-def test_papers_number_ours_over_seeds_and_empty_cells(tmp_path, capsys):
+def test_the_papers_number_our_mean_over_seeds_and_empty_cells(tmp_path, capsys):
     experiments = experiments_of("reluformer_table4")
     for seed, bleu in ((1, 30.0), (2, 32.0)):
         write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], seed, bleu))
-    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"]))
+    write_run(experiments["rela_g"], tmp_path)
     (table,) = render("reluformer_table4", tmp_path)
     assert table.header == ["", "[RF] IWSLT14 De-En BLEU", "BLEU tok, multi30k_de_en_small", "p against transformer"]
     assert row(table, "transformer") == ["transformer", "34.22", "31.00 ± 1.41", ""]
@@ -39,7 +39,7 @@ def test_papers_number_ours_over_seeds_and_empty_cells(tmp_path, capsys):
     assert "scripts/reproduce.sh reluformer_table4 --preset small" in said
 
 
-def test_differences_are_from_the_papers_own_corpus_alone(tmp_path):
+def test_differences_are_shown_only_on_the_papers_own_corpus(tmp_path):
     experiments = {
         (experiment.dataset, experiment.model): experiment
         for experiment in get_table("reluformer_table4").experiments("paper")
@@ -51,7 +51,7 @@ def test_differences_are_from_the_papers_own_corpus_alone(tmp_path):
     assert row(table, "transformer") == ["transformer", "34.22", "34.00", "-0.22", "", "27.21", "27.50", "+0.29", ""]
 
 
-def test_p_values_tell_a_worse_system_from_an_equal_one_seed_by_seed(tmp_path):
+def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path):
     experiments = experiments_of("reluformer_table4")
     wrong = {
         ("softmax", 1): set(),
@@ -73,9 +73,9 @@ def test_p_values_tell_a_worse_system_from_an_equal_one_seed_by_seed(tmp_path):
     assert row(render("reluformer_table4", tmp_path)[0], "reluformer")[-2:] == ["-", ""]
 
 
-def test_entropy_stands_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
+def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
     experiments = experiments_of("reluformer_table5")
-    write_run(experiments["reluformer"], tmp_path, make_record(experiments["reluformer"]), analysis())
+    write_run(experiments["reluformer"], tmp_path, analysis=analysis())
     divergence = Divergence(7, "gradients are Nan/Inf")
     diverged = replace(make_record(experiments["relu_unscaled"]), divergence=divergence, training=None, evaluations={})
     write_run(experiments["relu_unscaled"], tmp_path, diverged)
@@ -91,60 +91,51 @@ def test_entropy_stands_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
 def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
     experiment = experiments_of("reluformer_table3")["softmax"]
     layers = {"encoder.0": attention_layer("encoder", entropy=(1.0, None)), "cross.0": attention_layer("cross")}
-    write_run(experiment, tmp_path, make_record(experiment), analysis(attention=layers))
+    write_run(experiment, tmp_path, analysis=analysis(attention=layers))
     (table,) = render("reluformer_table3", tmp_path)
     assert row(table, "softmax")[2:] == ["1.25", "1.60", "0.20"]  # 4.00 of 2.5 rows
 
 
-def test_an_attention_whose_rows_are_all_null_has_entropy_0_and_none_without_them(tmp_path):
+def test_an_attention_with_only_null_rows_has_entropy_0_and_no_entropy_of_other_rows(tmp_path):
     experiments = experiments_of("reluformer_table3")
     dead = {"encoder.0": attention_layer("encoder", entropy=(0.0, 0.0), null=(1.0, 1.0))}
-    write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"]), analysis(attention=dead))
+    write_run(experiments["softmax"], tmp_path, analysis=analysis(attention=dead))
     alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5), num_queries=10)}
-    write_run(
-        experiments["relu_unregularized"],
-        tmp_path,
-        make_record(experiments["relu_unregularized"]),
-        analysis(attention=alive),
-    )
+    write_run(experiments["relu_unregularized"], tmp_path, analysis=analysis(attention=alive))
     (table,) = render("reluformer_table3", tmp_path)
     assert row(table, "softmax")[2:] == ["0.00", "", "1.00"]
     assert row(table, "relu")[2:] == ["0.25", "0.67", "0.62"]  # 10 of 15 numbers; the dead layer has no row in it
 
 
-def test_what_is_not_analysed_or_not_measured_is_said(tmp_path, capsys):
+def test_runs_without_analysis_and_models_without_the_measure_are_named(tmp_path, capsys):
     experiments = experiments_of("rela_table5")
-    write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"]))
-    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"]), analysis())
+    write_run(experiments["softmax"], tmp_path)
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     render("rela_table5", tmp_path)
     said = capsys.readouterr().err
     assert re.search(r"/softmax/1: not analyzed, .* with scripts/reproduce.sh rela_table5 --preset small", said)
     assert "normal AoL, europarl7_aligned: no values for rela_g, whose" in said
 
 
-def test_diversities_are_by_temperature_and_site(tmp_path):
+def test_head_diversity_by_temperature_and_site(tmp_path):
     experiments = experiments_of("rela_table6")
-    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"]), analysis())
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     (table,) = render("rela_table6", tmp_path)
     assert row(table, "rela_g tau=0.25")[1:] == ["0.92", "0.70", "0.65", "0.70", "0.71", "0.70"]
     assert row(table, "softmax")[2] == ""
 
 
-def test_alignment_errors_stand_beside_the_papers(tmp_path):
+def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
     experiment = experiments_of("rela_table5")["rela_g"]
     layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 45.5], 60.0))
-    write_run(
-        experiment,
-        tmp_path,
-        make_record(experiment),
-        analysis(alignment=AlignmentMetrics(0, {"decoder.layers.0.encoder_attn": layer})),
-    )
+    alignment = AlignmentMetrics(0, {"decoder.layers.0.encoder_attn": layer})
+    write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
     (table,) = render("rela_table5", tmp_path)
     ours = ["64.46", "50.00", "61.64", "40.00", "59.24", "60.00", "52.41", "45.00"]
     assert row(table, "rela_g") == ["rela_g", *ours]
 
 
-def test_no_run_at_all_names_the_runs_and_the_command(tmp_path):
+def test_without_any_run_the_message_names_the_runs_and_the_command(tmp_path):
     with pytest.raises(
         UserError, match=r"multi30k_de_en_small/softmax, .*scripts/reproduce.sh rela_table3 --preset small$"
     ):
@@ -165,16 +156,16 @@ def test_no_run_at_all_names_the_runs_and_the_command(tmp_path):
         ("dataset", "smoke", "expected a run of multi30k_de_en_small/sparsemax, found one of smoke/sparsemax"),
     ],
 )
-def test_runs_of_other_corpora_presets_or_test_sets_are_refused_by_name(tmp_path, path, value, message):
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, path, value, message):
     experiments = experiments_of("reluformer_table4")
-    write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"]))
+    write_run(experiments["softmax"], tmp_path)
     other = make_record(experiments["sparsemax"])
     write_run(experiments["sparsemax"], tmp_path, with_value(other, path, value))
     with pytest.raises(UserError, match=message):
         render("reluformer_table4", tmp_path)
 
 
-def test_rows_of_other_training_are_refused_and_other_models_are_not(tmp_path):
+def test_rows_may_differ_in_the_model_but_not_in_other_flags_of_training(tmp_path):
     experiments = experiments_of("reluformer_table4")
     write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], **{"--attention": "softmax"}))
     write_run(
@@ -188,26 +179,26 @@ def test_rows_of_other_training_are_refused_and_other_models_are_not(tmp_path):
         render("reluformer_table4", tmp_path)
 
 
-def test_a_row_whose_model_was_changed_by_hand_is_refused_and_a_table_that_was_is_not(tmp_path):
+def test_a_model_flag_from_the_command_line_must_apply_to_all_rows(tmp_path):
     experiments = experiments_of("reluformer_table4")
-    typed = {"extra_flags": ["--dropout", "0.3", "--relu-gamma", "2"]}
-    write_run(experiments["reluformer"], tmp_path, replace(make_record(experiments["reluformer"]), **typed))
-    write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"]))
+    added = {"extra_flags": ["--dropout", "0.3", "--relu-gamma", "2"]}
+    write_run(experiments["reluformer"], tmp_path, replace(make_record(experiments["reluformer"]), **added))
+    write_run(experiments["softmax"], tmp_path)
     with pytest.raises(
         UserError, match=r"softmax/1 and .*/reluformer/1 differ in the model flags that the user added: "
     ):
         render("reluformer_table4", tmp_path)
-    write_run(experiments["softmax"], tmp_path, replace(make_record(experiments["softmax"]), **typed))
+    write_run(experiments["softmax"], tmp_path, replace(make_record(experiments["softmax"]), **added))
     render("reluformer_table4", tmp_path)
 
 
-def test_flags_of_a_cell_are_not_typed_ones(tmp_path):
+def test_flags_of_the_experiment_do_not_count_as_added_by_the_user(tmp_path):
     for experiment in get_table("reluformer_sweep").experiments("small"):
         write_run(experiment, tmp_path, replace(make_record(experiment), extra_flags=[*experiment.flags]))
     render("reluformer_sweep", tmp_path)
 
 
-def test_dropout_of_activations_is_no_flag_of_a_model(tmp_path):
+def test_dropout_of_activations_is_not_a_model_flag(tmp_path):
     experiments = experiments_of("reluformer_table4")
     write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], **{"--relu-dropout": "0.1"}))
     write_run(experiments["reluformer"], tmp_path, make_record(experiments["reluformer"], **{"--relu-gamma": "1"}))
@@ -215,29 +206,24 @@ def test_dropout_of_activations_is_no_flag_of_a_model(tmp_path):
         render("reluformer_table4", tmp_path)
 
 
-def test_the_papers_numbers_have_the_papers_digits(tmp_path):
-    experiments = {
-        (experiment.dataset, experiment.model): experiment
-        for experiment in get_table("rela_table3").experiments("paper")
-    }
-    experiment = next(experiment for experiment in experiments.values() if experiment.model == "softmax")
-    write_run(experiment, tmp_path, make_record(experiment))
+def test_the_papers_numbers_are_printed_with_the_papers_digits(tmp_path):
+    write_run(get_table("rela_table3").experiments("paper")[0], tmp_path)
     printed = papers()["RL"]["table3"]["rows"]["softmax"]
     (table,) = render("rela_table3", tmp_path, "paper")
     assert row(table, "softmax")[1] == str(printed[0])
 
 
-def test_a_folder_that_is_no_seed_is_refused(tmp_path):
+def test_a_folder_that_is_not_named_after_its_seed_is_refused(tmp_path):
     experiment = experiments_of("reluformer_table4")["softmax"]
-    folder = write_run(experiment, tmp_path, make_record(experiment))
+    folder = write_run(experiment, tmp_path)
     folder.rename(folder.with_name("1.bak"))
     with pytest.raises(UserError, match=r"1\.bak: expected a folder named after its seed, 1"):
         render("reluformer_table4", tmp_path)
 
 
-def test_seeds_of_a_cell_must_be_trained_alike(tmp_path):
+def test_seeds_of_an_experiment_must_have_the_same_flags(tmp_path):
     experiment = experiments_of("reluformer_table4")["softmax"]
-    write_run(experiment, tmp_path, make_record(experiment))
+    write_run(experiment, tmp_path)
     write_run(experiment, tmp_path, make_record(experiment, 2, **{"--lr": "2"}))
     with pytest.raises(UserError, match=r"softmax/1 and .*softmax/2 differ in the flags of training"):
         render("reluformer_table4", tmp_path)
@@ -245,15 +231,15 @@ def test_seeds_of_a_cell_must_be_trained_alike(tmp_path):
 
 def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
     experiment = experiments_of("reluformer_table3")["softmax"]
-    write_run(experiment, tmp_path, make_record(experiment), analysis(sha256="other"))
+    write_run(experiment, tmp_path, analysis=analysis(sha256="other"))
     with pytest.raises(UserError, match="analyzed another checkpoint than the one that was scored"):
         render("reluformer_table3", tmp_path)
 
 
-def test_other_numbers_of_devices_are_refused_and_other_revisions_told(tmp_path):
+def test_different_numbers_of_devices_are_refused_and_different_revisions_noted(tmp_path):
     experiments = get_table("reluformer_table4").experiments("small")[:2]
     for experiment in experiments:
-        write_run(experiment, tmp_path, make_record(experiment))
+        write_run(experiment, tmp_path)
     other = with_value(make_record(experiments[1]), "provenance.environment.revision.code", "d")
     write_run(experiments[1], tmp_path, other)
     assert any(

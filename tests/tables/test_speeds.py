@@ -6,16 +6,16 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.tables import get_table
-from tests.tables.cases import make_record, render, write_run
+from tests.tables.cases import render, write_run
 
 RELATIVE = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}, "rela_g": {"median": 0.9, "low": 0.85, "high": 0.95}}
 KIND = {"what": "40 steps", "baseline": "softmax", "device": "x86_64 (cpu, fp32)", "relative": RELATIVE}
 
 
-def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
+def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
     for experiment in get_table("rela_table2").experiments("small"):
         if experiment.model in RELATIVE:
-            write_run(experiment, tmp_path, make_record(experiment))
+            write_run(experiment, tmp_path)
     speeds = tmp_path / "rela_table2-multi30k_de_en_small.json"
     speeds.write_text(json.dumps({"training": KIND, "decoding": KIND}))
     (table,) = render("rela_table2", tmp_path)
@@ -28,20 +28,20 @@ def test_parameters_and_both_speeds_beside_the_papers(tmp_path):
         render("rela_table2", tmp_path)
 
 
-def test_decoding_speed_is_a_second_sheet_of_reluformer_table4(tmp_path):
+def test_decoding_speed_is_a_second_table_of_reluformer_table4(tmp_path):
     (experiment,) = (
         experiment for experiment in get_table("reluformer_table4").experiments("small") if experiment.model == "rela_g"
     )
-    write_run(experiment, tmp_path, make_record(experiment))
+    write_run(experiment, tmp_path)
     (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps({"decoding": KIND}))
     _, table = render("reluformer_table4", tmp_path)
     assert ["rela", "0.99", "0.90 (0.85–0.95)"] in [list(row) for row in table.rows]
 
 
-def test_speed_by_length_has_a_row_a_group_and_a_plot(tmp_path):
+def test_speed_by_length_has_one_row_per_group_and_a_plot(tmp_path):
     group = {"shortest": 3, "longest": 8, "relative": RELATIVE}
-    of = {key: KIND[key] for key in ("what", "baseline", "device")} | {"groups": [group]}
-    (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(of))
+    speeds = {key: KIND[key] for key in ("what", "baseline", "device")} | {"groups": [group]}
+    (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(speeds))
     (table,) = render("rela_figure2", tmp_path)
     assert table.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)"]]
     assert (tmp_path / "plots" / "rela_figure2-small.png").is_file()

@@ -2,7 +2,7 @@ from relumt.tables import get_table
 from tests.tables.cases import make_record, render, write_run
 
 
-def test_a_row_a_setting_with_validation_loss_and_bleu(tmp_path):
+def test_one_row_per_setting_with_validation_loss_and_bleu(tmp_path):
     experiments = get_table("reluformer_sweep").experiments("small")
     assert len({experiment.variant for experiment in experiments}) == len(experiments)
     (default,) = (experiment for experiment in experiments if experiment.variant == "gamma-1-norm-0.1-entropy-0.1")
