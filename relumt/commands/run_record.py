@@ -5,6 +5,7 @@ line. It prints nothing if its work is done already.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from relumt.console import print_status
@@ -28,8 +29,8 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one subcommand per step, all with the same arguments."""
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
-    for name, step in STEPS.items():
-        step_parser = steps.add_parser(name, help=step.__doc__.partition("\n")[0] if step.__doc__ else None)
+    for name, (_, summary) in STEPS.items():
+        step_parser = steps.add_parser(name, help=summary)
         step_parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
         step_parser.add_argument(
             "--configs", type=Path, default=Path("configs"), help="folder with datasets/ and models/ (default: configs)"
@@ -62,87 +63,76 @@ def run(arguments: argparse.Namespace) -> None:
         runs=arguments.runs,
         data_bin=arguments.data_bin,
     )
-    STEPS[arguments.step](config, arguments)
+    step, _ = STEPS[arguments.step]
+    output = step(config, arguments)
+    if output is not None:
+        print(output)
 
 
-def _print_folder(config: RunConfig, _: argparse.Namespace) -> None:
-    """print the run's folder"""
-    print(config.folder)
-
-
-def _print_data_bin(config: RunConfig, _: argparse.Namespace) -> None:
-    """print the path of the run's data-bin"""
-    print(config.data_bin.folder)
-
-
-def _print_pretraining_dataset(config: RunConfig, arguments: argparse.Namespace) -> None:
-    """print the dataset on which the model has to be trained first, or an empty line"""
-    print(pretraining_dataset(config, arguments.data_bin, arguments.flags))
-
-
-def _start_training(config: RunConfig, arguments: argparse.Namespace) -> None:
-    """before training: record what the run is, or check that it is the recorded one"""
+def _start_training(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:
     device = find_device(arguments.precision)
-    _print_command(start_training(config, device, arguments.flags, arguments.accept_mixed))
+    return start_training(config, device, arguments.flags, arguments.accept_mixed)
 
 
-def _finish_training(config: RunConfig, _: argparse.Namespace) -> None:
-    """after training: record what its log says"""
-    finish_training(config)
-
-
-def _record_divergence(config: RunConfig, _: argparse.Namespace) -> None:
-    """after fairseq-train failed: record that the run diverged, if that is why"""
-    record_divergence(config)
-
-
-def _start_evaluation(config: RunConfig, arguments: argparse.Namespace) -> None:
-    """before translation: check checkpoint, vocabulary and environment, and record what will be translated"""
+def _start_evaluation(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:
     from relumt.runs.evaluation_steps import start_evaluation
 
     device = find_device(arguments.precision)
-    _print_command(start_evaluation(config, device, arguments.flags, arguments.one_by_one, arguments.accept_mixed))
+    return start_evaluation(config, device, arguments.flags, arguments.one_by_one, arguments.accept_mixed)
 
 
-def _start_one_by_one(config: RunConfig, arguments: argparse.Namespace) -> None:
-    """after translating documents: if separators were lost, translate sentences one by one"""
+def _start_one_by_one(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:
     from relumt.runs.evaluation_steps import start_one_by_one
 
-    _print_command(start_one_by_one(config, find_device(arguments.precision), arguments.flags))
+    return start_one_by_one(config, find_device(arguments.precision), arguments.flags)
 
 
 def _score(config: RunConfig, _: argparse.Namespace) -> None:
-    """after translation: write the translations and record their scores"""
     from relumt.runs.evaluation_steps import score_pending
 
     score_pending(config)
 
 
-def _print_folder_to_analyze(config: RunConfig, _: argparse.Namespace) -> None:
-    """print the run's folder if the checkpoint that was scored is not analyzed yet"""
+def _folder_to_analyze(config: RunConfig, _: argparse.Namespace) -> Path | None:
     record = started_record(config)
     if report_divergence(config, record):
-        return
+        return None
     if is_analyzed(config.folder, record):
         print_status(f"{config.folder}: analyzed already")
-    else:
-        print(config.folder)
+        return None
+    return config.folder
 
 
-def _print_command(command: FairseqCommand | None) -> None:
-    if command:
-        print(command.log, *command.arguments, sep="\n")
+Step = Callable[[RunConfig, argparse.Namespace], object]
 
-
-STEPS = {
-    "folder": _print_folder,
-    "data-bin": _print_data_bin,
-    "pretraining-dataset": _print_pretraining_dataset,
-    "start-training": _start_training,
-    "finish-training": _finish_training,
-    "record-divergence": _record_divergence,
-    "start-evaluation": _start_evaluation,
-    "start-one-by-one": _start_one_by_one,
-    "score": _score,
-    "folder-to-analyze": _print_folder_to_analyze,
+STEPS: dict[str, tuple[Step, str]] = {
+    "folder": (lambda config, _: config.folder, "print the run's folder"),
+    "data-bin": (lambda config, _: config.data_bin.folder, "print the path of the run's data-bin"),
+    "pretraining-dataset": (
+        lambda config, arguments: pretraining_dataset(config, arguments.data_bin, arguments.flags),
+        "print the dataset on which the model has to be trained first, or an empty line",
+    ),
+    "start-training": (
+        _start_training,
+        "before training: record what the run is, or check that it is the recorded one",
+    ),
+    "finish-training": (lambda config, _: finish_training(config), "after training: record what its log says"),
+    "record-divergence": (
+        lambda config, _: record_divergence(config),
+        "after fairseq-train failed: record that the run diverged, if that is why",
+    ),
+    "start-evaluation": (
+        _start_evaluation,
+        "before translation: check checkpoint, vocabulary and environment, and record what will be translated",
+    ),
+    "start-one-by-one": (
+        _start_one_by_one,
+        "after translating documents: if separators were lost, translate sentences one by one",
+    ),
+    "score": (_score, "after translation: write the translations and record their scores"),
+    "folder-to-analyze": (
+        _folder_to_analyze,
+        "print the run's folder if the checkpoint that was scored is not analyzed yet",
+    ),
 }
+"""Step → the function that takes it, whose result is printed unless it is None, and its help."""

@@ -84,8 +84,10 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
     return replace(
         config,
         name=name,
-        train=config.train | read_flags_of(documents, "train", config.path) | {"--document-length": [match["length"]]},
-        generate=config.generate | read_flags_of(documents, "generate", config.path),
+        train=config.train
+        | parse_flag_setting(documents, "train", config.path)
+        | {"--document-length": [match["length"]]},
+        generate=config.generate | parse_flag_setting(documents, "generate", config.path),
         starts_from=documents.get("starts_from", ""),
     )
 
@@ -119,14 +121,14 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
         path=path,
         name=name,
         data_bin=Path("data-bin") / settings.get("data_bin", name),
-        train=base.train | read_flags_of(settings, "train", path),
-        generate=base.generate | read_flags_of(settings, "generate", path),
+        train=base.train | parse_flag_setting(settings, "train", path),
+        generate=base.generate | parse_flag_setting(settings, "generate", path),
         average_checkpoints=settings.get("average_checkpoints", base.average_checkpoints),
         starts_from=settings.get("starts_from", ""),
     )
 
 
-def read_flags_of(settings: Mapping[str, Any], command: str, path: Path) -> Flags:
+def parse_flag_setting(settings: Mapping[str, Any], command: str, path: Path) -> Flags:
     """Parse the flags of fairseq-`command` in a file's settings."""
     return parse_flag_lines(settings.get(command, ""), f"{path}:{command}")
 

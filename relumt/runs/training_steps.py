@@ -35,6 +35,9 @@ class FairseqCommand:
     log: Path
     arguments: list[str]
 
+    def __str__(self) -> str:
+        return "\n".join([str(self.log), *self.arguments])
+
 
 def pretraining_dataset(config: RunConfig, data_bin: Path | None, extra_flags: list[str]) -> str:
     """Return the dataset on which the model has to be trained before this run starts, "" if there is none.
@@ -84,7 +87,7 @@ def start_training(
 
 
 def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool) -> RunRecord:
-    """Return the record to train on: the one in the run's folder if it is of the same run, or else a new one.
+    """Return the record to train on: the one in the run's folder if it has the same provenance, or a new one.
 
     A run without checkpoints starts over with a new record and log, unless training has ended, so that its
     checkpoints were deleted since. If `accept_changes`, a run with another provenance may continue; its results so far

@@ -1,4 +1,4 @@
-"""Configs, a run planned over them, and its steps."""
+"""A run with configs and data of its own, and the steps of `relumt run-record` on it."""
 
 from pathlib import Path
 
@@ -28,18 +28,20 @@ def config(tmp_path: Path, configs: Path) -> RunConfig:
     return resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", data_bin)
 
 
+@pytest.fixture(autouse=True)
+def constant_revision(monkeypatch):
+    """Editing the checkout while tests run must not change the provenance of a run."""
+    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
+
+
 @pytest.fixture
 def step(config, configs, capsys, monkeypatch):
     """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    # Editing the checkout while tests run must not change the provenance between two steps.
-    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
 
     def run(name, *flags, settings=()):
-        where = ["--runs", str(config.folder.parents[2]), "--configs", str(configs)]
-        main(
-            ["run-record", name, *where, "--data-bin", str(config.data_bin.folder), *settings, "small", "stock", *flags]
-        )
+        where = ["--runs", config.folder.parents[2], "--configs", configs, "--data-bin", config.data_bin.folder]
+        main(["run-record", name, *map(str, where), *settings, "small", "stock", *flags])
         return capsys.readouterr()
 
     return run
@@ -47,7 +49,7 @@ def step(config, configs, capsys, monkeypatch):
 
 @pytest.fixture
 def refused(step, capsys):
-    """The one line with which a step is refused."""
+    """Run a step that is refused, and return its one-line message."""
 
     def run(*arguments, **settings):
         with pytest.raises(SystemExit) as exit_status:

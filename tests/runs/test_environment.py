@@ -27,7 +27,7 @@ def test_revision_of_a_clean_checkout(checkout):
     assert revision().dirty == ""
 
 
-def test_a_commit_elsewhere_leaves_the_code_as_it_was(checkout):
+def test_a_commit_outside_the_package_does_not_change_the_code(checkout):
     before = revision()
     (checkout / "notes").write_text("new")
     commit = "-c user.name=a -c user.email=a@b commit -qam second"
@@ -36,7 +36,7 @@ def test_a_commit_elsewhere_leaves_the_code_as_it_was(checkout):
     assert revision().code == before.code != ""
 
 
-def test_every_change_of_the_package_counts_and_no_other(checkout):
+def test_only_changes_of_the_package_count(checkout):
     (checkout / "notes").write_text("new")
     assert revision().dirty == ""
     (checkout / "relumt" / "__init__.py").write_text("1")
@@ -47,7 +47,7 @@ def test_every_change_of_the_package_counts_and_no_other(checkout):
     assert len({"", changed, added, revision().dirty}) == 4
 
 
-def test_installed_package_in_somebody_elses_repository_has_no_revision(checkout, monkeypatch):
+def test_a_package_installed_inside_another_repository_has_no_revision(checkout, monkeypatch):
     installed = checkout / "site-packages" / "relumt"
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("")
@@ -61,7 +61,7 @@ def test_without_git_there_is_no_revision(checkout, monkeypatch):
 
 
 @pytest.mark.parametrize("build", ["2.13.0+cpu", "2.13.0"])
-def test_cpu_trains_in_single_precision(monkeypatch, build):
+def test_a_cpu_trains_in_fp32(monkeypatch, build):
     monkeypatch.setattr(environment, "version", lambda _: build)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     device = find_device(None)
@@ -71,7 +71,7 @@ def test_cpu_trains_in_single_precision(monkeypatch, build):
 
 
 @pytest.mark.parametrize(("asked", "flags"), [(None, ["--fp16"]), ("bf16", ["--bf16"]), ("fp32", [])])
-def test_gpu_trains_in_fp16_unless_asked_otherwise(monkeypatch, asked, flags):
+def test_a_gpu_trains_in_fp16_by_default(monkeypatch, asked, flags):
     monkeypatch.setattr(environment, "version", lambda _: "2.13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
@@ -81,12 +81,12 @@ def test_gpu_trains_in_fp16_unless_asked_otherwise(monkeypatch, asked, flags):
     assert str(device).startswith("2 × a GPU (cuda, ")
 
 
-def test_versions_name_fairseqs_package():
+def test_versions_include_the_package_of_fairseq():
     assert versions()["fairseq"].startswith("fairseq")
     assert versions()["torch"] == torch.__version__
 
 
-def test_fairseq_missing(monkeypatch):
+def test_missing_fairseq_is_reported(monkeypatch):
     monkeypatch.setattr(environment, "FAIRSEQ_PACKAGES", ("no-such-package",))
     with pytest.raises(UserError, match="fairseq is not installed"):
         environment.fairseq_version()

@@ -8,7 +8,7 @@ from relumt.errors import UserError
 from relumt.runs.flags import command_line, join_flag_values, parse_flags, read_flags
 
 
-def test_file_with_comments_quotes_and_several_flags_a_line(tmp_path):
+def test_a_file_may_contain_comments_quotations_and_several_flags_per_line(tmp_path):
     path = tmp_path / "train.args"
     path.write_text("# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 2e-3\n")
     flags = read_flags(path)
@@ -26,7 +26,7 @@ VALUE = st.text("a1(=# '\".", max_size=5)
 
 
 @given(st.dictionaries(FLAG, st.lists(VALUE, max_size=3), max_size=5))
-def test_a_command_line_parses_to_the_flags_it_was_made_from(flags):
+def test_flags_are_recovered_from_their_command_line(flags):
     assert parse_flags(command_line(flags), "here") == flags
     assert parse_flags(shlex.split(shlex.join(command_line(flags)), comments=True), "here") == flags
 
@@ -38,7 +38,7 @@ def test_a_command_line_parses_to_the_flags_it_was_made_from(flags):
         ("0.1\n", "train.args:1: expected a flag that begins with --, found '0.1'"),
     ],
 )
-def test_errors_name_file_and_line(tmp_path, text, message):
+def test_errors_name_the_file_and_the_line(tmp_path, text, message):
     path = tmp_path / "train.args"
     path.write_text(text)
     with pytest.raises(UserError, match=message.replace("(", r"\(")):

@@ -11,7 +11,7 @@ from tests.runs.cases import CPU, write_data_bin, write_dataset
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
-def test_flags_of_model_win_over_dataset_and_of_command_line_over_both(config):
+def test_command_line_flags_override_model_flags_which_override_dataset_flags(config):
     flags = config.train_flags(["--max-epoch", "9"])
     assert flags == {
         "--lr": ["1e-3"],
@@ -34,14 +34,14 @@ def test_train_command_on_cpu_and_gpu(config):
     assert config.folder.parts[-3:] == ("small", "stock", "1")
 
 
-def test_translation_undoes_the_subwords_and_drops_no_batch(config):
+def test_translation_joins_subwords_and_skips_no_batch(config):
     flags = config.generate_flags(["--beam", "1"], {"--lr": "1"})
     assert flags == {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
     checkpoint = config.checkpoints / "checkpoint_best.pt"
     assert "--bf16" not in config.generate_command(flags, checkpoint, config.folder, Device("cuda", "H", 1, "bf16"))
 
 
-def test_translation_reads_what_training_read(config):
+def test_translation_uses_the_input_flags_of_training(config):
     trained = {"--task": "translation_documents", "--document-length": "2048", "--max-source-positions": "2048"}
     flags = config.generate_flags([], trained | {"--lr": "1"})
     assert {name: flags[name] for name in trained} == {name: [value] for name, value in trained.items()}
@@ -49,12 +49,12 @@ def test_translation_reads_what_training_read(config):
 
 
 @pytest.mark.parametrize("flag", RESERVED_FLAGS)
-def test_flags_of_the_scripts_are_refused(config, flag):
+def test_reserved_flags_are_refused(config, flag):
     with pytest.raises(UserError, match=f"{flag} is set by the scripts"):
         config.train_flags([flag])
 
 
-def test_unknown_names_list_the_known(configs, tmp_path):
+def test_known_names_are_listed_for_an_unknown_one(configs, tmp_path):
     with pytest.raises(UserError, match=r"no dataset 'smal'.*known: default, small"):
         resolve_run_config("smal", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match=r"no model 'relu'.*known: stock"):
@@ -81,6 +81,6 @@ def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted((CONFIGS / "models").glob("*.args")), ids=lambda path: path.stem)
-def test_models_leave_the_scripts_their_flags(path):
+def test_models_contain_no_reserved_flags(path):
     flags = read_flags(path)
     assert "--arch" in flags and "--criterion" in flags and not flags.keys() & RESERVED_FLAGS.keys()

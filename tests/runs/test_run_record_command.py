@@ -19,7 +19,7 @@ def translate(config, step):
     return step("score")
 
 
-def test_from_start_to_scores_and_nothing_twice(config, step):
+def test_training_and_evaluation_are_not_repeated(config, step):
     lines = step("start-training", "--lr", "1e-3").out.splitlines()
     assert lines[:2] == [str(config.folder / "train.log"), str(config.data_bin.folder)]
     assert lines[-1] == "--cpu" and "--lr" in lines
@@ -28,9 +28,8 @@ def test_from_start_to_scores_and_nothing_twice(config, step):
     printed = step("start-training")
     assert printed.out == "" and "trained already" in printed.err
     lines = step("start-evaluation").out.splitlines()
-    assert (
-        lines[0] == str(config.folder / "generate-test.log") and str(config.checkpoints / "checkpoint_best.pt") in lines
-    )
+    assert lines[0] == str(config.folder / "generate-test.log")
+    assert str(config.checkpoints / "checkpoint_best.pt") in lines
     assert "tok:none" in translate(config, step).err
     evaluation = load_record(config.folder).test_evaluation
     assert evaluation.sentences == 1 and 0 < evaluation.scores["bleu_tokenized"].score < 100
@@ -39,7 +38,7 @@ def test_from_start_to_scores_and_nothing_twice(config, step):
     assert printed.out == "" and "evaluated already" in printed.err
 
 
-def test_other_flags_of_translation_are_another_evaluation(config, step):
+def test_other_flags_of_translation_start_another_evaluation(config, step):
     train(config, step)
     translate(config, step)
     assert "--lenpen" in step("start-evaluation", "--lenpen", "2").out.splitlines()
@@ -69,13 +68,13 @@ def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
     assert "its vocabulary is not the one" in refused("start-evaluation")
 
 
-def test_checkpoint_that_carries_code_is_refused(config, step, refused):
+def test_a_checkpoint_that_contains_code_is_refused(config, step, refused):
     train(config, step)
     torch.save({"model": {}, "code": print}, config.checkpoints / "checkpoint_best.pt", pickle_module=pickle)
     assert "contains code" in refused("start-evaluation")
 
 
-def test_steps_out_of_order(config, step, refused):
+def test_steps_out_of_order_are_refused(config, step, refused):
     assert "training is not finished" in refused("start-evaluation")
     assert "no run.json" in refused("finish-training")
     train(config, step)
@@ -92,11 +91,11 @@ def test_steps_out_of_order(config, step, refused):
         (["--precision", "fp16"], "needs a GPU"),
     ],
 )
-def test_settings_that_cannot_be(refused, settings, message):
+def test_invalid_settings_are_refused(refused, settings, message):
     assert message in refused("start-training", settings=settings)
 
 
-def test_the_average_of_the_last_checkpoints_is_translated_with(config, configs, step, refused):
+def test_translation_uses_the_average_of_the_last_checkpoints(config, configs, step, refused):
     train(config, step)
     write_dataset(configs, "small", average_checkpoints=2)
     assert "expected at least 2 numbered checkpoints to average, found 0" in refused("start-evaluation")
@@ -112,14 +111,14 @@ def test_the_average_of_the_last_checkpoints_is_translated_with(config, configs,
     assert averaged.stat().st_mtime_ns > before
 
 
-def test_sentences_one_by_one_are_another_evaluation(config, step):
+def test_one_by_one_translation_is_another_evaluation(config, step):
     train(config, step)
     translate(config, step)
     assert step("start-evaluation", settings=["--one-by-one"]).out
     assert "evaluated already" in step("start-evaluation").err
 
 
-def test_one_by_one_is_of_documents_with_separators(config, step, refused):
+def test_one_by_one_translation_needs_documents_with_separators(config, step, refused):
     train(config, step)
     assert "there is no unscored translation" in refused("start-one-by-one")
     step("start-evaluation")
@@ -137,25 +136,25 @@ StopIteration
 """
 
 
-def test_a_run_that_diverged_is_recorded_and_neither_trained_nor_evaluated_again(config, step):
+def test_a_diverged_run_is_neither_trained_nor_evaluated_again(config, step):
     step("start-training")
     (config.folder / "train.log").write_text(LOG.rpartition("2026")[0] + DIVERGED)
-    told = "diverged after update 20 (gradients are Nan/Inf)"
-    assert told in step("record-divergence").err
+    message = "diverged after update 20 (gradients are Nan/Inf)"
+    assert message in step("record-divergence").err
     assert load_record(config.folder).divergence == Divergence(20, "gradients are Nan/Inf")
     for name in ("start-training", "start-evaluation", "folder-to-analyze"):
         printed = step(name)
-        assert printed.out == "" and told in printed.err
+        assert printed.out == "" and message in printed.err
 
 
-def test_a_training_that_failed_for_another_reason_is_a_failure(config, step, refused):
+def test_training_that_failed_for_another_reason_did_not_diverge(config, step, refused):
     step("start-training")
     (config.folder / "train.log").write_text(LOG + DIVERGED + LOG + "RuntimeError: no space left\n")
     assert f"fairseq-train failed; see the end of {config.folder / 'train.log'}" in refused("record-divergence")
     assert load_record(config.folder).divergence is None
 
 
-def test_other_flags_begin_a_diverged_run_anew(config, step, refused):
+def test_a_diverged_run_can_start_over_with_other_flags(config, step, refused):
     step("start-training")
     (config.folder / "train.log").write_text(LOG + DIVERGED)
     step("record-divergence")
@@ -164,7 +163,7 @@ def test_other_flags_begin_a_diverged_run_anew(config, step, refused):
     assert load_record(config.folder).divergence is None
 
 
-def test_what_was_scored_is_kept_beside_its_references(config, step):
+def test_scored_translations_and_references_are_written(config, step):
     train(config, step)
     translate(config, step)
     scored = load_record(config.folder).test_evaluation.scored_files
@@ -177,7 +176,7 @@ def analysis_of(checkpoint):
     return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
 
 
-def test_an_analysis_is_wanted_of_the_checkpoint_that_was_scored(config, step):
+def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):
     train(config, step)
     translate(config, step)
     assert step("folder-to-analyze").out == f"{config.folder}\n"
@@ -200,7 +199,7 @@ def test_scores_outlive_their_checkpoints(config, step, refused):
     assert load_record(config.folder) == before and (config.folder / "train.log").is_file()
 
 
-def test_a_training_with_all_its_updates_is_not_resumed_for_one_more(config, step):
+def test_training_with_all_its_updates_is_not_resumed(config, step):
     step("start-training", "--max-update", "6")
     write_checkpoint(config, "checkpoint_last.pt", updates=6)
     (config.folder / "train.log").write_text(LOG)
@@ -208,7 +207,7 @@ def test_a_training_with_all_its_updates_is_not_resumed_for_one_more(config, ste
     assert load_record(config.folder).training.updates == 6
 
 
-def test_a_start_that_fails_at_once_did_not_diverge(config, step, refused):
+def test_a_resumption_that_fails_at_once_did_not_diverge(config, step, refused):
     step("start-training")
     (config.folder / "train.log").write_text(LOG + DIVERGED)
     step("record-divergence")
@@ -225,7 +224,7 @@ def test_another_test_set_under_the_same_vocabulary_is_translated(config, step):
     assert step("start-evaluation").out
 
 
-def test_scores_go_before_their_translations_are_written_over(config, step, monkeypatch):
+def test_scores_are_dropped_before_their_translations_are_overwritten(config, step, monkeypatch):
     train(config, step)
     translate(config, step)
     step("start-evaluation", "--beam", "1")

@@ -27,12 +27,12 @@ def sacrebleu_command(tmp_path, hypotheses, references, *options):
 @pytest.mark.parametrize("ignore_case", [False, True])
 def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
     scores = score_translations(TRANSLATIONS, ignore_case)
-    tokenised = (TRANSLATIONS.tokenized_hypotheses, TRANSLATIONS.tokenized_references)
+    tokenized = (TRANSLATIONS.tokenized_hypotheses, TRANSLATIONS.tokenized_references)
     plain = (TRANSLATIONS.hypotheses, TRANSLATIONS.references)
     bleu_case = ["-lc"] if ignore_case else []
     chrf_case = ["--chrf-lowercase"] if ignore_case else []
     for name, texts, options in (
-        ("bleu_tokenized", tokenised, ["-m", "bleu", "--tokenize", "none", *bleu_case]),
+        ("bleu_tokenized", tokenized, ["-m", "bleu", "--tokenize", "none", *bleu_case]),
         ("bleu_detokenized", plain, ["-m", "bleu", *bleu_case]),
         ("chrf", plain, ["-m", "chrf", *chrf_case]),
         ("ter", plain, ["-m", "ter"]),

@@ -153,12 +153,12 @@ def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, 
 def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     configs = tmp_path / "configs"
     (configs / "datasets").mkdir(parents=True)
-    of_documents = "--task translation_documents --document-length 40 --max-source-positions 40"
-    of_documents += " --document-separator '<sep>'"
+    document_flags = "--task translation_documents --document-length 40 --max-source-positions 40"
+    document_flags += " --document-separator '<sep>'"
     for language in ("xx", "en"):
         with (data_bin / f"dict.{language}.txt").open("a") as dictionary:
             dictionary.write("<sep> 1\n")
-    train = f"{TINY} {of_documents} --max-target-positions 40"
+    train = f"{TINY} {document_flags} --max-target-positions 40"
     write_dataset(configs, "default", train=train, generate="--beam 2 --max-len-a 2 --max-len-b 10")
     (configs / "models").mkdir()
     (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())

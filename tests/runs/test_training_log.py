@@ -32,7 +32,7 @@ def write(tmp_path, text):
     return path
 
 
-def test_one_training(tmp_path):
+def test_a_log_is_summarized(tmp_path):
     log = read_training_log(write(tmp_path, STARTED + INTERVALS + EPOCH))
     assert log.parameters == 1234567
     assert log.tokens_per_second == 900  # the median: one slow interval does not count
@@ -40,22 +40,22 @@ def test_one_training(tmp_path):
     assert log.wall_seconds == 10
 
 
-def test_resumption_adds_its_time_but_not_the_pause(tmp_path):
+def test_a_resumption_adds_its_time_but_not_the_pause(tmp_path):
     log = read_training_log(write(tmp_path, STARTED + INTERVALS + EPOCH + RESUMED))
     assert (log.updates, log.epochs, log.best_valid_loss) == (12, 2, 8.5)
     assert log.wall_seconds == 10 + 20
 
 
-def test_lost_work_of_a_killed_start_counts(tmp_path):
+def test_time_of_a_killed_start_counts(tmp_path):
     log = read_training_log(write(tmp_path, STARTED + INTERVALS + RESUMED))
     assert log.wall_seconds == 8 + 20
 
 
-def test_training_shorter_than_an_interval(tmp_path):
+def test_speed_of_training_shorter_than_an_interval_is_that_of_the_epoch(tmp_path):
     assert read_training_log(write(tmp_path, STARTED + EPOCH)).tokens_per_second == 640.2
 
 
-def test_log_without_an_epoch_is_refused(tmp_path):
+def test_a_log_without_a_finished_epoch_is_refused(tmp_path):
     with pytest.raises(UserError, match="no finished epoch"):
         read_training_log(write(tmp_path, STARTED + INTERVALS))
     with pytest.raises(UserError, match="no such log"):
@@ -73,7 +73,7 @@ rank   1 = 0.52000000
 """
 
 
-def test_workers_whose_gradients_disagree_diverged_only_where_one_is_not_finite(tmp_path):
+def test_inconsistent_gradients_are_divergence_only_if_a_norm_is_not_finite(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(STARTED + WORKERS.format("0.51000000"))
     assert find_divergence(log) is None
