@@ -22,10 +22,9 @@ from fairseq.trainer import Trainer
 from timing import benchmark_device, relative_speeds, seconds, write_results
 
 import relumt
-from relumt.commands.run_record import PRECISIONS
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.dataset_config import require_dataset
-from relumt.runs.environment import Device
+from relumt.runs.environment import PRECISIONS, Device
 from relumt.runs.flags import command_line, read_flags
 
 MODELS = Path(__file__).resolve().parents[1] / "configs" / "models"

@@ -11,7 +11,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.analysis_record import is_analyzed
-from relumt.runs.environment import find_device
+from relumt.runs.environment import PRECISIONS, find_device
 from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.training_steps import (
     FairseqCommand,
@@ -22,8 +22,6 @@ from relumt.runs.training_steps import (
     start_training,
     started_record,
 )
-
-PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,12 +6,13 @@ import subprocess
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 FAIRSEQ_PACKAGES = ("fairseq-fixed", "fairseq")
 
