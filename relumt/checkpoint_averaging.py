@@ -16,16 +16,7 @@ from relumt.errors import UserError
 NUMBERED_CHECKPOINT = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
 """File names checkpoint_EPOCH_UPDATES.pt (of --save-interval-updates) and checkpointEPOCH.pt."""
 
-MODEL_SETTING_PREFIXES = (
-    "arch",
-    "attention",
-    "feedforward",
-    "relu_",
-    "inhibitor_",
-    "memory_",
-    "gated_",
-    "vocabulary_fingerprint",
-)
+MODEL_SETTING_PREFIXES = ("arch", "attention", "feedforward", "relu_", "inhibitor_", "memory_", "gated_", "vocabulary_")
 """Prefixes of settings that determine what a model computes, in addition to the shapes of its parameters."""
 
 

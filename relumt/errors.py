@@ -16,10 +16,9 @@ def exit_on_user_error() -> Iterator[None]:
         yield
     except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
         raise
-    except UserError as error:
-        print(f"relumt: error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except OSError as error:
-        location = f"{error.filename}: " if error.filename is not None else ""
-        print(f"relumt: error: {location}{error.strerror or error}", file=sys.stderr)
+    except (UserError, OSError) as error:
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            message = f"{error.filename}: {error.strerror}"
+        print(f"relumt: error: {message}", file=sys.stderr)
         raise SystemExit(2) from None

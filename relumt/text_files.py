@@ -116,15 +116,11 @@ def rewrite_file(source: Path, destination: Path, rewrite: Rewrite, processes: i
     With more than one process, `rewrite` is pickled, so it must be a module-level function or a bound method.
     """
     with open_text(destination, "w") as output:
-        for batch in _rewrite_batches(split_batches(read_clean_lines(source)), rewrite, processes):
+        lines = read_clean_lines(source)
+        batches = iter(lambda: list(islice(lines, BATCH_LINES)), [])
+        for batch in _rewrite_batches(batches, rewrite, processes):
             output.writelines(line + "\n" for line in batch)
             advance(len(batch))
-
-
-def split_batches(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yield lists of up to `BATCH_LINES` lines."""
-    while batch := list(islice(lines, BATCH_LINES)):
-        yield batch
 
 
 def _rewrite_batches(batches: Iterator[list[str]], rewrite: Rewrite, processes: int) -> Iterator[list[str]]:

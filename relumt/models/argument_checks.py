@@ -10,53 +10,35 @@ from relumt.errors import UserError
 
 def check_arguments(args: Namespace, task: FairseqTask) -> None:
     """Raise UserError if arguments contradict each other, the data-bin, or what these models support."""
-    check_no_xformers(args)
-    check_attention_log(args)
-    check_criterion(args)
-    check_head_sizes(args)
-    check_shared_embeddings(args, task)
-    check_kernels()
-
-
-def check_no_xformers(args: Namespace) -> None:
-    """Raise UserError if fairseq is asked to replace the attention too."""
     for side in ("encoder", "decoder"):
         if getattr(args, f"{side}_xformers_att_config", None):
             raise UserError(f"--{side}-xformers-att-config replaces the attention; drop it or use --arch transformer")
-
-
-def check_attention_log(args: Namespace) -> None:
-    """Raise UserError if a logged layer would be recomputed, without the hook and with another dropout mask."""
-    if getattr(args, "log_attention_interval", None) and getattr(args, "checkpoint_activations", False):
-        raise UserError(
-            "--log-attention-interval cannot observe layers under --checkpoint-activations; drop one of the two"
-        )
-
-
-def check_criterion(args: Namespace) -> None:
-    """Raise UserError for a criterion that needs attention weights in training, which are not computed."""
-    if getattr(args, "criterion", None) == "label_smoothed_cross_entropy_with_alignment":
-        raise UserError(
-            f"--criterion {args.criterion} needs attention weights in training, but --arch {args.arch} does not "
-            "compute them; use --arch transformer_align"
-        )
-
-
-def check_head_sizes(args: Namespace) -> None:
-    """Raise UserError if an embedding size is not divisible by the number of heads."""
-    for side in ("encoder", "decoder"):
         embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
         if heads < 1 or embed_dim % heads:
             raise UserError(
                 f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {embed_dim}; "
                 "choose a number that does"
             )
+    # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
+    if getattr(args, "log_attention_interval", None) and getattr(args, "checkpoint_activations", False):
+        raise UserError(
+            "--log-attention-interval cannot observe layers under --checkpoint-activations; drop one of the two"
+        )
+    if getattr(args, "criterion", None) == "label_smoothed_cross_entropy_with_alignment":
+        raise UserError(
+            f"--criterion {args.criterion} needs attention weights in training, but --arch {args.arch} does not "
+            "compute them; use --arch transformer_align"
+        )
+    if getattr(args, "share_all_embeddings", False):
+        check_shared_embeddings(args, task)
+    try:
+        dispatch.kernel_choice()
+    except ValueError as error:  # would otherwise surface in the first training step
+        raise UserError(str(error)) from None
 
 
 def check_shared_embeddings(args: Namespace, task: FairseqTask) -> None:
-    """Raise UserError if encoder and decoder cannot share one embedding matrix but are asked to."""
-    if not getattr(args, "share_all_embeddings", False):
-        return
+    """Raise UserError if encoder and decoder cannot share one embedding matrix."""
     if args.encoder_embed_dim != args.decoder_embed_dim:
         raise UserError(
             f"--share-all-embeddings needs equal sizes, but --encoder-embed-dim is {args.encoder_embed_dim} and "
@@ -67,11 +49,3 @@ def check_shared_embeddings(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one dictionary for both languages, but {task.cfg.data} has two; prepare it "
             "without --separate-dictionaries, or drop the flag"
         )
-
-
-def check_kernels() -> None:
-    """Raise UserError for an invalid RELUMT_KERNELS, which would otherwise surface in the first training step."""
-    try:
-        dispatch.kernel_choice()
-    except ValueError as error:
-        raise UserError(str(error)) from None

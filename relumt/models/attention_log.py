@@ -43,20 +43,15 @@ class AttentionLog:
         self.num_updates: int | None = None
         self.last_logged: int | None = None
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the next batch in training is logged."""
-        if self.interval is None or self.num_updates is None:
-            return False
-        return self.num_updates % self.interval == 0 and self.num_updates != self.last_logged
-
     @contextmanager
     def record(self, model: nn.Module, source: Tensor, prefix: Tensor) -> Iterator[None]:
         """Log what `model` computes inside the block from source [B, S] and target prefix [B, T], if it is due."""
-        if not self.is_due or not model.training:
+        interval, num_updates = self.interval, self.num_updates
+        can_log = model.training and num_updates != self.last_logged
+        if not can_log or not interval or num_updates is None or num_updates % interval:
             yield
             return
-        self.last_logged = self.num_updates
+        self.last_logged = num_updates
         is_real = real_queries(source, prefix, self.padding_indices)
         values: dict[str, list[Tensor]] = defaultdict(list)
 

@@ -52,7 +52,8 @@ class MechanismTransformer(TransformerModel):
         with exit_on_user_error():
             reject_code_in_config(vars(args))
             for choice in VARIANT_CHOICES:
-                if not comes_from_checkpoint(args):  # --model-overrides may be meant for other models of an ensemble
+                # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
+                if not hasattr(args, "vocabulary_fingerprint"):
                     choice.reject_unused_options(args)
                 choice.record_defaults(args)
             check_arguments(args, task)
@@ -97,11 +98,6 @@ class MechanismTransformer(TransformerModel):
     ) -> MechanismDecoder:
         """Build the decoder, which has the mechanisms of the sites "decoder" and "cross"."""
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
-
-
-def comes_from_checkpoint(args: Namespace) -> bool:
-    """Return whether `args` were loaded from a checkpoint, to translate or analyze, rather than given for training."""
-    return hasattr(args, "vocabulary_fingerprint")
 
 
 def record_vocabulary(args: Namespace, task: FairseqTask) -> None:

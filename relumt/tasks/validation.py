@@ -1,6 +1,6 @@
 """BLEU in validation, on tokenized and detokenized text, from statistics that are summed over batches and workers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fairseq.logging import metrics
@@ -16,44 +16,39 @@ TOKENIZERS = {"bleu": "none", "bleu_detokenized": "13a"}
 UNKNOWN = "UNKNOWNTOKENINREF"
 """Stands for unknown words in references, so that unknown words in translations match nothing."""
 
-STATISTICS = {"counts": 4, "totals": 4, "lengths": 2}
-"""What BLEU is computed from, and how many numbers it is: matching n-grams and all n-grams for n = 1, …, 4, and the
-lengths of translations and references."""
+NUM_STATISTICS = 10
+"""BLEU is computed from the matching n-grams and all n-grams for n = 1, …, 4, and the lengths of both sides."""
 
 
 def bleu_statistics(name: str, hypotheses: list[str], references: list[str]) -> dict[str, float]:
     """Return the statistics of a batch for the score that the log calls `name`, by their names in the log."""
     score = BLEU(tokenize=TOKENIZERS[name], force=True).corpus_score(hypotheses, [references])
-    values = {"counts": score.counts, "totals": score.totals, "lengths": [score.sys_len, score.ref_len]}
-    return {f"_{name}_{statistic}_{i}": value for statistic in STATISTICS for i, value in enumerate(values[statistic])}
+    statistics = [*score.counts, *score.totals, score.sys_len, score.ref_len]
+    return {f"_{name}_{i}": value for i, value in enumerate(statistics)}
+
+
+def bleu_from_statistics(statistics: list[int]) -> float:
+    """Return BLEU, rounded as in fairseq's log."""
+    score = BLEU.compute_bleu(
+        correct=statistics[:4],
+        total=statistics[4:8],
+        sys_len=statistics[8],
+        ref_len=statistics[9],
+        smooth_method="exp",
+    )
+    return round(score.score, 2)
 
 
 def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
     """Log the BLEU of all batches of all workers; log nothing without validation batches."""
-    sums = {
-        statistic: [sum(float(log.get(f"_{name}_{statistic}_{i}", 0)) for log in logging_outputs) for i in range(size)]
-        for statistic, size in STATISTICS.items()
-    }
-    if not any(sums["lengths"]):
+    keys = [f"_{name}_{i}" for i in range(NUM_STATISTICS)]
+    sums = {key: sum(float(log.get(key, 0)) for log in logging_outputs) for key in keys}
+    if not any(sums.values()):
         return
     # Not arrays, as in fairseq's translation task: checkpoints store the meters and are loaded with weights_only.
-    for statistic, values in sums.items():
-        for i, value in enumerate(values):
-            metrics.log_scalar(f"_{name}_{statistic}_{i}", value)
-    metrics.log_derived(name, _bleu_from_meters(name))
-
-
-def _bleu_from_meters(name: str) -> Callable[[Mapping[str, Any]], float]:
-    def bleu(meters: Mapping[str, Any]) -> float:
-        counts, totals, lengths = (
-            [meters[f"_{name}_{statistic}_{i}"].sum for i in range(size)] for statistic, size in STATISTICS.items()
-        )
-        score = BLEU.compute_bleu(
-            correct=counts, total=totals, sys_len=int(lengths[0]), ref_len=int(lengths[1]), smooth_method="exp"
-        )
-        return round(score.score, 2)
-
-    return bleu
+    for key, value in sums.items():
+        metrics.log_scalar(key, value)
+    metrics.log_derived(name, lambda meters: bleu_from_statistics([int(meters[key].sum) for key in keys]))
 
 
 class BleuValidation(FairseqTask):

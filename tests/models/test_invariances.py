@@ -95,9 +95,7 @@ def test_hypotheses_of_a_beam_share_their_source(variant):
 
 @pytest.mark.parametrize("order", [[1, 0, 3, 3], [2, 3]], ids=["within-beams", "first-sentence-finished"])
 @pytest.mark.parametrize("announced_beam", [1, 2])
-@pytest.mark.parametrize("in_place_numel", [0, 1 << 19], ids=["in-place", "copied"])
-def test_reordering_hypotheses_reorders_the_output(order, announced_beam, in_place_numel, monkeypatch):
-    monkeypatch.setattr("relumt.modules.cache.IN_PLACE_NUMEL", in_place_numel)
+def test_reordering_hypotheses_reorders_the_output(order, announced_beam):
     assert_reordering_hypotheses_reorders_the_output(RELU, order, announced_beam)
 
 
