@@ -14,7 +14,7 @@ from relumt.analysis.plots import plot_activations, plot_attention
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
 from relumt.options import SITES
-from relumt.papers import papers, printed_values
+from relumt.papers import printed_values
 from relumt.runs.analysis_record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
 
 try:
@@ -153,7 +153,13 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
             "Alignment error rate by layer ([RL] Fig. 4, Table 5)",
             "AER in percent: best head (solid) and weights averaged over heads (dashed). Gray: best head, shifted, "
             "mean over layers, as reported by [RL] for other data.",
-            plot_alignment_errors(checkpoints),
+            add_paper_values(
+                plot_alignment_errors(checkpoints),
+                {
+                    f"[RL] {row}": [None, printed_values("RL", "table5", row)["shifted AoH"]]
+                    for row in ("softmax", "sparsemax", "entmax15", "rela_g")
+                },
+            ),
         ),
     }
     return {name: figure for name, figure in figures.items() if figure[2].data}
@@ -171,7 +177,7 @@ def plot_by_layer(
     dashed_suffix: str = "",
 ) -> go.Figure:
     """Plot a measure by layer, one panel per site and one line per checkpoint; `dashed` is a second measure."""
-    figure = make_subplots(1, len(SITES), subplot_titles=SITES, shared_yaxes=True)
+    figure = _make_panels(SITES)
     for number, checkpoint in enumerate(checkpoints):
         for column, site in enumerate(SITES, start=1):
             layers = checkpoint.attentions(site)
@@ -180,18 +186,18 @@ def plot_by_layer(
             if dashed is not None:
                 label = f"{checkpoint.name}, {dashed_suffix}"
                 _add_line(figure, column, label, x, [dashed(layer) for layer in layers], _color(number), "dash")
-    figure.update_xaxes(title="layer", dtick=1)
-    return figure.update_layout(height=360, margin={"t": 40, "b": 40})
+    return figure
 
 
 def add_paper_values(figure: go.Figure, lines: Mapping[str, Sequence[float | None]]) -> go.Figure:
     """Add a paper's values, one per panel, as gray lines with an entry in the legend; an empty figure stays empty."""
     if not figure.data:
         return figure
-    last_layer = max((x for trace in figure.data for x in trace.x), default=1)
+    last_layer = max(x for trace in figure.data for x in trace.x)
     for dash, (label, values) in zip(DASHES, lines.items(), strict=False):
-        if len(set(values)) == 1:
-            label = f"{label} {values[0]:g}"
+        distinct = {value for value in values if value is not None}
+        if len(distinct) == 1:
+            label = f"{label} {distinct.pop():g}"
         for column, value in enumerate(values, start=1):
             _add_line(figure, column, label, [1, last_layer], [value, value], "gray", dash, mode="lines")
     return figure
@@ -199,7 +205,7 @@ def add_paper_values(figure: go.Figure, lines: Mapping[str, Sequence[float | Non
 
 def plot_top_shares(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
     """Plot the share of the weight by percentage of keys, one panel per site and one line per checkpoint."""
-    figure = make_subplots(1, len(SITES), subplot_titles=SITES, shared_yaxes=True)
+    figure = _make_panels(SITES)
     percents: list[str] = []
     for number, checkpoint in enumerate(checkpoints):
         for column, site in enumerate(SITES, start=1):
@@ -210,28 +216,26 @@ def plot_top_shares(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
                 _add_line(figure, column, checkpoint.name, [float(p) for p in percents], shares, _color(number))
     # Without explicit ticks, a logarithmic axis is labeled 1 2 5 10 2 5.
     ticks = {"tickvals": [float(p) for p in percents], "ticktext": percents}
-    figure.update_xaxes(title="top p % of the visible keys", type="log", **ticks)
-    return figure.update_layout(height=360, margin={"t": 40, "b": 40})
+    return figure.update_xaxes(title="top p % of the visible keys", type="log", dtick=None, **ticks)
 
 
 def plot_alignment_errors(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
     """Plot alignment error rates by layer, one panel for normal and one for shifted queries."""
-    figure = make_subplots(1, len(QUERIES), subplot_titles=QUERIES, shared_yaxes=True)
+    figure = _make_panels(QUERIES)
     for number, checkpoint in enumerate(checkpoints):
         if checkpoint.alignment is None:
             continue
         for column, query in enumerate(QUERIES, start=1):
             errors = checkpoint.alignment.errors(query)
-            x, name, color = list(range(1, len(errors) + 1)), checkpoint.name, _color(number)
-            _add_line(figure, column, f"{name}, best head", x, [layer.best_head for layer in errors], color)
-            _add_line(
-                figure, column, f"{name}, mean weights", x, [layer.mean_weights for layer in errors], color, "dash"
-            )
-    if figure.data:
-        last_layer = max(x for trace in figure.data for x in trace.x)
-        for dash, row in zip(DASHES, ("softmax", "sparsemax", "entmax15", "rela_g"), strict=True):
-            value = papers()["RL"]["table5"]["rows"][row][3]
-            _add_line(figure, 2, f"[RL] {row} {value:g}", [1, last_layer], [value, value], "gray", dash, mode="lines")
+            x = list(range(1, len(errors) + 1))
+            for label, field, dash in (("best head", "best_head", "solid"), ("mean weights", "mean_weights", "dash")):
+                y = [getattr(layer, field) for layer in errors]
+                _add_line(figure, column, f"{checkpoint.name}, {label}", x, y, _color(number), dash)
+    return figure
+
+
+def _make_panels(titles: Sequence[str]) -> go.Figure:
+    figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True)
     figure.update_xaxes(title="layer", dtick=1)
     return figure.update_layout(height=360, margin={"t": 40, "b": 40})
 
