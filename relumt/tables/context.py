@@ -80,17 +80,19 @@ class TableContext:
             print_status(f"no finished run in {missing}; left out of the table; make them with {self.command}")
         return found
 
-    def analyzed_runs(self, runs: Runs) -> Runs:
-        """Return the runs that are analyzed or diverged, and print the names of the others."""
-        missing = [str(run.folder) for run in chain(*runs.values()) if not (run.diverged or run.analysis)]
+    def warn_not_analyzed(self, runs: Runs) -> None:
+        """Print which runs are neither analyzed nor diverged."""
+        missing = [str(run.folder) for run in chain(*runs.values()) if not is_analyzed_or_diverged(run)]
         if missing:
             print_status(
                 f"{', '.join(missing)}: not analyzed, so measures of the analysis are left out; make it with "
                 f"{self.command}"
             )
-        return {
-            experiment: [run for run in seeds if run.diverged or run.analysis] for experiment, seeds in runs.items()
-        }
+
+    def analyzed_runs(self, runs: Runs) -> Runs:
+        """Return the runs that are analyzed or diverged, and print which are not."""
+        self.warn_not_analyzed(runs)
+        return {experiment: list(filter(is_analyzed_or_diverged, seeds)) for experiment, seeds in runs.items()}
 
     def notes(self, dataset: str, runs: Iterable[Run], measures: Sequence[Measure] = ()) -> list[str]:
         """Return the notes about a dataset's runs: seeds, signatures of the scores among `measures`, differences."""
@@ -114,6 +116,11 @@ class TableContext:
         if changed := [record.name for record in records if record.environment_changes]:
             notes.append(f"made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
         return notes
+
+
+def is_analyzed_or_diverged(run: Run) -> bool:
+    """Return whether nothing is missing to show measures of the analysis; a diverged run needs none."""
+    return run.diverged or run.analysis is not None
 
 
 def describe_seeds(runs: Sequence[Run]) -> str:

@@ -75,7 +75,7 @@ class ScoreTable(Table):
         columns = self.columns[context.preset]
         found = context.find_runs(self.experiments(context.preset))
         if self.needs_analysis:
-            context.analyzed_runs(found)  # for its message: scores of other runs are shown all the same
+            context.warn_not_analyzed(found)
         titled_cells = [("", list(self.rows))]
         for column in columns:
             runs = {row: found[self.experiment(model, column)] for row, model in self.rows.items()}

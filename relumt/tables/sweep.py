@@ -1,6 +1,5 @@
 """A sweep over γ, λ₁ and λ₂ of ReLUFormer, which [RF] does not print: validation loss and BLEU by setting."""
 
-from dataclasses import dataclass
 from itertools import chain
 
 from relumt.tables.context import TableContext, spread_note
@@ -10,34 +9,21 @@ from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, require_comparable
 from relumt.tables.table import Table
 
-
-@dataclass(frozen=True)
-class Setting:
-    """γ of [RF] Eq. 6; λ₁ and λ₂, the weights of the norm and entropy terms of Eq. 7."""
-
-    gamma: float
-    norm: float
-    entropy: float
-
-    def experiment(self, preset: str) -> Experiment:
-        """Return the experiment with this setting."""
-        flags = {
-            "--relu-gamma": self.gamma,
-            "--attention-norm-weight": self.norm,
-            "--attention-entropy-weight": self.entropy,
-        }
-        variant = f"gamma-{self.gamma:g}-norm-{self.norm:g}-entropy-{self.entropy:g}"
-        command_line = tuple(str(token) for flag in flags.items() for token in flag)
-        return Experiment(by_preset(IWSLT)[preset], "reluformer", variant, command_line)
-
-
 SETTINGS = (
-    *(Setting(1.0, weight, weight) for weight in (0.0, 0.01, 0.1, 0.3)),
-    *(Setting(gamma, 0.1, 0.1) for gamma in (0.5, 2.0)),
-    Setting(1.0, 0.1, 0.0),
-    Setting(1.0, 0.0, 0.1),
+    *((1.0, weight, weight) for weight in (0.0, 0.01, 0.1, 0.3)),
+    *((gamma, 0.1, 0.1) for gamma in (0.5, 2.0)),
+    (1.0, 0.1, 0.0),
+    (1.0, 0.0, 0.1),
 )
-"""One direction at a time from γ = 1, λ₁ = λ₂ = 0.1, and each term of the regularizer alone."""
+"""γ of [RF] Eq. 6, λ₁ and λ₂ of Eq. 7: one direction at a time from γ = 1, λ₁ = λ₂ = 0.1, and each λ alone."""
+
+
+def sweep_experiment(preset: str, gamma: float, norm: float, entropy: float) -> Experiment:
+    """Return the experiment with γ, λ₁ (weight of the norm term) and λ₂ (weight of the entropy term)."""
+    flags = {"--relu-gamma": gamma, "--attention-norm-weight": norm, "--attention-entropy-weight": entropy}
+    variant = f"gamma-{gamma:g}-norm-{norm:g}-entropy-{entropy:g}"
+    command_line = tuple(str(token) for flag in flags.items() for token in flag)
+    return Experiment(by_preset(IWSLT)[preset], "reluformer", variant, command_line)
 
 
 def best_validation_loss(run: Run) -> float | None:
@@ -58,7 +44,7 @@ class Sweep(Table):
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
-        return [setting.experiment(preset) for setting in SETTINGS]
+        return [sweep_experiment(preset, *setting) for setting in SETTINGS]
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table."""
@@ -67,7 +53,7 @@ class Sweep(Table):
         require_comparable(all_runs, BLEU_TOKENIZED.metric)
         rows = [
             [
-                *(f"{value:g}" for value in (setting.gamma, setting.norm, setting.entropy)),
+                *(f"{value:g}" for value in setting),
                 *(measure.format_mean(runs) for measure in (VALIDATION_LOSS, BLEU_TOKENIZED)),
             ]
             for setting, runs in zip(SETTINGS, found.values(), strict=True)
