@@ -24,7 +24,7 @@ def start_evaluation(
 
     Raises:
         UserError: training is not finished, or the data-bin has another vocabulary, or the environment is not that of
-            training, or the checkpoint is missing or carries code.
+            training, or the checkpoint is missing or contains code.
     """
     found = find_record(config.folder)
     if found and report_divergence(config, found):

@@ -55,7 +55,7 @@ class PretrainedRun:
         They are for a run without a checkpoint of its own; otherwise fairseq resumes from that.
 
         Raises:
-            UserError: training is not finished, or there is no checkpoint, or it carries code.
+            UserError: training is not finished, or there is no checkpoint, or it contains code.
         """
         from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
 

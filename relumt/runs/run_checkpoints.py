@@ -47,7 +47,7 @@ def count_updates(run: Path) -> int:
     """Return the number of updates in the checkpoint from which fairseq would resume, 0 if there is none.
 
     Raises:
-        UserError: the checkpoint carries code.
+        UserError: the checkpoint contains code.
     """
     checkpoint = _load_last_checkpoint(run / CHECKPOINTS)
     return 0 if checkpoint is None else checkpoint["optimizer_history"][-1]["num_updates"]

@@ -112,7 +112,7 @@ def test_a_trained_run_outlives_the_checkpoints_that_it_started_from(pretraining
     assert f"{pretraining.folder / 'checkpoints'}: no checkpoint" in refused("start-training")
 
 
-def test_weights_that_carry_code_are_refused(pretraining, config, refused):
+def test_weights_that_contain_code_are_refused(pretraining, config, refused):
     checkpoint = pretrain(pretraining)
     checkpoint.write_bytes(pickle.dumps(print))
     assert str(checkpoint) in refused("start-training")

@@ -184,7 +184,7 @@ def test_an_unfinished_training_is_refused(config, provenance):
         trained_record(config)
 
 
-def test_a_checkpoint_that_carries_code_is_not_resumed(config):
+def test_a_checkpoint_that_contains_code_is_not_resumed(config):
     path = write_checkpoint(config, "checkpoint_last.pt")
     torch.save({"model": {}, "code": print}, path, pickle_module=pickle)
     with pytest.raises(UserError, match="contains code"):
