@@ -1,7 +1,7 @@
 """Write the generated German-English corpus: documents, gold word alignments and contrastive pronouns.
 
-The same seed gives the same files. Documents have 5 to 8 sentences; numbers of documents that divide by
-three balance the genders of the pronouns exactly.
+The same seed gives the same files. Documents have 5 to 8 sentences. If the numbers of documents are divisible by three,
+the genders of the pronouns are exactly balanced.
 """
 
 import argparse
@@ -12,16 +12,18 @@ from relumt.synth.write import write_corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `relumt synth`."""
-    parser.add_argument("--seed", type=int, default=1, help="what the corpus follows from (default: 1)")
-    parser.add_argument("--documents", type=int, required=True, help="documents of the training set")
-    parser.add_argument("--valid-documents", type=int, default=150, help="... of the validation set (default: 150)")
-    parser.add_argument("--test-documents", type=int, default=300, help="... of the test set (default: 300)")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to make")
+    """Add the options of `relumt synth`."""
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
+    parser.add_argument("--documents", type=int, required=True, help="number of training documents")
+    parser.add_argument(
+        "--valid-documents", type=int, default=150, help="number of validation documents (default: 150)"
+    )
+    parser.add_argument("--test-documents", type=int, default=300, help="number of test documents (default: 300)")
+    parser.add_argument("--out", type=Path, required=True, help="folder to create")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Write the corpus and say how large it is; raises UserError on an impossible size or folder."""
+    """Write the corpus and print its size; raise `UserError` for an invalid size or folder."""
     counts = {
         "train": arguments.documents,
         "valid": arguments.valid_documents,

@@ -1,8 +1,8 @@
 """Verb groups and clauses: tense, negation, separable verbs and the word order of the two languages.
 
-German puts the finite verb second in a main clause and last in a subordinate one; the particle, participle
-or infinitive closes the clause. A pronoun object stands before the adverb, a noun object after it. English
-keeps subject, verb, object, place, adverb, and may front the adverb too, whatever German does.
+German puts the finite verb second in a main clause and last in a subordinate one. The particle, participle or
+infinitive closes the clause. A pronoun object precedes the adverb, a noun object follows it. English has subject, verb,
+object, place, adverb, and may front the adverb, whether German does or not.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from relumt.synth.lexicon import (
     AUXILIARIES,
-    AUXILIARIES_NEVER_NEGATED,
-    AUXILIARIES_OF_PERSONS,
     HABEN_PRESENT,
     PERSON_ADVERBS,
     PERSON_ADVERBS_PAST,
+    PERSON_AUXILIARIES,
     SEIN,
     THING_ADVERBS,
     THING_ADVERBS_PAST,
+    UNNEGATED_AUXILIARIES,
     Auxiliary,
     Pair,
     Verb,
@@ -29,10 +29,10 @@ from relumt.synth.sampling import Weighted
 
 
 class VerbGroup(NamedTuple):
-    """A verb as its clause needs it.
+    """The words of a verb in a clause.
 
-    `finite` and `bracket` are the two German parts of a main clause, `final` is all of it in a subordinate
-    clause; `english_particle` follows the English object.
+    In German, a main clause uses `finite` (second position) and `bracket` (end), a subordinate clause uses `final`. In
+    English, `english_particle` follows the object.
     """
 
     finite: AlignedWords
@@ -43,12 +43,12 @@ class VerbGroup(NamedTuple):
 
 
 def negation() -> Phrase:
-    """`nicht` and `not`; the English word goes into the verb group, the German one into the clause."""
+    """Return `nicht` and `not`. The English word goes into the verb group, the German one into the clause."""
     return linked(("nicht",), ("not",))
 
 
 def present_tense(verb: Verb, person: int, negated: Phrase) -> VerbGroup:
-    """`räumt ... auf`, `aufräumt`: `tidies ... up`; negated `does not tidy ... up`."""
+    """Return `räumt ... auf`, `aufräumt`: `tidies ... up`; negated `does not tidy ... up`."""
     link = object()
     finite = verb.present[person]
     if negated.english:
@@ -69,7 +69,7 @@ def present_tense(verb: Verb, person: int, negated: Phrase) -> VerbGroup:
 
 
 def perfect_tense(verb: Verb, person: int, negated: Phrase) -> VerbGroup:
-    """`hat ... aufgeräumt`, `aufgeräumt hat`: `tidied ... up`; negated `did not tidy ... up`."""
+    """Return `hat ... aufgeräumt`, `aufgeräumt hat`: `tidied ... up`; negated `did not tidy ... up`."""
     link = object()
     auxiliary = (SEIN.present if verb.perfect_with_sein else HABEN_PRESENT)[person]
     if negated.english:
@@ -86,7 +86,7 @@ def perfect_tense(verb: Verb, person: int, negated: Phrase) -> VerbGroup:
 
 
 def with_auxiliary(auxiliary: Auxiliary, verb: Verb, person: int, negated: Phrase) -> VerbGroup:
-    """`wird ... aufräumen`, `aufräumen wird`: `will (not) tidy ... up`."""
+    """Return `wird ... aufräumen`, `aufräumen wird`: `will (not) tidy ... up`."""
     link = object()
     governing = linked((auxiliary.german[person],), auxiliary.english[person])
     infinitive = ((verb.infinitive, link),)
@@ -104,7 +104,7 @@ def _linked_to(link: object, words: tuple[str, ...]) -> AlignedWords:
 
 
 class Tense(NamedTuple):
-    """How to build a verb group, and which adverbs go with it."""
+    """How to build a verb group, and whether it goes with adverbs of the past."""
 
     build: Callable[[Verb, int, Phrase], VerbGroup]
     past: bool
@@ -116,7 +116,7 @@ REPORTING_TENSES = Weighted([PRESENT, PERFECT], [3, 2])
 
 
 def _tenses(*auxiliaries: Auxiliary) -> Weighted[Tense]:
-    """Present and perfect for two thirds of all clauses, the auxiliaries by their order for the others."""
+    """Return present and perfect, for two thirds of all clauses, and the auxiliaries, the first most often."""
     governed = [Tense(partial(with_auxiliary, auxiliary), past=False) for auxiliary in auxiliaries]
     ranks = [1 / (rank + 3) for rank in range(len(governed))]
     return Weighted([PRESENT, PERFECT, *governed], [1.1 * sum(ranks), 0.9 * sum(ranks), *ranks])
@@ -125,7 +125,7 @@ def _tenses(*auxiliaries: Auxiliary) -> Weighted[Tense]:
 class Style(NamedTuple):
     """Tenses and adverbs that suit a kind of subject.
 
-    `negatable` are the tenses that both languages negate with the same meaning: `muss nicht` is not `must not`.
+    `negatable` has the tenses whose negation means the same in both languages. (`muss nicht` does not mean `must not`.)
     """
 
     tenses: Weighted[Tense]
@@ -135,17 +135,17 @@ class Style(NamedTuple):
 
 
 _NEGATABLE = _tenses(*AUXILIARIES)
-OF_PERSONS = Style(
-    _tenses(*AUXILIARIES, *AUXILIARIES_NEVER_NEGATED, *AUXILIARIES_OF_PERSONS),
+PERSON_STYLE = Style(
+    _tenses(*AUXILIARIES, *UNNEGATED_AUXILIARIES, *PERSON_AUXILIARIES),
     _NEGATABLE,
     PERSON_ADVERBS_PAST,
     PERSON_ADVERBS,
 )
-OF_THINGS = Style(_tenses(*AUXILIARIES, *AUXILIARIES_NEVER_NEGATED), _NEGATABLE, THING_ADVERBS_PAST, THING_ADVERBS)
+THING_STYLE = Style(_tenses(*AUXILIARIES, *UNNEGATED_AUXILIARIES), _NEGATABLE, THING_ADVERBS_PAST, THING_ADVERBS)
 
 
 class Clause(NamedTuple):
-    """The constituents of a clause; what is absent is EMPTY."""
+    """The constituents of a clause. Those that are absent are EMPTY."""
 
     subject: Subject
     verb: VerbGroup
@@ -159,21 +159,21 @@ class Clause(NamedTuple):
 
 
 def main_clause(clause: Clause) -> Phrase:
-    """Subject first, verb second: `Anna räumt heute den Keller auf`."""
+    """Put the subject first and the verb second: `Anna räumt heute den Keller auf`."""
     subject, verb = clause.subject.phrase, clause.verb
     german = subject.german + verb.finite + _middle(clause) + verb.bracket
     return Phrase(german, _english(clause))
 
 
 def fronted_clause(front: Phrase, clause: Clause) -> Phrase:
-    """`front`, verb, subject: `heute räumt Anna den Keller auf`; English keeps subject before verb."""
+    """Put `front` first, then verb and subject: `heute räumt Anna den Keller auf`. English keeps subject and verb."""
     subject, verb = clause.subject.phrase, clause.verb
     german = front.german + verb.finite + subject.german + _middle(clause) + verb.bracket
     return Phrase(german, front.english + _english(clause))
 
 
 def subordinate_clause(conjunction: Phrase, clause: Clause) -> Phrase:
-    """Verb last: `weil Anna heute den Keller aufräumt`."""
+    """Put the verb last: `weil Anna heute den Keller aufräumt`."""
     body = Phrase(clause.subject.phrase.german + _middle(clause) + clause.verb.final, _english(clause))
     return joined(conjunction, body)
 

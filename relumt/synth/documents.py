@@ -1,22 +1,18 @@
-"""Documents: sequences of sentences in which a pronoun's antecedent stands in an earlier sentence.
+"""Documents: sequences of sentences in which a pronoun's antecedent is in an earlier sentence.
 
-The rule, for whoever wants to learn it: **`it` is the thing that was last the subject of a sentence.** A
-passage opens with such a sentence (the introduction of its topic); every pronoun of the passage refers to
-that topic, and German gives it the topic's gender: er/sie/es as a subject, ihn/sie/es as an object. A
-document has one passage or two, and the topics of two differ in gender, so that remembering the first
-subject of the document is not enough.
+The rule to learn: **`it` is the thing that was most recently the subject of a sentence.** A passage begins with such a
+sentence, which introduces its topic. Every pronoun of the passage refers to that topic and has its gender in German:
+er/sie/es as a subject, ihn/sie/es as an object. A document has one or two passages. If it has two, their topics differ
+in gender, so that remembering the first subject of the document is not enough.
 
-What does not help:
+Shortcuts that do not work:
 
-- the nearest noun: between the topic and every pronoun stands a distractor, a thing of another gender as the
-  *object* of a person's action; other sentences name only persons and places;
-- the pronoun's own sentence: documents come in blocks of three that share their plan and their pronoun
-  sentences, while topics and distractors differ, each pronoun occurring once with each gender. So every
-  English pronoun sentence is found as often with er (ihn) as with sie and es, and whoever translates it
-  without its document is right in exactly one of three cases (in whole blocks: numbers of documents that
-  divide by three);
-- the distractors' gender: for a topic of any gender the two other genders are equally frequent, though a
-  distractor does exclude its own gender, as it must.
+- The nearest noun. Between the topic and every pronoun there is a distractor: a thing of another gender, as the
+  *object* of a person's action. Other sentences mention only persons and places.
+- The pronoun's own sentence. Documents come in blocks of three with the same outline and the same pronoun sentences,
+  but with different topics and distractors, so that each pronoun occurs once with each gender. A system that translates
+  single sentences is right in exactly one third of the cases (if the number of documents is divisible by three).
+- The distractors' gender. It differs from the topic's, but the two remaining genders are equally frequent.
 """
 
 from collections.abc import Iterator
@@ -29,7 +25,7 @@ from relumt.synth.sampling import uniform
 
 BLOCK = len(GENDERS)
 
-# I introduction, D distractor, F filler, P pronoun; passages by their number of sentences.
+# By number of sentences. I: introduction, D: distractor, F: filler, P: pronoun.
 PASSAGES = {
     3: uniform(("IDP",)),
     4: uniform(("IDPP", "IDFP", "IFDP")),
@@ -43,12 +39,11 @@ ROTATIONS = uniform((1, 2))
 ORDERS = uniform(((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)))
 
 
-class Step(NamedTuple):
-    """One sentence of a block's plan.
+class Slot(NamedTuple):
+    """One sentence of a block's outline.
 
-    `kind` is a letter of PASSAGES. `rotation` turns the gender of the block's k-th document into that of
-    the sentence's thing (the topic, also for a pronoun; the distractor). `pronoun` is the sentence that a
-    block's documents share.
+    `kind` is a letter of PASSAGES. The gender of the sentence's thing, or of a pronoun's topic, is `rotation` places
+    after the document's gender in GENDERS. `pronoun` is the pronoun sentence, which the block's documents share.
     """
 
     kind: str
@@ -57,7 +52,7 @@ class Step(NamedTuple):
 
 
 class Document(NamedTuple):
-    """Sentences, and for each its kind and its thing's gender (of a pronoun: its topic's; of a filler: None)."""
+    """A document: its sentences, and for each its kind and the gender of its thing, None for a filler."""
 
     sentences: tuple[Sentence, ...]
     kinds: tuple[str, ...]
@@ -65,36 +60,36 @@ class Document(NamedTuple):
 
 
 def documents(rng: Random, count: int) -> Iterator[Document]:
-    """`count` documents, block by block; the last block is cut short where three do not divide `count`."""
+    """Generate `count` documents, block by block. The last block may be incomplete."""
     for start in range(0, count, BLOCK):
-        plan = _plan(rng)
-        for turn in ORDERS.draw(rng)[: count - start]:
-            yield _document(rng, plan, turn)
+        outline = _outline(rng)
+        for shift in ORDERS.draw(rng)[: count - start]:
+            yield _document(rng, outline, shift)
 
 
-def _plan(rng: Random) -> list[Step]:
-    """The steps of a block's documents."""
-    steps = []
+def _outline(rng: Random) -> list[Slot]:
+    """Return the outline that the documents of a block share."""
+    slots = []
     topic = 0
     for length in PASSAGE_LENGTHS.draw(rng):
         topic += ROTATIONS.draw(rng)
         for kind in PASSAGES[length].draw(rng):
-            away = ROTATIONS.draw(rng) if kind == "D" else 0
+            offset = ROTATIONS.draw(rng) if kind == "D" else 0
             shared = PRONOUN_SENTENCES.draw(rng)(rng) if kind == "P" else None
-            steps.append(Step(kind, topic + away, shared))
-    return steps
+            slots.append(Slot(kind, topic + offset, shared))
+    return slots
 
 
-def _document(rng: Random, plan: list[Step], turn: int) -> Document:
-    """The document of a block that is the `turn`-th in the order of genders."""
-    genders = [None if step.kind == "F" else GENDERS[(turn + step.rotation) % BLOCK] for step in plan]
-    sentences = [_sentence(rng, step, gender) for step, gender in zip(plan, genders, strict=True)]
-    return Document(tuple(sentences), tuple(step.kind for step in plan), tuple(genders))
+def _document(rng: Random, outline: list[Slot], shift: int) -> Document:
+    """Generate a document from its block's outline; `shift` is the index of its gender in GENDERS."""
+    genders = tuple(None if slot.kind == "F" else GENDERS[(shift + slot.rotation) % BLOCK] for slot in outline)
+    sentences = tuple(_sentence(rng, slot, gender) for slot, gender in zip(outline, genders, strict=True))
+    return Document(sentences, tuple(slot.kind for slot in outline), genders)
 
 
-def _sentence(rng: Random, step: Step, gender: str | None) -> Sentence:
-    if step.pronoun is not None:
-        return step.pronoun.in_gender(gender)
-    if step.kind == "F":
+def _sentence(rng: Random, slot: Slot, gender: str | None) -> Sentence:
+    if gender is None:
         return filler(rng)
-    return (introduction if step.kind == "I" else distractor)(rng, gender)
+    if slot.pronoun is not None:
+        return slot.pronoun.in_gender(gender)
+    return (introduction if slot.kind == "I" else distractor)(rng, gender)

@@ -1,13 +1,13 @@
-"""Sentence patterns: what the sentences of a document say, as aligned German and English tokens.
+"""Sentence patterns: the sentences of a document as aligned German and English tokens.
 
-Four kinds of sentence, which `documents` puts together:
+`documents` combines four kinds of sentences:
 
 introduction   a thing is the subject: `heute steht der alte Tisch im Garten .`
 distractor     a person is the subject, a thing the object: `Anna hat die Lampe gekauft .`
 pronoun        `it` is the subject or the object: `der Lehrer sagt , dass er sehr schwer ist .`
-filler         persons only: `Peter lacht , weil das Kind tanzt .`
+filler         only persons occur: `Peter lacht , weil das Kind tanzt .`
 
-Nothing but the pronoun itself depends on the pronoun's gender, in any kind.
+In a pronoun sentence, only the pronoun itself depends on the gender.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from relumt.synth import lexicon
 from relumt.synth.clauses import (
-    OF_PERSONS,
-    OF_THINGS,
+    PERSON_STYLE,
     REPORTING_TENSES,
+    THING_STYLE,
     Clause,
     Style,
     Tense,
@@ -49,7 +49,7 @@ from relumt.synth.phrases import (
 )
 from relumt.synth.sampling import Weighted, chance
 
-# How likely each optional constituent is, in a clause that is the whole sentence and in one of two.
+# Probability of an optional constituent if the sentence is one clause, or two.
 ALONE, BESIDE_ANOTHER = 0.7, 0.25
 NEGATED = 0.125
 
@@ -58,14 +58,14 @@ Pattern = Callable[[Random, MakeClause], Phrase]
 
 
 class PronounSlot(NamedTuple):
-    """Where a sentence's pronoun stands among the German tokens, and its case."""
+    """The index of a pronoun among the German tokens of its sentence, and its case."""
 
     position: int
     case: str
 
 
 class Sentence(NamedTuple):
-    """Tokens of both sides, alignment as pairs (German index, English index), and the pronoun if any."""
+    """A sentence pair: tokens, alignment as pairs (German index, English index), and the pronoun if it has one."""
 
     german: tuple[str, ...]
     english: tuple[str, ...]
@@ -73,7 +73,7 @@ class Sentence(NamedTuple):
     pronoun: PronounSlot | None
 
     def in_gender(self, gender: str) -> "Sentence":
-        """The same sentence with its pronoun in another gender; raises ValueError without a pronoun."""
+        """Return the sentence with its pronoun in the given gender; raise ValueError if it has none."""
         if self.pronoun is None:
             raise ValueError(f"no pronoun in {' '.join(self.german)!r}")
         position, case = self.pronoun
@@ -82,13 +82,13 @@ class Sentence(NamedTuple):
 
 
 def introduction(rng: Random, gender: str) -> Sentence:
-    """A thing of the given gender as the subject of the only clause."""
+    """Generate one clause whose subject is a thing of the given gender."""
     subject = Subject(thing_phrase(rng, gender, "nominative", DETERMINERS.draw(rng)), THIRD)
     return _finished(_alone(rng, partial(_thing_clause, rng, subject)))
 
 
 def distractor(rng: Random, gender: str) -> Sentence:
-    """A person as the subject and a thing of the given gender as the object."""
+    """Generate a sentence whose subject is a person and whose object is a thing of the given gender."""
     determiner = OBJECT_DETERMINERS.draw(rng)
     thing = thing_phrase(rng, gender, "accusative", determiner)
     # German negates an indefinite object with `kein`, never with `nicht`.
@@ -97,47 +97,47 @@ def distractor(rng: Random, gender: str) -> Sentence:
 
 
 def pronoun_subject(rng: Random) -> Sentence:
-    """`it` as a subject; the gender is still to be set with `in_gender`."""
+    """Generate a sentence with `it` as a subject. Set its gender with `in_gender`."""
     subject = Subject(pronoun("nominative", GENDERS[0]), THIRD)
     phrase = PRONOUN_PATTERNS.draw(rng)(rng, partial(_thing_clause, rng, subject))
     return _finished(phrase, "nominative")
 
 
 def pronoun_object(rng: Random) -> Sentence:
-    """`it` as an object; the gender is still to be set with `in_gender`."""
+    """Generate a sentence with `it` as an object. Set its gender with `in_gender`."""
     thing = pronoun("accusative", GENDERS[0])
     phrase = PRONOUN_PATTERNS.draw(rng)(rng, partial(_acting_clause, rng, thing, EMPTY, NEGATED))
     return _finished(phrase, "accusative")
 
 
 def filler(rng: Random) -> Sentence:
-    """Two clauses about persons."""
+    """Generate two clauses about persons."""
     return _finished(FILLER_PATTERNS.draw(rng)(rng, partial(_resting_clause, rng)))
 
 
 def _thing_clause(rng: Random, subject: Subject, optional: float) -> Clause:
-    """What a thing does: stands somewhere, shines, belongs to someone, is old."""
+    """Generate what a thing does: it stands somewhere, shines, belongs to someone, or is old."""
     return THING_CLAUSES.draw(rng)(rng, subject, optional)
 
 
 def _position_clause(rng: Random, subject: Subject, optional: float) -> Clause:
-    clause = _with_verb(rng, subject, lexicon.POSITION.draw(rng), OF_THINGS, NEGATED, optional)
+    clause = _with_verb(rng, subject, lexicon.POSITION.draw(rng), THING_STYLE, NEGATED, optional)
     return clause._replace(place=place_phrase(rng))
 
 
 def _event_clause(rng: Random, subject: Subject, optional: float) -> Clause:
-    clause = _with_verb(rng, subject, lexicon.THING_INTRANSITIVE.draw(rng), OF_THINGS, NEGATED, optional)
+    clause = _with_verb(rng, subject, lexicon.THING_INTRANSITIVE.draw(rng), THING_STYLE, NEGATED, optional)
     return clause._replace(place=_optional_place(rng, optional))
 
 
 def _dative_clause(rng: Random, subject: Subject, optional: float) -> Clause:
-    clause = _with_verb(rng, subject, lexicon.DATIVE.draw(rng), OF_THINGS, NEGATED, optional)
+    clause = _with_verb(rng, subject, lexicon.DATIVE.draw(rng), THING_STYLE, NEGATED, optional)
     return clause._replace(object=person_phrase(rng, "dative"))
 
 
 def _linking_clause(rng: Random, subject: Subject, optional: float) -> Clause:
     quality = joined(pair(lexicon.DEGREES.draw(rng)), pair(lexicon.THING_ADJECTIVES.draw(rng)))
-    clause = _with_verb(rng, subject, lexicon.LINKING.draw(rng), OF_THINGS, 0.0, optional)
+    clause = _with_verb(rng, subject, lexicon.LINKING.draw(rng), THING_STYLE, 0.0, optional)
     return clause._replace(predicate=quality, place=_optional_place(rng, optional / 2))
 
 
@@ -145,24 +145,24 @@ THING_CLAUSES = Weighted([_position_clause, _event_clause, _dative_clause, _link
 
 
 def _acting_clause(rng: Random, pronoun_thing: Phrase, noun_thing: Phrase, negated: float, optional: float) -> Clause:
-    """A person does something to a thing, which is either a pronoun or a noun phrase."""
+    """Generate what a person does to a thing, which is either a pronoun or a noun phrase."""
     giving = chance(rng, 0.2)
     verb = (lexicon.DITRANSITIVE if giving else lexicon.TRANSITIVE).draw(rng)
-    clause = _with_verb(rng, person_subject(rng), verb, OF_PERSONS, negated, optional)
+    clause = _with_verb(rng, person_subject(rng), verb, PERSON_STYLE, negated, optional)
     recipient = _recipient(rng) if giving else EMPTY
     place = EMPTY if giving else _optional_place(rng, optional / 2)
     return clause._replace(pronoun=pronoun_thing, object=noun_thing, recipient=recipient, place=place)
 
 
 def _resting_clause(rng: Random, optional: float) -> Clause:
-    """A person does something that needs no object."""
+    """Generate what a person does without an object."""
     subject = Subject(described_person(rng, "nominative"), THIRD) if chance(rng, 0.5) else person_subject(rng)
-    clause = _with_verb(rng, subject, lexicon.PERSON_INTRANSITIVE.draw(rng), OF_PERSONS, NEGATED, optional)
+    clause = _with_verb(rng, subject, lexicon.PERSON_INTRANSITIVE.draw(rng), PERSON_STYLE, NEGATED, optional)
     return clause._replace(place=_optional_place(rng, optional))
 
 
 def _with_verb(rng: Random, subject: Subject, verb: Verb, style: Style, negated: float, optional: float) -> Clause:
-    """Subject and verb, with the probability `negated` a negation, with `optional` an adverb."""
+    """Combine subject and verb, with probability `negated` a negation, and with probability `optional` an adverb."""
     not_ = negation() if chance(rng, negated) else EMPTY
     tense: Tense = (style.negatable if not_.german else style.tenses).draw(rng)
     adverbs = style.past_adverbs if tense.past else style.other_adverbs
@@ -175,13 +175,13 @@ def _optional_place(rng: Random, probability: float) -> Phrase:
 
 
 def _recipient(rng: Random) -> Phrase:
-    """`dem Kind`, `to the child`: the case says what `to` says, so `to` stays unaligned."""
+    """Return `dem Kind`, `to the child`. German expresses `to` by the case, so `to` is not aligned."""
     person = person_phrase(rng, "dative")
     return Phrase(person.german, (("to", None), *person.english))
 
 
 def _alone(rng: Random, make_clause: MakeClause) -> Phrase:
-    """The clause is the sentence; either language may put the adverb in front, on its own account."""
+    """Use the clause as the sentence. Each language may front the adverb, independently of the other."""
     clause = make_clause(ALONE)
     plain = main_clause(clause)
     if not clause.adverb.german:
@@ -193,27 +193,27 @@ def _alone(rng: Random, make_clause: MakeClause) -> Phrase:
 
 
 def _reported(rng: Random, make_clause: MakeClause) -> Phrase:
-    """`Anna sagt , dass ...`; English leaves out `that` at times."""
+    """Return `Anna sagt , dass ...`. English sometimes omits `that`."""
     verb, subject, tense = lexicon.REPORTING.draw(rng), person_subject(rng), REPORTING_TENSES.draw(rng)
     matrix = Clause(subject, tense.build(verb, subject.person, EMPTY))
-    conjunction = linked(("dass",), ("that",)) if chance(rng, 0.6) else THAT_LEFT_OUT
+    conjunction = linked(("dass",), ("that",)) if chance(rng, 0.6) else OMITTED_THAT
     reported = subordinate_clause(conjunction, make_clause(BESIDE_ANOTHER))
     return joined(main_clause(matrix), GERMAN_COMMA, reported)
 
 
 def _in_second_clause(rng: Random, make_clause: MakeClause) -> Phrase:
-    """`Peter wartet , weil ...`."""
+    """Return `Peter wartet , weil ...`."""
     reason = subordinate_clause(pair(lexicon.CONJUNCTIONS.draw(rng)), make_clause(BESIDE_ANOTHER))
     return joined(main_clause(_resting_clause(rng, 0.0)), GERMAN_COMMA, reason)
 
 
 def _after_first_clause(rng: Random, make_clause: MakeClause) -> Phrase:
-    """`weil Peter wartet , ...`, with the verb before the subject."""
+    """Return `weil Peter wartet , ...`, with the verb before the subject."""
     reason = subordinate_clause(pair(lexicon.CONJUNCTIONS.draw(rng)), _resting_clause(rng, 0.0))
     return fronted_clause(joined(reason, linked((",",), (",",))), make_clause(BESIDE_ANOTHER))
 
 
-THAT_LEFT_OUT = Phrase((("dass", None),), ())
+OMITTED_THAT = Phrase((("dass", None),), ())
 GERMAN_COMMA = Phrase(((",", None),), ())
 
 DISTRACTOR_PATTERNS: Weighted[Pattern] = Weighted(
@@ -224,7 +224,7 @@ FILLER_PATTERNS: Weighted[Pattern] = Weighted([_reported, _in_second_clause, _af
 
 
 def _finished(phrase: Phrase, pronoun_case: str | None = None) -> Sentence:
-    """Add the full stop, turn links into index pairs and find the pronoun."""
+    """Add the period, turn links into index pairs and locate the pronoun."""
     german, english = joined(phrase, linked((".",), (".",)))
     translations: dict[object, list[int]] = {}
     for index, (_, link) in enumerate(english):

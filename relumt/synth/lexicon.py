@@ -1,20 +1,25 @@
-"""The lexicon: the tables of `words` parsed into entries that carry their inflected forms, ready to draw."""
+"""The lexicon: the words of lexicon.toml, parsed into entries with their inflected forms, ready to sample from."""
 
+import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import chain, zip_longest
+from typing import TypeVar
 
-from relumt.synth import words
 from relumt.synth.morphology import GENDERS, present, regular_past, third_person
 from relumt.synth.sampling import Weighted, uniform, zipfian
 
 Words = tuple[str, ...]
+Item = TypeVar("Item")
 
-# So many of the most frequent nouns of each gender also occur as heads of compounds.
 COMPOUND_HEADS_PER_GENDER = 20
+"""How many of the most frequent nouns of each gender also occur as heads of compounds."""
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun with its nominative, the form of the other cases (the same but for weak nouns), and English."""
+    """A noun: its nominative, its form in the other cases (different for weak nouns only) and its English words."""
 
     gender: str
     nominative: str
@@ -23,13 +28,13 @@ class Noun:
     may_head_compound: bool = False
 
     def form(self, case: str) -> str:
-        """The noun in a case."""
+        """Return the form for a case."""
         return self.nominative if case == "nominative" else self.oblique
 
 
 @dataclass(frozen=True)
 class Pair:
-    """An uninflected German word (or an adjective's stem) and its English."""
+    """An uninflected German word (or an adjective's stem) and its English words."""
 
     german: str
     english: Words
@@ -37,7 +42,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Place:
-    """A noun of a place and the preposition that fits it best."""
+    """A noun for a place and the preposition that fits it best."""
 
     noun: Noun
     preposition: Pair
@@ -45,10 +50,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb's forms; tuples of four are in the order of `morphology.PERSONS`.
+    """The forms of a verb. Tuples of four are in the order of `morphology.PERSONS`.
 
-    German: `particle` is the separable one or empty, `present` comes without it, `infinitive` and
-    `participle` with it. English: each form is its words without the particle, which follows the object.
+    German: `particle` is the separable particle or empty; `present` excludes it, `infinitive` and `participle` include
+    it. English: the forms exclude the particle, which follows the object.
     """
 
     particle: str
@@ -66,14 +71,14 @@ class Verb:
 class Auxiliary:
     """A verb that governs an infinitive: `werden` and the modals."""
 
-    german: tuple[str, str, str, str]
-    english: tuple[Words, Words, Words, Words]
+    german: tuple[str, ...]
+    english: tuple[Words, ...]
 
 
-def _entries(table: str) -> list[str]:
-    """The table's entries, one for each of the translations that `|` separates."""
+def _entries(text: str) -> list[str]:
+    """Split a list of lexicon.toml into entries, one for each of the translations that `|` separates."""
     expanded = []
-    for entry in table.split(";"):
+    for entry in text.split(";"):
         *fields, translations = entry.split()
         expanded += [" ".join([*fields, translation]) for translation in translations.split("|")]
     return expanded
@@ -89,35 +94,30 @@ def _noun(entry: str, gender: str) -> Noun:
     return Noun(gender, nominative, oblique or nominative, _english(english))
 
 
-def _things(table: str, gender: str) -> Weighted[Noun]:
-    nouns = [_noun(entry, gender) for entry in _entries(table)]
+def _nouns(text: str, gender: str) -> list[Noun]:
+    return [_noun(entry, gender) for entry in _entries(text)]
+
+
+def _things(text: str, gender: str) -> Weighted[Noun]:
+    nouns = _nouns(text, gender)
     heads = [replace(noun, may_head_compound=True) for noun in nouns[:COMPOUND_HEADS_PER_GENDER]]
     return zipfian(heads + nouns[COMPOUND_HEADS_PER_GENDER:])
 
 
-def _interleaved_persons() -> Weighted[Noun]:
-    """Persons of all genders; within each gender the frequency falls with the rank in its table."""
-    tables = (words.PERSONS_MASCULINE, words.PERSONS_FEMININE, words.PERSONS_NEUTER)
-    ranked = [
-        (rank, _noun(entry, gender))
-        for table, gender in zip(tables, GENDERS, strict=True)
-        for rank, entry in enumerate(_entries(table))
-    ]
-    return zipfian([noun for _, noun in sorted(ranked, key=lambda pair: pair[0])])
-
-
-def _places() -> Weighted[Place]:
+def _places(text: str, preposition: str) -> list[Place]:
     genders = {gender[0]: gender for gender in GENDERS}
-    ranked = [
-        (rank, Place(_noun(entry[2:], genders[entry[0]]), Pair(german, (english,))))
-        for (german, english), table in words.PLACES.items()
-        for rank, entry in enumerate(_entries(table))
-    ]
-    return zipfian([place for _, place in sorted(ranked, key=lambda pair: pair[0])])
+    (fitting,) = _pairs(preposition)
+    return [Place(_noun(entry[2:], genders[entry[0]]), fitting) for entry in _entries(text)]
 
 
-def _pairs(table: str) -> list[Pair]:
-    return [Pair(german, _english(english)) for german, english in (entry.split() for entry in _entries(table))]
+def _interleave(lists: Iterable[list[Item]]) -> list[Item]:
+    """Merge lists by rank: the first items of all lists, then the second ones, and so on."""
+    return [item for items in zip_longest(*lists) for item in items if item is not None]
+
+
+def _pairs(*texts: str) -> list[Pair]:
+    fields = (entry.split() for entry in chain.from_iterable(map(_entries, texts)))
+    return [Pair(german, _english(english)) for german, english in fields]
 
 
 def _verb(entry: str) -> Verb:
@@ -141,35 +141,36 @@ def _verb(entry: str) -> Verb:
     )
 
 
-def _verbs(table: str) -> list[Verb]:
-    return [_verb(entry) for entry in _entries(table)]
+def _verbs(text: str) -> list[Verb]:
+    return list(map(_verb, _entries(text)))
 
 
-def _auxiliaries(table: str) -> list[Auxiliary]:
-    sides = [[side.split() for side in entry.split(":")] for entry in _entries(table)]
-    return [Auxiliary(tuple(german), tuple(_english(form) for form in english)) for german, english in sides]
+def _auxiliaries(text: str) -> list[Auxiliary]:
+    sides = [[side.split() for side in entry.split(":")] for entry in _entries(text)]
+    return [Auxiliary(tuple(german), tuple(map(_english, english))) for german, english in sides]
 
 
-THINGS = {
-    "masculine": _things(words.THINGS_MASCULINE, "masculine"),
-    "feminine": _things(words.THINGS_FEMININE, "feminine"),
-    "neuter": _things(words.THINGS_NEUTER, "neuter"),
-}
-PERSON_NOUNS = _interleaved_persons()
-NAMES = zipfian(words.NAMES.split())
-PLACES = _places()
-PREPOSITIONS = zipfian(_pairs(words.PREPOSITIONS))
-COMPOUND_MODIFIERS = zipfian(_pairs(words.COMPOUND_MODIFIERS))
+_WORDS = tomllib.loads((files(__package__) / "lexicon.toml").read_text(encoding="utf-8"))
 
-THING_ADJECTIVES = zipfian(_pairs(words.THING_ADJECTIVES))
-PERSON_ADJECTIVES = zipfian(_pairs(words.PERSON_ADJECTIVES))
-PLACE_ADJECTIVES = zipfian(_pairs(words.PLACE_ADJECTIVES))
-DEGREES = zipfian(_pairs(words.DEGREES))
-THING_ADVERBS_PAST = zipfian(_pairs(words.ADVERBS_PAST) + _pairs(words.ADVERBS_ANY_TIME))
-THING_ADVERBS = zipfian(_pairs(words.ADVERBS_NOT_PAST) + _pairs(words.ADVERBS_ANY_TIME))
-PERSON_ADVERBS_PAST = zipfian([*THING_ADVERBS_PAST.items, *_pairs(words.ADVERBS_OF_PERSONS)])
-PERSON_ADVERBS = zipfian([*THING_ADVERBS.items, *_pairs(words.ADVERBS_OF_PERSONS)])
-CONJUNCTIONS = zipfian(_pairs(words.CONJUNCTIONS))
+THINGS = {gender: _things(text, gender) for gender, text in _WORDS["things"].items()}
+PERSON_NOUNS = zipfian(_interleave(_nouns(text, gender) for gender, text in _WORDS["persons"].items()))
+NAMES = zipfian(_WORDS["names"].split())
+PLACES = zipfian(_interleave(_places(text, preposition) for preposition, text in _WORDS["places"].items()))
+PREPOSITIONS = zipfian(_pairs(_WORDS["prepositions"]))
+COMPOUND_MODIFIERS = zipfian(_pairs(_WORDS["compound_modifiers"]))
+CONJUNCTIONS = zipfian(_pairs(_WORDS["conjunctions"]))
+DEGREES = zipfian(_pairs(_WORDS["degrees"]))
+
+_ADJECTIVES = _WORDS["adjectives"]
+THING_ADJECTIVES = zipfian(_pairs(_ADJECTIVES["things"]))
+PERSON_ADJECTIVES = zipfian(_pairs(_ADJECTIVES["persons"]))
+PLACE_ADJECTIVES = zipfian(_pairs(_ADJECTIVES["places"]))
+
+_ADVERBS = _WORDS["adverbs"]
+THING_ADVERBS_PAST = zipfian(_pairs(_ADVERBS["past"], _ADVERBS["any_time"]))
+THING_ADVERBS = zipfian(_pairs(_ADVERBS["not_past"], _ADVERBS["any_time"]))
+PERSON_ADVERBS_PAST = zipfian(_pairs(_ADVERBS["past"], _ADVERBS["any_time"], _ADVERBS["persons"]))
+PERSON_ADVERBS = zipfian(_pairs(_ADVERBS["not_past"], _ADVERBS["any_time"], _ADVERBS["persons"]))
 
 SEIN = Verb(
     particle="",
@@ -179,20 +180,21 @@ SEIN = Verb(
     perfect_with_sein=True,
     english_base=("be",),
     english_present=(("am",), ("are",), ("is",), ("are",)),
-    english_past=("was",),  # only ever with a third person: the grammar's subjects of `sein` are nouns
+    english_past=("was",),  # third person only: in the grammar, subjects of `sein` are nouns
     english_particle=(),
 )
 HABEN_PRESENT = ("habe", "hast", "hat", "haben")
 
-TRANSITIVE = zipfian(_verbs(words.TRANSITIVE))
-DITRANSITIVE = zipfian(_verbs(words.DITRANSITIVE))
-PERSON_INTRANSITIVE = zipfian(_verbs(words.PERSON_INTRANSITIVE))
-REPORTING = zipfian(_verbs(words.REPORTING))
-POSITION = uniform(_verbs(words.POSITION))
-THING_INTRANSITIVE = zipfian(_verbs(words.THING_INTRANSITIVE))
-DATIVE = uniform(_verbs(words.DATIVE))
-LINKING = Weighted([SEIN, *_verbs(words.LINKING)], [5, 1, 1, 1])
+_VERBS = _WORDS["verbs"]
+TRANSITIVE = zipfian(_verbs(_VERBS["transitive"]))
+DITRANSITIVE = zipfian(_verbs(_VERBS["ditransitive"]))
+PERSON_INTRANSITIVE = zipfian(_verbs(_VERBS["person_intransitive"]))
+REPORTING = zipfian(_verbs(_VERBS["reporting"]))
+POSITION = uniform(_verbs(_VERBS["position"]))
+THING_INTRANSITIVE = zipfian(_verbs(_VERBS["thing_intransitive"]))
+DATIVE = uniform(_verbs(_VERBS["dative"]))
+LINKING = Weighted([SEIN, *_verbs(_VERBS["linking"])], [5, 1, 1, 1])
 
-AUXILIARIES = _auxiliaries(words.AUXILIARIES)
-AUXILIARIES_NEVER_NEGATED = _auxiliaries(words.AUXILIARIES_NEVER_NEGATED)
-AUXILIARIES_OF_PERSONS = _auxiliaries(words.AUXILIARIES_OF_PERSONS)
+AUXILIARIES = _auxiliaries(_WORDS["auxiliaries"]["negatable"])
+UNNEGATED_AUXILIARIES = _auxiliaries(_WORDS["auxiliaries"]["never_negated"])
+PERSON_AUXILIARIES = _auxiliaries(_WORDS["auxiliaries"]["persons"])

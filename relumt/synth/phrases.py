@@ -1,8 +1,8 @@
-"""Phrases of both languages at once, and the links between their words that become the alignment.
+"""Phrases in both languages, whose words carry links from which the alignment is computed.
 
-A word is its text and a link; words that share a link translate one another, so a link between one German
-and two English words aligns one to two. A word whose link is None (the comma before a German clause) is
-aligned with nothing.
+A word is a pair (text, link). Words with the same link are translations of one another: if one German and two English
+words share a link, the German word is aligned to both. A word whose link is None is not aligned, for example the comma
+before a German clause.
 """
 
 from random import Random
@@ -24,11 +24,11 @@ from relumt.synth.sampling import Weighted, chance
 Word = tuple[str, object]
 AlignedWords = tuple[Word, ...]
 
-PRONOUN_LINK = "pronoun"  # marks the one word of a sentence that refers back to another sentence
+PRONOUN_LINK = "pronoun"  # the link of the pronoun that refers to another sentence
 
 
 class Phrase(NamedTuple):
-    """What a constituent contributes to each language, in that language's order."""
+    """The words of a constituent in each language, in that language's order."""
 
     german: AlignedWords
     english: AlignedWords
@@ -38,13 +38,13 @@ EMPTY = Phrase((), ())
 
 
 def linked(german: tuple[str, ...], english: tuple[str, ...], link: object = None) -> Phrase:
-    """Words that translate one another, all with all, under a fresh link unless one is given."""
+    """Return words that are all translations of one another, with a new link unless one is given."""
     link = link or object()
     return Phrase(tuple([(word, link) for word in german]), tuple([(word, link) for word in english]))
 
 
 def joined(*phrases: Phrase) -> Phrase:
-    """The phrases one after the other, in the same order in both languages."""
+    """Concatenate phrases in the same order in both languages."""
     german: AlignedWords = ()
     english: AlignedWords = ()
     for phrase in phrases:
@@ -54,7 +54,7 @@ def joined(*phrases: Phrase) -> Phrase:
 
 
 def pair(entry: Pair) -> Phrase:
-    """An uninflected word and its translation."""
+    """Return an uninflected word and its translation."""
     return linked((entry.german,), entry.english)
 
 
@@ -74,7 +74,7 @@ def noun_phrase(
     adjective_entry: Pair | None = None,
     modifier: Pair | None = None,
 ) -> Phrase:
-    """Determiner, adjective and noun or compound, agreeing in case and gender; English `a` or `an` as due."""
+    """Return determiner, adjective and noun or compound, in agreement; English uses `a` or `an` as required."""
     stem, gender = determiner_entry.german, noun.gender
     german_noun, english_noun = noun.form(case), noun.english
     if modifier is not None:
@@ -90,7 +90,7 @@ def noun_phrase(
 
 
 def prepositional_phrase(preposition: Pair, complement: Phrase) -> Phrase:
-    """A preposition before a noun phrase in the dative; `in dem` contracts to `im`, linked to both words."""
+    """Put a preposition before a noun phrase in the dative. `in dem` becomes `im`, linked to both English words."""
     (first, first_link), *german_rest = complement.german
     if (preposition.german, first) != ("in", "dem"):
         return joined(pair(preposition), complement)
@@ -99,33 +99,33 @@ def prepositional_phrase(preposition: Pair, complement: Phrase) -> Phrase:
 
 
 def pronoun(case: str, gender: str) -> Phrase:
-    """`it`: er/sie/es or ihn/sie/es."""
+    """Return `it` and er/sie/es or ihn/sie/es."""
     return linked((PRONOUNS[case][gender],), ("it",), PRONOUN_LINK)
 
 
 class Subject(NamedTuple):
-    """A subject and its index into the verb's forms (see `morphology.PERSONS`)."""
+    """A subject and the index of its person in `morphology.PERSONS`."""
 
     phrase: Phrase
     person: int
 
 
-SPEAKERS = Weighted(
+PERSONAL_PRONOUNS = Weighted(
     [(PERSONS.index(german), german, english) for german, english in (("ich", "I"), ("du", "you"), ("wir", "we"))],
     [3, 1, 2],
 )
 
 
 def person_subject(rng: Random) -> Subject:
-    """A speaker (`ich`, `du`, `wir`), a name or a person's noun phrase."""
+    """Generate a personal pronoun (`ich`, `du`, `wir`), a name or a noun phrase."""
     if chance(rng, 0.15):
-        person, german, english = SPEAKERS.draw(rng)
+        person, german, english = PERSONAL_PRONOUNS.draw(rng)
         return Subject(linked((german,), (english,)), person)
     return Subject(person_phrase(rng, "nominative"), THIRD)
 
 
 def person_phrase(rng: Random, case: str) -> Phrase:
-    """A name or a person's noun phrase."""
+    """Generate a name or a noun phrase for a person."""
     if chance(rng, 0.25):
         name = (lexicon.NAMES.draw(rng),)
         return linked(name, name)
@@ -133,13 +133,13 @@ def person_phrase(rng: Random, case: str) -> Phrase:
 
 
 def described_person(rng: Random, case: str) -> Phrase:
-    """A person's noun phrase, at times with an adjective."""
+    """Generate a noun phrase for a person, sometimes with an adjective."""
     adjective_entry = lexicon.PERSON_ADJECTIVES.draw(rng) if chance(rng, 0.3) else None
     return noun_phrase(lexicon.PERSON_NOUNS.draw(rng), case, PERSON_DETERMINERS.draw(rng), adjective_entry)
 
 
 def thing_phrase(rng: Random, gender: str, case: str, determiner_entry: Pair) -> Phrase:
-    """A thing of the given gender, at times with an adjective or as a compound."""
+    """Generate a thing of the given gender, sometimes with an adjective or as a compound."""
     noun = lexicon.THINGS[gender].draw(rng)
     adjective_entry = lexicon.THING_ADJECTIVES.draw(rng) if chance(rng, 0.4) else None
     modifier = lexicon.COMPOUND_MODIFIERS.draw(rng) if noun.may_head_compound and chance(rng, 0.3) else None
@@ -147,7 +147,7 @@ def thing_phrase(rng: Random, gender: str, case: str, determiner_entry: Pair) ->
 
 
 def place_phrase(rng: Random) -> Phrase:
-    """Where: a preposition and a place in the dative."""
+    """Generate a preposition and a place in the dative."""
     place = lexicon.PLACES.draw(rng)
     preposition = place.preposition if chance(rng, 0.7) else lexicon.PREPOSITIONS.draw(rng)
     adjective_entry = lexicon.PLACE_ADJECTIVES.draw(rng) if chance(rng, 0.2) else None

@@ -11,7 +11,7 @@ from relumt.synth.clauses import (
     subordinate_clause,
     with_auxiliary,
 )
-from relumt.synth.lexicon import AUXILIARIES, AUXILIARIES_OF_PERSONS, Noun, Pair
+from relumt.synth.lexicon import AUXILIARIES, PERSON_AUXILIARIES, Noun, Pair
 from relumt.synth.morphology import THIRD
 from relumt.synth.phrases import EMPTY, Subject, linked, noun_phrase, pair, pronoun
 
@@ -19,7 +19,7 @@ ANNA = Subject(linked(("Anna",), ("Anna",)), THIRD)
 I = Subject(linked(("ich",), ("I",)), 0)  # noqa: E741
 TABLE = Noun("masculine", "Tisch", "Tisch", ("table",))
 WILL, CAN, *_ = AUXILIARIES
-_, WOULD_LIKE = AUXILIARIES_OF_PERSONS
+_, WOULD_LIKE = PERSON_AUXILIARIES
 TODAY = pair(Pair("heute", ("today",)))
 THAT = linked(("dass",), ("that",))
 
@@ -107,7 +107,7 @@ def test_negation_with_a_modal_and_a_recipient():
     assert text(main_clause(clause)) == expected
 
 
-def test_the_perfect_of_motion_takes_sein():
+def test_the_perfect_of_a_verb_of_motion_takes_sein():
     clause = Clause(I, perfect_tense(verb("aufstehen"), 0, EMPTY))
     assert text(main_clause(clause)) == "ich bin aufgestanden | I got up"
 
@@ -115,6 +115,6 @@ def test_the_perfect_of_motion_takes_sein():
 def test_both_parts_of_a_separable_verb_are_linked_to_both_english_parts():
     clause = Clause(ANNA, present_tense(verb("wegräumen"), THIRD, EMPTY), object=table("accusative"))
     german, english = main_clause(clause)
-    link_of = dict((*german, *english))
-    assert link_of["räumt"] is link_of["weg"] is link_of["puts"] is link_of["away"]
-    assert link_of["den"] is link_of["the"] is not link_of["räumt"]
+    links = dict((*german, *english))
+    assert links["räumt"] is links["weg"] is links["puts"] is links["away"]
+    assert links["den"] is links["the"] is not links["räumt"]

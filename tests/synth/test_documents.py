@@ -10,7 +10,7 @@ from relumt.synth.documents import documents
 from relumt.synth.morphology import GENDERS, PRONOUNS
 
 seeds = st.integers(min_value=0, max_value=2**32)
-GENDER_OF = {noun.nominative: gender for gender in GENDERS for noun in lexicon.THINGS[gender].items} | {
+GENDER_BY_NOUN = {noun.nominative: gender for gender in GENDERS for noun in lexicon.THINGS[gender].items} | {
     modifier.german + noun.nominative.lower(): gender
     for gender in GENDERS
     for noun in lexicon.THINGS[gender].items
@@ -25,13 +25,13 @@ def many():
 
 
 def things(sentence):
-    """The genders of the things that a sentence names, read from its words."""
-    return [GENDER_OF[token] for token in sentence.german if token in GENDER_OF]
+    """Return the genders of the things that a sentence mentions, read from its words."""
+    return [GENDER_BY_NOUN[token] for token in sentence.german if token in GENDER_BY_NOUN]
 
 
 @given(seeds)
 @settings(max_examples=40)
-def test_every_pronoun_follows_the_last_thing_that_was_a_subject(seed):
+def test_every_pronoun_refers_to_the_most_recent_thing_that_was_a_subject(seed):
     for document in documents(Random(seed), 3):
         topic = None
         for sentence, kind in zip(document.sentences, document.kinds, strict=True):
@@ -45,21 +45,21 @@ def test_every_pronoun_follows_the_last_thing_that_was_a_subject(seed):
 
 @given(seeds)
 @settings(max_examples=40)
-def test_a_distractor_of_another_gender_stands_between_topic_and_pronoun(seed):
+def test_a_distractor_of_another_gender_is_between_topic_and_pronoun(seed):
     for document in documents(Random(seed), 3):
-        topic, distracted = None, False
+        topic, has_distractor = None, False
         for sentence, kind in zip(document.sentences, document.kinds, strict=True):
             if kind == "I":
-                (topic,), distracted = things(sentence), False
+                (topic,), has_distractor = things(sentence), False
             if kind == "D":
                 assert things(sentence) != [topic]
                 assert len(things(sentence)) == 1
-                distracted = True
+                has_distractor = True
             if kind == "P":
-                assert distracted
+                assert has_distractor
 
 
-def test_documents_are_the_same_for_the_same_seed_and_differ_otherwise():
+def test_documents_depend_on_the_seed_only():
     assert list(documents(Random(1), 7)) == list(documents(Random(1), 7))
     assert list(documents(Random(1), 7)) != list(documents(Random(2), 7))
 
@@ -86,7 +86,7 @@ def test_pronouns_are_balanced_exactly_in_each_case(many):
         assert counts.pop() > 300
 
 
-def test_the_english_sentence_says_nothing_about_the_gender(many):
+def test_the_english_sentence_does_not_reveal_the_gender(many):
     by_source = Counter()
     for document in many:
         for sentence, gender in zip(document.sentences, document.genders, strict=True):
@@ -96,7 +96,7 @@ def test_the_english_sentence_says_nothing_about_the_gender(many):
         assert len({by_source[source, gender] for gender in GENDERS}) == 1, source
 
 
-def test_topics_and_distractors_are_balanced_over_genders(many):
+def test_the_genders_of_topics_and_distractors_are_balanced(many):
     pairs = Counter()
     for document in many:
         topic = None

@@ -20,7 +20,7 @@ makers = st.sampled_from(sorted(MAKERS))
 
 
 @given(seeds, genders, makers)
-def test_alignments_are_in_range_and_cover_all_words_with_meaning(seed, gender, maker):
+def test_alignments_are_in_range_and_cover_all_content_words(seed, gender, maker):
     sentence = MAKERS[maker](Random(seed), gender)
     for german, english in sentence.alignment:
         assert 0 <= german < len(sentence.german)
@@ -33,7 +33,7 @@ def test_alignments_are_in_range_and_cover_all_words_with_meaning(seed, gender, 
 
 
 @given(seeds, genders, makers)
-def test_sentences_are_tokens_that_end_in_a_full_stop(seed, gender, maker):
+def test_sentences_are_tokens_that_end_in_a_period(seed, gender, maker):
     sentence = MAKERS[maker](Random(seed), gender)
     for tokens in (sentence.german, sentence.english):
         assert tokens[-1] == "."
@@ -43,7 +43,7 @@ def test_sentences_are_tokens_that_end_in_a_full_stop(seed, gender, maker):
 
 
 @given(seeds, genders, makers)
-def test_it_and_its_german_forms_occur_in_pronoun_sentences_alone(seed, gender, maker):
+def test_it_and_its_german_forms_occur_in_pronoun_sentences_only(seed, gender, maker):
     sentence = MAKERS[maker](Random(seed), gender)
     forms = {form for by_gender in PRONOUNS.values() for form in by_gender.values()}
     once = 1 if maker.startswith("pronoun") else 0
@@ -52,7 +52,7 @@ def test_it_and_its_german_forms_occur_in_pronoun_sentences_alone(seed, gender, 
 
 
 @given(seeds, st.sampled_from(["pronoun_subject", "pronoun_object"]))
-def test_the_gender_changes_the_pronoun_and_nothing_else(seed, maker):
+def test_the_gender_changes_only_the_pronoun(seed, maker):
     case = {"pronoun_subject": "nominative", "pronoun_object": "accusative"}[maker]
     masculine, feminine, neuter = (MAKERS[maker](Random(seed), gender) for gender in GENDERS)
     position = masculine.pronoun.position

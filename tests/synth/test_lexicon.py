@@ -30,26 +30,26 @@ def test_things_are_neither_persons_nor_places():
     assert things.isdisjoint(others)
 
 
-def test_no_noun_is_a_compound_of_two_others():
+def test_no_noun_is_a_compound_of_the_lexicon():
     compounds = {
         modifier.german + noun.nominative.lower() for modifier in lexicon.COMPOUND_MODIFIERS.items for noun in NOUNS
     }
     assert compounds.isdisjoint(noun.nominative for noun in NOUNS)
 
 
-def test_things_of_the_three_genders_are_as_many():
+def test_the_three_genders_have_equally_many_things():
     sizes = {gender: len(lexicon.THINGS[gender].items) for gender in GENDERS}
     assert len(set(sizes.values())) == 1, sizes
     heads = {gender: sum(noun.may_head_compound for noun in lexicon.THINGS[gender].items) for gender in GENDERS}
     assert set(heads.values()) == {lexicon.COMPOUND_HEADS_PER_GENDER}
 
 
-def test_the_article_before_every_english_word_follows_from_its_first_letter():
+def test_the_first_letter_of_every_english_word_determines_the_article():
     misleading = ("uni", "use", "usu", "eu", "one", "once", "hour", "hono", "hones", "heir")
     assert [words for words in WORDS_AFTER_AN_ARTICLE if words[0].lower().startswith(misleading)] == []
 
 
-def test_the_lists_have_no_entry_twice():
+def test_no_list_has_duplicates():
     lists = [
         *VERB_LISTS,
         lexicon.PERSON_NOUNS,

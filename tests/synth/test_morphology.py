@@ -36,7 +36,7 @@ def test_noun_phrases_agree_in_case_and_gender(stem, case, expected):
     assert ", ".join(text(phrase.german) for phrase in phrases) == expected
 
 
-def test_an_adjective_on_e_keeps_one_e():
+def test_an_adjective_in_e_keeps_one_e():
     tired = noun_phrase(BOY, "nominative", Pair("ein", ("a",)), Pair("müde", ("tired",)))
     assert text(tired.german) == "ein müder Junge"
 
@@ -100,5 +100,5 @@ def test_indefinite_article():
     assert [indefinite_article(word) for word in ("old", "umbrella", "key")] == ["an", "an", "a"]
 
 
-def test_compound_joins_in_lower_case():
+def test_the_head_of_a_compound_is_lowercased():
     assert compound("Küchen", "Uhr") == "Küchenuhr"

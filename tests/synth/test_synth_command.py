@@ -26,13 +26,13 @@ def lines(path):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A corpus of the demo's size."""
+    """A corpus of the size of the demo's."""
     out = tmp_path_factory.mktemp("synth") / "corpus"
     synth(out, documents=3000, valid=30, test=300)
     return out
 
 
-def test_the_files_are_complete_and_agree_in_length(corpus):
+def test_all_files_are_written_and_agree_in_length(corpus):
     assert {path.name for path in corpus.iterdir()} == FILES
     for split in ("train", "valid", "test"):
         sizes = [int(size) for size in lines(corpus / f"{split}.docs")]
@@ -66,7 +66,7 @@ def test_contrast_examples_are_sentences_of_the_test_set(corpus):
         assert changed in ([{"er", "sie", "es"}], [{"ihn", "sie", "es"}])
 
 
-def test_a_translator_of_single_sentences_is_right_in_one_case_of_three(corpus):
+def test_single_sentences_determine_one_pronoun_in_three(corpus):
     answers = defaultdict(Counter)
     for line in lines(corpus / "test.contrast.jsonl"):
         example = json.loads(line)
@@ -76,14 +76,14 @@ def test_a_translator_of_single_sentences_is_right_in_one_case_of_three(corpus):
 
 
 @pytest.mark.parametrize("side", ["de", "en"])
-def test_the_training_set_has_many_words_and_hardly_any_test_sentence(corpus, side):
+def test_the_training_set_has_many_words_and_few_test_sentences(corpus, side):
     train, test = lines(corpus / f"train.{side}"), lines(corpus / f"test.{side}")
     assert len({token for line in train for token in line.split(" ")}) >= 900
     known = set(train)
     assert sum(line in known for line in test) < 0.01 * len(test)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path):
+def test_the_files_depend_on_the_seed_only(tmp_path):
     first, second, other = synth(tmp_path / "a"), synth(tmp_path / "b"), synth(tmp_path / "c", seed=2)
     assert first == second
     assert all(first[name] != other[name] for name in FILES - {"valid.docs", "test.docs", "train.docs"})
@@ -97,7 +97,7 @@ def test_the_test_set_does_not_depend_on_the_size_of_the_training_set(tmp_path):
     assert large["train.de"].startswith(small["train.de"])
 
 
-def test_a_folder_in_use_is_refused_and_left_alone(tmp_path, capsys):
+def test_a_folder_in_use_is_not_written_to(tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
     with pytest.raises(SystemExit) as stopped:
@@ -120,7 +120,7 @@ def test_sizes_below_one_are_refused(tmp_path, capsys, option):
     assert capsys.readouterr().err == f"relumt: error: {option} is 0; give at least 1\n"
 
 
-def test_a_path_below_a_file_is_refused(tmp_path, capsys):
+def test_a_path_inside_a_file_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     with pytest.raises(SystemExit) as stopped:
         synth(tmp_path / "file" / "out")
@@ -128,7 +128,7 @@ def test_a_path_below_a_file_is_refused(tmp_path, capsys):
     assert "cannot write" in capsys.readouterr().err
 
 
-def test_nothing_is_left_when_writing_breaks_off(tmp_path, monkeypatch):
+def test_nothing_is_left_if_writing_fails(tmp_path, monkeypatch):
     def broken(seed, split, count):
         raise RuntimeError
 
