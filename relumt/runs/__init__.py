@@ -1,1 +1,1 @@
-"""Runs: what one is made of, its record run.json, its scores, and tables of them."""
+"""Runs: their configuration, the steps of training and evaluation, the record run.json, and scores."""

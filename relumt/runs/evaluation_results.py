@@ -17,6 +17,9 @@ from relumt.runs.score import score_documents, score_translations
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
 from relumt.text_files import write_lines
 
+SINGLE_SENTENCES = "sentences"
+"""Folder, in a run's folder, of translations of single sentences by a model of documents."""
+
 
 def generate_log(run: Path, setup: EvaluationSetup) -> Path:
     """Return the path of fairseq-generate's messages."""
@@ -28,13 +31,8 @@ def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
     return folder / f"generate-{setup.subset}.txt"
 
 
-def evaluate_output(config: RunConfig, setup: EvaluationSetup, single_sentences: Path) -> Evaluation:
+def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
     """Score the output of fairseq-generate, and write translations and references to the run's folder.
-
-    Args:
-        config: the run.
-        setup: what was translated.
-        single_sentences: folder of translations of single sentences, for documents that lost separators.
 
     Raises:
         UserError: fairseq-generate did not translate every sentence.
@@ -44,7 +42,7 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup, single_sentences:
     generated = read_generated(output)
     speed = read_speed(generate_log(config.folder, setup), output)
     if int(setup.flags.get("--document-length", 0)):
-        return _evaluate_documents(config, setup, generated, generate_output(single_sentences, setup), speed)
+        return _evaluate_documents(config, setup, generated, speed)
     translations = align_translations(generated, config.data_bin, subset)
     return Evaluation(
         setup=setup,
@@ -86,11 +84,7 @@ def _chunks_and_documents(config: RunConfig, setup: EvaluationSetup) -> tuple[li
 
 
 def _evaluate_documents(
-    config: RunConfig,
-    setup: EvaluationSetup,
-    generated: GeneratedOutput,
-    single_sentences: Path,
-    speed: float | None,
+    config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput, speed: float | None
 ) -> Evaluation:
     """Score whole documents and, if chunks have separators, sentences; write the chunks and their lengths."""
     subset, data_bin, folder = setup.subset, config.data_bin, config.folder
@@ -98,6 +92,7 @@ def _evaluate_documents(
     chunks, documents = _chunks_and_documents(config, setup)
     lines = load_chunks(generated, subset, chunks, separator)
     mismatches = find_mismatches(lines, chunks, separator) if separator else []
+    single_sentences = generate_output(folder / SINGLE_SENTENCES, setup)
     is_one_by_one = bool(mismatches) and single_sentences.is_file()
     if is_one_by_one:
         lines = replace_lost_separators(lines, read_generated(single_sentences), subset, chunks, separator)

@@ -8,7 +8,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.environment import Device, current_environment
-from relumt.runs.evaluation_results import count_separator_mismatches, evaluate_output, generate_log
+from relumt.runs.evaluation_results import SINGLE_SENTENCES, count_separator_mismatches, evaluate_output, generate_log
 from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.provenance import environment_differences, refuse_other_vocabulary
 from relumt.runs.record import EvaluationSetup, RunRecord, find_record, save_record
@@ -47,7 +47,7 @@ def start_evaluation(
 
     load_checkpoint_safely(config.checkpoints / setup.checkpoint)
     save_record(config.folder, replace(record, pending_evaluation=setup))
-    shutil.rmtree(single_sentences_folder(config), ignore_errors=True)
+    shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
     return _generate_command(config, setup, flags, config.folder, device)
 
 
@@ -97,11 +97,6 @@ def _generate_command(
     return FairseqCommand(generate_log(config.folder, setup), arguments)
 
 
-def single_sentences_folder(config: RunConfig) -> Path:
-    """Return the folder for translations of single sentences by a model of documents."""
-    return config.folder / "sentences"
-
-
 def start_one_by_one(config: RunConfig, device: Device, extra_flags: list[str]) -> FairseqCommand | None:
     """Return what translates sentences one by one, None if every translated chunk has its separators.
 
@@ -122,7 +117,7 @@ def start_one_by_one(config: RunConfig, device: Device, extra_flags: list[str]) 
         "translating sentences one by one"
     )
     flags = config.generate_flags(extra_flags, record.provenance.flags) | {"--document-length": ["1"]}
-    return _generate_command(config, setup, flags, single_sentences_folder(config), device)
+    return _generate_command(config, setup, flags, config.folder / SINGLE_SENTENCES, device)
 
 
 def pending_evaluation(config: RunConfig, record: RunRecord) -> EvaluationSetup:
@@ -145,7 +140,7 @@ def score_pending(config: RunConfig) -> None:
     others = {subset: scored for subset, scored in record.evaluations.items() if subset != setup.subset}
     record = replace(record, evaluations=others)
     save_record(config.folder, record)
-    evaluation = evaluate_output(config, setup, single_sentences_folder(config))
+    evaluation = evaluate_output(config, setup)
     record = replace(record, pending_evaluation=None, evaluations=others | {setup.subset: evaluation})
     save_record(config.folder, record)
     for subset, scored in record.evaluations.items():
