@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A small generated corpus, German to English, with documents and word alignments -> data-bin/smoke: what `make smoke`
-# trains on.
+# A small generated German-English corpus with documents and word alignments -> data-bin/smoke, which `make smoke` uses.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 

@@ -1,10 +1,6 @@
 #!/usr/bin/env bash
-# WMT18 English-Finnish -> data-bin/wmt18_en_fi; newstest2017 and newstest2018 (relumt/prep/corpora/registry.py).
-#
-#   data_prep/wmt18_en_fi.sh [--raw DIR] [--out DIR] [--bpe subword-nmt|sentencepiece] [--vocab-size N]
-#
-# What is missing in DIR (raw) is downloaded into it: Europarl v8, Rapid, ParaCrawl and Wikipedia titles, 450 MB.
+# WMT18 English-Finnish -> data-bin/wmt18_en_fi, with newstest2017 and newstest2018. For options see --help.
+# Downloads to raw/ if missing: Europarl v8, Rapid 2016, ParaCrawl v1 and Wikipedia titles, 450 MB.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
-
-relumt corpus wmt18_en_fi --out data-bin/wmt18_en_fi "$@"
+relumt corpus wmt18_en_fi "$@"
