@@ -85,8 +85,7 @@ class TableContext:
         missing = [str(run.folder) for run in chain(*runs.values()) if not is_analyzed_or_diverged(run)]
         if missing:
             print_status(
-                f"{', '.join(missing)}: not analyzed, so measures of the analysis are left out; make it with "
-                f"{self.command}"
+                f"{', '.join(missing)}: not analyzed, so their measures are left out; analyze them with {self.command}"
             )
 
     def analyzed_runs(self, runs: Runs) -> Runs:
