@@ -41,6 +41,7 @@ format: $(INSTALLED)
 
 docs: $(INSTALLED)
 	PYTHONPATH=. $(VENV)/bin/python docs/mechanisms.py
+	$(VENV)/bin/python docs/figures.py
 
 install: $(INSTALLED)
 

@@ -12,7 +12,12 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["relumt", "relumt.*"]),
-    package_data={"relumt": ["papers.json"], "relumt.analysis": ["templates/*.html"]},
+    package_data={
+        "relumt": ["papers.json"],
+        "relumt.analysis": ["templates/*.html"],
+        "relumt.prep.corpora": ["*.toml"],
+        "relumt.synth": ["*.toml"],
+    },
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.10",
@@ -24,6 +29,7 @@ setup(
         "sacrebleu>=2.4",
         "tabulate",
         "pooch",
+        "msgspec",
         "requests",
         "rich",
         "tensorboard",
