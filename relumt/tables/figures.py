@@ -1,11 +1,9 @@
 """The papers' figures of attention by layer, as tables and plots: [RF] Figures 4 and 5, [RL] Figures 3 to 7."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import mean
-from typing import Generic, TypeVar
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
@@ -25,20 +23,34 @@ SITE_TITLES = {
 LINE_STYLES = ("-", "--", ":", "-.")
 """Style of each curve of a figure; the color is that of the model."""
 
-Layer = TypeVar("Layer")
-"""What `relumt analyze` measured of one attention."""
+ValuesByLayer = Callable[[CheckpointAnalysis, str], list[float | None]]
+"""Function of an analysis and a site that returns a value for each layer, None if the layer has none."""
 
 
 @dataclass(frozen=True)
-class Curve(Generic[Layer]):
-    """A curve over the layers: its label, and its value at a layer, None without one."""
+class Curve:
+    """A curve over the layers: its label and its values."""
 
     label: str
-    value: Callable[[Layer], float | None]
+    values: ValuesByLayer
+
+
+def attention_curve(label: str, value: Callable[[AttentionMetrics], float | None]) -> Curve:
+    """Return the curve of a measure of the attention weights."""
+    return Curve(label, lambda analysis, site: [value(layer) for layer in analysis.attentions(site)])
+
+
+def alignment_curve(label: str, value: Callable[[LayerAlignment], float]) -> Curve:
+    """Return the curve of an alignment error; nothing for models whose weights cannot be aligned."""
+
+    def values(analysis: CheckpointAnalysis, _: str) -> list[float | None]:
+        return [value(layer) for layer in analysis.alignment.layers.values()] if analysis.alignment else []
+
+    return Curve(label, values)
 
 
 @dataclass(frozen=True)
-class LayerFigure(Table, Generic[Layer]):
+class LayerFigure(Table):
     """Measures by layer, means over seeds: one panel per site, one or more curves per model.
 
     Attributes:
@@ -50,14 +62,10 @@ class LayerFigure(Table, Generic[Layer]):
     """
 
     models: tuple[str, ...]
-    curves: tuple[Curve[Layer], ...]
+    curves: tuple[Curve, ...]
     axis_label: str
     sites: tuple[str, ...] = tuple(SITE_TITLES)
     datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
-
-    @abstractmethod
-    def layers(self, analysis: CheckpointAnalysis, site: str) -> Sequence[Layer]:
-        """Return the measures of the layers of a site."""
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
@@ -93,18 +101,14 @@ class LayerFigure(Table, Generic[Layer]):
         header = ["model", "site", self.axis_label, *(f"layer {n}" for n in range(1, num_layers + 1)), "mean"]
         return [RenderedTable(context.caption(self.title), header, rows, notes)]
 
-    def values_by_layer(self, runs: Sequence[Run], site: str, curve: Curve[Layer]) -> list[float]:
+    def values_by_layer(self, runs: Sequence[Run], site: str, curve: Curve) -> list[float]:
         """Return the mean over seeds by layer; nothing if a layer of the site has no value."""
-        layers_by_run = [layers for run in runs if run.analysis and (layers := self.layers(run.analysis, site))]
-        means = []
-        for layer_of_runs in zip(*layers_by_run, strict=True):
-            values = [value for layer in layer_of_runs if (value := curve.value(layer)) is not None]
-            if len(values) < len(layer_of_runs):
-                return []
-            means.append(mean(values))
-        return means
+        by_run = [values for run in runs if run.analysis and (values := curve.values(run.analysis, site))]
+        if any(None in values for values in by_run):
+            return []
+        return [mean(of_layer) for of_layer in zip(*by_run, strict=True)]
 
-    def plot(self, values: Mapping[tuple[str, str, Curve[Layer]], Sequence[float]], context: TableContext) -> str:
+    def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""
         from relumt.analysis.plots import Figure
 
@@ -122,22 +126,6 @@ class LayerFigure(Table, Generic[Layer]):
         figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
         axes[self.sites[0]].set_ylabel(self.axis_label.capitalize())
         return context.save_plot(figure)
-
-
-class AttentionFigure(LayerFigure[AttentionMetrics]):
-    """Measures of the attention weights."""
-
-    def layers(self, analysis: CheckpointAnalysis, site: str) -> Sequence[AttentionMetrics]:
-        """See LayerFigure."""
-        return analysis.attentions(site)
-
-
-class AlignmentFigure(LayerFigure[LayerAlignment]):
-    """Alignment errors of the cross-attention; models whose weights cannot be aligned are left out."""
-
-    def layers(self, analysis: CheckpointAnalysis, site: str) -> Sequence[LayerAlignment]:
-        """See LayerFigure."""
-        return list(analysis.alignment.layers.values()) if analysis.alignment else []
 
 
 def top_share(percent: str) -> Callable[[AttentionMetrics], float | None]:
@@ -176,61 +164,61 @@ class NullHeads(Table):
 
 
 TABLES = (
-    AttentionFigure(
+    LayerFigure(
         "RF",
         "figure4",
         models=("softmax", "reluformer"),
         datasets=DOCUMENTS,
-        curves=tuple(Curve(f"top {p} %", top_share(p)) for p in ("1", "2", "5")),
+        curves=tuple(attention_curve(f"top {p} %", top_share(p)) for p in ("1", "2", "5")),
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
     ),
-    AttentionFigure(
+    LayerFigure(
         "RF",
         "figure5",
         report_sentences=2,
         models=("softmax", "reluformer"),
         datasets=DOCUMENTS,
-        curves=(Curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),),
+        curves=(attention_curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),),
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
     ),
-    AttentionFigure(
+    LayerFigure(
         "RL",
         "figure3",
         models=("sparsemax", "entmax15", "rela_g"),
-        curves=(Curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
+        curves=(attention_curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
         axis_label="sparsity rate",
     ),
-    AlignmentFigure(
+    LayerFigure(
         "RL",
         "figure4",
         models=("softmax", "sparsemax", "entmax15", "rela_g"),
         datasets=ALIGNED,
         curves=(
-            Curve("normal, best head", lambda layer: layer.normal.best_head),
-            Curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
-            Curve("shifted, best head", lambda layer: layer.shifted.best_head),
-            Curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
+            alignment_curve("normal, best head", lambda layer: layer.normal.best_head),
+            alignment_curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
+            alignment_curve("shifted, best head", lambda layer: layer.shifted.best_head),
+            alignment_curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
         ),
         axis_label="alignment error rate (%)",
         sites=("cross",),
     ),
-    AttentionFigure(
+    LayerFigure(
         "RL",
         "figure5",
         models=("softmax", "entmax15", "rela_g"),
-        curves=(Curve("Jensen–Shannon divergence", lambda layer: layer.main_diversity),),
+        curves=(attention_curve("Jensen–Shannon divergence", lambda layer: layer.main_diversity),),
         axis_label="head diversity",
     ),
-    AttentionFigure(
+    LayerFigure(
         "RL",
         "figure6",
         models=("rela_g",),
         curves=(
-            Curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
-            Curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
-            Curve("variance over heads", lambda layer: layer.null_rate_variance),
+            attention_curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
+            attention_curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
+            attention_curve("variance over heads", lambda layer: layer.null_rate_variance),
         ),
         axis_label="null rate",
     ),
