@@ -62,7 +62,7 @@ def page(results: str) -> str:
 
 def module_section(module: ModuleType) -> str:
     """Return a module's docstring as a section, without the shapes, which the introduction explains."""
-    docstring = re.sub(r" *Shapes:[^.\n]*\.", "", inspect.getdoc(module))
+    docstring = re.sub(r" *Shapes:[^.\n]*\.", "", module.__doc__)
     title, _, body = docstring.partition("\n")
     path = Path(module.__file__).relative_to(ROOT)
     body = re.sub(r"docs/(\S+\.md)", r"[\1](\1)", body.strip("\n"))
