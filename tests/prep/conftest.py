@@ -75,7 +75,7 @@ class Bitext:
 
 @pytest.fixture(scope="session")
 def write_bitext(pairs: list[tuple[str, str]]) -> Callable[[Path], Bitext]:
-    """A function that writes forty training pairs, of which four are also valid and three others test."""
+    """A function that writes forty training pairs, four of which are also valid and three others test."""
 
     def write(folder: Path) -> Bitext:
         folder.mkdir(exist_ok=True)
