@@ -28,7 +28,6 @@ setup(
         "sacremoses",
         "sacrebleu>=2.4",
         "tabulate",
-        "pooch",
         "msgspec",
         "requests",
         "rich",
