@@ -62,5 +62,6 @@ class GatedNorm(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Normalize and gate z [T, B, E] → [T, B, E], at least float32."""
         z = at_least_float32(z)
-        normalized: Tensor = self.norm(z)
-        return torch.sigmoid(z * self.gate.to(z.dtype)) * normalized
+        gate = torch.sigmoid(z * self.gate.to(z.dtype))  # before the norm: autograd's order of sums depends on it
+        gated: Tensor = gate * self.norm(z)
+        return gated
