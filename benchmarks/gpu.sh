@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measure what docs/kernels.md leaves open, on a machine with a GPU: benchmarks/run_on_gpu.sh OUT [DATA-BIN [DOCUMENTS]]
+# Measure what docs/kernels.md leaves open, on a machine with a GPU: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]
 # Tests the kernels against float64, times them in the shapes that matter, tunes their launch configurations and, given
 # data-bins of sentences and of documents, times whole training steps. Everything is written to OUT; a step that fails is
 # reported and the others go on. PYTHON is the interpreter (default: .venv/bin/python).
@@ -7,7 +7,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 if (($# < 1 || $# > 3)); then
-    echo "relumt: error: usage: benchmarks/run_on_gpu.sh OUT [DATA-BIN [DOCUMENTS]]" >&2
+    echo "relumt: error: usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]" >&2
     exit 2
 fi
 out=$(mkdir -p "$1" && cd "$1" && pwd)
