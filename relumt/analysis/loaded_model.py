@@ -22,7 +22,7 @@ from relumt.runs.data_bin import open_data_bin
 from relumt.runs.record import find_record
 
 DEFAULT_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
-"""Checkpoints that stand for a run without an evaluation; there is no best one without validation."""
+"""Checkpoints to load for a run without an evaluation, the first that exists; without validation there is no best."""
 
 SHUFFLE_SEED = 1
 """Seed of the permutation in `LoadedModel.shuffle_targets`."""
@@ -137,7 +137,7 @@ class LoadedModel:
 
 
 class ReorderedDataset(FairseqDataset):
-    """The items of a dataset in another order."""
+    """A dataset with its items in another order."""
 
     def __init__(self, items: FairseqDataset, order: np.ndarray) -> None:
         self.items = items

@@ -17,7 +17,7 @@ from relumt.metrics.attention_metrics import normalize
 MAX_COLUMNS = 3
 MAX_LABEL = 24
 READABLE_LENGTHS = range(8, 15)
-"""Numbers of source and target tokens with which a map is easy to read."""
+"""Numbers of source and target tokens for which a map is easy to read."""
 
 # The palest color is clearly not white, so that white can mean a weight of exactly 0.
 BLUES = colormaps["Blues"]([0.12 + 0.88 * step / 255 for step in range(256)])
@@ -73,7 +73,7 @@ def sharpest_head(layers: Sequence[Tensor]) -> tuple[int, int]:
 
 
 def _draw_map(ax: Any, name: str, sentence: SentenceMaps, is_labeled: bool) -> Any:
-    """Draw one panel, with target tokens at the left if `is_labeled`; return the image for the color bar."""
+    """Draw one panel, with target tokens on the left if `is_labeled`; return the image for the color bar."""
     layers = [weights.abs() for weights in sentence.site_maps("cross")]
     layer, head = sharpest_head(layers)
     weights = layers[layer][head]  # [T, S]

@@ -1,1 +1,1 @@
-"""Make many runs in parallel, on this machine or on a cluster; can be killed at any time and started again."""
+"""Execute many runs in parallel, on this machine or on a cluster; can be killed and started again at any time."""

@@ -1,4 +1,4 @@
-"""A job: one run of a table, the script that makes it, and what its folder says about its state."""
+"""A job: one run of a table, the script that executes it, and what its folder says about its state."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ LOG_TAIL = 20_000
 """Bytes at the end of train.log that contain the latest statistics."""
 
 USER_ERROR = 2
-"""Exit status of a script that met a user's error: for example, the existing run has other flags."""
+"""Exit status of a script after a user error: for example, the existing run has different flags."""
 
 
 class JobState(StrEnum):
@@ -153,7 +153,7 @@ def create_jobs(
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """How far a run's training is.
+    """How far a run's training has progressed.
 
     Attributes:
         fraction: of its updates or epochs, 0 to 1.

@@ -18,8 +18,8 @@ class LocalRunner:
     """Runs as many jobs at a time as there are groups of GPUs.
 
     Args:
-        status: is told every change of a job's state.
-        gpu_groups: the GPUs of each job that runs at a time; empty groups on a CPU.
+        status: is notified of every change of a job's state.
+        gpu_groups: one group of GPUs for each job that runs at the same time; empty groups on a CPU.
         threads: CPU threads per job.
     """
 
@@ -84,7 +84,7 @@ class LocalRunner:
 
 
 def group_gpus(jobs: int | None, gpus: Sequence[str], gpus_per_job: int) -> list[list[str]]:
-    """Return the GPUs of each job that runs at a time, in at most `jobs` groups; on a CPU the groups are empty."""
+    """Return the GPUs of each concurrent job, in at most `jobs` groups; on a CPU the groups are empty."""
     if not gpus and gpus_per_job == 1:
         return [[] for _ in range(jobs or 1)]
     groups = [list(gpus[start : start + gpus_per_job]) for start in range(0, len(gpus), gpus_per_job)]

@@ -11,7 +11,7 @@ from relumt.console import print_status
 from relumt.grid.jobs import Job, JobState, read_progress
 
 SPEED_WINDOW = 3600
-"""Seconds over which a training's speed is averaged to estimate the time left."""
+"""Seconds over which the speed of training is averaged to estimate the time left."""
 
 
 class GridStatus:

@@ -56,10 +56,10 @@ def run_fairseq_preprocess(arguments: list[str], log: Path) -> int:
 
 
 def add_word(word: str, dictionary: Path) -> None:
-    """Append a word to fairseq's dictionary, so that the indices of the other words do not change.
+    """Append a word to fairseq's dictionary; the indices of the other words do not change.
 
     Raises:
-        UserError: the dictionary, hence the text, already has the word.
+        UserError: the dictionary, and hence the text, already has the word.
     """
     text = dictionary.read_text(encoding="utf-8")
     if any(line.rpartition(" ")[0] == word for line in text.split("\n")):

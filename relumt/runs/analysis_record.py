@@ -20,7 +20,7 @@ SCHEMA = 3
 """Increase this whenever a field of analysis.json changes its name or meaning."""
 
 PerHead = list[float | None]
-"""One value per head; None for a head without a single query that has a value, for example if all are null rows."""
+"""One value per head; None if no query of the head has a value, for example because all its rows are null."""
 
 
 def mean_over_heads(values: PerHead | None) -> float | None:

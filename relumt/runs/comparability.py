@@ -28,12 +28,12 @@ def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object]
         if found != expected:
             raise UserError(
                 f"{first} and {name} differ in {what}: {expected} and {found}; "
-                "train and evaluate them with the same settings, or move one to another RUNS"
+                "train and evaluate them with the same settings, or move one to another RUNS folder"
             )
 
 
 def require_equal_batches(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless all were trained in one precision on as many devices, which multiply the batch size."""
+    """Raise UserError unless all used the same precision and number of devices, which multiplies the batch size."""
 
     def devices(record: RunRecord) -> list[object]:
         device = record.provenance.environment.device
@@ -43,7 +43,7 @@ def require_equal_batches(records: Mapping[str, RunRecord]) -> None:
 
 
 def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless all start from new weights or from weights trained on one dataset before."""
+    """Raise UserError unless all start from new weights, or all from weights trained on the same dataset."""
     require_equal(
         records,
         "the dataset of the initial weights",

@@ -20,7 +20,7 @@ SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 
 TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
 MIN_SUBWORD_SHARE = 0.01
-"""In a dictionary of subwords many more symbols have a marker; in a dictionary of words hardly any does."""
+"""A dictionary is one of subwords if at least this share of its symbols has a marker; among words hardly any has."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class DataBin:
         return self.folder / "text" / f"{subset}.raw.{self.target}"
 
     def subsets(self, subset: str, num_lines: int) -> Subsets:
-        """Return the named parts of `subset`; raises UserError if they are not of a text with `num_lines` lines."""
+        """Return the subsets of the test set `subset`; raises UserError if they do not fit a text of `num_lines`."""
         return read_subsets(subsets_path(str(self.folder / "text" / subset)), num_lines)
 
     @property
@@ -72,11 +72,11 @@ class DataBin:
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(
-                f"{path}: no such file, so there is no '{subset}' to translate; prepare the data-bin with it"
+                f"{path}: no such file, so there is no '{subset}' to translate; prepare the data-bin with this subset"
             )
 
     def checksum(self, subset: str, suffixes: tuple[str, ...]) -> str:
-        """Return twelve hexadecimal digits over the files of `subset` with these suffixes.
+        """Return a checksum of twelve hexadecimal digits over the files of `subset` with these suffixes.
 
         "idx" has the sentence lengths, "bin" the tokens.
         """

@@ -44,7 +44,7 @@ class DatasetConfig:
         name: what the user calls it; with the length limit of its documents if it has one.
         data_bin: where its data-bin is unless the user says otherwise.
         train, generate: flags of fairseq-train and fairseq-generate.
-        average_checkpoints: translate with the average of so many last checkpoints; 0 for the best checkpoint.
+        average_checkpoints: number of last checkpoints whose average translates; 0 to use the best checkpoint.
         starts_from: dataset on which the same model is trained first, "" for none.
     """
 
@@ -61,7 +61,7 @@ class DatasetConfig:
         script = self.path.parents[2] / "data_prep" / f"{data_bin.name}.sh"
         if script.is_file():
             return f"data_prep/{script.name}"
-        return f"data_prep/prepare.sh … --out {data_bin} (docs/tables.md says from what)"
+        return f"data_prep/prepare.sh … --out {data_bin} (docs/tables.md describes the input)"
 
 
 def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:

@@ -80,12 +80,12 @@ def find_mismatches(translated: Sequence[str], chunks: Sequence[int], separator:
 def replace_mismatches(
     translated: Sequence[str], chunks: Sequence[int], separator: str, sentences: Sequence[str]
 ) -> list[str]:
-    """Return the chunks, with those of `find_mismatches` put together from single translated sentences.
+    """Return the chunks; those that `find_mismatches` finds are rebuilt from single translated sentences.
 
     Args:
         translated, chunks, separator: as for `find_mismatches`.
-        sentences: every sentence of the text, translated on its own. A separator in it is removed, because a model of
-            documents may continue after the end of a single sentence.
+        sentences: every sentence of the text, translated on its own. A separator in it is removed, because a
+            document-level model may continue after the end of a single sentence.
     """
     starts = list(accumulate(chunks, initial=0))
     replaced = list(translated)
@@ -96,7 +96,7 @@ def replace_mismatches(
 
 
 def split_chunks(translated: Sequence[str], chunks: Sequence[int], separator: str) -> list[str]:
-    """Return one line per sentence. A chunk with a mismatch becomes one line with all its text, and empty lines."""
+    """Return one line per sentence. A chunk with a mismatch becomes a line with all its text and empty lines."""
     sentences = []
     for chunk, count in zip(translated, chunks, strict=True):
         parts = split_chunk(chunk, separator)

@@ -45,7 +45,7 @@ def load_chunks(generated: GeneratedOutput, subset: str, chunks: Sequence[int], 
 def replace_lost_separators(
     lines: list[str], single_sentences: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str
 ) -> list[str]:
-    """Return the chunks; those that lost separators are put together from translations of single sentences.
+    """Return the chunks; those that lost separators are rebuilt from translations of single sentences.
 
     Raises:
         UserError: a sentence was not translated.
@@ -55,7 +55,7 @@ def replace_lost_separators(
 
 
 def count_mismatches(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> int:
-    """Return how many translated chunks have another number of separators than their source."""
+    """Return how many translated chunks have a different number of separators than their source."""
     return len(find_mismatches(load_chunks(generated, subset, chunks, separator), chunks, separator))
 
 
@@ -70,7 +70,7 @@ def align_documents(
 ) -> DocumentTranslations:
     """Pair translated documents and sentences with their references.
 
-    Text is tokenized and detokenized sentence by sentence, so that the result does not depend on the chunks.
+    Text is tokenized and detokenized sentence by sentence, so the result does not depend on the chunks.
 
     Args:
         lines: the translated chunks.

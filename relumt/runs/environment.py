@@ -19,7 +19,7 @@ FAIRSEQ_PACKAGES = ("fairseq-fixed", "fairseq")
 
 @dataclass(frozen=True)
 class Device:
-    """What computes: kind "cuda" or "cpu", its name, how many there are, and the precision."""
+    """The device that computes: its kind ("cuda" or "cpu"), its name, how many there are, and the precision."""
 
     kind: Literal["cuda", "cpu"]
     name: str
@@ -95,7 +95,7 @@ def find_device(precision: Precision | None) -> Device:
 
 
 def has_gpu() -> bool:
-    """Return whether torch sees a GPU; the version of a CPU-only build answers without the slow import."""
+    """Return whether torch sees a GPU; a CPU-only build is recognized by its version, without the slow import."""
     if version("torch").endswith("+cpu"):
         return False
     import torch
@@ -131,7 +131,7 @@ def revision() -> Revision:
 
 
 def hash_uncommitted_changes(package: Path) -> str:
-    """Return twelve hexadecimal digits over all that differs from HEAD in `package`, untracked files included.
+    """Return a hash of twelve hexadecimal digits over all that differs from HEAD in `package`, with untracked files.
 
     Empty if nothing differs.
     """

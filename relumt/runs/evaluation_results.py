@@ -18,7 +18,7 @@ from relumt.runs.translations import GeneratedOutput, Translations, align_transl
 from relumt.text_files import write_lines
 
 SINGLE_SENTENCES = "sentences"
-"""Folder, in a run's folder, of translations of single sentences by a model of documents."""
+"""Subfolder of a run's folder with a document-level model's translations of single sentences."""
 
 
 def generate_log(run: Path, setup: EvaluationSetup) -> Path:
@@ -56,7 +56,7 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
 
 
 def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
-    """Score the named parts of a test set."""
+    """Score the subsets of a test set."""
     scores = {}
     for name, left_out in config.data_bin.subsets(subset, len(translations.hypotheses)).items():
         part = translations.without(set(left_out))
@@ -65,7 +65,7 @@ def _score_subsets(config: RunConfig, subset: str, translations: Translations) -
 
 
 def count_separator_mismatches(config: RunConfig, setup: EvaluationSetup) -> int:
-    """Return how many translated chunks have another number of separators than their source."""
+    """Return how many translated chunks have a different number of separators than their source."""
     chunks, _ = _chunks_and_documents(config, setup)
     generated = read_generated(generate_output(config.folder, setup))
     return count_mismatches(generated, setup.subset, chunks, setup.flags["--document-separator"])
@@ -119,10 +119,10 @@ def _evaluate_documents(
 
 
 def write_scored_files(folder: Path, stem: str, translations: Translations) -> dict[str, tuple[str, str]]:
-    """Write hypotheses and references, one a line, to STEM.hyp, STEM.ref, STEM.hyp.tok and STEM.ref.tok.
+    """Write hypotheses and references, one per line, to STEM.hyp, STEM.ref, STEM.hyp.tok and STEM.ref.tok.
 
     Returns:
-        Names of the files by the metric that is counted on them: hypotheses and references.
+        The names of the files of hypotheses and references, by the metric that is computed on them.
     """
     forms = {
         "bleu_tokenized": (".tok", translations.tokenized_hypotheses, translations.tokenized_references),

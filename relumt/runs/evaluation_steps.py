@@ -20,11 +20,11 @@ from relumt.runs.training_steps import FairseqCommand, accept_or_refuse, report_
 def start_evaluation(
     config: RunConfig, device: Device, extra_flags: list[str], one_by_one: bool, accept_changes: bool
 ) -> FairseqCommand | None:
-    """Record what will be translated, and return what to run; None if that is scored already or the run diverged.
+    """Record what will be translated, and return the command; None if it is already scored or the run diverged.
 
     Raises:
-        UserError: training is not finished, or the data-bin has another vocabulary, or the environment is not that of
-            training, or the checkpoint is missing or contains code.
+        UserError: training is not finished, or the data-bin has a different vocabulary, or the environment is not that
+            of training, or the checkpoint is missing or contains code.
     """
     found = find_record(config.folder)
     if found and report_divergence(config, found):
@@ -55,7 +55,7 @@ def describe_evaluation(config: RunConfig, flags: Flags, device: Device, one_by_
     """Describe the translation of a subset with the run's best checkpoint, or the average of its last ones.
 
     Raises:
-        UserError: the data-bin has no such subset, or the run no checkpoint.
+        UserError: the data-bin has no such subset, or the run has no checkpoint.
     """
     subset = subset_name(flags)
     config.data_bin.require_subset(subset)
@@ -98,7 +98,7 @@ def _generate_command(
 
 
 def start_one_by_one(config: RunConfig, device: Device, extra_flags: list[str]) -> FairseqCommand | None:
-    """Return what translates sentences one by one, None if every translated chunk has its separators.
+    """Return the command that translates sentences one by one; None if every translated chunk has its separators.
 
     Raises:
         UserError: no translation is pending, or it is not of documents with separators.
@@ -113,7 +113,7 @@ def start_one_by_one(config: RunConfig, device: Device, extra_flags: list[str]) 
     if not mismatches:
         return None
     print_status(
-        f"{config.folder}: {mismatches} translated chunks have another number of separators than their source; "
+        f"{config.folder}: {mismatches} translated chunks have a different number of separators than their source; "
         "translating sentences one by one"
     )
     flags = config.generate_flags(extra_flags, record.provenance.flags) | {"--document-length": ["1"]}

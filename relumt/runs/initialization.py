@@ -1,6 +1,6 @@
-"""Where the weights of a run come from: new ones, or the same model and seed trained on another dataset before.
+"""Where the initial weights of a run come from: they are new, or from the same model and seed trained elsewhere.
 
-`starts_from` in the dataset's file names that other dataset; its run is in the same RUNS.
+`starts_from` in the dataset's file names the dataset that is trained on first; its run is in the same RUNS folder.
 """
 
 import re
@@ -52,7 +52,7 @@ class PretrainedRun:
     def train_flags(self) -> list[str]:
         """Return fairseq-train's flags that load the best checkpoint.
 
-        They are for a run without a checkpoint of its own; otherwise fairseq resumes from that.
+        They are for a run without a checkpoint of its own; otherwise fairseq resumes from its own checkpoint.
 
         Raises:
             UserError: training is not finished, or there is no checkpoint, or it contains code.
@@ -94,7 +94,9 @@ def resolve_pretraining(config: RunConfig, data_bin: Path | None, extra_flags: l
         if load_dataset(name, datasets) is None:
             raise UserError(f"{path}: starts_from = '{name}' is not a dataset in {datasets}; name one of those")
         if name in [other.dataset for other in chain]:
-            raise UserError(f"{path}: starts_from = '{name}', which starts from this dataset; delete one of the two")
+            raise UserError(
+                f"{path}: starts_from = '{name}', which starts from this dataset; delete one of the two settings"
+            )
         chain.append(
             resolve_run_config(name, config.model, config.seed, datasets.parent, config.folder.parents[2], data_bin)
         )

@@ -10,7 +10,7 @@ from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.record import Initialization, Provenance
 
 COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
-"""Packages whose version decides the result of training."""
+"""Packages whose version affects the result of training."""
 
 
 def training_provenance(
@@ -47,7 +47,7 @@ def provenance_differences(recorded: Provenance, current: Provenance) -> list[st
 def environment_differences(recorded: Environment, current: Environment) -> list[str]:
     """Return what differs between two environments, each as a short phrase.
 
-    The commit is not compared: two commits may differ in documentation only, which `Revision.code` tells.
+    The commit is not compared, because two commits may differ in documentation only; `Revision.code` is.
     """
     versions = {name: current.versions[name] for name in COMPARED_VERSIONS}
     revision = {"code": current.revision.code, "dirty": current.revision.dirty}
@@ -76,5 +76,5 @@ def refuse_other_vocabulary(recorded: Provenance, data_bin: DataBin) -> None:
     if recorded.dictionaries != data_bin.dictionaries():
         raise UserError(
             f"{data_bin.folder}: its vocabulary is not the one that the run was trained on; "
-            "set DATA_BIN to the original data-bin, or set another RUNS to train again"
+            "set DATA_BIN to the original data-bin, or set RUNS to another folder to train again"
         )

@@ -1,4 +1,4 @@
-"""run.json, the record of a run: what it was made with and what came of it.
+"""run.json, the record of a run: its settings and its results.
 
 `RunRecord` is the file: every field is a key of the same name. Nothing else in relumt reads or writes it.
 """
@@ -129,7 +129,7 @@ class EvaluationSetup:
 
 @dataclass(frozen=True)
 class SubsetScores:
-    """Scores of a named part of the test set, over so many sentences."""
+    """Scores of a subset of the test set, and its number of sentences."""
 
     sentences: int
     scores: Scores
@@ -137,14 +137,14 @@ class SubsetScores:
 
 @dataclass(frozen=True)
 class DocumentResults:
-    """What is counted and scored besides d-BLEU if documents were translated.
+    """Counts and scores besides the BLEU of whole documents (d-BLEU), if documents were translated.
 
     Attributes:
         chunks: how many chunks were translated.
         documents: how many documents they make up.
-        separator_mismatches: chunks whose translation has another number of separators; None without separators.
+        separator_mismatches: chunks whose translation has a wrong number of separators; None without separators.
         translated_one_by_one: whether the sentences of those chunks were translated one by one.
-        sentence_scores: scores with one sentence a line; None without separators.
+        sentence_scores: scores with one sentence per line; None without separators.
     """
 
     chunks: int
@@ -162,10 +162,10 @@ class Evaluation:
         setup: how it was translated.
         sentences: how many it has.
         scores: by metric.
-        scored_files: names of the files of hypotheses and references, by the metric that is counted on them.
+        scored_files: names of the files of hypotheses and references, by the metric that is computed on them.
         references_sha256: tells one test set from another.
         tokens_per_second: speed of beam search; None if fairseq did not log it.
-        subsets: scores of named parts of the test set.
+        subsets: scores of subsets of the test set, by name.
         documents: set if documents were translated.
     """
 

@@ -41,8 +41,8 @@ INPUT_FLAGS = (
 """Flags of training that decide what a model reads; translation has to use the same."""
 
 RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
-"""By default fairseq shuffles with the seed plus the epoch in which it started, so that a resumed run would train on
-other batches. With this flag it shuffles again in every epoch, resumed or not."""
+"""By default fairseq shuffles with the seed plus the epoch in which it started, so a resumed run would train on
+different batches. With this flag it shuffles again in every epoch, resumed or not."""
 
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """Kind of subwords → fairseq's name for joining them."""

@@ -43,7 +43,7 @@ def pretraining_dataset(config: RunConfig, data_bin: Path | None, extra_flags: l
     """Return the dataset on which the model has to be trained before this run starts, "" if there is none.
 
     Raises:
-        UserError: this run is impossible; it is reported now, before the other run is trained in vain.
+        UserError: this run is impossible; this is reported now, before the other run is trained in vain.
     """
     record = find_record(config.folder)
     if (record and record.has_ended) or has_checkpoints(config.folder):
@@ -55,7 +55,7 @@ def pretraining_dataset(config: RunConfig, data_bin: Path | None, extra_flags: l
 def start_training(
     config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool
 ) -> FairseqCommand | None:
-    """Record what the run is, or check that it is the recorded one; return what to run, None if it has ended.
+    """Record what the run is, or check that it is the recorded one; return the command, None if the run has ended.
 
     Raises:
         UserError: the run cannot start, or is not the recorded one.
@@ -89,12 +89,12 @@ def start_training(
 def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool) -> RunRecord:
     """Return the record to train on: the one in the run's folder if it has the same provenance, or a new one.
 
-    A run without checkpoints starts over with a new record and log, unless training has ended, so that its
-    checkpoints were deleted since. If `accept_changes`, a run with another provenance may continue; its results so far
-    are dropped and the change is recorded.
+    A run without checkpoints starts over with a new record and log, unless training has ended, which means that its
+    checkpoints were deleted afterwards. If `accept_changes`, a run with a different provenance may continue; its
+    results so far are dropped and the change is recorded.
 
     Raises:
-        UserError: there are checkpoints without a record, or of another vocabulary or provenance.
+        UserError: there are checkpoints without a record, or with a different vocabulary or provenance.
     """
     record = find_record(config.folder)
     if not has_checkpoints(config.folder) and not (record and record.has_ended):
@@ -102,7 +102,7 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), started, provenance)
     if record is None:
-        raise UserError(f"{config.folder}: checkpoints without {RECORD}; delete the folder or set another RUNS")
+        raise UserError(f"{config.folder}: checkpoints without {RECORD}; delete the folder or set RUNS to another one")
     refuse_other_vocabulary(record.provenance, config.data_bin)
     differences = provenance_differences(record.provenance, provenance)
     if not differences:
@@ -121,7 +121,7 @@ def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str
     """Return the record with the differences noted; raises UserError unless `accept_changes`."""
     if not accept_changes:
         raise UserError(
-            f"{config.folder} was created with different settings: {'; '.join(differences)}; set another RUNS or SEED, "
+            f"{config.folder} was created with different settings: {'; '.join(differences)}; change RUNS or SEED, "
             "delete the folder, or set ACCEPT_MIXED=1 to continue and record the change"
         )
     change = EnvironmentChange(datetime.now(UTC).isoformat(timespec="seconds"), differences)
@@ -129,7 +129,7 @@ def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str
 
 
 def _is_last_update(updates: int, flags: Flags) -> bool:
-    """Whether all updates are done; fairseq would make one more before it notices."""
+    """Whether all updates are done; fairseq would do one more before it notices."""
     limit = "".join(flags.get("--max-update", []))
     return limit.isdecimal() and 0 < int(limit) <= updates
 
@@ -159,7 +159,7 @@ def finish_training(config: RunConfig) -> None:
 
 
 def record_divergence(config: RunConfig) -> None:
-    """Record after fairseq-train has failed that the run diverged; raises UserError if it failed otherwise."""
+    """Record that the run diverged after fairseq-train has failed; raises UserError if it failed for another reason."""
     divergence, log = find_divergence(config.folder / LOG), config.folder / LOG
     if divergence is None:
         raise UserError(f"{config.folder}: fairseq-train failed; see the end of {log}")

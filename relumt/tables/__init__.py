@@ -1,7 +1,7 @@
 """The tables and figures of the papers, made from runs. [RF] is Shen et al. 2023, [RL] Zhang et al. 2021.
 
-A table declares which runs it needs (`experiments`) and renders those that are finished (`render`). `relumt grid` makes
-missing runs, `relumt table` prints a table, and `scripts/reproduce.sh` does both.
+A table declares which runs it needs (`experiments`) and renders those that are finished (`render`). `relumt grid`
+executes missing runs, `relumt table` prints a table, and `scripts/reproduce.sh` does both.
 """
 
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""What a table needs to be rendered: where its runs are, which preset; and the notes below every table."""
+"""What a table needs to be rendered, such as the folder of its runs and the preset, and the notes below every table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class TableContext:
 
     @property
     def command(self) -> str:
-        """The command that makes the runs."""
+        """The command that executes the runs."""
         return f"scripts/reproduce.sh {self.name} --preset {self.preset}"
 
     @property
@@ -134,7 +134,7 @@ def describe_seeds(runs: Sequence[Run]) -> str:
 
 
 def list_differences(records: Sequence[RunRecord]) -> list[str]:
-    """Return what differs between the environments of runs, of the things that do not make them incomparable."""
+    """Return what differs between the environments of runs but does not make the runs incomparable."""
     environments = [record.provenance.environment for record in records]
     aspects: dict[str, Sequence[object]] = {
         "versions of packages": [environment.versions for environment in environments],

@@ -48,7 +48,7 @@ class Experiment:
     needs_analysis: bool = False
 
     def variant_folder(self, runs: Path) -> Path:
-        """Return RUNS of the scripts that make its runs; `runs` is the folder of all runs."""
+        """Return the value of RUNS for the scripts that execute its runs; `runs` is the folder of all runs."""
         return runs / self.variant
 
     def model_folder(self, runs: Path) -> Path:

@@ -39,7 +39,7 @@ Groups = Mapping[tuple[str, int], Sequence[Run]]
 
 
 def ffn_experiment(preset: str, model: str, slots: int) -> Experiment:
-    """Return the experiment of a model with so many slots."""
+    """Return the experiment of a model with that many slots."""
     size = tuple(token for flag in SIZE_FLAGS for token in (flag, str(slots)))
     return Experiment(DATASETS[preset], model, f"slots-{slots}", (*size, *FLAGS[preset]), needs_analysis=True)
 

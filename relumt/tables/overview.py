@@ -51,7 +51,7 @@ def scored_runs(runs: Path, dataset: str) -> list[RunRecord]:
 
 
 def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
-    """Return the table of one dataset's runs, and a second one if named parts of its test set are scored.
+    """Return the table of one dataset's runs, and a second one if subsets of its test set are scored.
 
     Raises:
         UserError: two of the runs cannot be compared; the message says which and why.
@@ -60,7 +60,7 @@ def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
     for metric in SCORES:
         require_equal_signatures(by_name, metric)
     require_equal_evaluations(by_name)
-    require_equal(by_name, "the parts of the test set", lambda record: sorted(record.test_evaluation.subsets))
+    require_equal(by_name, "the subsets of the test set", lambda record: sorted(record.test_evaluation.subsets))
     require_equal_initialization(by_name)
     rows = [_model_row(group) for group in _group_by_model(records)]
     return [RenderedTable(dataset, HEAD, rows, _notes(records)), *_subset_tables(dataset, records)]
@@ -80,7 +80,7 @@ def _model_row(records: list[RunRecord]) -> list[str]:
 
 
 def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
-    """Return a table of the scores on named parts of the test set, if there are any."""
+    """Return a table of the scores on the subsets of the test set, if there are any."""
     rows = []
     for name in dict.fromkeys(name for record in records for name in record.test_evaluation.subsets):
         for group in _group_by_model(records):
@@ -88,7 +88,7 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
             scores = [average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
             rows.append([name, group[0].model, f"{subsets[0].sentences:,}", *scores])
     head = ("part", "model", "sentences", *SCORES.values())
-    return [RenderedTable(f"{dataset}, parts of the test set", head, rows)] if rows else []
+    return [RenderedTable(f"{dataset}, subsets of the test set", head, rows)] if rows else []
 
 
 def _notes(records: list[RunRecord]) -> list[str]:

@@ -25,7 +25,7 @@ class Column:
         measure: what is shown of its runs.
         paper_column: its name in papers.json, "" if the paper does not have it.
         same_corpus: whether the paper's numbers are for this dataset, so that differences make sense.
-        measure_by_row: measures of the rows, by label, that have another one than `measure`.
+        measure_by_row: row label -> measure, for rows that show a different one than `measure`.
     """
 
     dataset: str

@@ -34,7 +34,7 @@ def columns_on_one_corpus(dataset: str, measures: dict[str, Measure], *extra: Me
 
 
 def columns_per_corpus(measure: Measure, datasets: dict[str, str], shown_in_small: str) -> Columns:
-    """Return a column per corpus for preset paper; for the others one, beside the paper's column `shown_in_small`.
+    """Return one column per corpus for preset paper, else a single one, beside the paper's column `shown_in_small`.
 
     datasets: the paper's column -> dataset.
     """
@@ -138,7 +138,7 @@ TABLES = (
             for preset, by_limit in DOCUMENTS.items()
         },
         baseline="transformer",
-        notes=("d-BLEU of whole documents, tokenized; each column limits documents to so many tokens",),
+        notes=("d-BLEU of whole documents, tokenized; each column limits documents to its number of tokens",),
     ),
     ScoreTable(
         "RL",

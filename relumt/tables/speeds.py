@@ -26,7 +26,7 @@ def speed_file(context: TableContext, dataset: str) -> Path:
 
 
 def read_speeds(context: TableContext, dataset: str) -> Speeds:
-    """Read what a benchmark wrote; raise UserError if it did not."""
+    """Read what a benchmark wrote; raise UserError if there is no such file or it is not valid."""
     path = speed_file(context, dataset)
     try:
         return json.loads(path.read_text(encoding="utf-8"))

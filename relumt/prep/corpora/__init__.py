@@ -1,1 +1,1 @@
-"""The papers' corpora: from the files that their makers publish to a data-bin. Each kind of corpus has a module."""
+"""The papers' corpora: from the published files to a data-bin. Each kind of corpus has its own module."""

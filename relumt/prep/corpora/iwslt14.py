@@ -1,4 +1,4 @@
-"""IWSLT14 German–English, prepared as in fairseq's recipe, on which most papers report.
+"""IWSLT14 German–English, prepared as in fairseq's recipe, which most papers use.
 
 The training talks are tokenized, cleaned (at most 175 words per side, neither side more than 1.5 times as long as the
 other) and lowercased. Every 23rd pair is used for validation. The test set consists of dev2010, TEDX.dev2012 and
@@ -31,7 +31,7 @@ TEST_SETS = {
 }
 TEDX = "TEDX.dev2012"
 MISALIGNED_TALK, MISALIGNED_NUMBERS = "D06", range(71, 143)
-"""The segments of TEDX.dev2012 whose sides are shifted by one against each other (fairseq issue 4146)."""
+"""The segments of TEDX.dev2012 that are misaligned by one line (fairseq issue 4146)."""
 
 VALID_EVERY = 23
 

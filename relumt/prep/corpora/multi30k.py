@@ -1,4 +1,4 @@
-"""Multi30k German–English: image captions, tokenized and lowercased by their makers, tested on test_2016_flickr.
+"""Multi30k German–English: image captions, published in tokenized and lowercased form, tested on test_2016_flickr.
 
 Small enough to train on a CPU: the preset `small` uses it in place of the papers' corpora.
 """

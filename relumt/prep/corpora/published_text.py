@@ -1,4 +1,4 @@
-"""One side of a parallel text as its makers publish it: a file, a member of an archive, or a column of either."""
+"""One side of a parallel text as it is published: a file, a member of an archive, or a column of either."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class PublishedText:
         return [fetch(self.source, raw)]
 
     def lines(self, raw: Path) -> Iterator[str]:
-        """Yield the lines of the text; raise `UserError` if one does not have two columns but should."""
+        """Yield the lines of the text; raise `UserError` if a line should have two columns and does not."""
         lines = read_member(raw, self.source.name, self.member) if self.member else read_lines(raw / self.source.name)
         if self.separator is None:
             yield from lines
