@@ -25,8 +25,9 @@ INTRODUCTION = """\
 [our results](results/attention_on_multi30k.md); a test checks that it is up to date. Shapes: B batch, H heads,
 T queries, S keys, D head size, E = H·D.
 
-`--attention NAME` selects a mechanism for all three sites; `--attention-encoder`, `--attention-decoder` and
-`--attention-cross` select one for a single site. They work in every fairseq architecture of relumt. Without fairseq:
+`--attention NAME` selects a mechanism for all three sites (encoder, decoder and cross-attention);
+`--attention-encoder`, `--attention-decoder` and `--attention-cross` select one for a single site. These flags work in
+every fairseq architecture of relumt. To use a mechanism without fairseq:
 
 ```python
 import torch

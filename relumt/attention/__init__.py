@@ -3,7 +3,7 @@
 from relumt.attention import MECHANISMS, AttentionMask
 
 attention = MECHANISMS["relu"](num_heads=4, head_dim=64)
-mixed = attention(q, k, v, AttentionMask(is_causal=True)).output        # q, k, v: [batch, heads, length, 64]
+heads = attention(q, k, v, AttentionMask(is_causal=True)).output        # q, k, v: [batch, heads, length, 64]
 """
 
 from relumt.attention.mask import AttentionMask

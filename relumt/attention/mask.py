@@ -50,7 +50,7 @@ class AttentionMask:
         return dense
 
     def num_visible(self, T: int, S: int, like: Tensor) -> Tensor | int:
-        """Return the n of length-dependent formulas: `count_visible`, but at least 1, so that one can divide by it.
+        """Return the n of length-dependent formulas: `count_visible`, but at least 1 to allow dividing by it.
 
         A tensor has the dtype and device of `like`. If nothing is hidden, n is the int S.
         """
@@ -108,5 +108,5 @@ class AttentionMask:
         cached: tuple[int, Tensor] | None = vars(self).get(name)
         if cached is None or cached[0] != key_mask._version:
             cached = key_mask._version, compute(key_mask)
-            vars(self)[name] = cached  # past the frozen dataclass: a cache does not change its value
+            vars(self)[name] = cached  # bypasses the frozen dataclass, whose value a cache does not change
         return cached[1]

@@ -2,7 +2,7 @@
 
 Shapes, in every file of this package:  B batch, H heads, T queries, S keys, D head size, E = H·D.
 
-A `Mechanism` maps queries, keys and values to one output per query and head. The mask travels as its structure
+A `Mechanism` maps queries, keys and values to one output per query and head. The mask is passed as a structure
 (`AttentionMask`), never as a T×S matrix, so that fused kernels and memory linear in length stay possible. `Need` says
 what the caller needs beyond the output; nothing else is computed.
 """
@@ -24,7 +24,10 @@ from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.row_stats import RowStats
 
 RECOMPUTE_THRESHOLD = 1 << 24
-"""Weights of one call, B·H·T·S, from which on backward recomputes them: 64 MiB each, and a model would keep dozens."""
+"""From this number of weights on, B·H·T·S, the backward pass recomputes the weights of a call instead of keeping them.
+
+They would take 64 MiB per call in float32, and a model would keep those of dozens of calls.
+"""
 
 
 class Need(Flag):
@@ -39,7 +42,7 @@ class AttentionOutput(NamedTuple):
     """What a mechanism returns. A tuple, because fairseq's search for the first NaN looks inside tuples.
 
     Attributes:
-        output: Σ_j s_ij v_j, [B, H, T, D]. It has the dtype of the computation, at least float32, also for inputs in
+        output: Σ_j s_ij v_j, [B, H, T, D]. It has the dtype of the computation, at least float32, even for inputs in
             half precision (except for fused paths without a norm): `cast_saturating` casts it back.
         weights: s, [B, H, T, S], before dropout and exactly 0 at hidden keys; None unless needed, or if the mechanism
             has no weights.

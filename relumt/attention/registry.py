@@ -1,7 +1,7 @@
 """MECHANISMS, the registry of attention mechanisms. An entry is a factory and, if need be, a dataclass of options.
 
-The options' fields become command-line flags, `--PREFIX-FIELD`, and keyword arguments here, so that a new option is
-defined in one place. The tests run over this registry, so that a new mechanism is tested by being in it.
+The options' fields become command-line flags, `--PREFIX-FIELD`, and keyword arguments here, so a new option is defined
+in one place. The tests run over this registry, so a new mechanism is tested as soon as it is registered.
 """
 
 from dataclasses import dataclass

@@ -95,7 +95,7 @@ class ReLUAttention(RectifiedAttention):
         super().__init__(num_heads, head_dim, dropout, options or ReLUOptions())
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
-        """Return 1/(γ√D√(n/2)). ReLU(c·x) = c·ReLU(x) for c > 0, so that the factor can come before ReLU."""
+        """Return 1/(γ√D√(n/2)). ReLU(c·x) = c·ReLU(x) for c > 0, so the factor can come before ReLU."""
         factor = 1 / (self.options.gamma * math.sqrt(self.head_dim))
         if self.options.scale == "none":
             return factor

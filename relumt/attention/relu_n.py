@@ -2,7 +2,7 @@
 
     s_ij = ReLU(q_i·k_j/√D) / n_i,    n_i = number of keys visible to query i
 
-The paper takes n to be the sequence length. With the visible keys the result does not depend on padding.
+In the paper, n is the sequence length. Counting visible keys instead makes the result independent of padding.
 """
 
 import math
@@ -14,12 +14,12 @@ from relumt.attention.mechanism import Mechanism
 
 
 class ReLUOverLengthAttention(Mechanism):
-    """ReLU/n. In `relu` the variance of the output does not depend on n, here the sum of a row does not."""
+    """ReLU/n. In `relu` the variance of the output does not depend on n; here the sum of a row does not."""
 
     pointwise_activation = "relu"
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
-        """Return 1/(√D n). ReLU(c·x) = c·ReLU(x) for c > 0, so that n can divide before ReLU."""
+        """Return 1/(√D n). ReLU(c·x) = c·ReLU(x) for c > 0, so the division by n can come before ReLU."""
         return 1 / (math.sqrt(self.head_dim) * mask.num_visible(T, S, like))
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:

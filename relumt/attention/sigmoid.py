@@ -1,9 +1,9 @@
-"""Sigmoid attention (Ramapuram et al. 2024), a weight for each pair on its own. Shapes: B H T S D.
+"""Sigmoid attention (Ramapuram et al. 2024): each weight depends on its own pair only. Shapes: B H T S D.
 
     s_ij = σ(q_i·k_j/√D − log n_i),    n_i = number of keys visible to query i
 
-The bias −log n lets the weights of a query start with a sum near 1. The paper takes n to be the sequence length. With
-the visible keys the result does not depend on padding or on incremental decoding.
+With the bias −log n, the weights of a query initially sum to about 1. In the paper, n is the sequence length. Counting
+visible keys instead makes the result independent of padding and of incremental decoding.
 """
 
 import math

@@ -42,7 +42,7 @@ class SoftmaxAttention(Mechanism):
         if need or not self.is_fused:
             return super().attend(q, k, v, mask, need)
         T, S = q.shape[-2], k.shape[-2]
-        # is_causal saves PyTorch the matrix. For T ≠ S it aligns the first query with the first key, we the last ones.
+        # is_causal saves PyTorch the matrix. For T ≠ S it aligns the first query with the first key; we align the last.
         is_causal = mask.is_causal and T == S and mask.key_mask is None and mask.attn_mask is None
         dense = None if is_causal else mask.to_dense(T, S, q.device)
         return AttentionOutput(

@@ -13,18 +13,21 @@ from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
 
 OUT_OF_SUPPORT = -4.0
-"""Relative to the largest score of a row. A weight is 0 from −1 on in sparsemax and from −2 on in 1.5-entmax."""
+"""Scores are raised to at least this, relative to the largest of their row. A weight is 0 at −1 and below in sparsemax,
+and at −2 and below in 1.5-entmax."""
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
 """In a row of more than LONG_ROW keys entmax first sorts only the PARTIAL_SORT_SIZE largest scores, and more if the
-support is larger. The result is the same bit by bit, and several times as fast once attention is concentrated."""
+support is larger. The result is the same bit by bit, and is computed several times as fast once attention is
+concentrated."""
 
 
 def partial_sort_size(scores: Tensor) -> int | None:
     """Return how many scores of a row entmax is to sort first; None for all.
 
-    All on a GPU: otherwise the CPU would wait for the GPU in every layer, to see whether the support was larger.
+    On a GPU it is always all: otherwise the CPU would wait for the GPU in every layer, to see whether the support was
+    larger.
     """
     return PARTIAL_SORT_SIZE if scores.shape[-1] > LONG_ROW and scores.device.type == "cpu" else None
 

@@ -21,7 +21,7 @@ def named_attentions(model: nn.Module) -> dict[str, MechanismAttention]:
 
 @contextmanager
 def attention_hook(model: nn.Module, hook: AttentionHook, need: Need = Need.ROW_STATS) -> Iterator[None]:
-    """Call `hook(name, attention, result, mask)` after every forward pass of an attention inside the block.
+    """Call `hook(name, attention, result, mask)` after each forward pass of an attention module inside the block.
 
     Args:
         model: any module; it may be wrapped in DistributedDataParallel.
@@ -43,8 +43,8 @@ class FeedForwardActivations:
     """Intermediate results of a feed-forward layer with h memory slots and model size d.
 
     Attributes:
-        scores: of the slots, [..., h], after the activation (and its dropout in training).
-        output: of the layer, [..., d], before dropout.
+        scores: the scores of the slots, [..., h], after the activation (and its dropout in training).
+        output: the output of the layer, [..., d], before dropout.
         residual: what the output is added to, [..., d].
     """
 

@@ -19,7 +19,7 @@ from relumt.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 
 
 def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq_kwargs: Any) -> MechanismAttention:
-    """Build the attention that `cfg` asks for at `site`; fairseq's MultiheadAttention gets `fairseq_kwargs`."""
+    """Build the attention module that `cfg` asks for at `site`; `fairseq_kwargs` go to fairseq's MultiheadAttention."""
     num_heads = cfg.encoder.attention_heads if site == "encoder" else cfg.decoder.attention_heads
     mechanism = ATTENTION_CHOICE.build(cfg, site, num_heads, embed_dim // num_heads, cfg.attention_dropout)
     return MechanismAttention(
@@ -109,13 +109,13 @@ class MechanismDecoder(TransformerDecoderBase):
         return wrap_layer(MechanismDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Reorder the caches of all attentions; fairseq's version searches all modules for them at every step."""
+        """Reorder the caches of all attention modules, which fairseq's version searches for at every step."""
         for attention in self.attentions:
             attention.reorder_incremental_state(incremental_state, new_order)
 
     @cached_property
     def attentions(self) -> list[MechanismAttention]:
-        """All attentions of all layers."""
+        """All attention modules of all layers."""
         return [module for module in self.modules() if isinstance(module, MechanismAttention)]
 
 
