@@ -196,7 +196,7 @@ def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
     """Load a checkpoint's model with a data-bin.
 
     Raises:
-        UserError: the file is not a checkpoint, contains code, or has another vocabulary than the data-bin.
+        UserError: the file is not a checkpoint, contains code, or its vocabulary is not that of the data-bin.
     """
     relumt.register()
     load_checkpoint_safely(path)

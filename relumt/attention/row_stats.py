@@ -1,7 +1,7 @@
 """Statistics of attention rows. Shapes: B batch, H heads, T queries, S keys.
 
-A row is the weights s_i1 … s_iS that query i gives to its visible keys. Two sums per row are enough for the entropy of
-the normalized row p = s/Σs, so that a fused kernel can serve the regularizer:
+A row consists of the weights s_i1 … s_iS that query i gives to its visible keys. Two sums per row are enough to compute
+the entropy of the normalized row p = s/Σs, so a fused kernel can provide what the regularizer needs:
 with t = Σ_j s_ij and e = Σ_j s_ij log s_ij,  H(p_i) = log t − e/t.
 """
 

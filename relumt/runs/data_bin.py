@@ -31,10 +31,10 @@ class DataBin:
         folder: its path.
         source, target: language codes.
         subwords: how words are split; generation joins them again.
-        tokenized: whether words are Moses tokens, so that detokenization gives plain text.
-        prepared: whether data_prep/prepare.sh made it, so that text/ has the reference texts.
+        tokenized: whether words are Moses tokens; then detokenization gives plain text.
+        prepared: whether data_prep/prepare.sh made it; then text/ has the reference texts.
         plain_references: whether text/ also has the references before tokenization.
-        lowercased: whether the text was lowercased, so that scores must ignore case.
+        lowercased: whether the text was lowercased; then scores must ignore case.
     """
 
     folder: Path

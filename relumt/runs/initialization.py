@@ -36,7 +36,7 @@ class PretrainedRun:
 
     @property
     def diverged(self) -> bool:
-        """Whether it diverged, so that it provides no weights."""
+        """Whether it diverged and therefore provides no weights."""
         return self.record is not None and self.record.divergence is not None
 
     @property
@@ -84,8 +84,8 @@ def resolve_pretraining(config: RunConfig, data_bin: Path | None, extra_flags: l
         extra_flags: fairseq-train's flags of this run beyond those of configs/.
 
     Raises:
-        UserError: `starts_from` names no dataset, or one that starts from this one, or one with another vocabulary or
-            model.
+        UserError: `starts_from` names no dataset, or one that starts from this one, or one with a different vocabulary
+            or model.
     """
     chain = [config]
     datasets = config.dataset_config.path.parent

@@ -28,7 +28,7 @@ class Initialization:
     Attributes:
         dataset: dataset on which the run that provides them was trained; "" for new weights.
         sha256: of its checkpoint; "" for new weights, or if all its checkpoints were deleted.
-        diverged: whether that run diverged, so that there are no weights to start from.
+        diverged: whether that run diverged; then there are no weights to start from.
     """
 
     dataset: str = ""
@@ -69,7 +69,7 @@ class TrainingSummary:
 
     Attributes:
         parameters: number of parameters of the model; shared ones count once.
-        tokens_per_second: target tokens, the median over the log's intervals, so that pauses do not count.
+        tokens_per_second: target tokens per second, the median over the log's intervals, so pauses do not count.
         wall_seconds: from loading the first batch to the last validation, over all resumptions.
         updates, epochs: done at the end.
         best_valid_loss: the lowest; None without validation.

@@ -75,9 +75,9 @@ class TableContext:
         found = {experiment: find_runs(experiment, self.runs) for experiment in experiments}
         missing = ", ".join(str(experiment.model_folder(self.runs)) for experiment, runs in found.items() if not runs)
         if missing and not any(found.values()):
-            raise UserError(f"no finished run in {missing}; make them with {self.command}")
+            raise UserError(f"no finished run in {missing}; execute the runs with {self.command}")
         if missing:
-            print_status(f"no finished run in {missing}; left out of the table; make them with {self.command}")
+            print_status(f"no finished run in {missing}; left out of the table; execute the runs with {self.command}")
         return found
 
     def warn_not_analyzed(self, runs: Runs) -> None:

@@ -77,7 +77,7 @@ class FfnTable(Table):
         found = context.analyzed_runs(found)
         runs = list(chain(*found.values()))
         if not runs:
-            raise UserError(f"{context.runs}: no run of this table is analyzed; make it with {context.command}")
+            raise UserError(f"{context.runs}: no run of this table is analyzed; analyze them with {context.command}")
         groups = {
             (model, slots): found[experiment]
             for model in MODELS.values()

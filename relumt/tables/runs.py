@@ -76,7 +76,7 @@ class Run:
             raise UserError(f"{path}: expected an analysis of this run's test set only; {advice}")
         analysis = content.checkpoints[0]
         if analysis.sha256 != self.record.test_evaluation.setup.checkpoint_sha256:
-            raise UserError(f"{path}: analyzed another checkpoint than the one that was scored; {advice}")
+            raise UserError(f"{path}: analyzed a different checkpoint than the one that was scored; {advice}")
         return analysis
 
 

@@ -24,7 +24,7 @@ class Column:
         dataset: name in configs/datasets.
         measure: what is shown of its runs.
         paper_column: its name in papers.json, "" if the paper does not have it.
-        same_corpus: whether the paper's numbers are for this dataset, so that differences make sense.
+        same_corpus: whether the paper's numbers are for this dataset; only then do differences make sense.
         measure_by_row: row label -> measure, for rows that show a different one than `measure`.
     """
 

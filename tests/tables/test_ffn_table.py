@@ -67,7 +67,7 @@ def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"sha256": "b"}, "analyzed another checkpoint than the one that was scored"),
+        ({"sha256": "b"}, "analyzed a different checkpoint than the one that was scored"),
         ({"change": ("provenance.flags.--dropout", "0")}, "differ in the flags of training"),
         ({"change": ("evaluations.test.setup.flags", {})}, "differ in the flags of translation"),
         (

@@ -232,7 +232,7 @@ def test_seeds_of_an_experiment_must_have_the_same_flags(tmp_path):
 def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
     experiment = experiments_of("reluformer_table3")["softmax"]
     write_run(experiment, tmp_path, analysis=analysis(sha256="other"))
-    with pytest.raises(UserError, match="analyzed another checkpoint than the one that was scored"):
+    with pytest.raises(UserError, match="analyzed a different checkpoint than the one that was scored"):
         render("reluformer_table3", tmp_path)
 
 

@@ -24,7 +24,7 @@ def prepare_corpus(
     vocab_size: int | None,
     overwrite: bool,
 ) -> None:
-    """Make the texts `out`.text from the files in `raw`, and from them the data-bin `out`.
+    """Create the texts `out`.text from the files in `raw`, and from these texts the data-bin `out`.
 
     Args:
         corpus: the corpus.
