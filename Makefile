@@ -1,9 +1,10 @@
-# make demo       train softmax and ReLUFormer on the generated corpus and compare them
-# make test       run the tests, except slow ones and those that need a GPU
-# make test-slow  run the tests that train, install or take minutes
-# make smoke      make every table and figure on the generated corpus, in smoke/
-# make lint       check style, format, types and layers
-# make docs       write docs/mechanisms.md from the code and docs/figures/ from docs/results/
+# make demo             train softmax and ReLUFormer on the generated corpus and compare them
+# make test             run the tests, except slow ones and those that need a GPU
+# make test-end-to-end  reproduce one figure from nothing, in about a minute
+# make test-slow        run the tests that train, install or take minutes
+# make smoke            make every table and figure on the generated corpus, in smoke/
+# make lint             check style, format, types and layers
+# make docs             write docs/mechanisms.md from the code and docs/figures/ from docs/results/
 #
 # Each target first installs what it needs into .venv, once.
 
@@ -12,7 +13,7 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: demo smoke test test-slow test-gpu lint format docs install clean
+.PHONY: demo smoke test test-end-to-end test-slow test-gpu lint format docs install clean
 
 demo: $(INSTALLED)
 	@scripts/demo.sh
@@ -21,7 +22,10 @@ smoke: $(INSTALLED)
 	@scripts/smoke.sh
 
 test: $(INSTALLED)
-	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
+	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu and not end_to_end"
+
+test-end-to-end: $(INSTALLED)
+	$(PYTEST) -m end_to_end
 
 test-slow: $(INSTALLED)
 	$(PYTEST) -m slow

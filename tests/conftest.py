@@ -3,7 +3,6 @@
 import os
 
 import hypothesis
-import pytest
 import torch
 
 if not torch.cuda.is_available():
@@ -14,8 +13,3 @@ if not torch.cuda.is_available():
 hypothesis.settings.register_profile("relumt", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("relumt")
 torch.set_num_threads(1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start tests that are marked `first` before all others."""
-    items.sort(key=lambda item: item.get_closest_marker("first") is None)

@@ -106,7 +106,7 @@ class LayerFigure(Table):
         by_run = [values for run in runs if run.analysis and (values := curve.values(run.analysis, site))]
         if any(None in values for values in by_run):
             return []
-        return [mean(of_layer) for of_layer in zip(*by_run, strict=True)]
+        return [mean(values) for values in zip(*by_run, strict=True)]
 
     def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""

@@ -41,7 +41,7 @@ def splits(request, monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "half"),
     [
-        ((2, 1, 35, 35, 8), False),
+        ((2, 1, 20, 20, 8), False),
         *((shape, half) for shape in SMALL_SHAPES for half in (False, True)),
         ((1, 1, 35, 20, 8), True),
     ],

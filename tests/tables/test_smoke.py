@@ -24,7 +24,7 @@ def smoke(tmp_path):
     return reproduce
 
 
-@pytest.mark.first
+@pytest.mark.end_to_end
 def test_a_figure_with_analysis_and_report(smoke):
     folder = smoke("rela_figure7")
     assert "| layer 1 | " in (folder / "rela_figure7.md").read_text()
