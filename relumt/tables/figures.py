@@ -57,7 +57,7 @@ class LayerFigure(Table):
         models: names in configs/models.
         curves: drawn for each model.
         axis_label: label of the vertical axis.
-        sites: of attention.
+        sites: attention sites to draw.
         datasets: preset -> dataset.
     """
 
@@ -144,7 +144,7 @@ class NullHeads(Table):
         return [Experiment(by_preset(WMT_RELA)[preset], "rela_g", needs_analysis=True)]
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; of the first seed."""
+        """See Table; shows the first seed only."""
         ((experiment, (run, *_)),) = context.find_runs(self.experiments(context.preset)).items()
         if run.diverged or run.analysis is None:
             raise UserError(f"{run.folder}: diverged, or not analyzed; make it with {context.command}")
