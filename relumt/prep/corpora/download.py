@@ -53,7 +53,8 @@ def fetch(source: Source, folder: Path) -> Path:
                 failure = f"{error} from {url}"
                 continue
             except requests.HTTPError as error:
-                failure = f"status {error.response.status_code} at {url}"
+                status = error.response.status_code if error.response is not None else "unknown"
+                failure = f"status {status} at {url}"
                 break
             except requests.RequestException as error:
                 failure = f"{type(error).__name__} at {url}"  # its message holds a whole chain of exceptions
