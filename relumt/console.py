@@ -3,6 +3,10 @@
 import logging
 import sys
 import warnings
+from collections.abc import Iterable
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 def quiet_fairseq() -> None:
@@ -19,3 +23,12 @@ def quiet_fairseq() -> None:
 def print_status(message: str) -> None:
     """Print a message to stderr; stdout is reserved for results."""
     print(f"relumt: {message}", file=sys.stderr)
+
+
+def track_on_stderr(items: Iterable[Item], title: str, total: int | None = None) -> Iterable[Item]:
+    """Return the items, with a progress bar on stderr while they are consumed, if stderr is a terminal."""
+    from rich.console import Console  # imported here, because most commands show no bar
+    from rich.progress import track
+
+    console = Console(file=sys.stderr)
+    return track(items, title, total, console=console, disable=not console.is_terminal)

@@ -1,12 +1,8 @@
 """Measure a checkpoint on a test set: load it, force-decode the references, and put the collected measures together."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import track
 
 from relumt.analysis.alignment_collector import AlignmentCollector
 from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
@@ -14,7 +10,7 @@ from relumt.analysis.attention_maps import MapCollector, SentenceMaps
 from relumt.analysis.collector import Collector, collect
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
 from relumt.analysis.loaded_model import LoadedModel, load_model
-from relumt.console import print_status
+from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.metrics.alignment import GoldAlignment, read_alignments
@@ -138,10 +134,9 @@ def load_gold_alignments(
 
 
 def _read(loaded: LoadedModel, subset: str, max_tokens: int, collectors: Sequence[Collector]) -> int:
-    console = Console(file=sys.stderr)
     batches = loaded.batches(subset, max_tokens)
     title = f"{loaded.path}: {subset}"
-    return collect(loaded, track(batches, title, console=console, disable=not console.is_terminal), collectors)
+    return collect(loaded, track_on_stderr(batches, title), collectors)
 
 
 def report_missing_measures(path: Path, attention: dict[str, AttentionMetrics]) -> None:

@@ -8,14 +8,11 @@ as ReLA and ReLUFormer, can rank by null rate.
 
 import argparse
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
-from relumt.console import print_status, quiet_fairseq
+from relumt.console import print_status, quiet_fairseq, track_on_stderr
 from relumt.errors import UserError
 
 
@@ -64,9 +61,8 @@ def run(arguments: argparse.Namespace) -> None:
     languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
     outputs = [Path(f"{arguments.out}.{language}") for language in languages]
     check_files(texts, outputs, languages)
-    console = Console(file=sys.stderr)
     scored = score_pairs(loaded, encode_pairs(loaded, data, *texts), arguments.max_tokens)
-    progress = track(scored, str(loaded.path), num_pairs, console=console, disable=not console.is_terminal)
+    progress = track_on_stderr(scored, str(loaded.path), num_pairs)
     scores = write_scores(progress, Path(f"{arguments.out}.scores"))
     ranks, cross_entropy = scores[:, MEASURES.index(arguments.by)], scores[:, MEASURES.index("cross_entropy")]
     print_summary(arguments, ranks, int(np.isnan(cross_entropy).sum()))
