@@ -1,0 +1,43 @@
+"""The `attack` fixture, and the table of attacks by kind after the tests."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.attack import Attack
+
+OUTCOMES = ("refused", "handled", "failed")
+
+
+@pytest.fixture
+def attack(request, tmp_path: Path, tmp_path_factory, capfd, monkeypatch, record_property):
+    """Commands to attack with; counts how they end by the kind of the module's `attack` mark."""
+    (kind,) = request.node.get_closest_marker("attack").args
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    attack = Attack(folder, capfd, tmp_path / "canary")
+    yield attack
+    assert not attack.canary.exists(), "executed: a payload ran"
+    assert attack.outcomes, "the test attacked nothing"
+    for outcome in attack.outcomes:
+        record_property("attack", f"{kind}/{outcome}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_terminal_summary(terminalreporter):
+    """Print attacks by kind: how many were tried, and how they ended."""
+    counts: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "teardown":
+                counts.update(value for name, value in report.user_properties if name == "attack")
+    kinds = sorted({key.partition("/")[0] for key in counts})
+    if not kinds:
+        return
+    terminalreporter.section("attacks")
+    terminalreporter.write_line(f"{'kind':<16}{'tried':>8}" + "".join(f"{outcome:>10}" for outcome in OUTCOMES))
+    for kind in kinds:
+        numbers = [counts[f"{kind}/{outcome}"] for outcome in OUTCOMES]
+        terminalreporter.write_line(f"{kind:<16}{sum(numbers):>8}" + "".join(f"{number:>10}" for number in numbers))
