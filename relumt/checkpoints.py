@@ -5,28 +5,15 @@ class beyond its own list, the `argparse.Namespace` that fairseq stores. In stri
 checkpoint to Python's `eval`, so each of them must be a plain literal before a model is built.
 """
 
-import ast
 import pickle
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from relumt.checkpoint_config import reject_code_in_config
 from relumt.errors import UserError
-
-EVALUATED_SETTINGS = (
-    "adaptive_softmax_cutoff",
-    "adam_betas",
-    "adam_eps",
-    "decoder_xformers_att_config",
-    "encoder_xformers_att_config",
-    "xformers_att_config",
-    "lr",
-    "update_freq",
-)
-"""Settings that fairseq-fixed 0.12.3.1 may `eval` when it builds a model or resumes from a checkpoint."""
 
 
 class UnreadableCheckpointError(UserError):
@@ -63,30 +50,6 @@ def load_checkpoint_safely(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a fairseq checkpoint, since it has no entry 'model'; pass a checkpoint_*.pt")
     reject_code_in_config({"cfg": checkpoint.get("cfg"), "args": checkpoint.get("args")})
     return checkpoint
-
-
-def reject_code_in_config(config: Any) -> None:
-    """Raise UserError if a setting that fairseq passes to `eval` is a string but not a Python literal."""
-    if isinstance(config, Namespace):
-        config = vars(config)
-    if not isinstance(config, Mapping):
-        return
-    for name, value in config.items():
-        if name in EVALUATED_SETTINGS:
-            for item in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(item, str) and not is_literal(item):
-                    raise UserError(f"rejected the setting {name}={item!r}: expected a Python literal, found code")
-        else:
-            reject_code_in_config(value)
-
-
-def is_literal(text: str) -> bool:
-    """Return whether `text` is a Python literal such as "(0.9, 0.98)"."""
-    try:
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False
-    return True
 
 
 def shorten_message(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from fairseq.models.transformer.transformer_legacy import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.checkpoints import reject_code_in_config
+from relumt.checkpoint_config import reject_code_in_config
 from relumt.errors import UserError, exit_on_user_error
 from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
