@@ -4,11 +4,12 @@ Each subcommand is a module of `relumt.commands` with `add_arguments(parser)` an
 description in `--help`. Modules are imported only when their subcommand runs: torch and fairseq take seconds to load.
 """
 
-import argparse
 import importlib
 from collections.abc import Sequence
 
+from relumt.arguments import ArgumentParser
 from relumt.errors import exit_on_user_error
+from relumt.process import exit_on_signals, flushed_output, open_standard_streams
 
 COMMANDS = {
     "user-dir": "print the folder to pass to fairseq's --user-dir",
@@ -27,27 +28,29 @@ COMMANDS = {
 }
 """Name of each subcommand → its line in `relumt --help`."""
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, by the convention of shells."""
-
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the subcommand named by `argv`, or by the command line; exit with status 2 on a user's error."""
-    parser = argparse.ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
+    """Run the subcommand named by `argv`, or by the command line; exit with status 2, 1 or 128 + N on errors.
+
+    `relumt.errors` explains 1 and 2, `relumt.process` explains 128 + N.
+    """
+    with exit_on_signals(), exit_on_user_error():
+        open_standard_streams()
+        with flushed_output():
+            run_command(argv)
+
+
+def run_command(argv: Sequence[str] | None) -> None:
+    """Parse the command line and run the subcommand."""
+    parser = ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_line in COMMANDS.items():
         subparsers.add_parser(name, help=help_line, add_help=False)
     known, rest = parser.parse_known_args(argv)
     module = importlib.import_module(f"relumt.commands.{known.command.replace('-', '_')}")
-    command_parser = argparse.ArgumentParser(
-        prog=f"relumt {known.command}", description=module.__doc__, allow_abbrev=False
-    )
+    command_parser = ArgumentParser(prog=f"relumt {known.command}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(command_parser)
-    try:
-        with exit_on_user_error():
-            module.run(command_parser.parse_args(rest))
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+    module.run(command_parser.parse_args(rest))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterable
 from typing import TypeVar
 
+from relumt.errors import printable
+
 Item = TypeVar("Item")
 
 
@@ -21,8 +23,8 @@ def quiet_fairseq() -> None:
 
 
 def print_status(message: str) -> None:
-    """Print a message to stderr; stdout is reserved for results."""
-    print(f"relumt: {message}", file=sys.stderr)
+    """Print a message of one line to stderr; stdout is reserved for results."""
+    print(f"relumt: {printable(message)}", file=sys.stderr)
 
 
 def track_on_stderr(items: Iterable[Item], title: str, total: int | None = None) -> Iterable[Item]:

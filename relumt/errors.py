@@ -1,24 +1,79 @@
-"""Errors that a user can cause: one line on stderr and exit status 2."""
+"""Errors that a user can cause: one line on stderr and exit status 2, or 1 if something was tried and failed."""
 
+import errno
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line separators, changes of the writing direction, and bytes of file names that are not UTF-8."""
+
+FAILURES = {
+    errno.ENOSPC: "free some disk space",
+    errno.EDQUOT: "free some disk space",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EIO: "check the disk",
+    errno.ENOMEM: "free some memory",
+    errno.EMFILE: "raise the limit on open files",
+    errno.ENFILE: "raise the limit on open files",
+}
+"""Error number of a machine that cannot do what was asked → advice; with others, the request cannot work."""
+
+MAX_FILE_NAME = 300
+"""Characters of a file name that are printed."""
 
 
 class UserError(Exception):
     """The user's input cannot be used; the one-line message says what is wrong, where, and what to do."""
 
+    exit_status = 2
+
+
+class AttemptFailedError(UserError):
+    """Something was tried and failed, for reasons other than the request; the message says what to do."""
+
+    exit_status = 1
+
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """Turn a `UserError` or `OSError` raised inside the block into one line on stderr and exit status 2."""
+    """Turn an error that a user can cause into one line on stderr and an exit status, 1 or 2."""
     try:
         yield
     except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
         raise
-    except (UserError, OSError) as error:
-        message = str(error)
-        if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            message = f"{error.filename}: {error.strerror}"
-        print(f"relumt: error: {message}", file=sys.stderr)
-        raise SystemExit(2) from None
+    except Exception as error:
+        problem = as_user_error(error)
+        if problem is None:
+            raise
+        print(f"relumt: error: {printable(str(problem))}", file=sys.stderr)
+        raise SystemExit(problem.exit_status) from None
+
+
+def as_user_error(error: Exception) -> UserError | None:
+    """Return an error as a UserError with a one-line message; None if it is no error that a user can cause."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, OSError):
+        kind = AttemptFailedError if error.errno in FAILURES else UserError
+        return kind(_describe(error))
+    if isinstance(error, MemoryError):
+        return AttemptFailedError("out of memory; use smaller batches, or a machine with more memory")
+    if isinstance(error, RecursionError):
+        return UserError("an input is nested too deeply to be read; check the files")
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
+        return UserError(f"{error}; check the path")
+    return None
+
+
+def _describe(error: OSError) -> str:
+    if not error.strerror:
+        return str(error)
+    name = "" if error.filename is None else f"{str(error.filename)[:MAX_FILE_NAME]}: "
+    return f"{name}{error.strerror}; {FAILURES.get(error.errno or 0, 'check the path')}"
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, with escape sequences such as \\n for characters that could mislead a reader."""
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,0 +1,71 @@
+"""Command-line arguments: a parser that reports errors on one line, and types that check a value before work starts.
+
+Each type takes the text on the command line and raises `argparse.ArgumentTypeError`, which says what is expected.
+"""
+
+import argparse
+import math
+import re
+from pathlib import Path
+from typing import NoReturn
+
+from relumt.errors import UserError
+
+MAX_INTEGER = 2**31 - 1
+"""The largest number that every library takes as a size or a random seed."""
+
+MAX_SHOWN = 40
+"""Characters of a refused value that are printed."""
+
+INTEGER = re.compile(r"\d{1,10}", re.ASCII)
+DECIMAL = re.compile(r"-?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that reports invalid arguments like any other error of a user, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError."""
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def positive_integer(text: str) -> int:
+    """Parse a whole number from 1."""
+    number = whole_number(text)
+    if number == 0:
+        raise _invalid(f"a whole number from 1 to {MAX_INTEGER}", text)
+    return number
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number from 0."""
+    if not INTEGER.fullmatch(text) or int(text) > MAX_INTEGER:
+        raise _invalid(f"a whole number from 0 to {MAX_INTEGER}", text)
+    return int(text)
+
+
+def finite_number(text: str) -> float:
+    """Parse a number that is neither infinite nor NaN."""
+    if not DECIMAL.fullmatch(text) or not math.isfinite(number := float(text)):
+        raise _invalid("a finite number", text)
+    return number
+
+
+def positive_share(text: str) -> float:
+    """Parse a number above 0 and at most 1."""
+    number = finite_number(text)
+    if not 0 < number <= 1:
+        raise _invalid("a number above 0 and at most 1", text)
+    return number
+
+
+def path(text: str) -> Path:
+    """Return a path, but not for "", an unset variable of a shell, which would be the working folder."""
+    if not text or "\0" in text:
+        raise _invalid("a path", text)
+    return Path(text)
+
+
+def _invalid(expected: str, text: str) -> argparse.ArgumentTypeError:
+    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return argparse.ArgumentTypeError(f"expected {expected}, found '{shown}'")

@@ -1,0 +1,99 @@
+"""How the `relumt` process ends on signals, and what it does about output that cannot be written."""
+
+import codecs
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from relumt.errors import UserError
+
+TERMINATING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Exit with status 128 + N after signal N, as shells report it, once the block has removed its temporary files.
+
+    This holds for SIGINT (Ctrl-C), SIGTERM and SIGHUP; a closed pipe counts as SIGPIPE. A signal that the parent
+    ignores, as nohup does, stays ignored.
+    """
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for terminating in TERMINATING:
+            signal.signal(terminating, signal.SIG_IGN)  # removing temporary files is not interrupted
+        raise SystemExit(128 + number)
+
+    default = [number for number in TERMINATING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in default:
+        signal.signal(number, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
+    except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    finally:
+        for number in default:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def open_standard_streams() -> None:
+    """Make all three standard streams usable.
+
+    A stream that the parent closed is opened on /dev/null, because the next file would get its number and whatever is
+    printed. Characters that the encoding of stdout lacks are printed as escape sequences such as \\u2192; bytes of file
+    names that are not UTF-8 stay as they are.
+
+    Raises:
+        UserError: stdout is closed, so nobody would see the result.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+    if sys.stdout is None:
+        raise UserError("standard output is closed; redirect it to a file or to /dev/null")
+    codecs.register_error("relumt", _escape_unencodable)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="relumt")
+
+
+def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
+
+
+@contextmanager
+def flushed_output() -> Iterator[None]:
+    """Write what the block printed, so that an error is reported like others instead of when Python exits.
+
+    Raises:
+        OSError: stdout cannot be written to, because the disk is full or the reader has closed it.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError:
+        _discard_unwritable_output()
+        raise
+
+
+def _discard_unwritable_output() -> None:
+    """Redirect stdout to /dev/null if it cannot be written to: Python would try again when it exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
