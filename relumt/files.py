@@ -1,10 +1,26 @@
-"""Checksums and permissions of files."""
+"""Checks of paths before any work, checksums, and writing to disk."""
 
 import hashlib
 import os
+import re
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UserError, printable
+
+KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a broken link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
+"""Type of a file → how messages call it."""
+
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 def file_digest(path: Path, algorithm: str) -> str:
@@ -18,8 +34,98 @@ def file_sha256(path: Path) -> str:
     return file_digest(path, "sha256")
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of names in a folder, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def describe_kind(path: Path) -> str | None:
+    """Return what is at `path` ("a folder", "a broken link"), None if nothing is."""
+    try:
+        return KINDS[stat.S_IFMT(path.stat().st_mode)]
+    except OSError:
+        return KINDS[stat.S_IFLNK] if path.is_symlink() else None
+
+
+def optional_file(path: Path) -> Path | None:
+    """Return `path` if a file is there, and None if nothing is.
+
+    Raises:
+        UserError: something else is there, which must not be taken for a missing file.
+    """
+    kind = describe_kind(path)
+    if kind not in (None, "a file"):
+        raise UserError(f"{path}: expected a file, found {kind}; remove or rename it")
+    return path if kind else None
+
+
+def require_simple_name(path: Path | str) -> None:
+    """Raise UserError if a path has line breaks or other control characters, or bytes that are not UTF-8."""
+    if (shown := printable(str(path))) != str(path):
+        raise UserError(f"{shown}: the name has a line break, a control character or invalid UTF-8; rename it")
+
+
 def require_writable(folder: Path) -> None:
     """Raise UserError unless files can be written to `folder`, or it can be created."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether output is written to `path` instead of replacing it.
+
+    That is so for a pipe, for a device such as /dev/null, and for a name of an open file such as /dev/stdout.
+    """
+    target = path.parent / os.readlink(path) if path.is_symlink() else path
+    if any(re.fullmatch(r"/proc/\d+/fd", str(name.parent.resolve())) for name in (path, target)):
+        return True
+    return describe_kind(path) in ("a pipe", "a device")
+
+
+def require_replaceable_file(path: Path) -> None:
+    """Raise UserError if a file must not be written to `path`, because a folder, disk or socket is there."""
+    if (kind := describe_kind(path)) in ("a folder", "a block device", "a socket"):
+        raise UserError(f"{path}: expected a file, found {kind}; name a file")
+
+
+def require_replaceable_folder(out: Path) -> None:
+    """Raise UserError unless a new folder can take the place of `out`.
+
+    Either nothing is there and it can be created, or there is a folder that can be moved away: no mount point, no
+    parent of the current or the home folder, and not write-protected.
+    """
+    require_simple_name(out)
+    if (kind := describe_kind(out)) not in (None, "a folder"):
+        raise UserError(f"{out}: expected a folder or nothing, found {kind}; choose another --out")
+    require_writable(out.parent)
+    if kind is None:
+        return
+    folder = out.resolve()
+    for used in (Path.cwd(), Path.home().resolve()):
+        if folder == used or folder in used.parents:
+            raise UserError(f"{out}: {used} is in it, which must not be replaced; name a new folder inside it")
+    if os.path.ismount(folder) or str(folder) in _mount_points():
+        raise UserError(f"{out}: is a mount point, which cannot be replaced; name a new folder inside it")
+    require_writable(folder)
+    require_writable(folder.parent)
+
+
+def _mount_points() -> list[str]:
+    """Return all mount points, including those of a folder of the same file system."""
+    lines = MOUNTS.read_text(errors="surrogateescape").splitlines() if MOUNTS.exists() else []
+    return [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines]
+
+
+def require_outside(folder: Path, files: Iterable[Path]) -> None:
+    """Raise UserError if `folder`, which is to be replaced, holds one of these files, by whatever name."""
+    if not folder.exists():
+        return
+    for path in files:
+        for name in (Path(os.path.abspath(path)), path.resolve()):
+            if any(parent.samefile(folder) for parent in name.parents):
+                raise UserError(f"{path}: is in {folder}, which would be replaced; move it, or choose another --out")

@@ -6,6 +6,7 @@ into plain spaces.
 """
 
 import gzip
+import lzma
 import multiprocessing
 import os
 import re
@@ -14,9 +15,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
+from relumt.child_processes import end_with_parent
 from relumt.errors import UserError
+from relumt.files import optional_file
 
 Advance = Callable[[int], object]
 """Advances a progress bar by a number of lines."""
@@ -27,6 +30,8 @@ Rewrite = Callable[[list[str]], list[str]]
 BATCH_LINES = 10_000
 PARALLEL_FROM_LINES = 100_000
 MAX_PROCESSES = 16
+MAX_LINE_BYTES = 1 << 24
+"""No sentence is as long, but a damaged or malicious file may have no line end within the memory of the machine."""
 
 # Control characters other than whitespace, and the byte-order mark: invisible, and some tools fail on them.
 INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
@@ -41,9 +46,8 @@ def find_text_file(prefix: str, language: str) -> Path:
     """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` if there is neither."""
     plain = Path(f"{prefix}.{language}")
     compressed = Path(f"{prefix}.{language}.gz")
-    for path in (plain, compressed):
-        if path.is_file():
-            return path
+    if found := optional_file(plain) or optional_file(compressed):
+        return found
     raise UserError(f"{plain}: no such file, nor {compressed}; pass a prefix P such that P.{language} is the text")
 
 
@@ -55,25 +59,33 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from decode_lines(file, str(path))
+            yield from decode_lines(cast(IO[bytes], file), str(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
 
 
-def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
     """Yield the lines of an open UTF-8 file that messages call `name`; raises `UserError` as `read_lines` does."""
-    number = 0
+    number = with_nul = 0
     try:
-        for line in file:
+        while line := file.readline(MAX_LINE_BYTES):
             number += 1
+            if len(line) == MAX_LINE_BYTES:
+                raise UserError(f"{name}:{number}: longer than {MAX_LINE_BYTES} bytes; is this a text?")
+            with_nul += b"\0" in line
             yield line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
             f"{error.start + 1} of the line); convert the file to UTF-8, for example with iconv"
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{name}: damaged gzip file after line {number} ({error}); copy it again") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{name}: damaged file after line {number} ({error}); copy it again") from None
+    if 2 * with_nul > number:  # every line of UTF-16 has one, because its line end does
+        raise UserError(
+            f"{name}: {with_nul} of {number} lines have NUL characters, as in UTF-16; convert it to UTF-8, for example "
+            "with iconv"
+        )
 
 
 def read_clean_lines(path: Path) -> Iterator[str]:
@@ -127,7 +139,12 @@ def _rewrite_batches(batches: Iterator[list[str]], rewrite: Rewrite, processes: 
     if processes == 1:
         yield from map(rewrite, batches)
         return
-    # Spawned, because forking while the progress bar's thread runs can deadlock. Only the parent handles Ctrl-C.
+    # Spawned, because forking while the progress bar's thread runs can deadlock.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with context.Pool(processes, _initialize_worker) as pool:
         yield from pool.imap(rewrite, batches)
+
+
+def _initialize_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
+    end_with_parent()

@@ -70,7 +70,7 @@ def test_a_gzipped_text_is_found_and_read(tmp_path):
 def test_a_damaged_gzip_file_is_a_users_error(tmp_path):
     path = tmp_path / "train.de.gz"
     path.write_bytes(gzip.compress(b"eins\nzwei\n" * 1000)[:-20])
-    with pytest.raises(UserError, match=r"train\.de\.gz: damaged gzip file after line \d+"):
+    with pytest.raises(UserError, match=r"train\.de\.gz: damaged file after line \d+"):
         list(read_lines(path))
 
 
