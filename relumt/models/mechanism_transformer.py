@@ -142,6 +142,15 @@ def keep_gpu_under_bf16(args: Namespace) -> None:
         args.tpu = False
 
 
+def load_on_all_devices(args: Namespace) -> None:
+    """Let each process of a training on several devices load the checkpoint itself.
+
+    By default fairseq's first process sends it to the others, which cannot resume: `torch.load` refuses fairseq's
+    classes in the message.
+    """
+    args.load_checkpoint_on_all_dp_ranks = True
+
+
 def register_architectures(prefix: str, attention: str) -> None:
     """Register PREFIX and PREFIX_SIZE: fairseq's sizes, with `attention` as the default mechanism at all sites."""
     for suffix, size in SIZES.items():
@@ -149,6 +158,7 @@ def register_architectures(prefix: str, attention: str) -> None:
         def architecture(args: Namespace, size: Callable[[Namespace], None] = size) -> None:
             args.attention = getattr(args, "attention", attention)
             keep_gpu_under_bf16(args)
+            load_on_all_devices(args)
             size(args)
 
         register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)
