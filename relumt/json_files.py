@@ -1,6 +1,7 @@
 """Reads JSON files whose format is a type: validated completely, or refused in one line."""
 
 from pathlib import Path
+from stat import S_ISREG
 from typing import TypeVar
 
 import msgspec
@@ -15,9 +16,21 @@ def read_json(path: Path, file_format: type[Format], advice: str) -> Format:
 
     Raises:
         FileNotFoundError: there is no such file.
-        UserError: the file is not JSON, or not of the format.
+        UserError: it cannot be read, is not a regular file, not JSON, or not of the format.
     """
-    return decode_json(path.read_bytes(), file_format, str(path), advice)
+    return decode_json(_read_regular_file(path, advice), file_format, str(path), advice)
+
+
+def _read_regular_file(path: Path, advice: str) -> bytes:
+    """Return what a file contains; one that is no regular file could block or never end."""
+    try:
+        if not S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path}: expected a regular file, found a folder, pipe or device; {advice}")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {advice}") from None
 
 
 def decode_json(text: str | bytes, file_format: type[Format], name: str, advice: str) -> Format:

@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import TypeVar
 
 from relumt.errors import UserError
+from relumt.runs.provenance import has_data_checksums
 from relumt.runs.record import RunRecord
 
 SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
@@ -52,7 +53,13 @@ def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
 
 
 def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless scored runs share vocabulary, test set and flags of translation."""
+    """Raise UserError unless scored runs share vocabulary, training data, test set and flags of translation.
+
+    Training data is compared between runs that recorded its content; earlier versions of relumt did not.
+    """
+    data = {name: record.provenance.data for name, record in records.items()}
+    data = {name: checksums for name, checksums in data.items() if has_data_checksums(checksums)}
+    require_equal(data, "the training data", lambda checksums: checksums)
     require_equal(records, "the dictionaries", lambda record: record.provenance.dictionaries)
     require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
     require_equal(records, "the flags of translation", lambda record: record.test_evaluation.setup.flags)

@@ -6,19 +6,24 @@ alone, the languages are read from file names, and the kind of subwords from the
 
 import hashlib
 import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from relumt.errors import UserError
 from relumt.files import file_sha256
+from relumt.json_files import read_json
 from relumt.prep.test_subsets import Subsets, read_subsets, subsets_path
+from relumt.runs.names import require_language, require_path, require_subset_name
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 
 TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
+HASHING_THREADS = 4
+"""A subset has two large files in each language."""
+
 MIN_SUBWORD_SHARE = 0.01
 """A dictionary is one of subwords if at least this share of its symbols has a marker; among words hardly any has."""
 
@@ -48,15 +53,19 @@ class DataBin:
 
     def reference_path(self, subset: str) -> Path:
         """Return the path of the reference text of `subset`, in the data-bin's form without subwords."""
-        return self.folder / "text" / f"{subset}.{self.target}"
+        return Path(f"{self._text(subset)}.{self.target}")
 
     def plain_reference_path(self, subset: str) -> Path:
         """Return the path of the reference text of `subset` before tokenization."""
-        return self.folder / "text" / f"{subset}.raw.{self.target}"
+        return Path(f"{self._text(subset)}.raw.{self.target}")
 
     def subsets(self, subset: str, num_lines: int) -> Subsets:
         """Return the subsets of the test set `subset`; raises UserError if they do not fit a text of `num_lines`."""
-        return read_subsets(subsets_path(str(self.folder / "text" / subset)), num_lines)
+        return read_subsets(subsets_path(str(self._text(subset))), num_lines)
+
+    def _text(self, subset: str) -> Path:
+        """Return the common prefix of the texts of `subset`."""
+        return self.folder / "text" / subset
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -69,23 +78,29 @@ class DataBin:
 
     def require_subset(self, subset: str) -> None:
         """Raise UserError if the data-bin has no `subset` ("train", "valid", "test")."""
+        require_subset_name(subset)
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(
                 f"{path}: no such file, so there is no '{subset}' to translate; prepare the data-bin with this subset"
             )
 
-    def checksum(self, subset: str, suffixes: tuple[str, ...]) -> str:
-        """Return a checksum of twelve hexadecimal digits over the files of `subset` with these suffixes.
+    def training_checksum(self, subset: str) -> str:
+        """Return a SHA-256 over all files that training may read as `subset`, names included.
 
-        "idx" has the sentence lengths, "bin" the tokens.
+        They are all whose names begin with the subset's and a dot, such as the tokens, the sentence lengths, alignments
+        and the lengths of documents, and those of train1, train2, …, which fairseq appends to train. Their contents are
+        read at about 1 GB/s and core; sizes and times are not trusted, because `cp -p` and `touch -r` forge them.
         """
-        digest = hashlib.sha256()
-        for language in self.languages:
-            for suffix in suffixes:
-                path = Path(f"{self.prefix(subset)}.{language}.{suffix}")
-                digest.update(file_sha256(path).encode() if path.is_file() else b"none")
-        return digest.hexdigest()[:12]
+        require_subset_name(subset)
+        name = re.compile(rf"{re.escape(subset)}\d*\..+", re.DOTALL)
+        return _checksum(self.folder, (path for path in self.folder.iterdir() if name.fullmatch(path.name)))
+
+    def evaluation_checksum(self, subset: str) -> str:
+        """Return a SHA-256 over all files that decide the scores of `subset`: its data and its reference texts."""
+        texts = [self.reference_path(subset), self.plain_reference_path(subset), subsets_path(str(self._text(subset)))]
+        paths = [*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])]
+        return _checksum(self.folder, paths)
 
     def dictionaries(self) -> dict[str, str]:
         """Return the SHA-256 of each dictionary by language."""
@@ -112,22 +127,36 @@ def open_data_bin(folder: Path) -> DataBin:
     """Describe the data-bin in `folder`.
 
     Raises:
-        UserError: prepare.json is not valid, or there is no training set or dictionary.
+        UserError: prepare.json or a name is not valid, or there is no training set or dictionary.
     """
+    require_path(folder, "data-bin")
     prepare_json = folder / "prepare.json"
-    data_bin = _read_prepared(prepare_json) if prepare_json.is_file() else _inspect(folder)
+    data_bin = _read_prepared(prepare_json) or _inspect(folder)
+    for language in data_bin.languages:
+        require_language(language, prepare_json if data_bin.prepared else folder)
     for path in map(data_bin.dictionary_path, data_bin.languages):
         if not path.is_file():
             raise UserError(f"{path}: no such file; prepare the data-bin again")
     return data_bin
 
 
-def _read_prepared(path: Path) -> DataBin:
-    """Describe a data-bin made by data_prep/prepare.sh from its prepare.json."""
+def _checksum(folder: Path, paths: Iterable[Path]) -> str:
+    """Return a SHA-256 over the names in `folder` and the contents of those paths that are files."""
+    files = sorted(path for path in paths if path.is_file())
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:
+        contents = pool.map(file_sha256, files)
+    digest = hashlib.sha256()
+    for path, content in zip(files, contents, strict=True):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _read_prepared(path: Path) -> DataBin | None:
+    """Describe a data-bin made by data_prep/prepare.sh from its prepare.json; None if there is no such file."""
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=_PrepareRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not written by data_prep/prepare.sh ({error}); prepare the data-bin again") from None
+        record = read_json(path, _PrepareRecord, "prepare the data-bin again")
+    except FileNotFoundError:
+        return None
     return DataBin(
         path.parent,
         record.source,
@@ -142,6 +171,8 @@ def _read_prepared(path: Path) -> DataBin:
 
 def _inspect(folder: Path) -> DataBin:
     """Describe a data-bin made by fairseq-preprocess alone from its files."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; prepare the data-bin first")
     names = [match for path in sorted(folder.iterdir()) if (match := TRAIN_FILE.fullmatch(path.name))]
     if len(names) != 1:
         raise UserError(
@@ -159,6 +190,8 @@ def guess_subwords(dictionary: Path) -> SubwordMethod:
         symbols = [line.rpartition(" ")[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         raise UserError(f"{dictionary}: no such file; prepare the data-bin again") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{dictionary}: not valid UTF-8 ({error.reason}); prepare the data-bin again") from None
     threshold = MIN_SUBWORD_SHARE * len(symbols)
     if sum(symbol.startswith("▁") for symbol in symbols) > threshold:
         return "sentencepiece"

@@ -11,7 +11,7 @@ from relumt.runs.document_translations import (
     load_chunks,
     replace_lost_separators,
 )
-from relumt.runs.record import DocumentResults, Evaluation, EvaluationSetup, SubsetScores
+from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, SubsetScores
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed

@@ -8,10 +8,11 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.environment import Device, current_environment
+from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.evaluation_results import SINGLE_SENTENCES, count_separator_mismatches, evaluate_output, generate_log
 from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.provenance import environment_differences, refuse_other_vocabulary
-from relumt.runs.record import EvaluationSetup, RunRecord, find_record, save_record
+from relumt.runs.record import RunRecord, find_record, save_record
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import FairseqCommand, accept_or_refuse, report_divergence, trained_record
@@ -64,7 +65,7 @@ def describe_evaluation(config: RunConfig, flags: Flags, device: Device, one_by_
     return EvaluationSetup(
         subset=subset,
         flags=join_flag_values(flags),
-        data=config.data_bin.checksum(subset, ("idx", "bin")),
+        data=config.data_bin.evaluation_checksum(subset),
         checkpoint=checkpoint.name,
         checkpoint_sha256=file_sha256(checkpoint),
         environment=current_environment(device).in_single_precision(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import sha256
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import DataBin
@@ -16,14 +17,24 @@ COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
 def training_provenance(
     flags: Flags, data_bin: DataBin, device: Device, initialization: Initialization | None = None
 ) -> Provenance:
-    """Describe a training that would start now; without `initialization` it starts from new weights."""
+    """Describe a training that would start now; without `initialization` it starts from new weights.
+
+    Raises:
+        UserError: the flags name a subset that no data-bin can have.
+    """
     return Provenance(
         flags=join_flag_values(flags),
-        data={subset: data_bin.checksum(subset, ("idx",)) for subset in ("train", "valid")},
+        data={subset: data_bin.training_checksum(subset) for subset in training_subsets(flags)},
         dictionaries=data_bin.dictionaries(),
         initialization=initialization or Initialization(),
         environment=current_environment(device),
     )
+
+
+def training_subsets(flags: Flags) -> list[str]:
+    """Return the subsets that training reads: fairseq takes one to train on, and any number to validate on."""
+    train, valid = (",".join(flags.get(name, [])) for name in ("--train-subset", "--valid-subset"))
+    return [train or "train", *(valid or "valid").split(",")]
 
 
 def provenance_differences(recorded: Provenance, current: Provenance) -> list[str]:
@@ -38,10 +49,22 @@ def provenance_differences(recorded: Provenance, current: Provenance) -> list[st
     known = {name: value for name, value in asdict(current.initialization).items() if value or name == "dataset"}
     return [
         *flags,
-        *_changed("data", recorded.data, current.data),
+        *_data_differences(recorded.data, current.data),
         *_changed("initialization", asdict(recorded.initialization), known),
         *environment_differences(recorded.environment, current.environment),
     ]
+
+
+def _data_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    """Return what differs in the data; that of a run of an earlier relumt is unknown, and counts as different."""
+    if not has_data_checksums(recorded):
+        return ["data recorded by its sentence lengths only, by an earlier relumt (now by its content)"]
+    return _changed("data", recorded, current)
+
+
+def has_data_checksums(data: Mapping[str, str]) -> bool:
+    """Return whether data was recorded by its content; earlier versions recorded a short checksum of its lengths."""
+    return all(len(checksum) == len(sha256().hexdigest()) for checksum in data.values())
 
 
 def environment_differences(recorded: Environment, current: Environment) -> list[str]:

@@ -1,8 +1,10 @@
 """run.json, the record of a run: its settings and its results.
 
-`RunRecord` is the file: every field is a key of the same name. Nothing else in relumt reads or writes it.
+`RunRecord` is the file: every field is a key of the same name, and its type says which values are valid. Nothing else
+in relumt reads or writes it.
 """
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,9 +12,15 @@ import msgspec
 
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
+from relumt.json_files import decode_json, read_json
 from relumt.runs.environment import Environment
+from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
+from relumt.runs.field_types import Count, Name, NonNegative
 
 RECORD = "run.json"
+
+BACKUP = "run.json.bak"
+"""Copy of run.json, to restore it from if it is damaged."""
 
 SCHEMA = 1
 """Increased whenever the meaning of run.json changes."""
@@ -42,7 +50,8 @@ class Provenance:
 
     Attributes:
         flags: fairseq-train's, resolved from configs/ and the command line, without paths.
-        data: checksum of the sentence lengths by subset ("train", "valid").
+        data: SHA-256 of each subset that training reads ("train", "valid"). Runs of relumt 0.1 and before have a
+            shorter checksum, of the sentence lengths only.
         dictionaries: SHA-256 of each dictionary by language.
         initialization: where the weights come from.
         environment: software and hardware.
@@ -75,11 +84,11 @@ class TrainingSummary:
         best_valid_loss: the lowest; None without validation.
     """
 
-    parameters: int
-    tokens_per_second: float
-    wall_seconds: float
-    updates: int
-    epochs: int
+    parameters: Count
+    tokens_per_second: NonNegative
+    wall_seconds: NonNegative
+    updates: Count
+    epochs: Count
     best_valid_loss: float | None
 
 
@@ -87,96 +96,8 @@ class TrainingSummary:
 class Divergence:
     """Why training ended early without a finite gradient: the last logged update (0 if none), fairseq's message."""
 
-    update: int
+    update: Count
     reason: str
-
-
-@dataclass(frozen=True)
-class Score:
-    """A corpus score, sacreBLEU's signature of it, and its components in words (precisions, brevity penalty …)."""
-
-    score: float
-    signature: str
-    detail: str
-
-
-Scores = dict[str, Score]
-"""Scores by metric: bleu_tokenized, bleu_detokenized, chrf and, for sentences, ter."""
-
-
-@dataclass(frozen=True)
-class EvaluationSetup:
-    """Everything that decides the translations of a subset.
-
-    Attributes:
-        subset: "test", "valid" or "train".
-        flags: fairseq-generate's, without paths.
-        data: checksum of the subset.
-        checkpoint: name of the checkpoint's file.
-        checkpoint_sha256: its SHA-256.
-        environment: software and hardware.
-        one_by_one: whether the sentences of documents that lost a separator are translated one by one.
-    """
-
-    subset: str
-    flags: dict[str, str]
-    data: str
-    checkpoint: str
-    checkpoint_sha256: str
-    environment: Environment
-    one_by_one: bool
-
-
-@dataclass(frozen=True)
-class SubsetScores:
-    """Scores of a subset of the test set, and its number of sentences."""
-
-    sentences: int
-    scores: Scores
-
-
-@dataclass(frozen=True)
-class DocumentResults:
-    """Counts and scores besides the BLEU of whole documents (d-BLEU), if documents were translated.
-
-    Attributes:
-        chunks: how many chunks were translated.
-        documents: how many documents they make up.
-        separator_mismatches: chunks whose translation has a wrong number of separators; None without separators.
-        translated_one_by_one: whether the sentences of those chunks were translated one by one.
-        sentence_scores: scores with one sentence per line; None without separators.
-    """
-
-    chunks: int
-    documents: int
-    separator_mismatches: int | None = None
-    translated_one_by_one: bool = False
-    sentence_scores: Scores | None = None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a subset.
-
-    Attributes:
-        setup: how it was translated.
-        sentences: how many it has.
-        scores: by metric.
-        scored_files: names of the files of hypotheses and references, by the metric that is computed on them.
-        references_sha256: tells one test set from another.
-        tokens_per_second: speed of beam search; None if fairseq did not log it.
-        subsets: scores of subsets of the test set, by name.
-        documents: set if documents were translated.
-    """
-
-    setup: EvaluationSetup
-    sentences: int
-    scores: Scores
-    scored_files: dict[str, tuple[str, str]]
-    references_sha256: str
-    tokens_per_second: float | None
-    subsets: dict[str, SubsetScores] = field(default_factory=dict)
-    documents: DocumentResults | None = None
 
 
 @dataclass(frozen=True)
@@ -197,9 +118,9 @@ class RunRecord:
         schema: version of this format.
     """
 
-    dataset: str
-    model: str
-    seed: int
+    dataset: Name
+    model: Name
+    seed: Count
     data_bin: str
     started: str
     provenance: Provenance
@@ -210,6 +131,12 @@ class RunRecord:
     pending_evaluation: EvaluationSetup | None = None
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if misplaced := [name for name, scored in self.evaluations.items() if scored.setup.subset != name]:
+            raise ValueError(f"evaluations.{misplaced[0]} is an evaluation of another subset")
+        if self.evaluations and self.training is None:
+            raise ValueError("there are evaluations of a run whose training is not finished")
 
     @property
     def name(self) -> str:
@@ -249,19 +176,25 @@ def find_record(folder: Path) -> RunRecord | None:
     """
     path = folder / RECORD
     try:
-        text = path.read_bytes()
+        schema = read_json(path, _Header, recovery_advice(folder)).schema
     except FileNotFoundError:
         return None
-    try:
-        schema = msgspec.json.decode(text, type=_Header).schema
-        if schema != SCHEMA:
-            written_by = "an older relumt (no schema)" if schema is None else f"another relumt (schema {schema})"
-            raise UserError(
-                f"{path} was written by {written_by}, expected schema {SCHEMA}; retrain or keep using that version"
-            )
-        return msgspec.json.decode(text, type=RunRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a valid run record ({error}); delete {folder} and train again") from None
+    if schema != SCHEMA:
+        written_by = "an older relumt (no schema)" if schema is None else f"another relumt (schema {schema})"
+        raise UserError(
+            f"{path} was written by {written_by}, expected schema {SCHEMA}; retrain or keep using that version"
+        )
+    return read_json(path, RunRecord, recovery_advice(folder))
+
+
+def recovery_advice(folder: Path) -> str:
+    """Return how to get a valid run.json without losing the checkpoints."""
+    if (folder / BACKUP).is_file():
+        return f"restore it: {shlex.join(['cp', str(folder / BACKUP), str(folder / RECORD)])}"
+    return (
+        f"restore it from a copy, or set RUNS to another folder to train again; the checkpoints in {folder} need not "
+        "be deleted"
+    )
 
 
 def load_record(folder: Path) -> RunRecord:
@@ -273,6 +206,12 @@ def load_record(folder: Path) -> RunRecord:
 
 
 def save_record(folder: Path, record: RunRecord) -> None:
-    """Write the record to the run's folder; an interrupted write leaves the previous file."""
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
-    write_text_atomically(folder / RECORD, text.decode() + "\n")
+    """Write the record and its backup to the run's folder; an interrupted write leaves the previous files.
+
+    Raises:
+        UserError: the record contains a number that is not finite; nothing is written.
+    """
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
+    decode_json(text, RunRecord, str(folder / RECORD), "it was not written; see the logs in the run's folder")
+    write_text_atomically(folder / RECORD, text)
+    write_text_atomically(folder / BACKUP, text)

@@ -9,9 +9,13 @@ from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
+from relumt.runs.names import is_name, require_name, require_path, shown
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
 PRECISION_ADVICE = "set PRECISION (fp32, bf16, fp16) for training; translation is in fp32"
+
+LANGUAGE_ADVICE = "languages are those of the data-bin; prepare another one for the other direction"
+INITIAL_WEIGHTS_ADVICE = "set starts_from in the file of the dataset instead, which run.json records"
 
 RESERVED_FLAGS = {
     "--seed": "set SEED instead",
@@ -20,6 +24,12 @@ RESERVED_FLAGS = {
     "--path": "it is the run's best checkpoint, or the average that `average_checkpoints` of the dataset asks for",
     "--results-path": "set RUNS instead",
     "--user-dir": "it is relumt's package",
+    "--source-lang": LANGUAGE_ADVICE,
+    "--target-lang": LANGUAGE_ADVICE,
+    "-s": LANGUAGE_ADVICE,
+    "-t": LANGUAGE_ADVICE,
+    "--restore-file": INITIAL_WEIGHTS_ADVICE,
+    "--finetune-from-model": INITIAL_WEIGHTS_ADVICE,
     "--log-format": "run.json is read from the JSON log",
     "--log-file": "the log is train.log in the run's folder",
     "--cpu": "hide the GPU with CUDA_VISIBLE_DEVICES= instead",
@@ -43,6 +53,10 @@ INPUT_FLAGS = (
 RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
 """By default fairseq shuffles with the seed plus the epoch in which it started, so a resumed run would train on
 different batches. With this flag it shuffles again in every epoch, resumed or not."""
+
+LOAD_ON_ALL_DEVICES = {"--load-checkpoint-on-all-dp-ranks": []}
+"""By default fairseq's first process loads a checkpoint and sends it to the others, which cannot resume: `torch.load`
+refuses fairseq's classes in the message. With this flag every process loads the checkpoint itself."""
 
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """Kind of subwords → fairseq's name for joining them."""
@@ -102,7 +116,8 @@ class RunConfig:
     def train_command(self, flags: Flags, device: Device) -> list[str]:
         """Return the arguments of fairseq-train."""
         outputs = {"--save-dir": [str(self.checkpoints)], "--tensorboard-logdir": [str(self.folder / "tensorboard")]}
-        return self._command(flags | outputs | {"--log-format": ["json"]}) + device.train_flags()
+        flags = LOAD_ON_ALL_DEVICES | flags | outputs | {"--log-format": ["json"]}
+        return self._command(flags) + device.train_flags()
 
     def generate_command(self, flags: Flags, checkpoint: Path, folder: Path, device: Device) -> list[str]:
         """Return the arguments of fairseq-generate, which translates in fp32 and writes to `folder`."""
@@ -138,23 +153,29 @@ def resolve_run_config(
         data_bin: the data-bin, if it is not the dataset's own.
 
     Raises:
-        UserError: a name is unknown (the message lists the known ones), or there is no data-bin.
+        UserError: a name is unknown (the message lists the known ones) or cannot be part of a path, there is no
+            data-bin, or `runs` is inside it.
     """
+    require_path(runs, "RUNS")
     models = {path.stem: path for path in sorted((configs / "models").glob("*.args"))}
     if model not in models:
-        raise UserError(f"no model '{model}' in {configs / 'models'}; known: {', '.join(models)}")
+        raise UserError(f"no model {shown(model)} in {configs / 'models'}; known: {', '.join(models)}")
+    require_name(model, "model")
     datasets = configs / "datasets"
-    name, dataset_config = dataset, load_dataset(dataset, datasets)
+    name, dataset_config = dataset, load_dataset(dataset, datasets) if is_name(dataset) else None
     if dataset_config is not None:
         data = data_bin or dataset_config.data_bin
         if not data.is_dir():
             raise UserError(f"{data}: no data-bin for '{name}'; make it with {dataset_config.how_to_make(data)}")
-    elif Path(dataset).is_dir():
+    elif dataset and Path(dataset).is_dir():
         dataset_config, data = require_dataset("default", datasets), data_bin or Path(dataset)
         name = Path(dataset).resolve().name
     else:
         known = ", ".join(dataset_names(datasets))
-        raise UserError(f"no dataset '{dataset}' in {datasets}, and no data-bin with that path; known: {known}")
+        raise UserError(f"no dataset {shown(dataset)} in {datasets}, and no data-bin with that path; known: {known}")
+    require_name(name, "dataset")
+    if runs.resolve().is_relative_to(data.resolve()):
+        raise UserError(f"RUNS {runs} is inside the data-bin {data}, which can be replaced; choose another folder")
     return RunConfig(
         dataset, name, model, seed, open_data_bin(data), dataset_config, models[model], runs / name / model / str(seed)
     )

@@ -63,7 +63,8 @@ def test_threads_that_the_user_set_are_kept(tmp_path, monkeypatch):
 def test_progress_counts_to_the_limit_that_comes_first(tmp_path, flags, fraction):
     job = job_in(tmp_path)
     assert read_progress(job) == TrainingProgress()
-    save_record(job.folder, replace(with_value(scored_record(), "provenance.flags", flags), training=None))
+    record = with_value(scored_record(), "provenance.flags", flags)
+    save_record(job.folder, replace(record, training=None, evaluations={}))
     text = (
         "x" * 30_000
         + "\n"

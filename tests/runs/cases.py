@@ -9,15 +9,8 @@ from typing import Any
 import torch
 
 from relumt.runs.environment import Device, Environment, Revision
-from relumt.runs.record import (
-    Evaluation,
-    EvaluationSetup,
-    Initialization,
-    Provenance,
-    RunRecord,
-    Score,
-    TrainingSummary,
-)
+from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
+from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
 from relumt.runs.run_config import RunConfig
 
 CPU = Device("cpu", "x86_64", 1, "fp32")

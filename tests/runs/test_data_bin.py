@@ -56,5 +56,5 @@ def test_missing_files_are_named(tmp_path):
 def test_an_invalid_prepare_json_is_refused(tmp_path, text):
     folder = write_data_bin(tmp_path / "bin")
     (folder / "prepare.json").write_text(text)
-    with pytest.raises(UserError, match=r"prepare\.json: not written by"):
+    with pytest.raises(UserError, match=r"prepare\.json: not in the expected format .*; prepare the data-bin again"):
         open_data_bin(folder)

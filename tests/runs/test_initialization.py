@@ -120,7 +120,8 @@ def test_weights_that_contain_code_are_refused(pretraining, config, refused):
 
 
 def test_a_run_diverged_if_its_pretraining_did(pretraining, config, step, refused):
-    save_record(pretraining.folder, replace(scored_record(), training=None, divergence=Divergence(3, "inf")))
+    inf = Divergence(3, "inf")
+    save_record(pretraining.folder, replace(scored_record(), training=None, evaluations={}, divergence=inf))
     assert step("start-training").out == ""
     message = "diverged after update 0 (the run on default, from whose weights it would start, diverged)"
     assert message in step("start-training").err and message in step("start-evaluation").err

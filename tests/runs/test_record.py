@@ -7,12 +7,11 @@ import torch
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device
+from relumt.runs.evaluation_record import DocumentResults, SubsetScores
 from relumt.runs.provenance import environment_differences, provenance_differences, training_provenance
 from relumt.runs.record import (
     Divergence,
-    DocumentResults,
     EnvironmentChange,
-    SubsetScores,
     TrainingSummary,
     find_record,
     load_record,
@@ -43,7 +42,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
         pending_evaluation=scored.setup,
         evaluations={
             "test": replace(scored, documents=documents, scored_files={"bleu_tokenized": ("h", "r")}),
-            "valid": replace(scored, subsets=subsets, tokens_per_second=None),
+            "valid": replace(scored, setup=replace(scored.setup, subset="valid"), subsets=subsets),
         },
     )
     save_record(tmp_path, record)
@@ -57,7 +56,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
         (
             "seed",
             "1",
-            r"not a valid run record \(Expected `int`, got `str` - at `\$.seed`\); delete .* and train again",
+            r"not in the expected format \(Expected `int`, got `str` - at `\$.seed`\); restore it: cp .*run\.json\.bak",
         ),
         (
             "provenance.environment.device",
@@ -88,7 +87,7 @@ def test_broken_and_missing_files_are_refused(tmp_path):
         load_record(tmp_path)
     for text in (b"{", b"[]", b"\xff", b""):
         (tmp_path / "run.json").write_bytes(text)
-        with pytest.raises(UserError, match="not a valid run record"):
+        with pytest.raises(UserError, match=r"set RUNS to another folder .* need not be deleted"):
             load_record(tmp_path)
 
 

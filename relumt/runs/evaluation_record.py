@@ -1,0 +1,109 @@
+"""The part of run.json about translation: how a subset was translated, and its scores."""
+
+from dataclasses import dataclass, field
+
+from relumt.runs.environment import Environment
+from relumt.runs.field_types import Count, Name, NonNegative, Subset
+
+REQUIRED_SCORES = frozenset({"bleu_tokenized", "bleu_detokenized", "chrf"})
+"""Metrics by which every subset is scored."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score, sacreBLEU's signature of it, and its components in words (precisions, brevity penalty …)."""
+
+    score: NonNegative
+    signature: str
+    detail: str
+
+
+Scores = dict[str, Score]
+"""Scores by metric: bleu_tokenized, bleu_detokenized, chrf and, for sentences, ter."""
+
+
+@dataclass(frozen=True)
+class EvaluationSetup:
+    """Everything that decides the translations of a subset.
+
+    Attributes:
+        subset: "test", "valid" or "train".
+        flags: fairseq-generate's, without paths.
+        data: checksum of the subset.
+        checkpoint: name of the checkpoint's file.
+        checkpoint_sha256: its SHA-256.
+        environment: software and hardware.
+        one_by_one: whether the sentences of documents that lost a separator are translated one by one.
+    """
+
+    subset: Subset
+    flags: dict[str, str]
+    data: str
+    checkpoint: Name
+    checkpoint_sha256: str
+    environment: Environment
+    one_by_one: bool
+
+
+@dataclass(frozen=True)
+class SubsetScores:
+    """Scores of a subset of the test set, and its number of sentences."""
+
+    sentences: Count
+    scores: Scores
+
+    def __post_init__(self) -> None:
+        _require_scores(self.scores)
+
+
+@dataclass(frozen=True)
+class DocumentResults:
+    """Counts and scores besides the BLEU of whole documents (d-BLEU), if documents were translated.
+
+    Attributes:
+        chunks: how many chunks were translated.
+        documents: how many documents they make up.
+        separator_mismatches: chunks whose translation has a wrong number of separators; None without separators.
+        translated_one_by_one: whether the sentences of those chunks were translated one by one.
+        sentence_scores: scores with one sentence per line; None without separators.
+    """
+
+    chunks: Count
+    documents: Count
+    separator_mismatches: Count | None = None
+    translated_one_by_one: bool = False
+    sentence_scores: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a subset.
+
+    Attributes:
+        setup: how it was translated.
+        sentences: how many it has.
+        scores: by metric.
+        scored_files: names of the files of hypotheses and references, by the metric that is computed on them.
+        references_sha256: tells one test set from another.
+        tokens_per_second: speed of beam search; None if fairseq did not log it.
+        subsets: scores of subsets of the test set, by name.
+        documents: set if documents were translated.
+    """
+
+    setup: EvaluationSetup
+    sentences: Count
+    scores: Scores
+    scored_files: dict[str, tuple[Name, Name]]
+    references_sha256: str
+    tokens_per_second: NonNegative | None
+    subsets: dict[str, SubsetScores] = field(default_factory=dict)
+    documents: DocumentResults | None = None
+
+    def __post_init__(self) -> None:
+        _require_scores(self.scores)
+
+
+def _require_scores(scores: Scores) -> None:
+    """Raise ValueError, which msgspec reports as part of an invalid file, unless every metric is there."""
+    if missing := sorted(REQUIRED_SCORES - scores.keys()):
+        raise ValueError(f"there are no scores by {', '.join(missing)}")
