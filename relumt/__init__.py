@@ -10,13 +10,13 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Register relumt's models, criterions and tasks with fairseq, and let fairseq load its own checkpoints."""
-    import relumt.checkpoints
+    """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely."""
     import relumt.criterions.attention_regularization
+    import relumt.fairseq_checkpoints
     import relumt.models.mechanism_transformer
     import relumt.tasks.corpora
 
-    relumt.checkpoints.allow_fairseq_checkpoints()
+    relumt.fairseq_checkpoints.install()
 
 
 if "fairseq" in sys.modules:

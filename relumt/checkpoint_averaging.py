@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relumt.atomic_output import atomic_file
 from relumt.errors import UserError
 
 NUMBERED_CHECKPOINT = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
@@ -22,13 +21,12 @@ MODEL_SETTING_PREFIXES = ("arch", "attention", "feedforward", "relu_", "inhibito
 
 def write_average(paths: Iterable[Path], out: Path) -> None:
     """Write the average of checkpoints to `out`; raises UserError as `average_checkpoints` does."""
-    import torch  # takes seconds, which users of `last_checkpoints` save
-
+    # PyTorch takes seconds to import, which users of `last_checkpoints` save.
+    from relumt.checkpoint_saving import save_checkpoint_durably
     from relumt.checkpoints import load_checkpoint_safely
 
     averaged = average_checkpoints((path, load_checkpoint_safely(path)) for path in paths)
-    with atomic_file(out) as unfinished:
-        torch.save(averaged, unfinished)
+    save_checkpoint_durably(averaged, out)
 
 
 def last_checkpoints(folder: Path, count: int) -> list[Path]:
@@ -58,10 +56,11 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
         checkpoints: their paths, for error messages, and contents.
 
     Raises:
-        UserError: a checkpoint's parameters or model settings differ from the first one's.
+        UserError: a checkpoint's parameters are not finite, or they or its model settings differ from the first one's.
     """
     checkpoints = iter(checkpoints)
     first_path, first = next(checkpoints)
+    require_finite_parameters(first, first_path)
     model = first["model"]
     shapes, settings = parameter_shapes(first), model_settings(first)
     sums = {name: tensor.double() for name, tensor in model.items() if tensor.is_floating_point()}
@@ -71,6 +70,7 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
             raise UserError(f"{path}: has other parameters than {first_path}; average checkpoints of one training run")
         if model_settings(checkpoint) != settings:
             raise UserError(f"{path}: is another model than {first_path}; average checkpoints of one training run")
+        require_finite_parameters(checkpoint, path)
         for name in sums:
             sums[name] += checkpoint["model"][name].double()
         count += 1
@@ -78,6 +78,15 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
     # Optimizer states have no meaningful average.
     others = {name: value for name, value in first.items() if name != "last_optimizer_state"}
     return others | {"model": model | means}
+
+
+def require_finite_parameters(checkpoint: dict[str, Any], path: Path) -> None:
+    """Raise UserError if a parameter is infinite or NaN."""
+    for name, tensor in checkpoint["model"].items():
+        if not tensor.isfinite().all():
+            raise UserError(
+                f"{path}: its parameter {name} is infinite or NaN, since training diverged; average earlier checkpoints"
+            )
 
 
 def parameter_shapes(checkpoint: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Loads checkpoints without running code that they may contain.
+"""Loads checkpoints without running code that they may contain, and only if they are intact.
 
 Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only one
 class beyond its own list, the `argparse.Namespace` that fairseq stores. In strings: fairseq passes some settings of a
@@ -7,17 +7,18 @@ checkpoint to Python's `eval`, so each of them must be a plain literal before a 
 
 import pickle
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from relumt.checkpoint_config import reject_code_in_config
+from relumt.checkpoint_folder import describe_intact_checkpoints
+from relumt.checkpoint_integrity import UnreadableCheckpointError, verify_integrity
+from relumt.checkpoint_vetting import vet_checkpoint
 from relumt.errors import UserError
-
-
-class UnreadableCheckpointError(UserError):
-    """The file is truncated or not a checkpoint."""
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -30,26 +31,69 @@ def load_checkpoint_safely(path: str | Path) -> dict[str, Any]:
 
     Raises:
         UserError: the file is missing, is not a fairseq checkpoint, or contains code.
-        UnreadableCheckpointError: the file is truncated or of another format.
+        UnreadableCheckpointError: the file is truncated, damaged or of another format.
     """
+    with name_intact_checkpoints(Path(path)):
+        return _load(Path(path), mmap=False)
+
+
+def open_checkpoint_safely(path: Path) -> dict[str, Any]:
+    """Check a fairseq checkpoint as `load_checkpoint_safely` does, but leave its tensors in the file until used."""
+    return _load(path, mmap=True)
+
+
+@contextmanager
+def name_intact_checkpoints(path: Path) -> Iterator[None]:
+    """If the checkpoint turns out to be damaged, add to the message which others in its folder are intact."""
+    try:
+        yield
+    except UnreadableCheckpointError as error:
+        raise UnreadableCheckpointError(f"{error}; {describe_intact_checkpoints(path)}") from None
+
+
+def _load(path: Path, mmap: bool) -> dict[str, Any]:
     allow_fairseq_checkpoints()
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        verify_integrity(path)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint; train a model first (scripts/train.sh)") from None
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{path}: rejected, it is damaged or contains code ({shorten_message(error)}); use a checkpoint from a "
-            "source you trust"
+            f"{path}: rejected, it contains code ({shorten_message(error)}); use a checkpoint from a source you trust"
         ) from None
-    except (RuntimeError, EOFError, IndexError, KeyError, ValueError) as error:  # torch.load on files of other formats
-        raise UnreadableCheckpointError(
-            f"{path}: not a readable checkpoint ({shorten_message(error)}); train or copy it again"
-        ) from None
+    except (UserError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a forged archive can make torch.load raise anything
+        raise UnreadableCheckpointError(f"{path}: not a readable checkpoint ({shorten_message(error)})") from None
+    _require_model(checkpoint, path)
+    vet_checkpoint(checkpoint, path)
+    return checkpoint
+
+
+def _require_model(checkpoint: Any, path: Path) -> None:
+    """Raise UserError unless the checkpoint has an entry "model" that maps names to tensors."""
     if not isinstance(checkpoint, dict) or "model" not in checkpoint:
         raise UserError(f"{path}: not a fairseq checkpoint, since it has no entry 'model'; pass a checkpoint_*.pt")
-    reject_code_in_config({"cfg": checkpoint.get("cfg"), "args": checkpoint.get("args")})
-    return checkpoint
+    model = checkpoint["model"]
+    if not isinstance(model, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in model.items()
+    ):
+        raise UserError(f"{path}: not a fairseq checkpoint, since its 'model' is not a dictionary of tensors")
+
+
+def count_updates(checkpoint: dict[str, Any], path: Path) -> int:
+    """Return the number of updates after which a checkpoint was saved; raise UserError if it does not say."""
+    try:
+        updates = checkpoint["optimizer_history"][-1]["num_updates"]
+    except (KeyError, IndexError, TypeError):
+        updates = None
+    if not isinstance(updates, int) or isinstance(updates, bool) or updates < 0:
+        raise UserError(
+            f"{path}: training cannot resume from it, since it does not say after how many updates it was saved "
+            "(optimizer_history[-1]['num_updates']); use a checkpoint that fairseq-train saved"
+        )
+    return updates
 
 
 def shorten_message(error: BaseException) -> str:

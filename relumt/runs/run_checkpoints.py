@@ -1,12 +1,10 @@
 """The checkpoints in a run's folder."""
 
-import shutil
 from pathlib import Path
-from typing import Any
 
-from relumt.atomic_output import atomic_file
 from relumt.checkpoint_averaging import last_checkpoints, write_average
-from relumt.console import print_status
+from relumt.checkpoint_folder import LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoint_integrity import is_intact
 from relumt.errors import UserError
 
 CHECKPOINTS = "checkpoints"
@@ -14,8 +12,8 @@ CHECKPOINTS = "checkpoints"
 
 
 def has_checkpoints(run: Path) -> bool:
-    """Return whether a run's folder contains any checkpoint."""
-    return any((run / CHECKPOINTS).glob("*.pt"))
+    """Return whether a run's folder contains a checkpoint from which training can resume."""
+    return bool(training_checkpoints(run / CHECKPOINTS))
 
 
 def best_checkpoint(run: Path) -> Path:
@@ -24,56 +22,36 @@ def best_checkpoint(run: Path) -> Path:
     Raises:
         UserError: there is neither.
     """
-    for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
+    for name in ("checkpoint_best.pt", LAST_CHECKPOINT):
         if (run / CHECKPOINTS / name).is_file():
             return run / CHECKPOINTS / name
     raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")
 
 
 def averaged_checkpoint(run: Path, count: int) -> Path:
-    """Return the average of the last `count` checkpoints, writing it if it is missing or older than one of them.
+    """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or older than them.
 
     Raises:
-        UserError: there are fewer checkpoints.
+        UserError: there are fewer checkpoints, or they cannot be averaged.
     """
     last = last_checkpoints(run / CHECKPOINTS, count)
     averaged = run / CHECKPOINTS / f"checkpoint_average_{count}.pt"
-    if not averaged.is_file() or averaged.stat().st_mtime < max(path.stat().st_mtime for path in last):
+    newest = max(path.stat().st_mtime for path in last)
+    if not (averaged.is_file() and averaged.stat().st_mtime >= newest and is_intact(averaged)):
         write_average(last, averaged)
     return averaged
 
 
 def count_updates(run: Path) -> int:
-    """Return the number of updates in the checkpoint from which fairseq would resume, 0 if there is none.
+    """Return the number of updates in the checkpoint from which fairseq will resume, 0 if there is none.
+
+    If checkpoint_last.pt is missing or damaged, it is first replaced by the newest intact checkpoint.
 
     Raises:
-        UserError: the checkpoint contains code.
+        UserError: no checkpoint is intact, or checkpoint_last.pt contains code.
     """
-    checkpoint = _load_last_checkpoint(run / CHECKPOINTS)
-    return 0 if checkpoint is None else checkpoint["optimizer_history"][-1]["num_updates"]
+    if not has_checkpoints(run):
+        return 0
+    from relumt.checkpoint_recovery import recover_last_checkpoint  # imports PyTorch, which takes seconds
 
-
-def _load_last_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """Load checkpoint_last.pt, after restoring it from its original if it is missing or truncated.
-
-    fairseq writes a checkpoint under its first name and then copies it to the others. If it is killed in between, the
-    newest of the others is the original of checkpoint_last.pt.
-    """
-    last = folder / "checkpoint_last.pt"
-    others = [path for path in folder.glob("checkpoint*.pt") if path != last and "average" not in path.name]
-    if not last.is_file() and not others:
-        return None
-    from relumt.checkpoints import UnreadableCheckpointError, load_checkpoint_safely  # imports PyTorch
-
-    if last.is_file():
-        try:
-            return load_checkpoint_safely(last)
-        except UnreadableCheckpointError:
-            if not others:
-                raise
-    newest = max(others, key=lambda path: path.stat().st_mtime)
-    checkpoint = load_checkpoint_safely(newest)
-    with atomic_file(last) as unfinished:
-        shutil.copyfile(newest, unfinished)
-    print_status(f"{last} is missing or truncated; resuming from {newest.name}, which fairseq was copying to it")
-    return checkpoint
+    return recover_last_checkpoint(run / CHECKPOINTS)

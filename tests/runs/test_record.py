@@ -196,8 +196,8 @@ def test_a_truncated_last_checkpoint_is_restored_from_its_original(config, capsy
     last.write_bytes(original.read_bytes()[:200])
     assert count_updates(config.folder) == 6
     assert last.read_bytes() == original.read_bytes()
-    assert "checkpoint_last.pt is missing or truncated; resuming from checkpoint_best.pt" in capsys.readouterr().err
+    assert "resuming from the newest intact checkpoint, checkpoint_best.pt (6 updates)" in capsys.readouterr().err
     original.unlink()
     last.write_bytes(b"")
-    with pytest.raises(UserError, match="not a readable checkpoint"):
+    with pytest.raises(UserError, match="checkpoint_last.pt is damaged, and none of the other 0 checkpoints is intact"):
         count_updates(config.folder)
