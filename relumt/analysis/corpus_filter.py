@@ -1,8 +1,11 @@
 """Rank the sentence pairs of a parallel corpus by a model's scores, and select those to keep ([RL] section 5.2)."""
 
+import math
+import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from contextlib import ExitStack
+from itertools import compress, islice, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +14,11 @@ from relumt.analysis.loaded_model import LoadedModel, load_segmenter
 from relumt.analysis.pair_scoring import PairScore, TokenPair
 from relumt.atomic_output import atomic_file
 from relumt.attention import Mechanism
-from relumt.errors import UserError
+from relumt.errors import AttemptFailedError, UserError
+from relumt.files import require_replaceable_file
 from relumt.modules.hooks import named_attentions
-from relumt.prep.bitext import check_line_counts
-from relumt.text_files import normalize_line, open_text, read_lines, write_lines
+from relumt.prep.bitext import PathPair, check_line_counts
+from relumt.text_files import normalize_line, open_text, read_lines
 
 MEASURES = ("null_rate", "cross_entropy")
 """Fields of `PairScore`, in the order of the columns of OUT.scores."""
@@ -23,23 +27,49 @@ LINES_AT_ONCE = 1000
 """Number of lines that are segmented together."""
 
 
-def count_pairs(source: Path, target: Path) -> int:
-    """Return the number of sentence pairs; raise UserError if the texts differ in their number of lines."""
-    texts = source, target
-    counts = [sum(1 for _ in read_lines(path)) for path in texts]
-    check_line_counts(texts, counts, lambda side: read_lines(texts[side]))
-    return counts[0]
+class CopiedPairs:
+    """The normalized sentence pairs of two texts, copied to a temporary file because they are needed twice.
+
+    Each text is read once, so it can be a pipe such as `<(zcat corpus.de.gz)`, and may change later. Both are read line
+    by line in turn, so one process can write to two pipes. The temporary file has no name: nothing is left of it.
+
+    Args:
+        texts: source and target.
+        folder: folder on the disk that has room for a copy.
+
+    Raises:
+        UserError: a text is missing, empty or not UTF-8, or the texts differ in their number of lines.
+    """
+
+    def __init__(self, texts: PathPair, folder: Path) -> None:
+        self.file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n", dir=folder)  # noqa: SIM115  # is closed with self
+        counts = [0, 0]
+        for pair in zip_longest(*map(read_lines, texts)):
+            for side, line in enumerate(pair):
+                counts[side] += line is not None
+                self.file.write(normalize_line(line or "") + "\n")
+        check_line_counts(texts, counts, lambda side: islice((pair[side] for pair in self), counts[side]))
+        self.count = counts[0]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield source and target of each pair; only one iteration at a time."""
+        self.file.seek(0)
+        lines = (line.removesuffix("\n") for line in self.file)
+        return zip(lines, lines, strict=True)
 
 
-def encode_pairs(loaded: LoadedModel, data: Path, source: Path, target: Path) -> Iterator[TokenPair]:
-    """Yield the sentence pairs of two texts as token indices, segmented like the data-bin."""
+def encode_pairs(loaded: LoadedModel, data: Path, pairs: Iterable[tuple[str, str]]) -> Iterator[TokenPair]:
+    """Yield sentence pairs as token indices, segmented like the data-bin."""
     segment = load_segmenter(data)
     dictionaries = loaded.task.source_dictionary, loaded.task.target_dictionary
-    sides = [map(normalize_line, read_lines(path)) for path in (source, target)]
-    while (block := [list(islice(side, LINES_AT_ONCE)) for side in sides])[0]:
+    stream = iter(pairs)
+    while block := list(islice(stream, LINES_AT_ONCE)):
         sources, targets = (
-            [dictionary.encode_line(line, add_if_not_exist=False).long() for line in segment(lines)]
-            for lines, dictionary in zip(block, dictionaries, strict=True)
+            [dictionary.encode_line(line, add_if_not_exist=False).long() for line in segment(list(lines))]
+            for lines, dictionary in zip(zip(*block, strict=True), dictionaries, strict=True)
         )
         yield from zip(sources, targets, strict=True)
 
@@ -49,11 +79,16 @@ def write_scores(scores: Iterable[PairScore], path: Path) -> np.ndarray:
 
     Returns:
         The same numbers, [pairs, 2], in the order of `MEASURES`; NaN for None.
+
+    Raises:
+        AttemptFailedError: a score is infinite or NaN, so the model is of no use.
     """
     columns = array("d")
     with atomic_file(path) as unfinished, open_text(unfinished, "w") as file:
-        for score in scores:
+        for number, score in enumerate(scores, start=1):
             values = [float("nan") if (x := getattr(score, name)) is None else x for name in MEASURES]
+            if score.cross_entropy is not None and not math.isfinite(score.cross_entropy):
+                raise AttemptFailedError(f"pair {number}: the model's probabilities are not numbers; use another model")
             columns.extend(values)
             file.write("\t".join("nan" if value != value else f"{value:.6f}" for value in values) + "\n")
     return np.frombuffer(columns).reshape(-1, len(MEASURES))
@@ -79,11 +114,25 @@ def select_pairs(scores: np.ndarray, by: str, threshold: float | None, share: fl
     return is_kept
 
 
-def write_selected(text: Path, is_kept: np.ndarray, out: Path) -> None:
-    """Write the selected lines of a text, in their order."""
-    lines = map(normalize_line, read_lines(text))
-    with atomic_file(out) as unfinished:
-        write_lines(unfinished, (line for line, keep in zip(lines, is_kept, strict=True) if keep))
+def write_selected(pairs: Iterable[tuple[str, str]], is_kept: np.ndarray, outputs: PathPair) -> None:
+    """Write the selected pairs, in their order, to a file for each side; both files appear or none."""
+    with ExitStack() as stack:
+        unfinished = [stack.enter_context(atomic_file(output)) for output in outputs]
+        source_file, target_file = (stack.enter_context(open_text(path, "w")) for path in unfinished)
+        for source, target in compress(pairs, is_kept):
+            source_file.write(source + "\n")
+            target_file.write(target + "\n")
+
+
+def require_not_overwritten(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
+    """Raise UserError if an output is a folder, or is an input under any name, or cannot be written."""
+    outputs = list(outputs)
+    for output in outputs:
+        require_replaceable_file(output)
+    for path in inputs:
+        for output in outputs:
+            if path.exists() and output.exists() and path.samefile(output):
+                raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
 
 
 def require_null_rows(loaded: LoadedModel) -> None:

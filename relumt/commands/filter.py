@@ -1,39 +1,48 @@
 """Remove sentence pairs that are not translations of each other, by a model's null attention ([RL] section 5.2).
 
-Source and target are texts with one sentence per line, plain or gzipped, tokenized like the model's training text but
-without BPE. OUT.scores receives one line per pair: the null rate of cross-attention and the cross-entropy per token.
-With --threshold or --keep, the selected pairs are written to OUT.SRC and OUT.TGT. Only mechanisms with null rows, such
-as ReLA and ReLUFormer, can rank by null rate.
+Source and target are texts with one sentence per line, plain, gzipped or pipes such as <(zcat FILE), tokenized like the
+model's training text but without BPE. OUT.scores receives one line per pair: the null rate of cross-attention and the
+cross-entropy per token. With --threshold or --keep, the selected pairs are written to OUT.SRC and OUT.TGT. Only
+mechanisms with null rows, such as ReLA and ReLUFormer, can rank by null rate.
 """
 
 import argparse
-import math
+import os
 from pathlib import Path
 
 import numpy as np
 
+from relumt.arguments import finite_number, positive_integer, positive_share, valid_path
 from relumt.console import print_status, quiet_fairseq, track_on_stderr
 from relumt.errors import UserError
+from relumt.files import require_writable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="a checkpoint, or the folder of a trained run for its scored one"
+        "--checkpoint",
+        type=valid_path,
+        required=True,
+        help="a checkpoint, or the folder of a trained run for its scored one",
     )
-    parser.add_argument("--data", type=Path, help="data-bin with the model's dictionaries (default: that of the run)")
-    parser.add_argument("--src", type=Path, required=True, metavar="FILE", help="source text")
-    parser.add_argument("--tgt", type=Path, required=True, metavar="FILE", help="target text")
-    parser.add_argument("--out", type=Path, required=True, help="prefix of the output files")
+    parser.add_argument(
+        "--data", type=valid_path, help="data-bin with the model's dictionaries (default: that of the run)"
+    )
+    parser.add_argument("--src", type=valid_path, required=True, metavar="FILE", help="source text")
+    parser.add_argument("--tgt", type=valid_path, required=True, metavar="FILE", help="target text")
+    parser.add_argument("--out", type=valid_path, required=True, help="prefix of the output files")
     parser.add_argument(
         "--by",
         default="null_rate",
         choices=("null_rate", "cross_entropy"),
         help="measure to rank by (default: null_rate)",
     )
-    parser.add_argument("--threshold", type=float, metavar="X", help="keep pairs with a score of at most X")
-    parser.add_argument("--keep", type=float, metavar="SHARE", help="keep this share of the pairs, lowest scores first")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens in a batch (default: 4096)")
+    parser.add_argument("--threshold", type=finite_number, metavar="X", help="keep pairs with a score of at most X")
+    parser.add_argument(
+        "--keep", type=positive_share, metavar="SHARE", help="keep this share of the pairs, lowest scores first"
+    )
+    parser.add_argument("--max-tokens", type=positive_integer, default=4096, help="tokens in a batch (default: 4096)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
@@ -43,8 +52,9 @@ def run(arguments: argparse.Namespace) -> None:
     quiet_fairseq()
     from relumt.analysis.corpus_filter import (
         MEASURES,
-        count_pairs,
+        CopiedPairs,
         encode_pairs,
+        require_not_overwritten,
         require_null_rows,
         select_pairs,
         write_scores,
@@ -54,49 +64,52 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.analysis.pair_scoring import score_pairs
 
     texts = arguments.src, arguments.tgt
-    num_pairs = count_pairs(*texts)
+    scores_path = Path(f"{arguments.out}.scores")
+    require_not_overwritten([*texts, arguments.checkpoint], [scores_path])
+    pairs = CopiedPairs(texts, existing_folder(arguments.out))
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     if arguments.by == "null_rate":
         require_null_rows(loaded)
     languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
-    outputs = [Path(f"{arguments.out}.{language}") for language in languages]
-    check_files(texts, outputs, languages)
-    scored = score_pairs(loaded, encode_pairs(loaded, data, *texts), arguments.max_tokens)
-    progress = track_on_stderr(scored, str(loaded.path), num_pairs)
-    scores = write_scores(progress, Path(f"{arguments.out}.scores"))
+    require_not_swapped(texts, languages)
+    outputs = Path(f"{arguments.out}.{languages[0]}"), Path(f"{arguments.out}.{languages[1]}")
+    require_not_overwritten([*texts, loaded.path, *data.rglob("*")], [scores_path, *outputs])
+    scored = score_pairs(loaded, encode_pairs(loaded, data, pairs), arguments.max_tokens)
+    scores = write_scores(track_on_stderr(scored, str(loaded.path), len(pairs)), scores_path)
     ranks, cross_entropy = scores[:, MEASURES.index(arguments.by)], scores[:, MEASURES.index("cross_entropy")]
     print_summary(arguments, ranks, int(np.isnan(cross_entropy).sum()))
     if arguments.threshold is None and arguments.keep is None:
         return
     is_kept = select_pairs(scores, arguments.by, arguments.threshold, arguments.keep)
-    for text, output in zip(texts, outputs, strict=True):
-        write_selected(text, is_kept, output)
-    kept = f"{np.count_nonzero(is_kept)} of {num_pairs} pairs by {arguments.by}"
+    write_selected(pairs, is_kept, outputs)
+    kept = f"{np.count_nonzero(is_kept)} of {len(pairs)} pairs by {arguments.by}"
     print_status(f"{outputs[0]} and {outputs[1]}: {kept}")
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Raise UserError for invalid arguments."""
+    """Raise UserError for arguments that contradict each other, or an --out that cannot be written."""
     if arguments.threshold is not None and arguments.keep is not None:
         raise UserError("--threshold and --keep exclude each other; give one of them")
-    if arguments.threshold is not None and math.isnan(arguments.threshold):
-        raise UserError("--threshold must be a number, not nan")
-    if arguments.src.resolve() == arguments.tgt.resolve():
+    for path in (arguments.src, arguments.tgt):
+        if not os.path.exists(path):
+            raise UserError(f"{path}: no such file; check the path")
+    if os.path.samefile(arguments.src, arguments.tgt):
         raise UserError(f"{arguments.src}: given as --src and as --tgt; give two texts")
-    if arguments.keep is not None and not 0 < arguments.keep <= 1:
-        raise UserError(f"--keep must be above 0 and at most 1, not {arguments.keep:g}")
-    if arguments.max_tokens < 1:
-        raise UserError(f"--max-tokens must be positive, not {arguments.max_tokens}")
+    if arguments.out.name in ("", ".."):
+        raise UserError(f"--out {arguments.out}: expected a prefix of file names, found a folder")
+    require_writable(arguments.out.parent)
 
 
-def check_files(texts: tuple[Path, Path], outputs: list[Path], languages: tuple[str, str]) -> None:
-    """Raise UserError if source and target are swapped, or if an output would overwrite an input."""
+def existing_folder(out: Path) -> Path:
+    """Return the folder in which the output will be, or its first parent folder that exists."""
+    return next(folder for folder in out.absolute().parents if folder.is_dir())
+
+
+def require_not_swapped(texts: tuple[Path, Path], languages: tuple[str, str]) -> None:
+    """Raise UserError if the name of the source text ends in the target language, or the other way around."""
     for text, language, other in zip(texts, languages, reversed(languages), strict=True):
         if text.name.removesuffix(".gz").endswith(f".{other}"):
             raise UserError(f"{text}: expected {language}, but the file name says {other}; swap --src and --tgt")
-    for output in outputs:
-        if output.resolve() in {text.resolve() for text in texts}:
-            raise UserError(f"{output}: would overwrite an input text; choose another --out")
 
 
 def print_summary(arguments: argparse.Namespace, ranks: np.ndarray, num_too_long: int) -> None:

@@ -85,19 +85,19 @@ def test_gzipped_texts_are_read(files, checkpoint_with):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--keep", "2"], "--keep must be above 0 and at most 1"),
+        (["--keep", "2"], "argument --keep: expected a number above 0 and at most 1"),
         (["--keep", "0.5", "--threshold", "1"], "exclude each other"),
-        (["--threshold", "nan"], "--threshold must be a number"),
+        (["--threshold", "nan"], "argument --threshold: expected a finite number, found 'nan'"),
         (["--tgt", "FDE"], "given as --src and as --tgt; give two texts"),
         (
             ["--by", "cross_entropy", "--src", "FEN", "--tgt", "FDE"],
             "expected de, but the file name says en; swap --src and --tgt",
         ),
-        (["--max-tokens", "0"], "--max-tokens must be positive"),
+        (["--max-tokens", "0"], "argument --max-tokens: expected a whole number from 1"),
         (["--src", "none.de"], "none.de: no such file"),
         (["--src", "SHORT"], "short has 1 lines, "),
         ([], "never has null rows; use --by cross_entropy"),
-        (["--by", "cross_entropy", "--out", "F"], "f.de: would overwrite an input text; choose another --out"),
+        (["--by", "cross_entropy", "--out", "F"], "f.de; choose another --out"),
     ],
 )
 def test_invalid_input_ends_in_one_line_without_files(files, capsys, checkpoint_with, options, message):
