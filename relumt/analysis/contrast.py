@@ -5,22 +5,29 @@ of it. It counts as correct if the reference is more probable than every variant
 contains the sentence; its decoder is fed the references of the earlier sentences of the chunk, then the translation.
 """
 
-import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from relumt.analysis.loaded_model import LoadedModel, load_segmenter
 from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
-from relumt.errors import UserError
-from relumt.text_files import read_lines
+from relumt.errors import AttemptFailedError, UserError
+from relumt.json_files import decode_json
+from relumt.prep.bitext import RESERVED_WORDS
+from relumt.text_files import normalize_line, read_lines
+
+Index = Annotated[int, Meta(ge=0)]
+"""Number of a document or of a sentence in it, from 0."""
 
 
 @dataclass(frozen=True)
@@ -51,37 +58,52 @@ class Candidate:
     start: int
 
 
+@dataclass(frozen=True)
+class _ExampleLine:
+    """The fields of a line of test.contrast.jsonl that are used. A ValueError ends up in the error message."""
+
+    document: Index
+    sentence: Index
+    target: str
+    wrong: list[str]
+
+    def __post_init__(self) -> None:
+        if not self.wrong:
+            raise ValueError("there is no wrong variant")
+        if "" in self.variants:
+            raise ValueError("a variant is empty")
+        if len(set(self.variants)) < len(self.variants):
+            raise ValueError("two variants are the same")
+        if reserved := RESERVED_WORDS.intersection(" ".join(self.variants).split()):
+            raise ValueError(f"the word {min(reserved)} is reserved by fairseq")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All translations, normalized, the reference first."""
+        return tuple(map(normalize_line, (self.target, *self.wrong)))
+
+
 def read_examples(path: Path, documents: Sequence[int]) -> list[ContrastiveExample]:
     """Read the examples for a test set of documents with these numbers of sentences.
 
     Raises:
-        UserError: the file is missing or empty, or a line is not an example or names a sentence that does not exist.
+        UserError: the file is missing or empty, or a line is not an example, repeats another one, or names a sentence
+            that does not exist.
     """
     first_sentences = np.cumsum([0, *documents]).tolist()
-    examples = []
+    examples: dict[ContrastiveExample, int] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        try:
-            document, sentence, variants = _parse_example(line)
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{path}:{number}: expected an example in JSON with document, sentence, target and wrong"
-            ) from None
-        if not (0 <= document < len(documents) and 0 <= sentence < documents[document]):
-            raise UserError(f"{path}:{number}: the test set has no sentence {sentence} in document {document}")
-        examples.append(ContrastiveExample(first_sentences[document] + sentence, variants))
+        where = f"{path}:{number}"
+        parsed = decode_json(line, _ExampleLine, where, "give a file such as test.contrast.jsonl of relumt synth")
+        document, sentence = parsed.document, parsed.sentence
+        if not (document < len(documents) and sentence < documents[document]):
+            raise UserError(f"{where}: the test set has no sentence {sentence} in document {document}")
+        example = ContrastiveExample(first_sentences[document] + sentence, parsed.variants)
+        if (first := examples.setdefault(example, number)) < number:
+            raise UserError(f"{where}: repeats the example of line {first}; remove one of them")
     if not examples:
         raise UserError(f"{path}: expected contrastive examples, found an empty file; relumt synth writes such a file")
-    return examples
-
-
-def _parse_example(line: str) -> tuple[int, int, tuple[str, ...]]:
-    """Return document, sentence and variants; raise ValueError, KeyError or TypeError for anything else."""
-    example = json.loads(line)
-    document, sentence, wrong = example["document"], example["sentence"], example["wrong"]
-    variants = (example["target"], *wrong)
-    if not (isinstance(wrong, list) and wrong and all(isinstance(variant, str) for variant in variants)):
-        raise TypeError("variants")
-    return int(document), int(sentence), variants
+    return list(examples)
 
 
 def majority_accuracy(examples: Iterable[ContrastiveExample]) -> float:
@@ -137,25 +159,38 @@ class ContrastiveTest:
         return dictionary.encode_line(segmented, add_if_not_exist=False, append_eos=False).long()
 
     def candidates(self) -> Iterator[Candidate]:
-        """Yield each variant of each example with its context."""
+        """Yield each variant of each example with its context; raise UserError for one that the model cannot read."""
         eos = torch.tensor([self.loaded.task.target_dictionary.eos()])
+        max_source, max_target = self.loaded.max_positions
         for example in self.examples:
             chunk = int(np.searchsorted(self.chunk_bounds, example.sentence, side="right")) - 1
             context = [tokens for i in range(self.chunk_bounds[chunk], example.sentence)
                        for tokens in (self.targets[i][:-1], self.separator)]  # fmt: skip
             start = sum(map(len, context))
             for variant in example.variants:
-                yield Candidate(self.source[chunk], torch.cat([*context, self.encode(variant), eos]), start)
+                candidate = Candidate(self.source[chunk], torch.cat([*context, self.encode(variant), eos]), start)
+                if len(candidate.source) > max_source or len(candidate.target) > max_target:
+                    raise UserError(
+                        f"sentence {example.sentence + 1} or a translation of it exceeds the model's maximum length "
+                        f"({max_source} source and {max_target} target tokens); leave out its examples"
+                    )
+                yield candidate
 
     @torch.no_grad()
     def scores(self, batch_size: int) -> list[float]:
-        """Return the log-probability of every variant, given its context, in the order of `candidates`."""
+        """Return the log-probability of every variant, given its context, in the order of `candidates`.
+
+        Raises:
+            AttemptFailedError: a probability is NaN, so the model is of no use.
+        """
         candidates = list(self.candidates())
         by_length = sorted(range(len(candidates)), key=lambda i: len(candidates[i].target))
         scores: dict[int, float] = {}
         for first in range(0, len(by_length), batch_size):
             indices = by_length[first : first + batch_size]
             scores.update(zip(indices, self._score_batch([candidates[i] for i in indices]), strict=True))
+        if not all(map(math.isfinite, scores.values())):
+            raise AttemptFailedError(f"{self.loaded.path}: probabilities are not numbers; use another model")
         return [scores[i] for i in range(len(candidates))]
 
     def _score_batch(self, candidates: Sequence[Candidate]) -> list[float]:

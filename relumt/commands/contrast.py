@@ -5,23 +5,25 @@ A model trained with --document-length reads the sentences in their documents; a
 
 import argparse
 import json
-from pathlib import Path
 
+from relumt.arguments import positive_integer, valid_path
 from relumt.console import quiet_fairseq
-from relumt.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="a checkpoint, or the folder of a trained run for its scored one"
+        "--checkpoint",
+        type=valid_path,
+        required=True,
+        help="a checkpoint, or the folder of a trained run for its scored one",
     )
-    parser.add_argument("--data", type=Path, help="data-bin with document boundaries (default: that of the run)")
+    parser.add_argument("--data", type=valid_path, help="data-bin with document boundaries (default: that of the run)")
     parser.add_argument(
-        "--examples", type=Path, required=True, help="contrastive examples: test.contrast.jsonl of relumt synth"
+        "--examples", type=valid_path, required=True, help="contrastive examples: test.contrast.jsonl of relumt synth"
     )
     parser.add_argument("--subset", default="test", help="subset that the examples belong to (default: test)")
-    parser.add_argument("--batch-size", type=int, default=64, help="translations in a batch (default: 64)")
+    parser.add_argument("--batch-size", type=positive_integer, default=64, help="translations in a batch (default: 64)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
@@ -31,8 +33,6 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.analysis.contrast import ContrastiveTest, majority_accuracy
     from relumt.analysis.loaded_model import load_model
 
-    if arguments.batch_size < 1:
-        raise UserError(f"--batch-size must be positive, not {arguments.batch_size}")
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     contrast = ContrastiveTest(loaded, data, arguments.subset, arguments.examples)
     result = {

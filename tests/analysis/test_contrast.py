@@ -36,7 +36,8 @@ def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
     with path.open("w") as file:
         for document, sentence in sentences:
             target = texts[firsts[document] + sentence]
-            wrong = [" ".join([word, *target.split()[1:]]) for word in ("w1", "w2")]
+            first, *rest = target.split()
+            wrong = [" ".join([word, *rest]) for word in ("w1", "w2", "w3") if word != first][:2]
             example = {"document": document, "sentence": sentence, "source": "", "target": target, "wrong": wrong}
             file.write(json.dumps(example) + "\n")
     return path
@@ -100,17 +101,17 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{}", "x:1: expected an example in JSON"),
-        ("[]", "x:1: expected an example in JSON"),
+        ("{}", "x:1: not in the expected format"),
+        ("[]", "x:1: not in the expected format"),
         (
-            '{"document": 2, "sentence": 0, "target": "", "wrong": ["w1"]}',
+            '{"document": 2, "sentence": 0, "target": "w2", "wrong": ["w1"]}',
             "x:1: the test set has no sentence 0 in document 2",
         ),
         ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference in"),
         (None, "x: no such file"),
         ("", "x: expected contrastive examples, found an empty file"),
-        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: expected an example in JSON"),
-        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: expected an example in JSON"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: not in the expected format"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: not in the expected format"),
     ],
 )
 def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_with, line, message):
