@@ -59,7 +59,7 @@ def positive_share(text: str) -> float:
     return number
 
 
-def path(text: str) -> Path:
+def valid_path(text: str) -> Path:
     """Return a path, but not for "", an unset variable of a shell, which would be the working folder."""
     if not text or "\0" in text:
         raise _invalid("a path", text)

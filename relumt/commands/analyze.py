@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status, quiet_fairseq
 from relumt.errors import UserError
 from relumt.files import require_writable
@@ -19,43 +20,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoints",
         nargs="+",
-        type=Path,
+        type=valid_path,
         metavar="CHECKPOINT",
         help="a checkpoint, or the folder of a trained run for its scored (else best) checkpoint",
     )
-    parser.add_argument("--data", type=Path, help="data-bin with the models' dictionaries (default: that of each run)")
+    parser.add_argument(
+        "--data", type=valid_path, help="data-bin with the models' dictionaries (default: that of each run)"
+    )
     parser.add_argument("--subset", default="test", help="subset of the data-bin (default: test)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    parser.add_argument("--out", type=valid_path, required=True, metavar="DIR", help="folder for the results")
     parser.add_argument(
         "--alignments",
-        type=Path,
+        type=valid_path,
         metavar="FILE",
         help="gold word alignments of the subset (default: those of the data-bin, if any)",
     )
     parser.add_argument(
-        "--first-word", type=int, default=0, choices=[0, 1], help="number of the first word in FILE (default: 0)"
+        "--first-word",
+        type=whole_number,
+        default=0,
+        choices=[0, 1],
+        help="number of the first word in FILE (default: 0)",
     )
     parser.add_argument(
-        "--sentences", type=int, default=50, help="sentence pairs whose attention maps are kept (default: 50)"
+        "--sentences",
+        type=positive_integer,
+        default=50,
+        help="sentence pairs whose attention maps are kept (default: 50)",
     )
     parser.add_argument(
         "--map-sentence",
-        type=int,
+        type=positive_integer,
         metavar="N",
         help="sentence pair drawn in maps.png, counted from 1 (default: the first of a readable length)",
     )
     parser.add_argument("--numbers-only", action="store_true", help="write nothing but analysis.json")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens in a batch (default: 4096)")
+    parser.add_argument("--max-tokens", type=positive_integer, default=4096, help="tokens in a batch (default: 4096)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure the checkpoints and write the results."""
     quiet_fairseq()
-    for name in ("max_tokens", "sentences"):
-        if getattr(arguments, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be positive, not {getattr(arguments, name)}")
-    if arguments.map_sentence is not None and not 1 <= arguments.map_sentence <= arguments.sentences:
+    if arguments.map_sentence is not None and arguments.map_sentence > arguments.sentences:
         raise UserError(
             f"--map-sentence must be between 1 and --sentences ({arguments.sentences}), not {arguments.map_sentence}"
         )

@@ -8,6 +8,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from relumt.arguments import positive_integer, valid_path
 from relumt.errors import UserError
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.corpora.build import prepare_corpus
@@ -18,10 +19,14 @@ from relumt.prep.corpora.registry import CORPORA
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `relumt corpus`."""
     parser.add_argument("corpus", metavar="CORPUS", help=", ".join(CORPORA))
-    parser.add_argument("--raw", type=Path, default=Path("raw"), help="folder of the published files (default: raw)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="data-bin to create (default: data-bin/CORPUS)")
+    parser.add_argument(
+        "--raw", type=valid_path, default=Path("raw"), help="folder of the published files (default: raw)"
+    )
+    parser.add_argument("--out", type=valid_path, metavar="DIR", help="data-bin to create (default: data-bin/CORPUS)")
     parser.add_argument("--bpe", default="subword-nmt", choices=list(BPE_METHODS), help="(default: subword-nmt)")
-    parser.add_argument("--vocab-size", type=int, metavar="N", help="joint BPE merges (default: the corpus's own)")
+    parser.add_argument(
+        "--vocab-size", type=positive_integer, metavar="N", help="joint BPE merges (default: the corpus's own)"
+    )
     parser.add_argument("--without-tedx", action="store_true", help="IWSLT14: test on the 5,585 pairs that [RF] names")
     parser.add_argument("--without-misaligned", action="store_true", help="IWSLT14: test without 72 misaligned pairs")
     parser.add_argument("--overwrite", action="store_true", help="replace what this command created before")

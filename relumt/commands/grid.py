@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.jobs import LOG, Job, JobState, create_jobs
@@ -37,14 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `relumt reproduce` takes, too: which runs to make, and where."""
     parser.add_argument("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
-    parser.add_argument("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
-    parser.add_argument("--root", type=Path, default=Path(), help="the checkout, which has scripts/ (default: .)")
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="runs at a time (default and maximum: one per GPU; default on a CPU: 1)"
+        "--seeds", type=whole_number, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)"
     )
-    parser.add_argument("--gpus-per-job", type=int, default=1, metavar="N", help="GPUs that train a run (default: 1)")
+    parser.add_argument("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
+    parser.add_argument("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--root", type=valid_path, default=Path(), help="the checkout, which has scripts/ (default: .)")
+    parser.add_argument(
+        "--jobs",
+        type=positive_integer,
+        metavar="N",
+        help="runs at a time (default and maximum: one per GPU; default on a CPU: 1)",
+    )
+    parser.add_argument(
+        "--gpus-per-job", type=positive_integer, default=1, metavar="N", help="GPUs that train a run (default: 1)"
+    )
     parser.add_argument(
         "--slurm",
         nargs="*",
@@ -76,7 +84,8 @@ def run(arguments: argparse.Namespace) -> None:
         make_data_bin(script)
     status = GridStatus(jobs, Console(file=sys.stderr))
     if arguments.slurm is None:
-        gpu_groups = assign_gpus(arguments.jobs, arguments.gpus_per_job)
+        num_parallel = arguments.jobs and min(arguments.jobs, max(1, len(jobs)))
+        gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job)
         runner = LocalRunner(status, gpu_groups, threads=max(1, (os.cpu_count() or 1) // len(gpu_groups)))
         with status.display:
             runner.run(jobs)
@@ -88,13 +97,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def check_numbers(arguments: argparse.Namespace) -> None:
-    """Raise UserError for numbers that make no sense."""
-    for name in ("jobs", "gpus_per_job"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be positive, not {value}")
-    if any(seed < 0 for seed in arguments.seeds) or len(set(arguments.seeds)) < len(arguments.seeds):
-        raise UserError("--seeds must be different whole numbers from 0")
+    """Raise UserError for numbers that contradict each other."""
+    if len(set(arguments.seeds)) < len(arguments.seeds):
+        raise UserError("--seeds must be different numbers; give each seed once")
     if arguments.slurm is not None and (arguments.jobs or arguments.gpus_per_job > 1):
         raise UserError("--jobs and --gpus-per-job apply to this machine; with Slurm, give --slurm gpus_per_node=2 …")
 

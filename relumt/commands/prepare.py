@@ -6,8 +6,8 @@ P.docs has the number of sentences of each document, one per line. P.align has g
 """
 
 import argparse
-from pathlib import Path
 
+from relumt.arguments import finite_number, positive_integer, valid_path
 from relumt.errors import UserError
 from relumt.prep.options import BPE_CHOICES, SPLITS, Options
 from relumt.prep.pipeline import prepare
@@ -21,13 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tgt", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
         parser.add_argument(f"--{split}", required=True, metavar="P", help=f"prefix of the {split} texts")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="data-bin to create")
+    parser.add_argument("--out", required=True, type=valid_path, metavar="DIR", help="data-bin to create")
     parser.add_argument(
         "--bpe", default="subword-nmt", metavar="METHOD", help=f"{', '.join(BPE_CHOICES)} (default: %(default)s)"
     )
     parser.add_argument(
         "--vocab-size",
-        type=int,
+        type=positive_integer,
         metavar="N",
         help=f"number of merges (subword-nmt) or pieces (sentencepiece) (default: {DEFAULT_VOCAB_SIZE})",
     )
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-length",
-        type=int,
+        type=positive_integer,
         default=250,
         metavar="N",
         help="drop training pairs with more words on a side (default: %(default)s)",
     )
     parser.add_argument(
         "--max-ratio",
-        type=float,
+        type=finite_number,
         default=9.0,
         metavar="R",
         help="drop training pairs with one side more than R times as long as the other, in words "

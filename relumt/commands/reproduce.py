@@ -5,8 +5,8 @@ has empty cells. It is 2 if the request is invalid or existing runs have other s
 """
 
 import argparse
-from pathlib import Path
 
+from relumt.arguments import valid_path
 from relumt.commands import grid
 from relumt.console import print_status
 from relumt.errors import UserError
@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="a table or figure, listed below")
     grid.add_options(parser)
     parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="of the table (default: markdown)")
-    parser.add_argument("--out", type=Path, help="folder for the plots of a figure (default: the folder of all runs)")
+    parser.add_argument(
+        "--out", type=valid_path, help="folder for the plots of a figure (default: the folder of all runs)"
+    )
     parser.add_argument(
         "--test", default="bootstrap", choices=list(SIGNIFICANCE_TESTS), help="significance test (default: bootstrap)"
     )
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the steps one after the other; see above for the exit status."""
     if arguments.name is None:
-        raise UserError(f"name a table or figure\n\n{table_list()}")
+        raise UserError("name a table or figure; relumt reproduce --help lists them")
     all_made = make_runs(arguments)
     if arguments.dry_run:
         return

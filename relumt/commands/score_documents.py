@@ -7,21 +7,25 @@ each chunk. Omit CHUNKS for translations of single sentences.
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 
+from relumt.arguments import valid_path
 from relumt.data.document_lengths import read_document_lengths, read_lengths
 from relumt.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: the texts, and how they divide into chunks and documents."""
-    parser.add_argument("--hyp", type=Path, required=True, help="translations, one chunk per line")
-    parser.add_argument("--chunks", type=Path, help="number of sentences in each chunk, one per line (default: 1)")
-    parser.add_argument("--ref", type=Path, required=True, help="references, one sentence per line")
-    parser.add_argument("--docs", type=Path, required=True, help="number of sentences in each document, one per line")
+    parser.add_argument("--hyp", type=valid_path, required=True, help="translations, one chunk per line")
+    parser.add_argument(
+        "--chunks", type=valid_path, help="number of sentences in each chunk, one per line (default: 1)"
+    )
+    parser.add_argument("--ref", type=valid_path, required=True, help="references, one sentence per line")
+    parser.add_argument(
+        "--docs", type=valid_path, required=True, help="number of sentences in each document, one per line"
+    )
     parser.add_argument("--separator", default="", help="token between the sentences of a chunk")
     parser.add_argument(
-        "--sentences", type=Path, help="translations of single sentences, for chunks that lost separators"
+        "--sentences", type=valid_path, help="translations of single sentences, for chunks that lost separators"
     )
     parser.add_argument(
         "--tokenize", default="13a", choices=["none", "13a", "zh"], help="sacreBLEU's tokenizer (default: 13a)"

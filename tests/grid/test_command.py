@@ -46,9 +46,9 @@ def test_only_selects_models_of_the_table(capsys):
     [
         (["no_such_table"], "no table 'no_such_table'; known: rela_"),
         (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
-        (["rela_table3", "--jobs", "0"], "--jobs must be positive, not 0"),
-        (["rela_table3", "--seeds", "-1"], "--seeds must be different whole numbers from 0"),
-        (["rela_table3", "--seeds", "1", "1"], "--seeds must be different whole numbers from 0"),
+        (["rela_table3", "--jobs", "0"], "argument --jobs: expected a whole number from 1"),
+        (["rela_table3", "--seeds", "-1"], "argument --seeds: expected a whole number from 0"),
+        (["rela_table3", "--seeds", "1", "1"], "--seeds must be different numbers"),
         (["rela_table3", "--slurm", "foo"], "--slurm foo: not KEY=VALUE"),
         (["rela_table3", "--slurm", "--jobs", "2"], "--jobs and --gpus-per-job apply to this machine"),
         (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
