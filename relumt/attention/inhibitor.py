@@ -98,6 +98,8 @@ class InhibitorAttention(Mechanism):
         self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
     ) -> AttentionOutput:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
+        self.check_shapes(q, k, v, mask)
+        k, v = mask.zero_padding(k), mask.zero_padding(v)
         with without_autocast(q):
             is_half = q.dtype in HALF_DTYPES
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)

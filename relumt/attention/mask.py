@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from relumt.attention.padding import zero_padding
+
 
 @dataclass(frozen=True)
 class AttentionMask:
@@ -20,6 +22,7 @@ class AttentionMask:
         key_mask: [B, S] bool, False for padding; None if all keys are real.
         is_causal: query i may attend to keys j ≤ S − T + i, so that the last query may attend to every key.
         attn_mask: [T, S] bool, any other pattern, shared by the batch; None if there is none.
+        padding_is_finite: the caller guarantees that keys and values at padding are finite, which saves zeroing them.
 
     Raises:
         TypeError: a mask has the wrong type or number of dimensions.
@@ -28,6 +31,7 @@ class AttentionMask:
     key_mask: Tensor | None = None
     is_causal: bool = False
     attn_mask: Tensor | None = None
+    padding_is_finite: bool = False
 
     def __post_init__(self) -> None:
         for name, shape in (("key_mask", "[B, S]"), ("attn_mask", "[T, S]")):
@@ -35,6 +39,19 @@ class AttentionMask:
             if mask is not None and (mask.dtype != torch.bool or mask.dim() != 2):
                 found = f"{list(mask.shape)} of {mask.dtype}"
                 raise TypeError(f"AttentionMask.{name} must be {shape} of torch.bool, True = may attend; got {found}")
+
+    def check_shape(self, B: int, T: int, S: int) -> None:
+        """Raise ValueError unless the masks have exactly the shapes [B, S] and [T, S]; nothing is broadcast."""
+        for name, mask, names, sizes in (
+            ("key_mask", self.key_mask, "B, S", [B, S]),
+            ("attn_mask", self.attn_mask, "T, S", [T, S]),
+        ):
+            if mask is not None and mask.shape != (sizes[0], sizes[1]):
+                raise ValueError(f"AttentionMask.{name} must be [{names}] = {sizes}; got {list(mask.shape)}")
+
+    def zero_padding(self, x: Tensor) -> Tensor:
+        """Return keys or values x [B, H, S, D] with 0 at padding, unless they are known to be finite there."""
+        return x if self.key_mask is None or self.padding_is_finite else zero_padding(x, self.key_mask)
 
     def to_dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor | None:
         """Return the mask as one matrix [B or 1, 1, T or 1, S] bool, ready to broadcast; None if nothing is hidden."""

@@ -130,7 +130,12 @@ class Mechanism(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
     ) -> AttentionOutput:
-        """Attend with q [B, H, T, D] to k and v [B, H, S, D], by the cheapest path that can return what is needed."""
+        """Attend with q [B, H, T, D] to k and v [B, H, S, D], by the cheapest path that can return what is needed.
+
+        Raises:
+            ValueError: a tensor or a mask has another shape.
+        """
+        self.check_shapes(q, k, v, mask)
         if self.pointwise_activation is not None:
             # Not by gradients alone: activation checkpointing runs a layer first without them and then with them, and
             # both passes must take the same path to draw the same dropout.
@@ -139,11 +144,23 @@ class Mechanism(nn.Module):
             params = self.pointwise_params(q, k, mask) if fused else None
             if fused and params:
                 return self.attend_fused(fused, params, q, k, v, mask, need)
+        k, v = mask.zero_padding(k), mask.zero_padding(v)
         is_large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTE_THRESHOLD
         if is_large and torch.is_grad_enabled() and self.saves_weights(q, need):
             output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
             return output
         return self.attend(q, k, v, mask, need)
+
+    def check_shapes(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> None:
+        """Raise ValueError unless q is [B, H, T, D], k [B, H, S, D], v [B, H, S, any size] and the mask fits them."""
+        H, D = self.num_heads, self.head_dim
+        has_shapes = q.dim() == k.dim() == v.dim() == 4 and (q.shape[1], q.shape[3]) == (H, D)
+        if not (has_shapes and k.shape == (q.shape[0], H, k.shape[2], D) and v.shape[:3] == k.shape[:3]):
+            raise ValueError(
+                f"expected q [B, {H}, T, {D}], k [B, {H}, S, {D}] and v [B, {H}, S, any size]; got "
+                f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
+            )
+        mask.check_shape(q.shape[0], q.shape[2], k.shape[2])
 
     def saves_weights(self, q: Tensor, need: Need) -> bool:
         """Return whether autograd would save the weights that `attend` computes from such q."""

@@ -6,6 +6,7 @@ Parameters, their names and their initialization are inherited, so checkpoints o
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -163,8 +164,12 @@ class MechanismAttention(MultiheadAttention):
             cache["prev_key"] = self._split_heads(self.k_proj(key))
             cache["prev_value"] = self._split_heads(self.v_proj(value))
             cache["prev_key_padding_mask"] = key_padding_mask if is_padded else None
-        if "mask" not in cache:
-            cache["mask"] = self._attention_mask(cache.get("prev_key_padding_mask"), attn_mask)
+        if "mask" not in cache:  # zeroes padding once, not at every step
+            mask = self._attention_mask(cache.get("prev_key_padding_mask"), attn_mask)
+            cache["prev_key"], cache["prev_value"] = (
+                mask.zero_padding(cache[name]) for name in ("prev_key", "prev_value")
+            )
+            cache["mask"] = replace(mask, padding_is_finite=True)
         q = self._split_heads(self.q_proj(query), cache.get("beam", 1))
         return q, cache["prev_key"], cache["prev_value"], cache["mask"]
 

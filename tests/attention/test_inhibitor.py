@@ -163,19 +163,6 @@ def test_fused_without_a_compiler_is_refused_when_it_is_built(monkeypatch):
     MECHANISMS["inhibitor"](2, 4, implementation="cdist")
 
 
-@every_faster_one
-@pytest.mark.parametrize(("q", "k", "keys"), [(1, 3, 3), (3, 1, 3), (3, 3, 1), (1, 1, 3)])
-def test_a_batch_of_one_broadcasts(implementation, q, k, keys):
-    seeded = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(B, 2, 5, 4, generator=seeded, dtype=torch.float64, requires_grad=True) for B in (q, k))
-    mask = AttentionMask(torch.rand(keys, 5, generator=seeded) > 0.3)
-    expected, ours = (
-        MECHANISMS["inhibitor"](2, 4, implementation=one)(q, k, k, mask).output for one in ("naive", implementation)
-    )
-    torch.testing.assert_close(ours, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), (q, k)) for one in (ours, expected)))
-
-
 def test_second_derivatives_of_the_fused_implementation_are_refused():
     x = torch.randn(1, 1, 3, 4, requires_grad=True)
     output = MECHANISMS["inhibitor"](1, 4)(x, x, x, AttentionMask()).output

@@ -115,18 +115,6 @@ def test_half_precision_saturates(monkeypatch):
     assert MECHANISMS["relu"](1, 4)(x, x, v, AttentionMask()).output.eq(torch.finfo(torch.float16).max).all()
 
 
-@pytest.mark.parametrize(
-    ("q_shape", "k_shape", "mask_batch"),
-    [((1, 2), (3, 2), None), ((1, 1), (1, 2), None), ((3, 2), (1, 2), None), ((3, 2), (3, 2), 1)],
-)
-def test_broadcasting_uses_the_reference(q_shape, k_shape, mask_batch, monkeypatch):
-    q, k = torch.randn(*q_shape, 512, 4), torch.randn(*k_shape, 512, 4)
-    mask = AttentionMask(None if mask_batch is None else torch.arange(512)[None] < 500)
-    output = MECHANISMS["relu"](2, 4)(q, k, k, mask).output
-    monkeypatch.setenv("RELUMT_KERNELS", "reference")
-    assert torch.equal(output, MECHANISMS["relu"](2, 4)(q, k, k, mask).output)
-
-
 def test_subclass_with_its_own_weights_uses_the_reference(monkeypatch):
     class Squared(ReLUAttention):
         def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:

@@ -42,14 +42,11 @@ def attend(
     """Compute the same as `inhibitor_naive.attend`, with first derivatives only."""
     if 0 in (*q.shape, *k.shape, *v.shape):
         return inhibitor_naive.attend(q, k, v, gamma, shift, mask, dropped)
-    key_mask = mask.key_mask
-    mask_batch = 1 if key_mask is None else key_mask.shape[0]
-    B, H = torch.broadcast_shapes(q.shape[:2], k.shape[:2], v.shape[:2], (mask_batch, 1))
-    # [B or 1, H or 1, …] -> [N, …]
-    flat = (x.expand(B, H, *x.shape[2:]).flatten(0, 1).contiguous() for x in (q, k, v))
+    B, H = q.shape[:2]
+    flat = (x.flatten(0, 1).contiguous() for x in (q, k, v))  # [B, H, …] -> [N, …]
     shifts = shift.view(1, -1).expand(B, H).flatten()
-    key_mask = None if key_mask is None else key_mask.expand(B, -1).repeat_interleave(H, 0)
-    dropped = None if dropped is None else dropped.expand(B, H, -1, -1).flatten(0, 1)
+    key_mask = None if mask.key_mask is None else mask.key_mask.repeat_interleave(H, 0)
+    dropped = None if dropped is None else dropped.flatten(0, 1)
     hidden = _HiddenPairs(AttentionMask(key_mask, mask.is_causal, mask.attn_mask), dropped)
     output: Tensor = _Attend.apply(*flat, gamma, shifts, hidden)
     return output.view(B, H, *output.shape[1:])  # [N, T, V] -> [B, H, T, V]

@@ -15,6 +15,7 @@ from torch import Tensor
 from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.key_bounds import key_bounds
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.attention.padding import zero_padding
 from relumt.attention.precision import cast_saturating
 from relumt.attention.row_stats import finite_log
 
@@ -44,6 +45,7 @@ def attend(
     bias = None if params.bias is None else params.bias.expand(q.shape[0], q.shape[2])
     call = _Call(params.activation, bias, is_causal, dropout_p, seed, need_row_stats)
     scaled_q = q * params.factor[:, None, :, None]
+    k, v = (x if key_mask is None else zero_padding(x, key_mask) for x in (k, v))
     output, weight_sum, w_log_w = _Attend.apply(scaled_q, k.contiguous(), v.contiguous(), key_mask, call)
     return cast_saturating(output, dtype), weight_sum, w_log_w
 
