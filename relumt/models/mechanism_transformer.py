@@ -20,7 +20,6 @@ from fairseq.models.transformer.transformer_legacy import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.checkpoint_config import reject_code_in_config
 from relumt.errors import UserError, exit_on_user_error
 from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
@@ -50,7 +49,6 @@ class MechanismTransformer(TransformerModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
         """Build the model; exit with a one-line message if the arguments are invalid."""
         with exit_on_user_error():
-            reject_code_in_config(vars(args))
             for choice in VARIANT_CHOICES:
                 # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
                 if not hasattr(args, "vocabulary_fingerprint"):

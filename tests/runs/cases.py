@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import struct
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,15 +64,23 @@ def with_value(record: Any, path: str, value: Any) -> Any:
     return record | {name: new} if is_dict else dataclasses.replace(record, **{name: new})
 
 
-def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None = None) -> Path:
+def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None = None, sentences: int = 1) -> Path:
+    """A data-bin of sentences without tokens; with `record` as its prepare.json if there is one."""
     folder.mkdir(parents=True)
     for language in ("de", "en"):
         (folder / f"dict.{language}.txt").write_text("".join(f"{symbol} 1\n" for symbol in symbols), encoding="utf-8")
         for subset in ("train", "valid", "test"):
-            (folder / f"{subset}.de-en.{language}.idx").touch()
+            (folder / f"{subset}.de-en.{language}.idx").write_bytes(index(sentences))
+            (folder / f"{subset}.de-en.{language}.bin").write_bytes(bytes(2 * sentences))
     if record is not None:
         (folder / "prepare.json").write_text(json.dumps(record), encoding="utf-8")
     return folder
+
+
+def index(sentences: int) -> bytes:
+    """fairseq's index of so many sentences of one token, in the format mmap with tokens of two bytes."""
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, sentences)
+    return header + struct.pack(f"<{sentences}i", *[1] * sentences) + struct.pack(f"<{sentences}q", *range(0, 2 * sentences, 2))
 
 
 def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
@@ -82,8 +92,9 @@ def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
 
 def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
     config.checkpoints.mkdir(parents=True, exist_ok=True)
+    settings = {"model": Namespace(arch="transformer", dropout=0.1), "task": {"_name": "translation"}}
     history = [{"num_updates": updates}]
-    state = {"model": {"weight": torch.zeros(2)}, "cfg": None, "args": None, "optimizer_history": history}
+    state = {"model": {"weight": torch.zeros(2)}, "cfg": settings, "optimizer_history": history}
     torch.save(state, config.checkpoints / name)
     return config.checkpoints / name
 
