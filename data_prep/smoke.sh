@@ -3,6 +3,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 
+begin "$@"
+refuse_arguments "$@"
 corpus=data-bin/smoke.corpus
 [[ -d $corpus ]] || relumt synth --seed 1 --documents 100 --valid-documents 10 --test-documents 20 --out "$corpus"
 "$root/data_prep/prepare.sh" --src de --tgt en --tokenized-input --bpe none \

@@ -4,7 +4,10 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-lock_named_run "$@"
-"$root/scripts/run.sh" "$@"
-folder=$(run_record folder-to-analyze "$1" "$2")
-[[ -z $folder ]] || relumt analyze "$folder" --numbers-only --out "$folder" || exit 1
+begin "$@"
+train "$@"
+evaluate "$1" "$2"
+ask folder-to-analyze "$1" "$2"
+((${#answer[@]} > 0)) || exit 0
+lock_run "${answer[0]}"
+relumt analyze --numbers-only --out "${answer[0]}" -- "${answer[0]}" || exit 1

@@ -20,69 +20,132 @@ relumt() {
     "$python" -P -m relumt.cli "$@"
 }
 
-require_names() {
-    if (($# < 2)); then
-        echo "relumt: error: usage: scripts/$(basename "$0") DATASET MODEL [fairseq flags…]" >&2
-        exit 2
+# fail STATUS MESSAGE
+fail() {
+    echo "relumt: error: $2" >&2
+    exit "$1"
+}
+
+# begin "$@": the start of every script. If an argument is -h or --help, print the script's usage and exit, with the
+# options of the relumt command `help_of` if that is set. Otherwise go on under a supervisor, which ends everything that
+# the script has started when the script is interrupted or killed.
+begin() {
+    local argument
+    for argument in "$@"; do
+        [[ $argument != -h && $argument != --help ]] || print_usage
+    done
+    [[ -z ${RELUMT_SUPERVISED:-} ]] || return 0
+    local find_requirements='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'
+    "$python" -P -c "$find_requirements" 2>/dev/null ||
+        fail 2 "$python is not a Python 3.11 with relumt's requirements; run make install, or set PYTHON to one that is"
+    exec "$python" -P -m relumt.grid.foreground "$BASH" "$0" "$@"
+}
+
+# print_usage: print the comment that the script starts with, and its options or variables; exit.
+print_usage() {
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    echo
+    if [[ -n ${help_of:-} ]]; then
+        relumt "$help_of" --help
+    else
+        sed -n '/^#   [A-Z]/s/^# //p' "$root/scripts/common.sh"
     fi
+    exit 0
+}
+
+# require_names DATASET MODEL [fairseq flags…]
+require_names() {
+    (($# >= 2)) || fail 2 "usage: scripts/$(basename "$0") DATASET MODEL [fairseq flags…]; see --help"
+}
+
+# refuse_arguments "$@"
+refuse_arguments() {
+    (($# == 0)) || fail 2 "$(basename "$0") takes no arguments, found '$1'; see --help"
 }
 
 # run_record STEP DATASET MODEL [fairseq flags…]
 run_record() {
     local step=$1
     shift
-    local settings=(--runs "${RUNS:-runs}" --seed "${SEED:-1}" --configs "${CONFIGS:-$root/configs}")
-    [[ -z ${DATA_BIN:-} ]] || settings+=(--data-bin "$DATA_BIN")
-    [[ -z ${PRECISION:-} ]] || settings+=(--precision "$PRECISION")
+    local settings=("--runs=${RUNS:-runs}" "--seed=${SEED:-1}" "--configs=${CONFIGS:-$root/configs}")
+    [[ -z ${DATA_BIN:-} ]] || settings+=("--data-bin=$DATA_BIN")
+    [[ -z ${PRECISION:-} ]] || settings+=("--precision=$PRECISION")
     [[ ${ONE_BY_ONE:-} != 1 ]] || settings+=(--one-by-one)
     [[ ${ACCEPT_MIXED:-} != 1 ]] || settings+=(--accept-mixed)
-    relumt run-record "$step" "${settings[@]}" "$@"
+    relumt run-record "$step" "${settings[@]}" -- "$@"
 }
 
-# start_step STEP DATASET MODEL [fairseq flags…]: lock the run, and set `log` and `arguments` for the fairseq command.
-# Exits the script if the step is done already. A run that was never trained is not locked by later steps, because
-# locking would create its folder.
-start_step() {
-    require_names "${@:2}"
-    local folder
-    folder=$(run_record folder "$2" "$3")
-    [[ $1 != start-training && ! -e $folder/run.json ]] || lock_run "$folder"
-    read_command "$@"
-    ((${#arguments[@]} > 0)) || exit 0
-}
-
-# read_command STEP DATASET MODEL [fairseq flags…]: set `log` and `arguments`; `arguments` is empty if there is nothing
-# to run.
-read_command() {
+# ask STEP DATASET MODEL [fairseq flags…]: set the array `answer` to the lines that the step prints, none if there is
+# nothing to do.
+ask() {
     local output
     output=$(run_record "$@")
-    arguments=()
-    [[ -n $output ]] || return 0
-    mapfile -t arguments <<<"$output"
-    log=${arguments[0]}
-    arguments=("${arguments[@]:1}")
+    answer=()
+    [[ -z $output ]] || mapfile -t answer <<<"$output"
 }
 
-# lock_named_run DATASET MODEL [fairseq flags…]
-lock_named_run() {
+# train DATASET MODEL [fairseq-train flags…]: train the model, first on the datasets that the training starts from.
+# Everything is checked before anything is written.
+train() {
     require_names "$@"
-    local folder
-    folder=$(run_record folder "$1" "$2")
-    lock_run "$folder"
+    ask check-training "$@"
+    local runs=("${answer[@]}") # DATASET FOLDER of each run to train; this one is the last
+    ((${#runs[@]} > 0)) || return 0
+    lock_run "${runs[-1]}"
+    local i
+    for ((i = 0; i < ${#runs[@]} - 2; i += 2)); do
+        (
+            lock_run "${runs[i + 1]}" wait
+            train_locked "${runs[i]}" "$2"
+        )
+    done
+    train_locked "$@"
 }
 
-# lock_run FOLDER: keep other processes off the run until this script and its children have ended. A script started by
-# one that has the lock shares it (RELUMT_HOLDS). With RELUMT_WAITS=1, wait for the lock instead of failing.
+# train_locked DATASET MODEL [fairseq-train flags…]
+train_locked() {
+    ask start-training "$@"
+    ((${#answer[@]} > 0)) || return 0
+    if "$python" -P -m fairseq_cli.train "${answer[@]:1}" 2>&1 | tee -a -- "${answer[0]}"; then
+        run_record finish-training "$1" "$2" || exit 1
+    else
+        run_record record-divergence "$1" "$2" || exit 1
+    fi
+}
+
+# evaluate DATASET MODEL [fairseq-generate flags…]: translate the test set and score it.
+evaluate() {
+    require_names "$@"
+    ask check-evaluation "$@"
+    ((${#answer[@]} > 0)) || return 0
+    lock_run "${answer[0]}"
+    ask start-evaluation "$@"
+    ((${#answer[@]} > 0)) || return 0
+    generate
+    if [[ ${ONE_BY_ONE:-} == 1 ]]; then
+        ask start-one-by-one "$@"
+        ((${#answer[@]} == 0)) || generate -a
+    fi
+    run_record score "$1" "$2" || exit 1
+}
+
+# generate [-a]: run fairseq-generate with `answer`, a log to write, or with -a to append to, and arguments.
+generate() {
+    "$python" -P -m fairseq_cli.generate "${answer[@]:1}" 2>&1 | tee "$@" -- "${answer[0]}" ||
+        fail 1 "fairseq-generate failed; see the end of ${answer[0]}"
+}
+
+# lock_run FOLDER [wait]: keep other processes off the run until this shell and its children have ended. If another one
+# is working on it, fail or wait.
 lock_run() {
-    [[ ${RELUMT_HOLDS:-} != "$1" ]] || return 0
-    mkdir -p "$1"
+    [[ ${locked_run:-} != "$1" ]] || return 0
+    mkdir -p -- "$1" 2>/dev/null && [[ ! -d $1/.lock ]] || fail 2 "$1 is not a writable folder; change RUNS"
     exec {run_lock}>"$1/.lock"
-    if [[ ${RELUMT_WAITS:-} == 1 ]] && ! flock --nonblock "$run_lock"; then
+    if [[ ${2:-} == wait ]] && ! flock --nonblock "$run_lock"; then
         echo "relumt: $1: another process is working on this run; waiting for it" >&2
         flock "$run_lock"
     elif ! flock --timeout 2 "$run_lock"; then
-        echo "relumt: error: $1: another process is working on this run; wait for it or stop it" >&2
-        exit 2
+        fail 2 "$1: another process is working on this run; wait for it or stop it"
     fi
-    export RELUMT_HOLDS=$1
+    locked_run=$1
 }

@@ -4,6 +4,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+begin "$@"
+refuse_arguments "$@"
+
 # Reduce fairseq's log to progress, validation loss and relumt's messages.
 progress() {
     sed -nuE \

@@ -6,10 +6,5 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-start_step start-evaluation "$@"
-"$python" -P -m fairseq_cli.generate "${arguments[@]}" 2>&1 | tee "$log"
-if [[ ${ONE_BY_ONE:-} == 1 ]]; then
-    read_command start-one-by-one "$@"
-    ((${#arguments[@]} == 0)) || "$python" -P -m fairseq_cli.generate "${arguments[@]}" 2>&1 | tee -a "$log"
-fi
-run_record score "$1" "$2" || exit 1
+begin "$@"
+evaluate "$@"

@@ -9,6 +9,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+help_of=reproduce
+begin "$@"
 arguments=("$@")
 for i in "${!arguments[@]}"; do
     if [[ ${arguments[i]} == -- ]]; then
@@ -16,4 +18,4 @@ for i in "${!arguments[@]}"; do
         break
     fi
 done
-relumt reproduce --root "$root" --runs "${RUNS:-runs}" "${arguments[@]}"
+relumt reproduce "--root=$root" "--runs=${RUNS:-runs}" "${arguments[@]}"

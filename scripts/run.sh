@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Train MODEL on DATASET, then translate and score the test set: scripts/run.sh DATASET MODEL [fairseq-train flags…]
+# DATASET is a name in configs/datasets, or the path of a data-bin. scripts/common.sh lists the environment variables.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-lock_named_run "$@"
-"$root/scripts/train.sh" "$@"
-"$root/scripts/evaluate.sh" "$1" "$2"
+begin "$@"
+train "$@"
+evaluate "$1" "$2"

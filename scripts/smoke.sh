@@ -4,8 +4,12 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-tables=("$@")
-(($# > 0)) || mapfile -t tables < <("$python" -P -c 'from relumt.tables import TABLES; print(*TABLES, sep="\n")')
+begin "$@"
+mapfile -t tables < <("$python" -P -c 'from relumt.tables import TABLES; print(*TABLES, sep="\n")')
+for table in "$@"; do
+    [[ " ${tables[*]} " == *" $table "* ]] || fail 2 "no table '$table'; known: ${tables[*]}"
+done
+(($# == 0)) || tables=("$@")
 mkdir -p smoke
 cd smoke
 failed=0

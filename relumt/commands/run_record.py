@@ -1,34 +1,39 @@
 """Write and check run.json: the steps of scripts/train.sh and scripts/evaluate.sh.
 
 A step that has something to run prints the path of its log and then the arguments of the fairseq command, one per
-line. It prints nothing if its work is done already.
+line. It prints nothing if its work is done already. The steps whose names begin with "check" write nothing.
 """
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UNPRINTABLE, UserError
 from relumt.runs.analysis_record import is_analyzed
 from relumt.runs.environment import PRECISIONS, find_device
 from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.training_steps import (
     FairseqCommand,
+    check_training,
     finish_training,
-    pretraining_dataset,
     record_divergence,
     report_divergence,
     start_training,
     started_record,
 )
 
+SEED = re.compile("[0-9]{1,10}")
+MAX_SEED = 2**32 - 1
+"""The largest seed that NumPy takes."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one subcommand per step, all with the same arguments."""
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
     for name, (_, summary) in STEPS.items():
-        step_parser = steps.add_parser(name, help=summary)
+        step_parser = steps.add_parser(name, help=summary, allow_abbrev=False)
         step_parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
         step_parser.add_argument(
             "--configs", type=Path, default=Path("configs"), help="folder with datasets/ and models/ (default: configs)"
@@ -49,8 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run one step."""
-    if not arguments.seed.isdecimal():
-        raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0")
+    if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_SEED:
+        raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_SEED}")
+    for name in ("runs", "configs", "data_bin"):
+        path = getattr(arguments, name)
+        if path is not None and (str(path).startswith("-") or UNPRINTABLE.search(str(path))):
+            raise UserError(
+                f"{name.upper()} is '{path}'; name a folder without control characters and '-' at its start"
+            )
     if arguments.precision not in (None, *PRECISIONS):
         raise UserError(f"PRECISION is '{arguments.precision}'; set it to one of {', '.join(PRECISIONS)}")
     config = resolve_run_config(
@@ -65,6 +76,18 @@ def run(arguments: argparse.Namespace) -> None:
     output = step(config, arguments)
     if output is not None:
         print(output)
+
+
+def _check_training(config: RunConfig, arguments: argparse.Namespace) -> str | None:
+    device = find_device(arguments.precision)
+    runs = check_training(config, device, arguments.flags, arguments.accept_mixed, arguments.data_bin)
+    return "\n".join(f"{run.dataset_argument}\n{run.folder}" for run in runs) or None
+
+
+def _check_evaluation(config: RunConfig, arguments: argparse.Namespace) -> Path | None:
+    from relumt.runs.evaluation_check import check_evaluation
+
+    return check_evaluation(config, find_device(arguments.precision), arguments.flags)
 
 
 def _start_training(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:
@@ -104,11 +127,10 @@ def _folder_to_analyze(config: RunConfig, _: argparse.Namespace) -> Path | None:
 Step = Callable[[RunConfig, argparse.Namespace], object]
 
 STEPS: dict[str, tuple[Step, str]] = {
-    "folder": (lambda config, _: config.folder, "print the run's folder"),
     "data-bin": (lambda config, _: config.data_bin.folder, "print the path of the run's data-bin"),
-    "pretraining-dataset": (
-        lambda config, arguments: pretraining_dataset(config, arguments.data_bin, arguments.flags),
-        "print the dataset on which the model has to be trained first, or an empty line",
+    "check-training": (
+        _check_training,
+        "before anything is written: check the run, and print DATASET and FOLDER of each run to train, two lines each",
     ),
     "start-training": (
         _start_training,
@@ -118,6 +140,10 @@ STEPS: dict[str, tuple[Step, str]] = {
     "record-divergence": (
         lambda config, _: record_divergence(config),
         "after fairseq-train failed: record that the run diverged, if that is why",
+    ),
+    "check-evaluation": (
+        _check_evaluation,
+        "before anything is written: check the flags of translation, and print the run's folder",
     ),
     "start-evaluation": (
         _start_evaluation,

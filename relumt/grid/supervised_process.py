@@ -2,9 +2,10 @@
 
 The parent starts this supervisor and holds the other end of its standard input. When that end is closed, by the parent
 or because the parent was killed, the supervisor ends everything that the command started, which unlocks the run's
-folder for the next start.
+folder for the next start. It also ends what the command leaves behind.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +18,15 @@ from typing import Any
 
 GRACE_PERIOD = 10
 """Seconds between SIGTERM and SIGKILL."""
+
+SUPERVISED = "RELUMT_SUPERVISED"
+"""Environment variable that tells a script of scripts/ that it needs no supervisor of its own."""
+
+TERMINATING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals by which users, terminals and job schedulers end a process."""
+
+PR_SET_CHILD_SUBREAPER = 36
+"""Linux's number of the prctl by which a process adopts the orphans among its descendants."""
 
 
 def start_supervised(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -38,30 +48,60 @@ def stop_supervised(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
+def shell_status(returncode: int) -> int:
+    """Return the exit status that a shell reports for a `Popen.returncode`: 128 + N after signal N."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
 def main() -> int:
     """Run the command that follows on the command line; return its exit status."""
-    command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
-    orphaned = threading.Event()
-    watcher = threading.Thread(target=end_when_orphaned, args=(command, orphaned), daemon=True)
-    watcher.start()
+    adopt_orphans()
+    command = subprocess.Popen(
+        sys.argv[1:],
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {SUPERVISED: "1"},
+        start_new_session=True,
+        close_fds=False,  # those that the parent passed on
+    )
+    for number in TERMINATING:  # after the start, because the command would ignore them as well
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=end_when_orphaned, args=(command.pid,), daemon=True).start()
     status = command.wait()
-    if orphaned.is_set():  # the command has ended, but its children may need the grace period
-        watcher.join()
-    return status
+    end_group(command.pid)
+    return shell_status(status)
 
 
-def end_when_orphaned(command: subprocess.Popen[bytes], orphaned: threading.Event) -> None:
-    """Wait until standard input is closed, then end the command and its children."""
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parent has ended, if this is Linux.
+
+    Without it, they stay in their process group as zombies wherever the first process of a container reads no exit
+    status, and `end_group` would wait for them.
+    """
+    with suppress(AttributeError):  # not Linux
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_when_orphaned(group: int) -> None:
+    """Wait until standard input is closed, then end a process group."""
     while os.read(0, 1024):
         pass
-    orphaned.set()
     with suppress(ProcessLookupError):  # raised once the last process of the group is gone
-        os.killpg(command.pid, signal.SIGTERM)
-        for _ in range(10 * GRACE_PERIOD):
-            os.killpg(command.pid, 0)
-            command.poll()  # a process counts as long as nobody has read its exit status
-            time.sleep(0.1)
-        os.killpg(command.pid, signal.SIGKILL)
+        os.killpg(group, signal.SIGTERM)
+        time.sleep(GRACE_PERIOD)
+        os.killpg(group, signal.SIGKILL)
+
+
+def end_group(group: int) -> None:
+    """End the processes that are left in a group whose first process has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+        for _ in range(20 * GRACE_PERIOD):
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                    pass
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        os.killpg(group, signal.SIGKILL)
 
 
 if __name__ == "__main__":

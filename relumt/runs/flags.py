@@ -1,7 +1,6 @@
 """Flags of fairseq commands: parse them, merge them, and turn them back into a command line.
 
-`Flags` maps a flag (`--lr`) to its values (`["1e-3"]`, or `[]` for a switch). If a flag is given twice, the later one
-wins, as in fairseq.
+`Flags` maps a flag (`--lr`) to its values (`["1e-3"]`, or `[]` for a switch).
 """
 
 import re
@@ -43,7 +42,7 @@ def parse_flag_lines(text: str, where: str) -> Flags:
         where: their origin, for error messages.
 
     Raises:
-        UserError: a quotation is not closed, or a line begins with a value.
+        UserError: a quotation is not closed, or a line is not as `parse_flags` expects.
     """
     flags: Flags = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -51,7 +50,8 @@ def parse_flag_lines(text: str, where: str) -> Flags:
             tokens = shlex.split(line, comments=True)
         except ValueError as error:
             raise UserError(f"{where}:{number}: {error}; close the quotation") from None
-        flags |= parse_flags(tokens, f"{where}:{number}")
+        for name, values in parse_flags(tokens, f"{where}:{number}").items():
+            _add_flag(flags, name, values, f"{where}:{number}")
     return flags
 
 
@@ -63,23 +63,37 @@ def parse_flags(tokens: Iterable[str], where: str) -> Flags:
         where: their origin, for error messages.
 
     Raises:
-        UserError: the first token is a value, or a token contains a line break.
+        UserError: the first token is a value, a token is empty or contains a line break, or a flag is given twice with
+            different values.
     """
-    flags: Flags = {}
-    values: list[str] | None = None
+    pairs: list[tuple[str, list[str]]] = []
     for token in tokens:
         if "\n" in token:
             raise UserError(f"{where}: {token!r} contains a line break; write it on one line")
+        if token == "" or (token.startswith("-") and token.endswith("=")):
+            raise UserError(
+                f"{where}: empty value after {pairs[-1][0] if not token and pairs else repr(token)}; give one"
+            )
         if token.startswith("-") and not NEGATIVE_NUMBER.fullmatch(token):
             name, equals, value = token.partition("=")
-            flags[name] = values = [value] if equals else []
-        elif values is None:
+            pairs.append((name, [value] if equals else []))
+        elif not pairs:
             raise UserError(
                 f"{where}: expected a flag that begins with --, found {token!r}; put values after their flag"
             )
         else:
-            values.append(token)
+            pairs[-1][1].append(token)
+    flags: Flags = {}
+    for name, values in pairs:
+        _add_flag(flags, name, values, where)
     return flags
+
+
+def _add_flag(flags: Flags, name: str, values: list[str], where: str) -> None:
+    """Add a flag; raise UserError if it is there already with other values."""
+    if flags.setdefault(name, values) != values:
+        found = " and ".join(repr(" ".join(given)) for given in (flags[name], values))
+        raise UserError(f"{where}: {name} is given twice, as {found}; give it once")
 
 
 def command_line(flags: Mapping[str, list[str]]) -> list[str]:

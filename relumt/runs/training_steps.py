@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import AttemptFailedError, UserError
+from relumt.files import require_writable
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags
 from relumt.runs.initialization import find_pretrained_run, resolve_pretraining
-from relumt.runs.provenance import provenance_differences, refuse_other_vocabulary, training_provenance
+from relumt.runs.provenance import (
+    provenance_differences,
+    refuse_other_vocabulary,
+    training_provenance,
+    training_subsets,
+)
 from relumt.runs.record import (
     RECORD,
     Divergence,
@@ -39,17 +45,40 @@ class FairseqCommand:
         return "\n".join([str(self.log), *self.arguments])
 
 
-def pretraining_dataset(config: RunConfig, data_bin: Path | None, extra_flags: list[str]) -> str:
-    """Return the dataset on which the model has to be trained before this run starts, "" if there is none.
+def check_training(
+    config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool, data_bin: Path | None
+) -> list[RunConfig]:
+    """Check everything that can be checked before anything is written.
+
+    Args:
+        config: the run.
+        device: what it would be trained on.
+        extra_flags: fairseq-train's flags beyond those of configs/.
+        accept_changes: whether the run may continue with other settings.
+        data_bin: the data-bin, if the user named one.
+
+    Returns:
+        The runs to train, in this order: those whose weights this one starts from, then this one. Empty if this one has
+        ended.
 
     Raises:
-        UserError: this run is impossible; this is reported now, before the other run is trained in vain.
+        UserError: a run is impossible, or is not the recorded one.
     """
-    record = find_record(config.folder)
-    if (record and record.has_ended) or has_checkpoints(config.folder):
-        return ""
-    pretraining = resolve_pretraining(config, data_bin, extra_flags)
-    return pretraining.dataset if pretraining else ""
+    record = _record_to_train(config, device, extra_flags, accept_changes)
+    if _report_training(config, record) or report_divergence(config, record):
+        return []
+    runs: list[RunConfig] = []
+    if not has_checkpoints(config.folder) and (pretraining := resolve_pretraining(config, data_bin, extra_flags)):
+        runs = check_training(pretraining, device, [], accept_changes, data_bin)
+    require_writable(config.folder)
+    flags = config.train_flags(extra_flags)
+    train, *valid = training_subsets(flags)
+    for subset in [train] if "--disable-validation" in flags else [train, *valid]:
+        config.data_bin.require_subset(subset)
+    from relumt.runs.flag_checks import check_train_flags  # imports fairseq, which takes seconds
+
+    check_train_flags(config.train_command(flags, device))
+    return [*runs, config]
 
 
 def start_training(
@@ -61,13 +90,13 @@ def start_training(
         UserError: the run cannot start, or is not the recorded one.
     """
     flags = config.train_flags(extra_flags)
-    pretrained = find_pretrained_run(config)
-    provenance = training_provenance(flags, config.data_bin, device, pretrained.describe() if pretrained else None)
-    record = replace(open_record(config, provenance, accept_changes), extra_flags=extra_flags)
-    if record.training:
-        print_status(f"{config.folder}: trained already")
+    record = _record_to_train(config, device, extra_flags, accept_changes)
+    if _report_training(config, record):
         return None
+    if _starts_over(config, find_record(config.folder)):
+        (config.folder / LOG).unlink(missing_ok=True)
     updates = count_updates(config.folder)
+    pretrained = find_pretrained_run(config)
     initial_weights: list[str] = []
     if pretrained and pretrained.diverged:
         reason = f"the run on {pretrained.dataset}, from whose weights it would start, diverged"
@@ -86,19 +115,26 @@ def start_training(
     return command
 
 
+def _record_to_train(config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool) -> RunRecord:
+    """Return the record to train on, as `open_record` does, with the flags of this start."""
+    pretrained = find_pretrained_run(config)
+    initialization = pretrained.describe() if pretrained else None
+    provenance = training_provenance(config.train_flags(extra_flags), config.data_bin, device, initialization)
+    return replace(open_record(config, provenance, accept_changes), extra_flags=extra_flags)
+
+
 def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool) -> RunRecord:
     """Return the record to train on: the one in the run's folder if it has the same provenance, or a new one.
 
-    A run without checkpoints starts over with a new record and log, unless training has ended, which means that its
-    checkpoints were deleted afterwards. If `accept_changes`, a run with a different provenance may continue; its
-    results so far are dropped and the change is recorded.
+    A run without checkpoints starts over with a new record, unless training has ended, which means that its checkpoints
+    were deleted afterwards. If `accept_changes`, a run with a different provenance may continue; its results so far are
+    dropped and the change is recorded.
 
     Raises:
         UserError: there are checkpoints without a record, or with a different vocabulary or provenance.
     """
     record = find_record(config.folder)
-    if not has_checkpoints(config.folder) and not (record and record.has_ended):
-        (config.folder / LOG).unlink(missing_ok=True)
+    if _starts_over(config, record):
         started = datetime.now(UTC).isoformat(timespec="seconds")
         return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), started, provenance)
     if record is None:
@@ -115,6 +151,11 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
         pending_evaluation=None,
         evaluations={},
     )
+
+
+def _starts_over(config: RunConfig, record: RunRecord | None) -> bool:
+    """Whether the run was never started, or stopped before its first checkpoint."""
+    return not has_checkpoints(config.folder) and not (record and record.has_ended)
 
 
 def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str], accept_changes: bool) -> RunRecord:
@@ -153,19 +194,39 @@ def trained_record(config: RunConfig) -> RunRecord:
 
 
 def finish_training(config: RunConfig) -> None:
-    """Record the summary of the log after fairseq-train has succeeded."""
+    """Record the summary of the log after fairseq-train has succeeded.
+
+    Raises:
+        UserError: training was not started or finished no epoch, or there is no checkpoint to translate with.
+    """
     record = started_record(config)
+    if not has_checkpoints(config.folder):
+        raise UserError(f"{config.checkpoints}: fairseq-train saved no checkpoint; see {config.folder / LOG}")
     save_record(config.folder, replace(record, training=read_training_log(config.folder / LOG)))
 
 
 def record_divergence(config: RunConfig) -> None:
     """Record that the run diverged after fairseq-train has failed; raises UserError if it failed for another reason."""
-    divergence, log = find_divergence(config.folder / LOG), config.folder / LOG
+    log = config.folder / LOG
+    divergence = find_divergence(log)
     if divergence is None:
-        raise UserError(f"{config.folder}: fairseq-train failed; see the end of {log}")
+        raise AttemptFailedError(f"{config.folder}: fairseq-train failed ({_last_line(log)}); see the end of {log}")
     record = replace(started_record(config), divergence=divergence)
     save_record(config.folder, record)
     report_divergence(config, record)
+
+
+def _last_line(log: Path) -> str:
+    """Return at most 200 characters of a log's last line that is not empty, "" if there is none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def _report_training(config: RunConfig, record: RunRecord) -> bool:
+    """Return whether training is recorded as finished, and print it."""
+    if record.training:
+        print_status(f"{config.folder}: trained already")
+    return record.training is not None
 
 
 def report_divergence(config: RunConfig, record: RunRecord) -> bool:

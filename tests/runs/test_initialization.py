@@ -23,6 +23,11 @@ def pretraining(config, configs):
     return replace(config, dataset="default", folder=config.folder.parents[2] / "default" / "stock" / "1")
 
 
+def datasets_to_train(step, *flags):
+    """Return what scripts/train.sh would train on, in this order."""
+    return step("check-training", *flags).out.splitlines()[::2]
+
+
 def pretrain(pretraining) -> Path:
     """Write the checkpoint and the record of a finished pretraining."""
     save_record(pretraining.folder, scored_record())
@@ -30,7 +35,7 @@ def pretrain(pretraining) -> Path:
 
 
 def test_training_starts_from_the_best_checkpoint_of_the_pretraining(pretraining, config, step, refused):
-    assert step("pretraining-dataset").out == "default\n"
+    assert datasets_to_train(step) == ["default", "small"]
     message = f"{pretraining.folder}: training is not finished, but another run is to start from its weights"
     assert message in refused("start-training")
     checkpoint = pretrain(pretraining)
@@ -40,34 +45,34 @@ def test_training_starts_from_the_best_checkpoint_of_the_pretraining(pretraining
 
 
 def test_nothing_is_pretrained_for_a_run_that_is_impossible_or_finished(pretraining, config, step, refused):
-    assert "set SEED instead" in refused("pretraining-dataset", "--seed", "7")
+    assert "set SEED instead" in refused("check-training", "--seed", "7")
     pretrain(pretraining)
     train(config, step)
-    assert step("pretraining-dataset").out == "\n"
+    assert datasets_to_train(step) == []
     shutil.rmtree(pretraining.folder)
     assert "trained already" in step("start-training").err
 
 
 def test_pretraining_another_model_is_refused(pretraining, configs, refused, step):
-    message = refused("pretraining-dataset", "--encoder-attention-heads", "8")
+    message = refused("check-training", "--encoder-attention-heads", "8")
     assert "but its model differs: --encoder-attention-heads 8 (no --encoder-attention-heads)" in message
-    assert step("pretraining-dataset", "--lr", "1", "--encoder-layerdrop", "0.1").out == "default\n"
+    assert datasets_to_train(step, "--lr", "1", "--encoder-layerdrop", "0.1") == ["default", "small"]
     write_dataset(configs, "default", train="--relu-gamma 2", data_bin="small")
-    assert "no --relu-gamma (--relu-gamma 2)" in refused("pretraining-dataset")
+    assert "no --relu-gamma (--relu-gamma 2)" in refused("check-training")
 
 
 def test_unknown_and_circular_pretraining_datasets_are_refused(pretraining, configs, refused):
     write_dataset(configs, "default", data_bin="small", starts_from="small")
-    assert "starts_from = 'small', which starts from this dataset" in refused("pretraining-dataset")
+    assert "starts_from = 'small', which starts from this dataset" in refused("check-training")
     write_dataset(configs, "small", starts_from="data-bin/small")
-    assert "starts_from = 'data-bin/small' is not a dataset in" in refused("pretraining-dataset")
+    assert "starts_from = 'data-bin/small' is not a dataset in" in refused("check-training")
 
 
 def test_pretraining_on_another_vocabulary_is_refused(pretraining, configs, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     write_dataset(configs, "default")
     message = "DATA_BIN is the data-bin of small, but training starts from default, whose data-bin is data-bin/default"
-    assert message in refused("pretraining-dataset")
+    assert message in refused("check-training")
     write_data_bin(Path("data-bin/default"), symbols=("x",))
     with_default_folders = resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match="differ in vocabulary"):
@@ -130,5 +135,5 @@ def test_a_run_diverged_if_its_pretraining_did(pretraining, config, step, refuse
 
 
 def test_without_starts_from_training_starts_from_new_weights(step):
-    assert step("pretraining-dataset").out == "\n"
+    assert datasets_to_train(step) == ["small"]
     assert "--finetune-from-model" not in step("start-training").out

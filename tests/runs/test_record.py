@@ -129,10 +129,8 @@ def test_a_removed_flag_is_named(provenance):
 
 def test_a_run_without_checkpoints_starts_over(config, provenance):
     save_record(config.folder, open_record(config, provenance, accept_changes=False))
-    (config.folder / "train.log").write_text("an attempt that failed at once")
     record = open_record(config, with_value(provenance, "flags.--lr", "9"), accept_changes=False)
     assert record.provenance.flags["--lr"] == "9" and record.environment_changes == []
-    assert not (config.folder / "train.log").exists()
 
 
 def test_another_provenance_is_refused_or_recorded(config, provenance):
@@ -199,5 +197,5 @@ def test_a_truncated_last_checkpoint_is_restored_from_its_original(config, capsy
     assert "resuming from the newest intact checkpoint, checkpoint_best.pt (6 updates)" in capsys.readouterr().err
     original.unlink()
     last.write_bytes(b"")
-    with pytest.raises(UserError, match="checkpoint_last.pt is damaged, and none of the other 0 checkpoints is intact"):
+    with pytest.raises(UserError, match="checkpoint_last.pt is damaged, and no other checkpoint there is intact"):
         count_updates(config.folder)
