@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def end_with_parent() -> None:
-    """Let the kernel end this process when the thread that started it ends; does nothing on other systems than Linux."""
+    """Let the kernel end this process when the thread that started it ends, on Linux; elsewhere do nothing."""
     if sys.platform != "linux":
         return
     parent = os.getppid()

@@ -121,11 +121,11 @@ def _mount_points() -> list[str]:
     return [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines]
 
 
-def require_outside(folder: Path, files: Iterable[Path]) -> None:
-    """Raise UserError if `folder`, which is to be replaced, holds one of these files, by whatever name."""
+def require_outside(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise UserError if one of these paths is `folder`, which is to be replaced, or in it, by whatever name."""
     if not folder.exists():
         return
-    for path in files:
+    for path in paths:
         for name in (Path(os.path.abspath(path)), path.resolve()):
-            if any(parent.samefile(folder) for parent in name.parents):
+            if any(parent.exists() and parent.samefile(folder) for parent in (name, *name.parents)):
                 raise UserError(f"{path}: is in {folder}, which would be replaced; move it, or choose another --out")

@@ -41,8 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
         if not isinstance(corpus, Iwslt14):
             raise UserError(f"--without-tedx and --without-misaligned are for IWSLT14, not for {arguments.corpus}")
         corpus = replace(corpus, tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
-    out = (arguments.out or Path("data-bin") / arguments.corpus).resolve()
-    try:
-        prepare_corpus(corpus, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite)
-    except OSError as error:
-        raise UserError(f"{error}; check the path and the free disk space") from error
+    out = arguments.out or Path("data-bin") / arguments.corpus
+    prepare_corpus(corpus, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite)

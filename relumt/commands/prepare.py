@@ -8,7 +8,6 @@ P.docs has the number of sentences of each document, one per line. P.align has g
 import argparse
 
 from relumt.arguments import finite_number, positive_integer, valid_path
-from relumt.errors import UserError
 from relumt.prep.options import BPE_CHOICES, SPLITS, Options
 from relumt.prep.pipeline import prepare
 
@@ -87,7 +86,4 @@ def run(arguments: argparse.Namespace) -> None:
         separator=arguments.document_separator,
     )
     prefixes = {split: getattr(arguments, split) for split in SPLITS}
-    try:
-        prepare(prefixes, arguments.out, options, arguments.overwrite)
-    except OSError as error:
-        raise UserError(f"{error}; check the path and the free disk space") from error
+    prepare(prefixes, arguments.out, options, arguments.overwrite)

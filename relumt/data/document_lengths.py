@@ -1,11 +1,14 @@
 """The file P.docs beside a text P: the number of consecutive sentences in each document, one per line."""
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.text_files import read_lines
+
+NUMBER = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
 
 def documents_path(prefix: str) -> Path:
@@ -18,7 +21,7 @@ def read_lengths(path: Path) -> list[int]:
     lengths = []
     for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
-        if not text.isdecimal() or int(text) == 0:
+        if not NUMBER.fullmatch(text):
             raise UserError(
                 f"{path}:{number}: expected a number of sentences, found {text[:40]!r}; write one positive integer per "
                 "line"

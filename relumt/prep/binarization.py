@@ -7,26 +7,27 @@ import sys
 import tempfile
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt import child_processes
+from relumt.errors import AttemptFailedError, UserError
 from relumt.files import file_sha256
 from relumt.prep.options import SPLITS
+from relumt.text_files import read_clean_lines
 
 NUM_SPECIAL_SYMBOLS = 4  # <s> <pad> </s> <unk>, which are in every dictionary of fairseq but not in its file
 
 
-def binarize(texts: Path, languages: tuple[str, str], out: Path, log: Path, joined: bool, workers: int) -> None:
+def binarize(texts: Path, languages: tuple[str, str], out: Path, joined: bool, workers: int) -> None:
     """Write fairseq's dictionaries and binary files of the segmented texts to the folder `out`.
 
     Args:
         texts: folder of the texts, {split}.{language}.
         languages: language codes, source first.
         out: the data-bin.
-        log: file for the output of fairseq-preprocess.
         joined: use one dictionary for both languages.
         workers: number of processes.
 
     Raises:
-        UserError: fairseq-preprocess failed. The message ends with the path of a copy of its output.
+        AttemptFailedError: fairseq-preprocess failed. The message names a copy of its output.
     """
     arguments = ["--source-lang", languages[0], "--target-lang", languages[1]]
     for split in SPLITS:
@@ -34,37 +35,62 @@ def binarize(texts: Path, languages: tuple[str, str], out: Path, log: Path, join
     arguments += ["--destdir", str(out), "--workers", str(workers)]
     if joined:
         arguments.append("--joined-dictionary")
-    status = run_fairseq_preprocess(arguments, log)
-    if status != 0:
-        last_line = (log.read_text(encoding="utf-8").strip().splitlines() or ["no output"])[-1]
-        with tempfile.NamedTemporaryFile(prefix="fairseq-preprocess-", suffix=".log", delete=False) as copy:
-            copy.write(log.read_bytes())
-        raise UserError(f"fairseq-preprocess failed with status {status}: {last_line}; see its output: {copy.name}")
+    status, output = run_fairseq_preprocess(arguments)
+    if status < 0:
+        raise AttemptFailedError(f"fairseq-preprocess was ended by signal {-status}; is there enough memory?")
+    if status > 0:
+        last_line = (output.strip().splitlines() or ["no output"])[-1]
+        raise AttemptFailedError(f"fairseq-preprocess failed with status {status}: {last_line}{_save_log(output)}")
 
 
-def run_fairseq_preprocess(arguments: list[str], log: Path) -> int:
-    """Run fairseq-preprocess with its output in `log`; return its exit status."""
-    command = [sys.executable, "-P", "-m", "fairseq_cli.preprocess", *arguments]
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            return process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # it has workers of its own
-            process.wait()
-            raise
+def run_fairseq_preprocess(arguments: list[str]) -> tuple[int, str]:
+    """Run fairseq-preprocess, which ends with this process; return its exit status and what it printed."""
+    command = [sys.executable, "-P", child_processes.__file__, "fairseq_cli.preprocess", *arguments]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,  # not a file: if the disk is full, the output says so
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    try:
+        output, _ = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)  # it has workers of its own
+        process.wait()
+        raise
+    return process.returncode, output
+
+
+def _save_log(output: str) -> str:
+    """Save the output of fairseq-preprocess; return where it is for an error message, "" if it cannot be saved."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="fairseq-preprocess-", suffix=".log", encoding="utf-8", delete=False
+        ) as copy:
+            copy.write(output)
+    except OSError:
+        return ""
+    return f"; see its output: {copy.name}"
+
+
+def require_absent(word: str, text: Path, original: Path) -> None:
+    """Raise `UserError` if a text has the separator as a word or subword; `original` is the user's file."""
+    padded = f" {word} "
+    for number, line in enumerate(read_clean_lines(text), start=1):
+        if padded in f" {line} ":
+            raise UserError(
+                f"{original}: the text contains the word {word} (sentence {number}); choose another "
+                "--document-separator"
+            )
 
 
 def add_word(word: str, dictionary: Path) -> None:
-    """Append a word to fairseq's dictionary; the indices of the other words do not change.
-
-    Raises:
-        UserError: the dictionary, and hence the text, already has the word.
-    """
-    text = dictionary.read_text(encoding="utf-8")
-    if any(line.rpartition(" ")[0] == word for line in text.split("\n")):
-        raise UserError(f"the text contains the word {word}; choose another --document-separator")
-    dictionary.write_text(f"{text}{word} 1\n", encoding="utf-8")
+    """Append a word to fairseq's dictionary, which must not have it; the indices of the other words do not change."""
+    with dictionary.open("a", encoding="utf-8") as file:
+        file.write(f"{word} 1\n")
 
 
 def describe_dictionary(path: Path) -> dict[str, int | str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from relumt.data.document_lengths import documents_path
 from relumt.errors import UserError
+from relumt.files import optional_file, require_simple_name
 from relumt.metrics.alignment import GoldAlignment, read_alignments
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.test_subsets import read_subsets, subsets_path
@@ -24,16 +25,22 @@ def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
     """Find the input files that start with `prefixes` (by split).
 
     Raises:
-        UserError: a text is missing, or gold alignments are ambiguous or would not fit the tokenized text.
+        UserError: a text is missing, something is beside it that cannot be used, or gold alignments are ambiguous or
+            would not fit the tokenized text.
     """
+    for prefix in prefixes.values():
+        require_simple_name(prefix)
     languages = options.languages
     inputs = {f"{split}.{lang}": find_text_file(prefixes[split], lang) for split in SPLITS for lang in languages}
     optional = {f"{split}.docs": documents_path(prefixes[split]) for split in SPLITS}
     optional |= {f"{split}.subsets.json": subsets_path(prefixes[split]) for split in HELD_OUT}
     raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
-    if options.tokenized_input and all(path.is_file() for path in raw.values()):
+    if options.tokenized_input and all(map(optional_file, raw.values())):
         optional |= raw
-    inputs |= {name: path for name, path in optional.items() if path.is_file()}
+    inputs |= {name: path for name, path in optional.items() if optional_file(path)}
+    for split in SPLITS if options.documents else ():
+        if path := inputs.get(f"{split}.docs"):
+            raise UserError(f"{path}: documents are given here and by --documents {options.documents}; remove one")
     for split in HELD_OUT:
         if (path := find_alignments(prefixes[split], languages)) is None:
             continue
@@ -57,7 +64,7 @@ def find_alignments(prefix: str, languages: tuple[str, str]) -> Path | None:
     """
     source, target = languages
     names = (f"{prefix}.align", f"{prefix}.{source}-{target}.align", f"{prefix}.{target}-{source}.align")
-    found = [path for path in map(Path, names) if path.is_file()]
+    found = [path for path in map(Path, names) if optional_file(path)]
     if len(found) > 1:
         raise UserError(f"{found[0]} and {found[1]} are both alignments of {prefix}; remove one")
     return found[0] if found else None

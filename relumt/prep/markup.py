@@ -42,7 +42,7 @@ def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: Path
         The number of sentences of each document that has any.
 
     Raises:
-        UserError: a line is markup on one side only, or a sentence comes before the first document.
+        UserError: a line is markup on one side only, a sentence comes before the first document, or there is none.
     """
     markup = MARKUPS[kind]
     lengths: list[int] = []
@@ -64,4 +64,6 @@ def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: Path
             lengths[-1] += 1
             source_output.write(source + "\n")
             target_output.write(target + "\n")
+    if not any(lengths):
+        raise UserError(f"{originals[0]}: no sentence besides document markup; expected one sentence per line")
     return [length for length in lengths if length]

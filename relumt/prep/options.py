@@ -1,16 +1,28 @@
 """The options of `relumt prepare`, validated."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from relumt.errors import UserError
 from relumt.prep.bitext import RESERVED_WORDS
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.markup import MARKUPS
+from relumt.text_files import normalize_line
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = ("valid", "test")
 BPE_CHOICES = (*BPE_METHODS, "none")
+
+LANGUAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+OTHER_SUFFIXES = ("docs", "align", "gz")
+"""What P.docs and P.align hold is no text."""
+
+MADE_UP_WORD = re.compile(r"madeupword\d+")
+"""fairseq fills up its dictionaries with these words."""
+
+JOINS_WORDS = {"subword-nmt": re.compile(r".*@@"), "sentencepiece": re.compile(r".*▁.*"), "none": None}
+"""BPE → words that would be joined with their neighbors, or split, when subwords are joined."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,12 @@ class Options:
     def __post_init__(self) -> None:
         if self.source == self.target:
             raise UserError(f"--src and --tgt are both {self.source!r}; they must differ")
+        for language in self.languages:
+            if not LANGUAGE.fullmatch(language) or language in OTHER_SUFFIXES:
+                raise UserError(
+                    f"{language!r} is not a language code; give --src and --tgt codes such as de or zh-CN, and name "
+                    "the texts accordingly"
+                )
         if self.bpe not in BPE_CHOICES:
             raise UserError(f"unknown --bpe {self.bpe!r}; choose one of {', '.join(BPE_CHOICES)}")
         if self.bpe == "none" and self.vocab_size is not None:
@@ -60,12 +78,19 @@ class Options:
             raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
         if self.documents not in (None, *MARKUPS):
             raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
-        if self.separator is not None and len(self.separator.split()) != 1:
-            raise UserError(f"--document-separator {self.separator!r} is not one word; try <sep>")
-        if self.separator in {*RESERVED_WORDS, "<unk>"}:
-            raise UserError(f"--document-separator {self.separator} is reserved by fairseq; try <sep>")
+        if self.separator is not None:
+            self._check_separator(self.separator)
         if self.max_length < 1 or not 1 <= self.max_ratio < math.inf:
             raise UserError("--max-length and --max-ratio must be at least 1 and finite")
+
+    def _check_separator(self, separator: str) -> None:
+        if normalize_line(separator) != separator or len(separator.split()) != 1:
+            raise UserError(f"--document-separator {separator!r} is not one word; try <sep>")
+        if separator in {*RESERVED_WORDS, "<unk>"} or MADE_UP_WORD.fullmatch(separator):
+            raise UserError(f"--document-separator {separator} is reserved by fairseq; try <sep>")
+        joins_words = JOINS_WORDS[self.bpe]
+        if joins_words and joins_words.fullmatch(separator):
+            raise UserError(f"--document-separator {separator} looks like a subword of {self.bpe}; try <sep>")
 
     @property
     def languages(self) -> tuple[str, str]:

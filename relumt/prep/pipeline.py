@@ -11,7 +11,8 @@ from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.console import print_status
 from relumt.data.document_lengths import lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.errors import UserError
-from relumt.prep.binarization import add_word, binarize, describe_dictionary
+from relumt.files import require_outside, require_replaceable_folder
+from relumt.prep.binarization import add_word, binarize, describe_dictionary, require_absent
 from relumt.prep.bitext import (
     PathPair,
     check_line_counts,
@@ -39,11 +40,13 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
     """Turn the bitexts `prefixes` (by split) into the data-bin `out`, unless it is up to date.
 
     Raises:
-        UserError: the input is invalid, or `out` holds something else and `overwrite` is false.
+        UserError: the input is invalid, or `out` holds an input, or something else while `overwrite` is false.
     """
     inputs = find_inputs(prefixes, options)
+    require_data_bin_path(out)
+    require_outside(out, inputs.values())
     described_inputs = describe_files(inputs)
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+    if out.is_dir() and any(out.iterdir()):
         changes = differences(out, options, described_inputs)
         if not changes and not overwrite:
             print_status(f"{out} is up to date")
@@ -61,6 +64,13 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
         print_status(
             f"valid has fewer than {FAIRSEQ_BATCH_MULTIPLE} pairs, so fairseq-train cannot form a batch; add pairs"
         )
+
+
+def require_data_bin_path(out: Path) -> None:
+    """Raise UserError unless a data-bin can be written to `out`, and fairseq can read it there."""
+    require_replaceable_folder(out)
+    if ":" in str(out.absolute()):
+        raise UserError(f"{out.absolute()}: fairseq splits the path of a data-bin at colons; choose another --out")
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,7 @@ class DataBinBuilder:
             texts = self.rewrite("lowercase", texts, num_lines, [lowercase, lowercase])
         for name in self.held_out_names():
             check_no_reserved_word(texts / name, self.inputs[name])
+        self.check_separator(texts)
         self.copy_held_out(texts, text_folder)
 
         cleaned = self.new_folder("clean")
@@ -112,8 +123,16 @@ class DataBinBuilder:
             counts["bpe"] = self.learn_bpe(self.sides(texts, "train"), options.vocab_size)
             segment = BPE_METHODS[options.bpe].load(self.stage.result)
             texts = self.rewrite("segment", texts, num_lines, [segment, segment])
+            self.check_separator(texts)
         self.binarize(texts, num_lines)
         return counts | {"binarized": num_lines}, num_lines
+
+    def check_separator(self, texts: Path) -> None:
+        """Raise UserError if a text has the separator, which would not be told from those between sentences."""
+        if self.options.separator is not None:
+            for split, language in product(SPLITS, self.options.languages):
+                name = f"{split}.{language}"
+                require_absent(self.options.separator, texts / name, self.inputs[name])
 
     def new_folder(self, step: str) -> Path:
         """Create a scratch folder for the texts that a step writes."""
@@ -187,8 +206,8 @@ class DataBinBuilder:
         """Write dictionaries and binary files with fairseq-preprocess."""
         options, folder = self.options, self.stage.result
         with progress_step("binarize with fairseq-preprocess"):
-            log, workers = self.stage.scratch / "fairseq-preprocess.log", num_processes(num_lines["train"])
-            binarize(texts, options.languages, folder, log, not options.separate_dictionaries, workers)
+            workers = num_processes(num_lines["train"])
+            binarize(texts, options.languages, folder, not options.separate_dictionaries, workers)
         if options.separator is not None:
             for language in options.languages:
                 add_word(options.separator, folder / f"dict.{language}.txt")

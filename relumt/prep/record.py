@@ -2,49 +2,80 @@
 
 import json
 import platform
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.files import file_sha256
-from relumt.prep.options import Options
+from relumt.json_files import read_json
+from relumt.prep.options import HELD_OUT, SPLITS, Options
 
 RECORD = "prepare.json"
 PACKAGES = ("relumt", "fairseq-fixed", "torch", "sacremoses", "subword-nmt", "sentencepiece")
 
 
-def describe_files(files: dict[str, Path]) -> dict[str, dict[str, str]]:
+@dataclass(frozen=True)
+class InputFile:
+    """A file that a data-bin was made from: its path and the SHA-256 of its content."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class PrepareRecord:
+    """What prepare.json says about how a data-bin was made: the options, and the input files by name (`train.de`)."""
+
+    options: dict[str, str | int | float | bool | None]
+    inputs: dict[str, InputFile]
+
+
+def describe_files(files: dict[str, Path]) -> dict[str, InputFile]:
     """Return path and SHA-256 of each file, by its name (`train.de`, `train.docs` ...)."""
-    return {name: {"path": str(path), "sha256": file_sha256(path)} for name, path in files.items()}
+    return {name: InputFile(str(path), file_sha256(path)) for name, path in files.items()}
 
 
-def differences(out: Path, options: Options, inputs: dict[str, dict[str, str]]) -> list[str]:
+def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> list[str]:
     """Describe how options and input contents differ from those that the data-bin `out` was made from.
+
+    Files that are missing in `out` count as differences.
 
     Raises:
         UserError: `out` was not created by `relumt prepare`.
     """
     try:
-        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        old_options, old_inputs = record["options"], record["inputs"]
-    except (OSError, ValueError, KeyError):
+        record = read_json(out / RECORD, PrepareRecord, "choose another --out, or delete the folder")
+    except (FileNotFoundError, IsADirectoryError):
         raise UserError(f"{out}: exists but was not created by relumt prepare; choose another --out") from None
     found = [
-        f"{name} was {old_options.get(name)}, now {value}"
+        f"{name} was {record.options.get(name)}, now {value}"
         for name, value in asdict(options).items()
-        if old_options.get(name) != value
+        if record.options.get(name) != value
     ]
-    for name in sorted(inputs.keys() | old_inputs.keys()):
-        if inputs.get(name, {}).get("sha256") != old_inputs.get(name, {}).get("sha256"):
+    for name in sorted(inputs.keys() | record.inputs.keys()):
+        digests = [files[name].sha256 if name in files else None for files in (inputs, record.inputs)]
+        if digests[0] != digests[1]:
             found.append(f"{name} has changed")
-    return found
+    return found or [f"{path.name} is missing" for path in _files(out, options) if not path.is_file()]
+
+
+def _files(out: Path, options: Options) -> Iterator[Path]:
+    """Yield the files that every data-bin has."""
+    for language in options.languages:
+        yield out / f"dict.{language}.txt"
+        for split, suffix in product(SPLITS, ("idx", "bin")):
+            yield out / f"{split}.{options.source}-{options.target}.{language}.{suffix}"
+        for split in HELD_OUT:
+            yield out / "text" / f"{split}.{language}"
 
 
 def write_record(
     folder: Path,
     options: Options,
-    inputs: dict[str, dict[str, str]],
+    inputs: dict[str, InputFile],
     counts: dict[str, object],
     dictionaries: dict[str, dict[str, int | str]],
 ) -> None:
@@ -61,7 +92,7 @@ def write_record(
         "bpe": options.bpe,
         "plain_references": not options.tokenized_input or f"test.raw.{options.target}" in inputs,
         "options": asdict(options),
-        "inputs": inputs,
+        "inputs": {name: asdict(described) for name, described in inputs.items()},
         "counts": counts,
         "dictionaries": dictionaries,
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},

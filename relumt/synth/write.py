@@ -53,22 +53,19 @@ def write_corpus(out: Path, seed: int, counts: dict[str, int]) -> dict[str, int]
         The number of sentence pairs per split.
 
     Raises:
-        UserError: `out` is not empty or cannot be written.
+        UserError: `out` is not empty, or is no folder.
+        OSError: it cannot be written.
     """
-    try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"{out} exists and is not an empty folder; remove it or give another --out")
-        with atomic_folder(out) as stage:
-            sentences = {
-                split: _write_split(stage.result, split, split_documents(seed, split, counts[split]))
-                for split in SPLITS
-            }
-            _write_annotations(stage.result, split_documents(seed, "test", counts["test"]))
-            summary = {"grammar": GRAMMAR_VERSION, "seed": seed, "documents": counts, "sentences": sentences}
-            (stage.result / "corpus.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-            return sentences
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}; give an --out that can be written") from error
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError(f"{out} exists and is not an empty folder; remove it or give another --out")
+    with atomic_folder(out) as stage:
+        sentences = {
+            split: _write_split(stage.result, split, split_documents(seed, split, counts[split])) for split in SPLITS
+        }
+        _write_annotations(stage.result, split_documents(seed, "test", counts["test"]))
+        summary = {"grammar": GRAMMAR_VERSION, "seed": seed, "documents": counts, "sentences": sentences}
+        (stage.result / "corpus.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return sentences
 
 
 def _write_split(folder: Path, split: str, split_documents: Iterable[Document]) -> int:

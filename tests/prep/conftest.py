@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,19 @@ VERBS = {"läuft": "runs", "schläft": "sleeps", "frisst": "eats", "wartet": "wa
 PLACES = {"im Garten": "in the garden", "am See": "at the lake"}
 
 
-def preprocess_in_process(arguments: list[str], log: Path) -> int:
+def preprocess_in_process(arguments: list[str]) -> tuple[int, str]:
     """Run fairseq-preprocess without the seconds that a process needs to import fairseq."""
     from fairseq import options
     from fairseq_cli import preprocess
 
-    with log.open("w") as output, redirect_stdout(output):
+    with redirect_stdout(StringIO()) as output:
         preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
     preprocess.logger.handlers.clear()  # every call adds a file
-    return 0
+    return 0, output.getvalue()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def fast_preprocess() -> Iterator[Callable[[list[str], Path], int]]:
+def fast_preprocess() -> Iterator[Callable[[list[str]], tuple[int, str]]]:
     """Replace the subprocess of fairseq-preprocess; yield the function that starts it."""
     original = binarization.run_fairseq_preprocess
     with pytest.MonkeyPatch.context() as patch:

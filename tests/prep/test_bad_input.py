@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 
-def refuse(bitext, capsys, *options):
-    """Run the command, which must exit with status 2 and write nothing; return its one error line."""
+def refuse(bitext, capsys, *options, status=2):
+    """Run the command, which must exit with `status` and write nothing; return its one error line."""
     before = sorted(bitext.folder.rglob("*"))
     with pytest.raises(SystemExit) as exit_:
         bitext.prepare(*options)
-    assert exit_.value.code == 2
+    assert exit_.value.code == status
     assert sorted(bitext.folder.rglob("*")) == before
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relumt: error: ")]
     return error
@@ -58,11 +58,11 @@ def test_document_lengths_of_another_text(bitext, capsys):
     [
         (["--bpe", "wordpiece"], "unknown --bpe 'wordpiece'; choose one of subword-nmt, sentencepiece, none"),
         (["--bpe", "none", "--vocab-size", "10"], "--vocab-size has no effect with --bpe none"),
-        (["--vocab-size", "0"], "--vocab-size is 0"),
+        (["--vocab-size", "0"], "--vocab-size: expected a whole number from 1"),
         (["--tokenize", "--tokenized-input"], "exclude each other"),
         (["--tgt", "de"], "--src and --tgt are both 'de'"),
         (["--max-ratio", "0.5"], "must be at least 1"),
-        (["--max-ratio", "nan"], "must be at least 1 and finite"),
+        (["--max-ratio", "nan"], "--max-ratio: expected a finite number"),
         (["--bpe", "sentencepiece"], "Vocabulary size too high"),
     ],
 )
@@ -84,6 +84,6 @@ def test_a_failure_of_fairseq_preprocess_is_reported(bitext, capsys, monkeypatch
     (elsewhere / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(elsewhere / "python"))
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
-    error = refuse(bitext, capsys, "--bpe", "none")
+    error = refuse(bitext, capsys, "--bpe", "none", status=1)
     assert "fairseq-preprocess failed with status 3: out of luck; see its output: " in error
     assert Path(error.split(": ")[-1]).read_text() == "out of luck\n"

@@ -11,9 +11,9 @@ def test_subsets_are_read_as_written(tmp_path):
     assert read_subsets(path, 3) == {"without the last line": [2]}
 
 
-@pytest.mark.parametrize("content", ['{"a": [3]}', '{"a": 1}', "[1]", "{"])
+@pytest.mark.parametrize("content", ['{"a": [3]}', '{"a": 1}', "[1]", "{", '{"a": [0, 1, 2]}'])
 def test_subsets_that_do_not_fit_the_text_are_refused(tmp_path, content):
     path = tmp_path / "test.subsets.json"
     path.write_text(content)
-    with pytest.raises(UserError, match=r"test\.subsets\.json: expected .* of 3 lines"):
+    with pytest.raises(UserError, match=r"test\.subsets\.json: .* for a text of 3 lines"):
         read_subsets(path, 3)

@@ -125,7 +125,7 @@ def test_a_path_inside_a_file_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         synth(tmp_path / "file" / "out")
     assert stopped.value.code == 2
-    assert "cannot write" in capsys.readouterr().err
+    assert "is not a writable folder" in capsys.readouterr().err
 
 
 def test_nothing_is_left_if_writing_fails(tmp_path, monkeypatch):

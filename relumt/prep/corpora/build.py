@@ -1,19 +1,40 @@
 """`relumt corpus`: a corpus of the papers, from the published files to a data-bin."""
 
 import json
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from relumt.atomic_output import atomic_folder
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import file_sha256
+from relumt.files import file_sha256, require_outside, require_replaceable_folder
+from relumt.json_files import read_json
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.options import SPLITS, Options
-from relumt.prep.pipeline import prepare
+from relumt.prep.pipeline import prepare, require_data_bin_path
 
 RECORD = "corpus.json"
 """File beside the texts that describes what they were made from."""
+
+JsonScalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class CorpusRecord:
+    """What texts were made from.
+
+    Attributes:
+        settings: what the user chose about the corpus.
+        limits: maximum length and length ratio of training pairs.
+        sacremoses: version of the tokenizer.
+        raw: SHA-256 of each published file by name.
+    """
+
+    settings: dict[str, JsonScalar]
+    limits: tuple[float, float]
+    sacremoses: str
+    raw: dict[str, str]
 
 
 def prepare_corpus(
@@ -37,6 +58,8 @@ def prepare_corpus(
     Raises:
         UserError: a file cannot be downloaded or is invalid, or something else is at `out` or `out`.text.
     """
+    require_data_bin_path(out)
+    out = out.resolve()
     source, target = corpus.languages
     options = Options(
         source=source,
@@ -57,17 +80,23 @@ def prepare_corpus(
 
 
 def write_texts(corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bool) -> None:
-    """Write the tokenized texts of a corpus to the folder `texts`, unless it is up to date."""
+    """Write the tokenized texts of a corpus to the folder `texts`, unless it is up to date.
+
+    Raises:
+        UserError: a file cannot be downloaded or is invalid, or something else is at `texts` or `out`.
+    """
+    require_replaceable_folder(texts)
+    for folder in (texts, out):
+        require_outside(folder, [raw])
     raw.mkdir(parents=True, exist_ok=True)
     files = corpus.download(raw)
-    description = {
-        "settings": corpus.settings(),
-        "limits": [corpus.max_length, corpus.max_ratio],
-        "sacremoses": version("sacremoses"),
-        "raw": {path.name: file_sha256(path) for path in files},
-    }
+    for folder in (texts, out):
+        require_outside(folder, files)
+    checksums = {path.name: file_sha256(path) for path in files}
+    limits = corpus.max_length, corpus.max_ratio
+    described = CorpusRecord(corpus.settings(), limits, version("sacremoses"), checksums)
     record = texts / RECORD
-    if record.is_file() and json.loads(record.read_text(encoding="utf-8")) == description:
+    if record.is_file() and read_json(record, CorpusRecord, f"delete {texts}, or give another --out") == described:
         print_status(f"{texts} is up to date")
         return
     for path in (texts, out):
@@ -77,4 +106,4 @@ def write_texts(corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bo
         raise UserError(f"{texts} was not created by relumt corpus; move it or give another --out")
     with atomic_folder(texts) as stage:
         corpus.write(raw, stage)
-        (stage.result / RECORD).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        (stage.result / RECORD).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")

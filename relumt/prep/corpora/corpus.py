@@ -45,7 +45,7 @@ class Corpus(ABC):
     def write(self, raw: Path, stage: StagingArea) -> None:
         """Write the corpus to `stage.result`; raise `UserError` if its files in `raw` are invalid."""
 
-    def settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, str | int | float | bool | None]:
         """Return what the user chose about the corpus, for the record."""
         return {}
 

@@ -50,7 +50,7 @@ class Europarl7(Corpus):
     languages = LANGUAGES
     separator = "<sep>"
 
-    def settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, str | int | float | bool | None]:
         """See Corpus."""
         return {} if self.first is None else {"first": self.first}
 

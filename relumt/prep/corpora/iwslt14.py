@@ -59,7 +59,7 @@ class Iwslt14(Corpus):
     lowercased = True
     max_length = 175
 
-    def settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, str | int | float | bool | None]:
         """See Corpus."""
         return asdict(self)
 
