@@ -5,14 +5,19 @@ writes it. docs/analysis.md defines the measures. A value is None where a measur
 entropy of weights that can be negative.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from relumt.atomic_output import write_text_atomically
-from relumt.errors import UserError
+from relumt.errors import AttemptFailedError, UserError
+from relumt.json_files import read_json
+from relumt.runs.field_types import Count
 from relumt.runs.record import TEST, RunRecord
 
 ANALYSIS = "analysis.json"
@@ -21,6 +26,9 @@ SCHEMA = 3
 
 PerHead = list[float | None]
 """One value per head; None if no query of the head has a value, for example because all its rows are null."""
+
+Percentage = Annotated[str, Meta(pattern=r"\A[0-9]{1,2}(\.[0-9]{1,3})?\Z")]
+Site = Annotated[str, Meta(pattern=r"\A(encoder|decoder|cross)\Z")]
 
 
 def mean_over_heads(values: PerHead | None) -> float | None:
@@ -50,9 +58,9 @@ class AttentionMetrics:
             renormalizes the weights; "raw" if the weights are distributions already. Empty if it does not apply.
     """
 
-    site: str
+    site: Site
     mechanism: str
-    num_queries: int = 0
+    num_queries: Count = 0
     sparsity: PerHead | None = None
     null_rate: PerHead | None = None
     null_rate_variance: float | None = None
@@ -60,10 +68,18 @@ class AttentionMetrics:
     entropy: PerHead | None = None
     entropy_non_null: PerHead | None = None
     sparsity_non_null: PerHead | None = None
-    top_share: dict[str, PerHead] | None = None
+    top_share: dict[Percentage, PerHead] | None = None
     distance: PerHead | None = None
     distant_share: PerHead | None = None
     head_diversity: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        by_head = (
+            self.sparsity, self.null_rate, self.null_rate_shuffled, self.entropy, self.entropy_non_null,
+            self.sparsity_non_null, self.distance, self.distant_share, *(self.top_share or {}).values(),
+        )  # fmt: skip
+        if len({len(values) for values in by_head if values is not None}) > 1:
+            raise ValueError("the measures of an attention module have different numbers of heads")
 
     @property
     def has_weights(self) -> bool:
@@ -85,7 +101,7 @@ class AlignmentErrors:
         mean_weights: AER of the weights averaged over heads.
     """
 
-    heads: list[float]
+    heads: Annotated[list[float], Meta(min_length=1)]
     mean_weights: float
 
     @property
@@ -116,8 +132,8 @@ class AlignmentMetrics:
         layers: errors by cross-attention module.
     """
 
-    num_skipped_pairs: int
-    layers: dict[str, LayerAlignment]
+    num_skipped_pairs: Count
+    layers: Annotated[dict[str, LayerAlignment], Meta(min_length=1)]
 
     def errors(self, query: str) -> list[AlignmentErrors]:
         """Return the errors by layer for a choice of query: "normal" or "shifted"."""
@@ -146,11 +162,11 @@ class FeedForwardMetrics:
         anisotropy: mean cosine of two value slots ([RF] Eq. 4); None for a single slot.
     """
 
-    num_slots: int
-    num_positions: int
+    num_slots: Count
+    num_positions: Count
     variance_ratio: float
     null_rate: float | None
-    top_share: dict[str, float] | None
+    top_share: dict[Percentage, float] | None
     anisotropy: float | None
 
 
@@ -177,12 +193,17 @@ class CheckpointAnalysis:
     data: str
     sha256: str
     versions: dict[str, str]
-    num_pairs: int
-    num_pairs_too_long: int
+    num_pairs: Count
+    num_pairs_too_long: Count
     attention: dict[str, AttentionMetrics]
     alignment: AlignmentMetrics | None
     feedforward: dict[str, FeedForwardMetrics]
     activations: dict[str, dict[str, float]]
+
+    def __post_init__(self) -> None:
+        for layers in (self.attention.values(), self.feedforward.values()):
+            if len({tuple(layer.top_share) for layer in layers if layer.top_share is not None}) > 1:
+                raise ValueError("the layers have shares for different percentages")
 
     def attentions(self, site: str = "") -> list[AttentionMetrics]:
         """Return the measures of the attention modules of a site, or of all, from the first layer to the last."""
@@ -194,7 +215,7 @@ class AnalysisFile:
     """The content of analysis.json: one analysis per checkpoint, all on the same subset."""
 
     subset: str
-    checkpoints: list[CheckpointAnalysis]
+    checkpoints: Annotated[list[CheckpointAnalysis], Meta(min_length=1)]
     schema: int = SCHEMA
 
 
@@ -207,22 +228,38 @@ def read_analysis(path: Path) -> AnalysisFile:
     """Read an analysis.json.
 
     Raises:
-        UserError: it is not JSON, is written by another version of relumt, or a field is missing or has a wrong type.
+        UserError: it is not JSON, is written by another version of relumt, or a field is missing or not valid.
     """
-    text = path.read_bytes()
-    try:
-        found = msgspec.json.decode(text, type=_Header).schema
-        if found != SCHEMA:
-            raise UserError(f"{path}: expected schema {SCHEMA}, found {found}; delete it and run relumt analyze again")
-        return msgspec.json.decode(text, type=AnalysisFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not an analysis ({error}); delete it and run relumt analyze again") from None
+    advice = "delete it and run relumt analyze again"
+    found = read_json(path, _Header, advice).schema
+    if found != SCHEMA:
+        raise UserError(f"{path}: expected schema {SCHEMA}, found {found}; {advice}")
+    return read_json(path, AnalysisFile, advice)
 
 
 def write_analysis(analysis: AnalysisFile, path: Path) -> None:
-    """Write an analysis.json, completely or not at all."""
+    """Write an analysis.json, completely or not at all.
+
+    Raises:
+        AttemptFailedError: a measure is infinite or NaN.
+    """
+    for checkpoint in analysis.checkpoints:
+        if not _is_finite(msgspec.to_builtins(checkpoint)):
+            raise AttemptFailedError(
+                f"{checkpoint.path}: a measure is infinite or NaN, as after training that diverged; "
+                "analyze another checkpoint"
+            )
     text = msgspec.json.format(msgspec.json.encode(analysis), indent=2).decode()
     write_text_atomically(path, text + "\n")
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether all numbers in a dictionary, list or number are finite."""
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def is_analyzed(folder: Path, record: RunRecord) -> bool:

@@ -14,7 +14,7 @@ from relumt.tables.experiments import IWSLT, Experiment, by_preset
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, analysis_measure, mean_over_layers
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, require_comparable
-from relumt.tables.speeds import format_ratio, read_speeds, speed_file
+from relumt.tables.speeds import FeedForwardSpeeds, format_ratio, read_speeds, speed_file
 from relumt.tables.table import Table
 
 MODELS = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
@@ -125,10 +125,10 @@ def training_speed_tables(context: TableContext) -> list[RenderedTable]:
     dataset = DATASETS[context.preset]
     if not speed_file(context, dataset).is_file():
         return []
-    speeds = read_speeds(context, dataset)
-    rows = [[model, format_ratio(ratio)] for model, ratio in speeds["throughput"].items()]
-    header = ["model", f"training tokens/s relative to {speeds['baseline']} (95 % interval)"]
-    notes = [f"{speeds['what']} with the slots of configs/datasets/{dataset}.toml, on {speeds['device']}"]
+    speeds = read_speeds(context, dataset, FeedForwardSpeeds)
+    rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]
+    header = ["model", f"training tokens/s relative to {speeds.baseline} (95 % interval)"]
+    notes = [f"{speeds.what} with the slots of configs/datasets/{dataset}.toml, on {speeds.device}"]
     return [RenderedTable(f"training speed of feed-forward variants; {dataset}", header, rows, notes)]
 
 

@@ -106,6 +106,9 @@ class LayerFigure(Table):
         by_run = [values for run in runs if run.analysis and (values := curve.values(run.analysis, site))]
         if any(None in values for values in by_run):
             return []
+        if len(set(map(len, by_run))) > 1:
+            folders = ", ".join(str(run.folder) for run in runs)
+            raise UserError(f"{folders}: their analyses have different numbers of layers; run relumt analyze again")
         return [mean(values) for values in zip(*by_run, strict=True)]
 
     def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
@@ -130,7 +133,7 @@ class LayerFigure(Table):
 
 def top_share(percent: str) -> Callable[[AttentionMetrics], float | None]:
     """Return the measure of [RF] Figure 4: the share of the weight on the top keys, mean over heads."""
-    return lambda layer: mean_over_heads(layer.top_share[percent]) if layer.top_share else None
+    return lambda layer: mean_over_heads((layer.top_share or {}).get(percent))
 
 
 DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": SMOKE_DOCUMENTS}
@@ -148,7 +151,9 @@ class NullHeads(Table):
         ((experiment, (run, *_)),) = context.find_runs(self.experiments(context.preset)).items()
         if run.diverged or run.analysis is None:
             raise UserError(f"{run.folder}: diverged, or not analyzed; make it with {context.command}")
-        null_rates = [layer.null_rate or [] for layer in run.analysis.attentions("cross")]
+        null_rates = [layer.null_rate for layer in run.analysis.attentions("cross") if layer.null_rate]
+        if not null_rates:
+            raise UserError(f"{run.folder}: no cross-attention with null rates; make it with {context.command}")
         rows = [
             [f"layer {n}", *("" if rate is None else f"{rate:.3f}" for rate in rates)]
             for n, rates in enumerate(null_rates, start=1)

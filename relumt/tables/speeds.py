@@ -3,21 +3,96 @@
 Scripts in benchmarks/ measure them and write RUNS/TABLE-DATASET.json; `scripts/reproduce.sh` runs these scripts.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict, TypeVar
+
+from msgspec import Meta
 
 from relumt.errors import UserError
+from relumt.json_files import read_json
 from relumt.papers import papers
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import WMT_RELA, Experiment, by_preset
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.table import Table
 
-Speeds = dict[str, Any]
-"""The content of a file that a benchmark wrote, or a part of it."""
+Positive = Annotated[float, Meta(gt=0)]
+Length = Annotated[int, Meta(ge=0, le=10**9)]
+
+
+class Ratio(TypedDict):
+    """A speed relative to the baseline's: the median and the ends of its 95 % interval."""
+
+    median: Positive
+    low: Positive
+    high: Positive
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How speeds were measured: what, relative to which model, and on which device."""
+
+    what: str
+    baseline: str
+    device: str
+
+
+@dataclass(frozen=True)
+class RelativeSpeeds(Measurement):
+    """Speeds by model."""
+
+    relative: dict[str, Ratio]
+
+
+@dataclass(frozen=True)
+class DecodingSpeeds:
+    """The part of a file of train_decode_speed.py that a table of scores shows."""
+
+    decoding: RelativeSpeeds
+
+
+@dataclass(frozen=True)
+class TrainingAndDecodingSpeeds(DecodingSpeeds):
+    """A file of train_decode_speed.py."""
+
+    training: RelativeSpeeds
+
+
+@dataclass(frozen=True)
+class LengthGroup:
+    """Speeds by model on sentences of `shortest` to `longest` source tokens."""
+
+    shortest: Length
+    longest: Length
+    relative: dict[str, Ratio]
+
+
+@dataclass(frozen=True)
+class SpeedsByLength(Measurement):
+    """A file of decoding_speed.py."""
+
+    groups: list[LengthGroup]
+
+    def __post_init__(self) -> None:
+        if not self.groups or any(group.relative.keys() != self.groups[0].relative.keys() for group in self.groups):
+            raise ValueError("expected groups with the same models")
+
+    @property
+    def models(self) -> list[str]:
+        """The models that were timed."""
+        return list(self.groups[0].relative)
+
+
+@dataclass(frozen=True)
+class FeedForwardSpeeds(Measurement):
+    """A file of training_speed.py: training speed by model."""
+
+    throughput: dict[str, Ratio]
+
+
+Speeds = TypeVar("Speeds", DecodingSpeeds, TrainingAndDecodingSpeeds, SpeedsByLength, FeedForwardSpeeds)
 
 
 def speed_file(context: TableContext, dataset: str) -> Path:
@@ -25,25 +100,23 @@ def speed_file(context: TableContext, dataset: str) -> Path:
     return context.runs / f"{context.name}-{dataset}.json"
 
 
-def read_speeds(context: TableContext, dataset: str) -> Speeds:
+def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds]) -> Speeds:
     """Read what a benchmark wrote; raise UserError if there is no such file or it is not valid."""
     path = speed_file(context, dataset)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path, file_format, f"delete it and run {context.command}")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; measure speeds with {context.command}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not a file of speeds ({error}); delete it and run {context.command}") from None
 
 
-def format_ratio(ratio: Mapping[str, float] | None) -> str:
+def format_ratio(ratio: Mapping[str, float] | Ratio | None) -> str:
     """Return a median with its 95 % interval, "" if it was not measured."""
     return f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if ratio else ""
 
 
-def describe_measurement(speeds: Speeds) -> str:
+def describe_measurement(measured: Measurement) -> str:
     """Return how speeds were measured."""
-    return f"{speeds['what']}, relative to {speeds['baseline']}, on {speeds['device']}; median and 95 % interval"
+    return f"{measured.what}, relative to {measured.baseline}, on {measured.device}; median and 95 % interval"
 
 
 def decoding_speed_tables(
@@ -59,9 +132,9 @@ def decoding_speed_tables(
     for dataset in datasets:
         if not speed_file(context, dataset).is_file():
             continue
-        decoding = read_speeds(context, dataset)["decoding"]
+        decoding = read_speeds(context, dataset, DecodingSpeeds).decoding
         rows = [
-            [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding["relative"].get(model))]
+            [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding.relative.get(model))]
             for label, model in models.items()
         ]
         header = ["", f"[{paper}] {content['columns'][position]}", f"ours, {dataset}"]
@@ -91,13 +164,13 @@ class EfficiencyTable(SpeedTable):
         """See Table; raises UserError if no speeds were measured."""
         dataset = self.dataset(context.preset)
         found = context.find_runs(self.experiments(context.preset))
-        speeds = read_speeds(context, dataset)
+        speeds = read_speeds(context, dataset, TrainingAndDecodingSpeeds)
         content = papers()[self.paper][self.item]
         rows = []
         for experiment, runs in found.items():
             sizes = [run.record.training.parameters for run in runs if run.record.training]
             ours = [f"{sizes[0] / 1e6:.2f}" if sizes else ""]
-            ours += [format_ratio(speeds[kind]["relative"].get(experiment.model)) for kind in ("training", "decoding")]
+            ours += [format_ratio(kind.relative.get(experiment.model)) for kind in (speeds.training, speeds.decoding)]
             row = [experiment.model]
             for printed, own in zip(content["rows"][experiment.model], ours, strict=True):
                 row += [f"{printed:.2f}", own]
@@ -105,7 +178,8 @@ class EfficiencyTable(SpeedTable):
         header = [f"{source} {column}" for column in content["columns"] for source in (f"[{self.paper}]", "our")]
         notes = [
             f"{context.preset_note}; {dataset}",
-            *(f"{kind}: {describe_measurement(speeds[kind])}" for kind in ("training", "decoding")),
+            f"training: {describe_measurement(speeds.training)}",
+            f"decoding: {describe_measurement(speeds.decoding)}",
             f"[{self.paper}]: {content['note']}",
         ]
         return [RenderedTable(context.caption(self.title), ["", *header], rows, notes)]
@@ -117,34 +191,31 @@ class SpeedByLengthFigure(SpeedTable):
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table; raises UserError if no speeds were measured."""
         dataset = self.dataset(context.preset)
-        speeds = read_speeds(context, dataset)
-        models = list(speeds["groups"][0]["relative"])
+        speeds = read_speeds(context, dataset, SpeedsByLength)
         rows = [
-            [f"{group['shortest']}–{group['longest']}", *(format_ratio(group["relative"][model]) for model in models)]
-            for group in speeds["groups"]
+            [f"{group.shortest}–{group.longest}", *(format_ratio(group.relative[model]) for model in speeds.models)]
+            for group in speeds.groups
         ]
         notes = [
             f"{context.preset_note}; {dataset}",
             describe_measurement(speeds),
             self.figure_note,
-            self.plot(speeds, models, context),
+            self.plot(speeds, context),
         ]
-        return [RenderedTable(context.caption(self.title), ["source tokens", *models], rows, notes)]
+        return [RenderedTable(context.caption(self.title), ["source tokens", *speeds.models], rows, notes)]
 
-    def plot(self, speeds: Speeds, models: Sequence[str], context: TableContext) -> str:
+    def plot(self, speeds: SpeedsByLength, context: TableContext) -> str:
         """Write the plot; return the note that says where."""
-        from relumt.analysis.plots import Figure
+        from relumt.analysis.plots import Figure, plain_text
 
         figure = Figure(figsize=(6, 4), layout="constrained")
-        ax, groups = figure.subplots(), speeds["groups"]
-        lengths = [(group["shortest"] + group["longest"]) / 2 for group in groups]
-        for model in models:
-            median, low, high = (
-                [group["relative"][model][key] for group in groups] for key in ("median", "low", "high")
-            )
-            ax.plot(lengths, median, marker="o", label=model)
-            ax.fill_between(lengths, low, high, alpha=0.15)
-        ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {speeds['baseline']}")
+        ax = figure.subplots()
+        lengths = [(group.shortest + group.longest) / 2 for group in speeds.groups]
+        for model in speeds.models:
+            ratios = [group.relative[model] for group in speeds.groups]
+            ax.plot(lengths, [ratio["median"] for ratio in ratios], marker="o", label=plain_text(model))
+            ax.fill_between(lengths, [ratio["low"] for ratio in ratios], [r["high"] for r in ratios], alpha=0.15)
+        ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {plain_text(speeds.baseline)}")
         ax.legend(title="Model (band: 95 % interval)")
         return context.save_plot(figure)
 

@@ -24,7 +24,7 @@ def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
     assert rows["sparsemax"] == ["72.31", "", "0.26", "", "0.54", ""]
     assert "training: 40 steps, relative to softmax, on x86_64 (cpu, fp32); median and 95 % interval" in table.notes
     speeds.write_text("{")
-    with pytest.raises(UserError, match="not a file of speeds"):
+    with pytest.raises(UserError, match="not in the expected format"):
         render("rela_table2", tmp_path)
 
 
