@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.analysis.plots import save_figure
+from relumt.analysis.plots import plain_text, save_figure
 from relumt.metrics.attention_metrics import normalize
 
 MAX_COLUMNS = 3
@@ -81,9 +81,10 @@ def _draw_map(ax: Any, name: str, sentence: SentenceMaps, is_labeled: bool) -> A
     image = ax.imshow(shares.numpy(), cmap=COLORS, vmin=0, vmax=1, aspect="auto")
     zeros = (weights == 0).float().mean().item()
     label = name if len(name) <= MAX_LABEL else f"…{name[-MAX_LABEL:]}"
-    ax.set_title(f"{label}: {zeros:.0%} exact zeros\nlayer {layer + 1}, head {head + 1}", fontsize=10)
-    ax.set_xticks(range(len(sentence.source)), sentence.source, rotation=90, fontsize=9)
-    ax.set_yticks(range(len(sentence.target)), sentence.target if is_labeled else [], fontsize=9)
+    ax.set_title(f"{plain_text(label)}: {zeros:.0%} exact zeros\nlayer {layer + 1}, head {head + 1}", fontsize=10)
+    targets = list(map(plain_text, sentence.target)) if is_labeled else []
+    ax.set_xticks(range(len(sentence.source)), list(map(plain_text, sentence.source)), rotation=90, fontsize=9)
+    ax.set_yticks(range(len(sentence.target)), targets, fontsize=9)
     # Thin lines between the cells, so that neighboring zeros can be counted.
     ax.set_xticks([s - 0.5 for s in range(1, len(sentence.source))], minor=True)
     ax.set_yticks([t - 0.5 for t in range(1, len(sentence.target))], minor=True)

@@ -11,7 +11,7 @@ from relumt.analysis.collector import Collector, collect
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
 from relumt.analysis.loaded_model import LoadedModel, load_model
 from relumt.console import print_status, track_on_stderr
-from relumt.errors import UserError
+from relumt.errors import UserError, printable
 from relumt.files import file_sha256
 from relumt.metrics.alignment import GoldAlignment, read_alignments
 from relumt.modules.hooks import named_attentions
@@ -78,9 +78,9 @@ def measure_checkpoint(
     if alignment is not None:
         report_alignment_problems(alignment, path, gold_path, config.first_word if config.alignments else 0)
     analysis = CheckpointAnalysis(
-        name=name,
-        path=str(path),
-        data=str(data),
+        name=printable(name),
+        path=printable(str(path)),
+        data=printable(str(data)),
         sha256=file_sha256(path),
         versions=versions(),
         num_pairs=num_read,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from relumt.atomic_output import atomic_file
-from relumt.errors import UserError
+from relumt.errors import UserError, printable
 from relumt.feedforward import FEEDFORWARDS
 from relumt.options import SITES
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
@@ -23,6 +23,11 @@ SCORE_RANGE = (-4.0, 4.0)
 
 MEASURES = {"sparsity": "sparsity", "null_rate": "null rate", "entropy": "entropy (nats)"}
 """Measures of attention and their axis labels."""
+
+
+def plain_text(text: str) -> str:
+    """Return a label for which matplotlib draws exactly this text: no mathematics between $, no control characters."""
+    return printable(text).replace("$", r"\$")
 
 
 def save_figure(figure: Figure, out: Path, name: str) -> None:
@@ -47,9 +52,9 @@ def plot_activations(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
     for analysis, axes, (parameter_ax,) in zip(analyses, curve_axes, parameter_axes, strict=True):
         for side, ax in zip(("encoder", "decoder"), axes, strict=True):
             _draw_curves(ax, {name: v for name, v in analysis.activations.items() if name.startswith(side)})
-            ax.set_title(f"{side}, {analysis.path}", fontsize=8, wrap=True)
+            ax.set_title(plain_text(f"{side}, {analysis.path}"), fontsize=8, wrap=True)
         _draw_parameters(parameter_ax, analysis.activations)
-        parameter_ax.set_title(analysis.path, fontsize=8, wrap=True)
+        parameter_ax.set_title(plain_text(analysis.path), fontsize=8, wrap=True)
     save_figure(curves, out, "activations")
     save_figure(parameters, out, "parameters")
 
@@ -98,7 +103,7 @@ def plot_attention(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
         row[0].set_ylabel(label)
         for ax, site in zip(row, SITES, strict=True):
             for number, analysis in enumerate(analyses):
-                _draw_layers(ax, analysis.attentions(site), measure, f"C{number}", analysis.name)
+                _draw_layers(ax, analysis.attentions(site), measure, f"C{number}", plain_text(analysis.name))
     for ax, site in zip(axes[0], SITES, strict=True):
         ax.set_title(site)
     for ax in axes[-1]:

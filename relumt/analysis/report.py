@@ -1,6 +1,7 @@
 """report.html: the results of `relumt analyze` in one file that opens offline, with an explorer of attention maps."""
 
 import base64
+import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -251,6 +252,7 @@ def _add_line(
     """Add a line to a panel, with one legend entry per label in the whole figure; nothing if y has no value."""
     if all(value is None for value in y):
         return
+    label = html.escape(label)  # Plotly interprets labels as HTML
     is_new = label not in {trace.name for trace in figure.data}
     line = {"color": color, "dash": dash}
     trace = go.Scatter(x=x, y=y, name=label, legendgroup=label, mode=mode, line=line, showlegend=is_new)
