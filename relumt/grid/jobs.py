@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ from relumt.tables.experiments import Experiment, unique_experiments
 
 LOG = "grid.log"
 """File in the run's folder to which its scripts' output is appended at every start."""
+
+LIMIT = re.compile(r"[1-9][0-9]{0,15}")
+"""A number of updates or epochs that ends training; fairseq takes 0 as no limit."""
 
 LOG_TAIL = 20_000
 """Bytes at the end of train.log that contain the latest statistics."""
@@ -172,7 +176,7 @@ def read_progress(job: Job) -> TrainingProgress:
     try:
         record = find_record(job.folder)
     except UserError:
-        record = None
+        return TrainingProgress()
     if record is None or not log.is_file():
         return TrainingProgress()
     if record.training:
@@ -184,15 +188,15 @@ def read_progress(job: Job) -> TrainingProgress:
     if not logged:
         return TrainingProgress()
     last = logged[-1]
-    return TrainingProgress(training_fraction(record, last), int(last["num_updates"]), float(last["loss"]))
+    return TrainingProgress(training_fraction(record, last), int(last.get("num_updates", 0)), last.get("loss"))
 
 
-def training_fraction(record: RunRecord, logged: dict[str, str]) -> float:
+def training_fraction(record: RunRecord, logged: dict[str, float]) -> float:
     """Return the fraction of training that is done, by the limit of updates or of epochs, whichever ends it first."""
     flags = record.provenance.flags
     fractions = [
-        float(logged[statistic]) / float(limit)
+        logged[statistic] / int(limit)
         for flag, statistic in (("--max-update", "num_updates"), ("--max-epoch", "update"))
-        if (limit := flags.get(flag)) and float(limit) > 0
+        if statistic in logged and LIMIT.fullmatch(limit := flags.get(flag, ""))
     ]
     return min(1.0, max(fractions, default=0.0))

@@ -67,7 +67,7 @@ def write_report(context: TableContext, sentences: int) -> bool:
     report = context.runs / f"{context.name}-{context.preset}"
     checksums = "".join(f"{file_sha256(run.folder / RECORD)}  {run.folder / RECORD}\n" for run in runs)
     inputs = report / "runs"
-    if (report / "report.html").exists() and inputs.is_file() and inputs.read_text(encoding="utf-8") == checksums:
+    if (report / "report.html").exists() and inputs.is_file() and inputs.read_bytes() == checksums.encode():
         return True
     folders = [run.folder for run in runs]
     if not run_python("-P", "-m", "relumt.cli", "analyze", *folders, "--sentences", sentences, "--out", report):

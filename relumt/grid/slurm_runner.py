@@ -63,7 +63,7 @@ def parse_value(text: str) -> int | float | str:
     """Return a parameter as a number if Python would print the number like this, so that "007" stays a name."""
     for number_type in (int, float):
         with suppress(ValueError):
-            if str(number_type(text)) == text and text not in ("nan", "inf"):
+            if str(number_type(text)) == text and text not in ("nan", "inf", "-inf"):
                 return number_type(text)
     return text
 

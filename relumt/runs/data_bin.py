@@ -6,6 +6,7 @@ alone, the languages are read from file names, and the kind of subwords from the
 
 import hashlib
 import re
+import struct
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,13 @@ from relumt.runs.names import require_language, require_path, require_subset_nam
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 
 TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
+INDEX_MAGIC = b"MMIDIDX\0\0"
+INDEX_HEADER = struct.Struct("<9sQBQ")
+"""Start of fairseq's index: magic bytes, version, type of the tokens, number of sentences."""
+
+INDEX_ENTRY_BYTES = 12
+"""A length (int32) and a position (int64) for each sentence."""
+
 HASHING_THREADS = 4
 """A subset has two large files in each language."""
 
@@ -84,6 +92,22 @@ class DataBin:
             raise UserError(
                 f"{path}: no such file, so there is no '{subset}' to translate; prepare the data-bin with this subset"
             )
+
+    def num_sentences(self, subset: str) -> int:
+        """Return the number of sentence pairs of `subset`, which the header of fairseq's index says.
+
+        Raises:
+            UserError: the index is damaged, or of a format other than fairseq's default, mmap.
+        """
+        path = Path(f"{self.prefix(subset)}.{self.target}.idx")
+        with path.open("rb") as file:
+            header = file.read(INDEX_HEADER.size)
+        if len(header) == INDEX_HEADER.size:
+            magic, version, _, count = INDEX_HEADER.unpack(header)
+            size = INDEX_HEADER.size + count * INDEX_ENTRY_BYTES
+            if (magic, version, size) == (INDEX_MAGIC, 1, path.stat().st_size):
+                return count
+        raise UserError(f"{path}: not a complete index of --dataset-impl mmap; prepare the data-bin again")
 
     def training_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that training may read as `subset`, names included.

@@ -14,25 +14,37 @@ A file has these keys, all optional:
 
 import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from relumt.errors import UserError
 from relumt.runs.flags import Flags, parse_flag_lines
+from relumt.runs.names import is_name, require_name, shown
 
-KEY_TYPES = {
-    "base": str,
-    "data_bin": str,
-    "train": str,
-    "generate": str,
-    "average_checkpoints": int,
-    "starts_from": str,
-    "documents": dict,
-}
-DOCUMENT_KEYS = ("train", "generate", "starts_from")
-DATASET_WITH_LENGTH = re.compile(r"(?P<name>.+)_(?P<length>[1-9]\d*)")
+DATASET_WITH_LENGTH = re.compile(r"(?P<name>.+)_(?P<length>[1-9]\d{0,8})", re.ASCII)
+
+
+class DocumentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The section [documents] of a dataset's file."""
+
+    train: str = ""
+    generate: str = ""
+    starts_from: str = ""
+
+
+class DatasetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A dataset's file."""
+
+    base: str = ""
+    data_bin: str = ""
+    train: str = ""
+    generate: str = ""
+    average_checkpoints: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
+    starts_from: str = ""
+    documents: DocumentSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -65,19 +77,21 @@ class DatasetConfig:
 
 
 def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
-    """Read a dataset's file in the folder `datasets`; return None if there is none.
+    """Read a dataset's file in the folder `datasets`; return None if there is none, or `name` is a path.
 
     The name of a dataset with documents may end in their length limit: europarl7_en_de_512.
 
     Raises:
         UserError: the file is not as described above.
     """
+    if not is_name(name):
+        return None
     if (datasets / f"{name}.toml").is_file():
         return read_dataset(name, datasets)
     match = DATASET_WITH_LENGTH.fullmatch(name)
     if not match or not (datasets / f"{match['name']}.toml").is_file():
         return None
-    documents = read_toml(datasets / f"{match['name']}.toml").get("documents")
+    documents = read_toml(datasets / f"{match['name']}.toml").documents
     if documents is None:
         return None
     config = read_dataset(match["name"], datasets)
@@ -85,10 +99,10 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
         config,
         name=name,
         train=config.train
-        | parse_flag_setting(documents, "train", config.path)
+        | parse_flag_lines(documents.train, f"{config.path}:train")
         | {"--document-length": [match["length"]]},
-        generate=config.generate | parse_flag_setting(documents, "generate", config.path),
-        starts_from=documents.get("starts_from", ""),
+        generate=config.generate | parse_flag_lines(documents.generate, f"{config.path}:generate"),
+        starts_from=documents.starts_from,
     )
 
 
@@ -96,7 +110,7 @@ def require_dataset(name: str, datasets: Path) -> DatasetConfig:
     """Read a dataset's file; raise UserError, with the names that are known, if there is none."""
     config = load_dataset(name, datasets)
     if config is None:
-        raise UserError(f"no dataset '{name}' in {datasets}; known: {', '.join(dataset_names(datasets))}")
+        raise UserError(f"no dataset {shown(name)} in {datasets}; known: {', '.join(dataset_names(datasets))}")
     return config
 
 
@@ -104,7 +118,7 @@ def dataset_names(datasets: Path) -> list[str]:
     """Return the names of the datasets in a folder, NAME_N for those whose documents can be limited to N tokens."""
     names = []
     for path in sorted(datasets.glob("*.toml")):
-        names += [path.stem, f"{path.stem}_N"] if "documents" in read_toml(path) else [path.stem]
+        names += [path.stem, f"{path.stem}_N"] if read_toml(path).documents else [path.stem]
     return names
 
 
@@ -113,39 +127,36 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
     path = datasets / f"{name}.toml"
     settings = read_toml(path)
     base = DatasetConfig(path, name, Path())
-    if base_name := settings.get("base"):
-        if base_name in (name, *derived) or not (datasets / f"{base_name}.toml").is_file():
-            raise UserError(f"{path}: base = {base_name!r} is not another dataset in {datasets}")
-        base = read_dataset(base_name, datasets, (name, *derived))
+    if settings.base:
+        is_file = is_name(settings.base) and (datasets / f"{settings.base}.toml").is_file()
+        if not is_file or settings.base in (name, *derived):
+            raise UserError(f"{path}: base = {shown(settings.base)} is not another dataset in {datasets}; correct it")
+        base = read_dataset(settings.base, datasets, (name, *derived))
+    data_bin = settings.data_bin or name
+    require_name(data_bin, f"{path}: data_bin")
     return DatasetConfig(
         path=path,
         name=name,
-        data_bin=Path("data-bin") / settings.get("data_bin", name),
-        train=base.train | parse_flag_setting(settings, "train", path),
-        generate=base.generate | parse_flag_setting(settings, "generate", path),
-        average_checkpoints=settings.get("average_checkpoints", base.average_checkpoints),
-        starts_from=settings.get("starts_from", ""),
+        data_bin=Path("data-bin") / data_bin,
+        train=base.train | parse_flag_lines(settings.train, f"{path}:train"),
+        generate=base.generate | parse_flag_lines(settings.generate, f"{path}:generate"),
+        average_checkpoints=(
+            base.average_checkpoints if settings.average_checkpoints is None else settings.average_checkpoints
+        ),
+        starts_from=settings.starts_from,
     )
 
 
-def parse_flag_setting(settings: Mapping[str, Any], command: str, path: Path) -> Flags:
-    """Parse the flags of fairseq-`command` in a file's settings."""
-    return parse_flag_lines(settings.get(command, ""), f"{path}:{command}")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a dataset's file and check its keys; raise UserError if it is not as described above."""
+def read_toml(path: Path) -> DatasetSettings:
+    """Read a dataset's file; raise UserError if it is not as described above."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from None
-    documents = settings.get("documents", {})
-    if not isinstance(documents, dict):
-        raise UserError(f"{path}: documents must be a section, [documents]")
-    for known, given in ((tuple(KEY_TYPES), settings), (DOCUMENT_KEYS, documents)):
-        for key, value in given.items():
-            if key not in known:
-                raise UserError(f"{path}: unknown key '{key}'; known: {', '.join(known)}")
-            if type(value) is not KEY_TYPES[key]:
-                raise UserError(f"{path}: {key} must be of type {KEY_TYPES[key].__name__}, not {value!r}")
-    return settings
+    except (ValueError, RecursionError) as error:  # ValueError: invalid UTF-8 or TOML, or a number too long
+        raise UserError(f"{path}: not a TOML file ({error}); correct it") from None
+    try:
+        return msgspec.convert(settings, DatasetSettings)
+    except msgspec.ValidationError as error:
+        known = f"known keys: {', '.join(DatasetSettings.__struct_fields__)}"
+        raise UserError(
+            f"{path}: {error}; {known}; in [documents]: {', '.join(DocumentSettings.__struct_fields__)}"
+        ) from None

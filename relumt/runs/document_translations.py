@@ -86,9 +86,9 @@ def align_documents(
     """
     counts = chunks_per_document(chunks, documents)
     hypotheses = _to_both_forms(lines, separator, data_bin)
-    loaded = load_references(references, data_bin, subset)
     # Reference texts have one sentence per line, fairseq's references one chunk.
     units = documents if data_bin.prepared else counts
+    loaded = load_references(references, data_bin, subset, sum(units))
     sentences = None
     if separator:
         split_references = loaded if data_bin.prepared else [split_chunks(text, chunks, separator) for text in loaded]

@@ -1,6 +1,7 @@
 """The environment of a run: versions of packages, the revision of relumt, the device and its precision."""
 
 import hashlib
+import os
 import platform
 import subprocess
 from dataclasses import dataclass, replace
@@ -138,7 +139,8 @@ def hash_uncommitted_changes(package: Path) -> str:
     untracked = (git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b"").split(b"\0")
     changes = git(package, "diff", "HEAD", "--", ".") or b""
     for name in sorted(filter(None, untracked)):
-        changes += name + b"\0" + (package / name.decode()).read_bytes()
+        path = package / os.fsdecode(name)
+        changes += name + b"\0" + (path.read_bytes() if path.is_file() else b"")
     return hashlib.sha256(changes).hexdigest()[:12] if changes else ""
 
 

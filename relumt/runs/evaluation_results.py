@@ -1,9 +1,11 @@
 """Score what fairseq-generate wrote, and write the translations beside their references."""
 
+import re
 from pathlib import Path
 
 from relumt.data.chunks import sentences_per_chunk
 from relumt.data.document_lengths import read_document_lengths, write_lengths
+from relumt.errors import UserError
 from relumt.runs.document_chunks import find_mismatches
 from relumt.runs.document_translations import (
     align_documents,
@@ -12,6 +14,8 @@ from relumt.runs.document_translations import (
     replace_lost_separators,
 )
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, SubsetScores
+from relumt.runs.names import shown
+from relumt.runs.record import RECORD
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
@@ -41,7 +45,7 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
     output = generate_output(config.folder, setup)
     generated = read_generated(output)
     speed = read_speed(generate_log(config.folder, setup), output)
-    if int(setup.flags.get("--document-length", 0)):
+    if document_length(setup):
         return _evaluate_documents(config, setup, generated, speed)
     translations = align_translations(generated, config.data_bin, subset)
     return Evaluation(
@@ -53,6 +57,14 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
         tokens_per_second=speed,
         subsets=_score_subsets(config, subset, translations),
     )
+
+
+def document_length(setup: EvaluationSetup) -> int:
+    """Return the limit of tokens in a chunk, 0 if sentences were translated; raises UserError if it is no number."""
+    length = setup.flags.get("--document-length", "0")
+    if not re.fullmatch(r"[0-9]{1,9}", length):
+        raise UserError(f"{RECORD}: --document-length is {shown(length)}, expected a number of tokens; translate again")
+    return int(length)
 
 
 def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
@@ -79,7 +91,7 @@ def _chunks_and_documents(config: RunConfig, setup: EvaluationSetup) -> tuple[li
     """
     source, target = (f"{config.data_bin.prefix(setup.subset)}.{language}" for language in config.data_bin.languages)
     has_separator = bool(setup.flags.get("--document-separator"))
-    chunks = sentences_per_chunk(source, target, int(setup.flags["--document-length"]), has_separator)
+    chunks = sentences_per_chunk(source, target, document_length(setup), has_separator)
     return chunks, read_document_lengths(config.data_bin.folder / f"{setup.subset}.docs", sum(chunks))
 
 

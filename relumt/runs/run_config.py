@@ -9,7 +9,7 @@ from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
-from relumt.runs.names import is_name, require_name, require_path, shown
+from relumt.runs.names import require_name, require_path, shown
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
 PRECISION_ADVICE = "set PRECISION (fp32, bf16, fp16) for training; translation is in fp32"
@@ -157,12 +157,12 @@ def resolve_run_config(
             data-bin, or `runs` is inside it.
     """
     require_path(runs, "RUNS")
-    models = {path.stem: path for path in sorted((configs / "models").glob("*.args"))}
+    models = {path.stem: path for path in sorted((configs / "models").glob("*.args")) if path.is_file()}
     if model not in models:
         raise UserError(f"no model {shown(model)} in {configs / 'models'}; known: {', '.join(models)}")
     require_name(model, "model")
     datasets = configs / "datasets"
-    name, dataset_config = dataset, load_dataset(dataset, datasets) if is_name(dataset) else None
+    name, dataset_config = dataset, load_dataset(dataset, datasets)
     if dataset_config is not None:
         data = data_bin or dataset_config.data_bin
         if not data.is_dir():

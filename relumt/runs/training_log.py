@@ -1,25 +1,35 @@
-"""Read what fairseq-train logged with --log-format json; training may have been resumed any number of times."""
+"""Read what fairseq-train logged with --log-format json; training may have been resumed any number of times.
 
-import json
+Only lines that begin as fairseq's do are read: a path or a flag in the log may look like a part of one. Lines that a
+kill has cut off are skipped.
+"""
+
+import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+import msgspec
 
 from relumt.errors import UserError
 from relumt.runs.record import Divergence, TrainingSummary
 
-PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
-STATISTICS = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})")
+STAMP = r"(?:\[\w+\]: ?)?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| INFO \| "
+"""Start of a line of fairseq's log; with several processes, PyTorch may put [rank0]: before it."""
+
+PARAMETERS = re.compile(STAMP + r"fairseq_cli\.train \| num\. shared model params: (\d[\d,]{0,23}) ", re.ASCII)
+STATISTICS = re.compile(STAMP + r"(train_inner|train|valid) \| (\{.*\})", re.ASCII)
 WALL_KEYS = {"train_inner": "wall", "train": "train_wall"}
 """Kind of statistics → key of the seconds since fairseq started; `train_wall` of an interval is a different time."""
+
+EPOCH_KEYS = {"train_num_updates", "epoch"}
 
 COMMAND_PREFIX = "$ fairseq-train"
 """Start of the line that `relumt run-record start-training` writes before each start of fairseq."""
 
-STARTED = re.compile(r"\| training on \d+ devices")
-NOT_FINITE = re.compile(r"FloatingPointError: (.*)")
+STARTED = re.compile(STAMP + r"fairseq_cli\.train \| training on \d+ devices", re.ASCII)
+NOT_FINITE = re.compile(r"(?:\[\w+\]: ?)?FloatingPointError: (.*)")
 """fairseq's message if a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
 
 INCONSISTENT_GRADIENTS = "gradients are inconsistent between workers"
@@ -33,21 +43,22 @@ def read_training_log(path: Path) -> TrainingSummary:
     """Summarize a log file.
 
     Raises:
-        UserError: the file is missing, or no epoch was finished.
+        UserError: the file is missing, or no epoch was finished, or no speed was logged.
     """
     lines = _read_lines(path)
     if not lines:
         raise UserError(f"{path}: no such log; train with scripts/train.sh")
-    parameters = [match[1] for line in lines if (match := PARAMETERS.search(line))]
-    epochs = list(statistics(lines, "train"))
-    if not parameters or not epochs:
+    parameters = [match[1] for line in lines if (match := PARAMETERS.match(line))]
+    epochs = [epoch for epoch in statistics(lines, "train") if epoch.keys() >= EPOCH_KEYS]
+    speed = tokens_per_second(lines)
+    if speed is None or not parameters or not epochs:
         raise UserError(f"{path}: the log contains no finished epoch; train again with scripts/train.sh")
-    losses = [float(line["valid_loss"]) for line in statistics(lines, "valid")]
+    losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
     return TrainingSummary(
         parameters=int(parameters[-1].replace(",", "")),
-        tokens_per_second=tokens_per_second(lines),
+        tokens_per_second=speed,
         wall_seconds=wall_seconds(lines),
-        updates=int(float(epochs[-1]["train_num_updates"])),
+        updates=int(epochs[-1]["train_num_updates"]),
         epochs=int(epochs[-1]["epoch"]),
         best_valid_loss=min(losses, default=None),
     )
@@ -58,41 +69,62 @@ def find_divergence(path: Path) -> Divergence | None:
     lines = _read_lines(path)
     reason, inconsistent, update = None, None, 0
     for line in lines:
-        if line.startswith(COMMAND_PREFIX) or STARTED.search(line):
+        if line.startswith(COMMAND_PREFIX) or STARTED.match(line):
             reason, inconsistent = None, None
-        elif match := NOT_FINITE.search(line):
+        elif match := NOT_FINITE.match(line):
             inconsistent = match[1] if INCONSISTENT_GRADIENTS in line else None
             reason = None if inconsistent else match[1]
         elif inconsistent and NORM_NOT_FINITE.search(line):
             reason = inconsistent
     for statistic in statistics(lines, "train_inner"):
-        update = int(statistic["num_updates"])
+        update = int(statistic.get("num_updates", update))
     return None if reason is None else Divergence(update, reason)
 
 
-def statistics(lines: Iterable[str], kind: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects that fairseq logs under `kind`: "train_inner" (an interval), "train" (an epoch), "valid"."""
+def statistics(lines: Iterable[str], kind: str) -> Iterator[dict[str, float]]:
+    """Yield the finite numbers that fairseq logs as "train_inner" (an interval), "train" (an epoch) or "valid"."""
     for line in lines:
-        match = STATISTICS.search(line)
-        if match and match[1] == kind:
-            yield json.loads(match[2])
+        match = STATISTICS.match(line)
+        if match and match[1] == kind and (numbers := _finite_numbers(match[2])):
+            yield numbers
 
 
-def tokens_per_second(lines: list[str]) -> float:
-    """Return the median over the intervals, or over the epochs if training was too short for an interval to end."""
-    intervals = [float(line["wps"]) for line in statistics(lines, "train_inner")]
-    return median(intervals or [float(line["train_wps"]) for line in statistics(lines, "train")])
+def _finite_numbers(text: str) -> dict[str, float]:
+    """Return the finite numbers in a JSON object, in which fairseq writes most of them as strings; {} if it is cut."""
+    try:
+        logged = msgspec.json.decode(text, type=dict[str, int | float | str | None])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return {}
+    numbers = {}
+    for name, value in logged.items():
+        try:
+            number = float(value) if value is not None else math.nan
+        except (ValueError, OverflowError):  # a word, or an integer beyond the largest float
+            continue
+        if math.isfinite(number):
+            numbers[name] = number
+    return numbers
+
+
+def tokens_per_second(lines: list[str]) -> float | None:
+    """Return the median over the intervals, or over the epochs if training was too short for an interval to end.
+
+    None if neither was logged.
+    """
+    intervals = [line["wps"] for line in statistics(lines, "train_inner") if "wps" in line]
+    speeds = intervals or [line["train_wps"] for line in statistics(lines, "train") if "train_wps" in line]
+    return median(speeds) if speeds else None
 
 
 def wall_seconds(lines: Iterable[str]) -> float:
     """Sum the last logged wall time of each start of fairseq-train, which counts from zero at each start."""
     seconds_per_start = [0.0]
     for line in lines:
-        if STARTED.search(line):
+        if STARTED.match(line):
             seconds_per_start.append(0.0)
-        elif match := STATISTICS.search(line):
-            logged = json.loads(match[2])
-            seconds_per_start[-1] = float(logged.get(WALL_KEYS.get(match[1], ""), seconds_per_start[-1]))
+        elif match := STATISTICS.match(line):
+            logged = _finite_numbers(match[2])
+            seconds_per_start[-1] = logged.get(WALL_KEYS.get(match[1], ""), seconds_per_start[-1])
     return sum(seconds_per_start)
 
 

@@ -12,9 +12,16 @@ from relumt.prep.tokenization import detokenize, tokenize
 from relumt.runs.data_bin import DataBin
 from relumt.text_files import read_lines
 
-OUTPUT_LINE = re.compile(r"([DT])-(\d+)\t(.*)")
+OUTPUT_KINDS = ("S-", "T-", "D-")
+INDEX = re.compile(r"[0-9]{1,18}")
 LAST_LINE_PREFIX = "Generate "
-SPEED = re.compile(r"Translated [\d,]+ sentences .*, ([\d.]+) tokens/s\)")
+TRANSLATE_AGAIN = "run scripts/evaluate.sh again"
+SPEED = re.compile(
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| INFO \| fairseq_cli\.generate \| |INFO:fairseq_cli\.generate:)"
+    r"Translated [\d,]+ sentences .*, (?P<speed>\d+\.\d+) tokens/s\)",
+    re.ASCII,
+)
+"""Message of fairseq-generate; its start depends on whether a library has set up logging before."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +68,42 @@ def load_text(path: Path) -> list[str]:
 
 
 def read_generated(path: Path) -> GeneratedOutput:
-    """Read the output of fairseq-generate. The first hypothesis of a sentence is the best and the only one used.
+    """Read the output of one fairseq-generate. The first hypothesis of a sentence is the best and the only one used.
 
     Raises:
-        UserError: the file is missing or truncated.
+        UserError: the file is missing, truncated or damaged, or has the output of several translations.
     """
-    found: dict[str, dict[int, str]] = {"D": {}, "T": {}}
+    found: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
     lines = load_text(path)
-    for line in lines:
-        if match := OUTPUT_LINE.match(line):
-            kind, index, rest = match.groups()
-            # D-INDEX \t SCORE \t HYPOTHESIS, but T-INDEX \t REFERENCE
-            text = rest.partition("\t")[2] if kind == "D" else rest
-            found[kind].setdefault(int(index), text)
     if not lines or not lines[-1].startswith(LAST_LINE_PREFIX):
-        raise UserError(f"{path} is truncated, so fairseq-generate failed; run scripts/evaluate.sh again")
+        raise UserError(f"{path} is truncated, so fairseq-generate failed; {TRANSLATE_AGAIN}")
+    for number, line in enumerate(lines[:-1], start=1):
+        if line.startswith(LAST_LINE_PREFIX):
+            raise UserError(f"{path}:{number}: another translation ends here; {TRANSLATE_AGAIN}")
+        if line.startswith(OUTPUT_KINDS):
+            _add_output_line(found, line, f"{path}:{number}")
     return GeneratedOutput(found["D"], found["T"])
+
+
+def _add_output_line(found: dict[str, dict[int, str]], line: str, where: str) -> None:
+    """Add S-INDEX <tab> SOURCE, T-INDEX <tab> REFERENCE or D-INDEX <tab> SCORE <tab> HYPOTHESIS to `found`."""
+    kind, _, rest = line.partition("-")
+    index, tab, text = rest.partition("\t")
+    if kind == "D":
+        _, tab, text = text.partition("\t")
+    if not tab or not INDEX.fullmatch(index):
+        raise UserError(f"{where}: expected {kind}-INDEX and a text, found {line[:40]!r}; {TRANSLATE_AGAIN}")
+    if kind != "D" and int(index) in found[kind]:
+        raise UserError(f"{where}: sentence {int(index) + 1} was translated twice; {TRANSLATE_AGAIN}")
+    found[kind].setdefault(int(index), text)
 
 
 def read_speed(*paths: Path) -> float | None:
     """Return the speed of beam search in tokens per second from the file to which fairseq logged it, else None."""
     for path in paths:
         for line in load_text(path):
-            if match := SPEED.search(line):
-                return float(match[1])
+            if match := SPEED.match(line):
+                return float(match["speed"])
     return None
 
 
@@ -92,9 +111,9 @@ def align_translations(generated: GeneratedOutput, data_bin: DataBin, subset: st
     """Pair every translation with its reference, in both forms.
 
     Raises:
-        UserError: a translation or a reference is missing.
+        UserError: a translation or a reference is missing, or there are too many, or the subset is empty.
     """
-    tokenized, plain = load_references(generated, data_bin, subset)
+    tokenized, plain = load_references(generated, data_bin, subset, data_bin.num_sentences(subset))
     hypotheses = lines_in_order(generated.hypotheses, len(tokenized), subset)
     tokenized_hypotheses, plain_hypotheses = to_both_forms(hypotheses, data_bin)
     return Translations(tokenized_hypotheses, tokenized, plain_hypotheses, plain)
@@ -107,19 +126,34 @@ def to_both_forms(lines: list[str], data_bin: DataBin) -> tuple[list[str], list[
     return tokenize(lines, data_bin.target), lines
 
 
-def load_references(generated: GeneratedOutput, data_bin: DataBin, subset: str) -> tuple[list[str], list[str]]:
-    """Return the references as Moses tokens and as plain text.
+def load_references(
+    generated: GeneratedOutput, data_bin: DataBin, subset: str, count: int
+) -> tuple[list[str], list[str]]:
+    """Return the `count` references as Moses tokens and as plain text.
 
     They are the reference texts in the data-bin or, if it has none, what its dictionary can encode.
 
     Raises:
-        UserError: a reference is missing.
+        UserError: a reference is missing, or there are too many, or none.
     """
+    if not count:
+        raise UserError(f"{data_bin.prefix(subset)}: there is no sentence to translate; prepare the data-bin again")
     if not data_bin.prepared:
-        count = max(generated.hypotheses.keys() | generated.references.keys(), default=0) + 1
         return to_both_forms(lines_in_order(generated.references, count, subset), data_bin)
-    tokenized, plain = to_both_forms(load_text(data_bin.reference_path(subset)), data_bin)
-    return tokenized, load_text(data_bin.plain_reference_path(subset)) if data_bin.plain_references else plain
+    tokenized, plain = to_both_forms(_reference_text(data_bin.reference_path(subset), count), data_bin)
+    if data_bin.plain_references:
+        plain = _reference_text(data_bin.plain_reference_path(subset), count)
+    return tokenized, plain
+
+
+def _reference_text(path: Path, count: int) -> list[str]:
+    lines = load_text(path)
+    if len(lines) != count:
+        raise UserError(
+            f"{path}: expected {count} references, as many as sentences in the data-bin, found {len(lines)}; prepare "
+            "the data-bin again"
+        )
+    return lines
 
 
 def lines_in_order(found: dict[int, str], count: int, subset: str) -> list[str]:

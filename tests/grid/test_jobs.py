@@ -21,7 +21,8 @@ def job_in(tmp_path, **changes):
 
 
 def logged(**statistics):
-    return f"x | INFO | train_inner | {json.dumps({name: str(value) for name, value in statistics.items()})}\n"
+    logged = json.dumps({name: str(value) for name, value in statistics.items()})
+    return f"2026-01-01 10:00:05 | INFO | train_inner | {logged}\n"
 
 
 def test_a_job_is_a_script_with_its_settings(tmp_path):

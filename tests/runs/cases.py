@@ -80,7 +80,11 @@ def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None 
 def index(sentences: int) -> bytes:
     """fairseq's index of so many sentences of one token, in the format mmap with tokens of two bytes."""
     header = b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, sentences)
-    return header + struct.pack(f"<{sentences}i", *[1] * sentences) + struct.pack(f"<{sentences}q", *range(0, 2 * sentences, 2))
+    return (
+        header
+        + struct.pack(f"<{sentences}i", *[1] * sentences)
+        + struct.pack(f"<{sentences}q", *range(0, 2 * sentences, 2))
+    )
 
 
 def write_dataset(configs: Path, name: str, **settings: str | int) -> None:

@@ -29,6 +29,7 @@ def test_train_command_on_cpu_and_gpu(config):
     assert command[0] == str(config.data_bin.folder)
     assert command[command.index("--save-dir") + 1] == str(config.folder / "checkpoints")
     assert "--cpu" in command and "--bf16" not in command
+    assert "--load-checkpoint-on-all-dp-ranks" in command  # processes of several devices could not resume without
     command = config.train_command(flags, Device("cuda", "H", 1, "bf16"))
     assert "--bf16" in command and "--cpu" not in command
     assert config.folder.parts[-3:] == ("small", "stock", "1")

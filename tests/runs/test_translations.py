@@ -41,16 +41,16 @@ def test_lines_are_split_at_line_feeds_only(tmp_path):
 def test_speed_is_found_in_either_file(tmp_path):
     log, output = tmp_path / "log", tmp_path / "output"
     log.write_text("nothing\n")
-    output.write_text(
-        "INFO | Translated 1,016 sentences (9,216 tokens) in 8.0s (127.00 sentences/s, 1152.13 tokens/s)\n"
-    )
-    assert read_speed(log, output) == 1152.13
+    message = "Translated 1,016 sentences (9,216 tokens) in 8.0s (127.00 sentences/s, 1152.13 tokens/s)\n"
+    for start in ("2026-01-01 10:00:00 | INFO | fairseq_cli.generate | ", "INFO:fairseq_cli.generate:"):
+        output.write_text(start + message)
+        assert read_speed(log, output) == 1152.13
     assert read_speed(log) is None
 
 
 @pytest.fixture
 def data_bin(tmp_path):
-    folder = write_data_bin(tmp_path / "bin")
+    folder = write_data_bin(tmp_path / "bin", sentences=2)
     (folder / "text").mkdir()
     (folder / "text" / "test.en").write_text("It &apos;s ( a ) dog .\nyes\n")
     (folder / "text" / "test.raw.en").write_text("It's (a)  dog.\nYes\n")
@@ -81,10 +81,11 @@ def test_tokenized_references_are_detokenized(data_bin):
 
 def test_untokenized_text_is_tokenized(data_bin):
     data_bin = dataclasses.replace(data_bin, tokenized=False)
-    translations = align_translations(GeneratedOutput({0: "It's me."}, {0: "It's you."}), data_bin, "test")
-    assert (translations.hypotheses, translations.references) == (["It's me."], ["It's you."])
-    assert translations.tokenized_hypotheses == ["It &apos;s me ."]
-    assert translations.tokenized_references == ["It &apos;s you ."]
+    generated = GeneratedOutput({0: "It's me.", 1: "yes"}, {0: "It's you.", 1: "no"})
+    translations = align_translations(generated, data_bin, "test")
+    assert (translations.hypotheses, translations.references) == (["It's me.", "yes"], ["It's you.", "no"])
+    assert translations.tokenized_hypotheses == ["It &apos;s me .", "yes"]
+    assert translations.tokenized_references == ["It &apos;s you .", "no"]
 
 
 @pytest.mark.parametrize("hypotheses", [{0: "a"}, {1: "a"}, {0: "a", 1: "b", 2: "c"}, {}])
