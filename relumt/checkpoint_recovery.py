@@ -13,29 +13,34 @@ from relumt.errors import UserError
 def recover_last_checkpoint(folder: Path) -> int:
     """Return the number of updates in checkpoint_last.pt, 0 if the folder has no checkpoint of a training.
 
-    If checkpoint_last.pt is missing or damaged, it is replaced by a copy of the newest intact checkpoint. Files that a
-    killed process left unfinished are removed.
+    If checkpoint_last.pt is missing or damaged, it is replaced by a copy of the newest intact checkpoint. So it is if a
+    checkpoint with more updates was saved later: a process that was killed had not yet copied that one. Files that
+    killed processes left unfinished are removed.
 
     Raises:
         UserError: no checkpoint is intact, or checkpoint_last.pt contains code or no state of a training.
     """
     remove_unfinished_checkpoints(folder)
-    checkpoints = training_checkpoints(folder)
     last = folder / LAST_CHECKPOINT
-    if not checkpoints:
-        return 0
-    if last in checkpoints:
-        try:
-            return count_updates(open_checkpoint_safely(last), last)
-        except UnreadableCheckpointError:
-            problem = "is damaged"
-    else:
-        problem = "is missing"
-    intact = _intact_checkpoints([path for path in checkpoints if path != last])
+    others = [path for path in training_checkpoints(folder) if path != last]
+    if not last.is_file():
+        return _replace_last_checkpoint(last, others, "is missing") if others else 0
+    try:
+        updates = count_updates(open_checkpoint_safely(last), last)
+    except UnreadableCheckpointError:
+        return _replace_last_checkpoint(last, others, "is damaged")
+    saved_later = [path for path in others if path.stat().st_mtime_ns > last.stat().st_mtime_ns]
+    newer = [path for path, (count, _) in _intact_checkpoints(saved_later).items() if count > updates]
+    return _replace_last_checkpoint(last, newer, "is older than another") if newer else updates
+
+
+def _replace_last_checkpoint(last: Path, others: list[Path], problem: str) -> int:
+    """Replace checkpoint_last.pt by the newest intact one of the others, and return that one's number of updates."""
+    intact = _intact_checkpoints(others)
     if not intact:
         raise UserError(
-            f"{folder}: {LAST_CHECKPOINT} {problem}, and none of the other {len(checkpoints) - (last in checkpoints)} "
-            "checkpoints is intact; restore one from a copy, or move the folder away to train from the beginning"
+            f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
+            "folder away to train from the beginning"
         )
     newest = max(intact, key=intact.__getitem__)
     updates, _ = intact[newest]
@@ -44,12 +49,12 @@ def recover_last_checkpoint(folder: Path) -> int:
     return updates
 
 
-def _intact_checkpoints(paths: list[Path]) -> dict[Path, tuple[int, float]]:
+def _intact_checkpoints(paths: list[Path]) -> dict[Path, tuple[int, int]]:
     """Return the usable checkpoints with their numbers of updates and modification times."""
-    intact: dict[Path, tuple[int, float]] = {}
+    intact: dict[Path, tuple[int, int]] = {}
     for path in paths:
         try:
-            intact[path] = count_updates(open_checkpoint_safely(path), path), path.stat().st_mtime
+            intact[path] = count_updates(open_checkpoint_safely(path), path), path.stat().st_mtime_ns
         except (UserError, OSError):
             continue
     return intact

@@ -5,15 +5,14 @@ original does, and in addition:
 
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
-- resuming falls back to the newest intact checkpoint if checkpoint_last.pt is missing or damaged;
+- resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced;
 - with --fp16 and --bf16 the optimizer's state is complete.
 """
 
 import logging
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +53,7 @@ def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -
     if async_write or not PathManager.supports_rename(filename):
         torch_persistent_save(checkpoint, filename, async_write)
         return
-    for pause in PAUSES:
-        try:
-            save_checkpoint_durably(checkpoint, Path(filename))
-            return
-        except OSError as error:
-            logger.warning("%s could not be saved (%s); trying again in %s s", filename, error, pause)
-            time.sleep(pause)
-    with _exit_on_failed_write(filename):
-        save_checkpoint_durably(checkpoint, Path(filename))
+    _try_to_write(Path(filename), lambda path: save_checkpoint_durably(checkpoint, path))
 
 
 class DurablePathManager(PathManager):
@@ -70,12 +61,30 @@ class DurablePathManager(PathManager):
 
     @staticmethod
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        """Copy a checkpoint; exit with status 1 if that fails."""
+        """Copy a checkpoint; exit with status 1 if copying fails three times."""
         if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
             return bool(PathManager.copy(src_path, dst_path, overwrite=overwrite))
-        with _exit_on_failed_write(dst_path):
-            copy_checkpoint_durably(Path(src_path), Path(dst_path))
+        _try_to_write(Path(dst_path), lambda path: copy_checkpoint_durably(Path(src_path), path))
         return True
+
+
+def _try_to_write(path: Path, write: Callable[[Path], None]) -> None:
+    """Call `write` with the path until it succeeds, three times at most; exit with status 1 if it does not."""
+    for pause in (*PAUSES, None):
+        try:
+            write(path)
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if pause is None:
+                print(
+                    f"relumt: error: {path}: could not be saved ({reason}); the checkpoints saved before are intact: "
+                    "free space or repair the disk, and start the same command again",
+                    file=sys.stderr,
+                )
+                raise SystemExit(1) from None
+            logger.warning("%s could not be saved (%s); trying again in %s s", path, reason, pause)
+            time.sleep(pause)
 
 
 def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = False) -> dict[str, Any]:
@@ -106,17 +115,3 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     return load_checkpoint(cfg, trainer, **arguments)
-
-
-@contextmanager
-def _exit_on_failed_write(path: str) -> Iterator[None]:
-    """Turn an OSError into one line on stderr and exit status 1."""
-    try:
-        yield
-    except OSError as error:
-        print(
-            f"relumt: error: {path}: could not be saved ({error.strerror or error}); the checkpoints saved before are "
-            "intact: free space or repair the disk, and start the same command again",
-            file=sys.stderr,
-        )
-        raise SystemExit(1) from None
