@@ -5,6 +5,7 @@ offline), and maps-N.pt with the attention maps of the N-th model on the first s
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -93,9 +94,10 @@ def run(arguments: argparse.Namespace) -> None:
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return a label for each path: the last parts of the run's folder, as few as are unambiguous, or the path."""
     runs = [path.parent.parent if path.parent.name == "checkpoints" else path for path in paths]
-    longest = max(len(run.resolve().parts) for run in runs)
-    for num_parts in range(2, longest + 1):
-        names = ["/".join(run.resolve().parts[-num_parts:]) if run.is_dir() else str(run) for run in runs]
+    parts = [Path(os.path.realpath(run)).parts for run in runs]
+    for num_parts in range(2, max(map(len, parts)) + 1):
+        tails = ["/".join(own[-num_parts:]) for own in parts]
+        names = [tail if run.is_dir() else str(run) for run, tail in zip(runs, tails, strict=True)]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]

@@ -49,6 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.runs.translations import load_text
 
     separator = arguments.separator
+    if len(separator.split()) > 1 or separator != separator.strip():
+        raise UserError(f"--separator '{separator}': expected one word without spaces")
     if arguments.sentences and not separator:
         raise UserError("--sentences replaces chunks that lost separators; name the separator with --separator")
     hypotheses, references = load_text(arguments.hyp), load_text(arguments.ref)

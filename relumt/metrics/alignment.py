@@ -22,8 +22,8 @@ Links = frozenset[tuple[int, int]]
 FileLink = tuple[str, int, int]
 """("S" for sure or "P" for possible, source word, target word) with the numbers as they are in the file."""
 
-LINK = re.compile(r"(\d+)([-p?])(\d+)")
-NUMBERED_LINK = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?")
+LINK = re.compile(r"(\d{1,7})([-p?])(\d{1,7})", re.ASCII)
+NUMBERED_LINK = re.compile(r"(\d{1,7})\s+(\d{1,7})\s+(\d{1,7})(?:\s+([SP]))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,9 @@ def _parse_links(path: Path, number: int, line: str) -> list[FileLink]:
     for token in line.split():
         match = LINK.fullmatch(token)
         if not match:
-            raise UserError(f"{path}:{number}: expected a link such as 1-2 (sure) or 1p2 (possible), found {token!r}")
+            raise UserError(
+                f"{path}:{number}: expected a link such as 1-2 (sure) or 1p2 (possible), found {token[:40]!r}"
+            )
         source, kind, target = match.groups()
         links.append(("S" if kind == "-" else "P", int(source), int(target)))
     return links
