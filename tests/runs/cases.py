@@ -89,7 +89,7 @@ def index(sentences: int) -> bytes:
 
 def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
     """Write configs/datasets/NAME.toml; `settings` are added to the flags, or replace them."""
-    flags = {"train": "--lr 1e-3 --dropout 0.3 --max-epoch 2", "generate": "--beam 5"}
+    flags = {"train": "--lr 1e-3 --dropout 0.3 --max-epoch 2 --max-tokens 100 --optimizer adam", "generate": "--beam 5"}
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in (flags | settings).items()]
     (configs / "datasets" / f"{name}.toml").write_text("".join(lines), encoding="utf-8")
 

@@ -17,6 +17,8 @@ def test_command_line_flags_override_model_flags_which_override_dataset_flags(co
         "--lr": ["1e-3"],
         "--dropout": ["0.1"],
         "--max-epoch": ["9"],
+        "--max-tokens": ["100"],
+        "--optimizer": ["adam"],
         "--arch": ["transformer"],
         "--seed": ["1"],
         "--update-epoch-batch-itr": ["True"],
