@@ -1,0 +1,315 @@
+"""Faults while a checkpoint is saved: the last good one survives each, and training resumes to the same bits.
+
+A forked process trains a tiny model. In it, a step of saving fails (a write, flushing to the disk, renaming, copying),
+or the process is killed there. Another process resumes.
+"""
+
+import errno
+import logging
+import multiprocessing
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq_cli.train import main as fairseq_train
+
+from relumt import fairseq_checkpoints
+from relumt.checkpoint_folder import LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoint_integrity import SealingWriter
+from relumt.checkpoint_recovery import recover_last_checkpoint
+from relumt.checkpoints import load_checkpoint_safely
+from tests.attacks.attack import Attack
+from tests.attacks.training_state import hash_training_state
+from tests.models.build import SMALL, write_data_bin
+
+pytestmark = pytest.mark.attack("faults")
+
+UPDATES = 12
+FLAGS = f"""--arch reluformer --source-lang de --target-lang en --criterion label_smoothed_cross_entropy
+--optimizer adam --lr 1e-2 --batch-size 2 --max-update {UPDATES} --dropout 0.1 --cpu --num-workers 0 --log-format none
+--save-interval-updates 3 --keep-interval-updates 2 --no-epoch-checkpoints --update-epoch-batch-itr True""".split()
+
+STEPS = {"fsync": (os, "fsync"), "rename": (os, "replace"), "copy": (shutil, "copyfile")}
+"""Step of saving → the function that performs it. The step "write" is a write to the file of a checkpoint."""
+
+
+@dataclass
+class Fault:
+    """Makes a call fail after `left` successful ones, and the later calls if it is `permanent`."""
+
+    left: int
+    permanent: bool
+    action: Callable[[], None]
+
+    def pass_or_fail(self) -> None:
+        """Count a call, and fail if it is its turn."""
+        self.left -= 1
+        if self.left == -1 or (self.left < 0 and self.permanent):
+            self.action()
+
+
+class FaultyFile:
+    """A file in which a write can fail after half of its data."""
+
+    def __init__(self, file: BinaryIO, fault: Fault) -> None:
+        self.file = file
+        self.fault = fault
+
+    def write(self, data: bytes | memoryview) -> int:
+        written = self.file.write(data[: len(data) // 2])
+        self.fault.pass_or_fail()
+        return written + self.file.write(data[len(data) // 2 :])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
+def inject(step: str, fault: Fault) -> None:
+    """Let a step of saving fail in this process."""
+    if step == "write":
+        initialize = SealingWriter.__init__
+        SealingWriter.__init__ = lambda self, file: initialize(self, FaultyFile(file, fault))
+        return
+    owner, name = STEPS[step]
+    function = getattr(owner, name)
+
+    def faulty(*arguments: Any, **keywords: Any) -> Any:
+        fault.pass_or_fail()
+        return function(*arguments, **keywords)
+
+    setattr(owner, name, faulty)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail_with(code: int) -> Callable[[], None]:
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A training without faults.
+
+    Attributes:
+        hash: of its last checkpoint.
+        calls: how often it performs each step of saving.
+        seconds: how long it takes.
+        size: of a checkpoint, in bytes.
+    """
+
+    hash: str
+    calls: dict[str, int]
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training in a folder of checkpoints."""
+
+    data: Path
+    folder: Path
+
+    def run(self, prepare: Callable[[], None] = lambda: None, kill_after: float | None = None) -> int | None:
+        """Train in a forked process, after `prepare` in it; return its exit status, -9 if it was killed."""
+        process = multiprocessing.get_context("fork").Process(target=self._train, args=(prepare,))
+        process.start()
+        if kill_after is not None:
+            time.sleep(kill_after)
+            process.kill()
+        process.join(120)
+        assert process.exitcode is not None, "hangs"
+        return process.exitcode
+
+    def _train(self, prepare: Callable[[], None]) -> None:
+        with open(self.folder.with_suffix(".log"), "a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
+        logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
+        fairseq_checkpoints.PAUSES = (0, 0)
+        prepare()
+        flags = [str(self.data), *SMALL, *FLAGS, "--save-dir", str(self.folder)]
+        fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags)))
+
+    @property
+    def output(self) -> str:
+        """What all processes printed."""
+        return self.folder.with_suffix(".log").read_text()
+
+    def updates(self) -> list[int]:
+        """Return the numbers of updates of all checkpoints, each of which must be intact and loadable."""
+        checkpoints = [load_checkpoint_safely(path) for path in training_checkpoints(self.folder)]
+        return [checkpoint["optimizer_history"][-1]["num_updates"] for checkpoint in checkpoints]
+
+    def unfinished(self) -> list[str]:
+        """Return the names of files that are no checkpoints."""
+        return [name for name in os.listdir(self.folder) if not name.endswith(".pt")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for subset, size in (("train", 20), ("valid", 4)):
+        write_data_bin(folder / "bin", [(4 + number % 3, 3 + number % 4) for number in range(size)], subset)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> Undisturbed:
+    training = Training(data, tmp_path_factory.mktemp("undisturbed") / "checkpoints")
+    calls = {step: multiprocessing.Value("i", 0) for step in ("write", *STEPS)}
+
+    def count_calls() -> None:
+        for step, number in calls.items():
+            inject(step, Fault(0, True, lambda number=number: setattr(number, "value", number.value + 1)))
+
+    begin = time.monotonic()
+    assert training.run(count_calls) == 0, training.output
+    seconds = time.monotonic() - begin
+    last = training.folder / LAST_CHECKPOINT
+    counts = {step: number.value for step, number in calls.items()}
+    return Undisturbed(hash_training_state(last), counts, seconds, last.stat().st_size)
+
+
+def check_recovery(attack: Attack, training: Training, undisturbed: Undisturbed) -> None:
+    """Check what a fault left: checkpoints that are intact, from the newest of which training resumes to the end."""
+    saved = max(training.updates(), default=0)
+    assert recover_last_checkpoint(training.folder) == saved
+    if saved < UPDATES:  # fairseq would train for one more update, hence scripts/train.sh does not start it either
+        assert training.run() == 0, training.output
+        resumed = re.findall(r"Loaded checkpoint .* @ (\d+) updates", training.output)
+        assert [int(updates) for updates in resumed[-1:]] == ([saved] if saved else [])
+    assert "Traceback" not in training.output
+    assert hash_training_state(training.folder / LAST_CHECKPOINT) == undisturbed.hash
+    assert training.unfinished() == []
+    attack.outcomes.append("handled")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fault to inject: what fails, how, and when (as a fraction of the calls or the time of a training)."""
+
+    step: str
+    action: str
+    when: float
+    permanent: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.action}-{self.step}-{'permanent' if self.permanent else 'once'}-{self.when:.3f}"
+
+
+def plan_faults() -> list[Plan]:
+    """Return the faults of the slow test, always the same."""
+    generator = random.Random(22)
+    kinds = [
+        *[("write", "kill", True)] * 10,
+        *[(step, "kill", True) for step in ("fsync", "rename", "copy")] * 3,
+        *[("write", "ENOSPC", True)] * 5,
+        *[("write", "ENOSPC", False)] * 3,
+        *[("write", "EIO", True)] * 5,
+        *[("write", "EIO", False)] * 3,
+        *[(step, "EIO", permanent) for step in ("fsync", "rename", "copy") for permanent in (True, True, False)],
+    ]
+    return [Plan(step, action, generator.random(), permanent) for step, action, permanent in kinds]
+
+
+def run_with_fault(training: Training, undisturbed: Undisturbed, plan: Plan) -> int | None:
+    """Train until the fault ends the training, or to the end; return the exit status."""
+    action = kill if plan.action == "kill" else fail_with(getattr(errno, plan.action))
+    fault = Fault(int(plan.when * undisturbed.calls[plan.step]), plan.permanent, action)
+    return training.run(lambda: inject(plan.step, fault))
+
+
+def check_fault(attack: Attack, training: Training, undisturbed: Undisturbed, plan: Plan) -> None:
+    """Train with a fault, check how that ends and what it leaves, and resume."""
+    status = run_with_fault(training, undisturbed, plan)
+    if plan.action == "kill":
+        assert status == -signal.SIGKILL
+    else:
+        consequence = "the checkpoints saved before are intact" if plan.permanent else "trying again in 0 s"
+        assert status == int(plan.permanent), training.output
+        assert f"could not be saved ({os.strerror(getattr(errno, plan.action))}); {consequence}" in training.output
+        assert training.unfinished() == []
+    check_recovery(attack, training, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("write", "ENOSPC", 0.5),
+        Plan("copy", "kill", 0.5),
+    ],
+    ids=str,
+)
+def test_a_fault_while_saving_loses_nothing(attack, data, undisturbed, tmp_path, plan):
+    check_fault(attack, Training(data, tmp_path / "checkpoints"), undisturbed, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", plan_faults(), ids=str)
+def test_many_faults_while_saving_lose_nothing(attack, data, undisturbed, tmp_path, plan):
+    check_fault(attack, Training(data, tmp_path / "checkpoints"), undisturbed, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [(number + 0.5) / 10 for number in range(10)])
+def test_a_kill_at_any_moment_loses_nothing(attack, data, undisturbed, tmp_path, moment):
+    training = Training(data, tmp_path / "checkpoints")
+    assert training.run(kill_after=moment * undisturbed.seconds) in (-signal.SIGKILL, 0)
+    check_recovery(attack, training, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.3, 1.2, 2.5, 3.7])
+def test_a_full_disk_loses_nothing(attack, data, undisturbed, tmp_path, share):
+    """`share` is the size of the disk in checkpoints."""
+    training = Training(data, tmp_path / "checkpoints")
+    with small_disk(training.folder, int(share * undisturbed.size)) as enlarge:
+        assert training.run() == 1, training.output
+        assert "could not be saved (No space left on device)" in training.output
+        assert training.unfinished() == []
+        enlarge()
+        check_recovery(attack, training, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_a_limit_of_the_file_size_loses_nothing(attack, data, undisturbed, tmp_path, share):
+    training = Training(data, tmp_path / "checkpoints")
+    limit = int(share * undisturbed.size)
+    assert training.run(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) == 1, training.output
+    assert "could not be saved (File too large)" in training.output and training.unfinished() == []
+    check_recovery(attack, training, undisturbed)
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Callable[[], None]]:
+    """Mount an empty file system of `size` bytes on a folder; yield a function that enlarges it."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o"]
+    if subprocess.run([*mount, f"size={size}", "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("needs root to mount a file system")
+    try:
+        yield lambda: subprocess.run([*mount, "remount,size=100m", "tmpfs", str(folder)], check=True) and None
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
