@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relumt.attention.precision import at_least_float32, cast_saturating
-from relumt.variant_spec import VariantSpec
+from relumt.variant_spec import POSITIVE, VariantSpec
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,10 @@ class ReLUGT(nn.Module):
 class MemoryOptions:
     """Options of the softmax memories: flags --memory-temperature and --memory-bias."""
 
-    temperature: float = field(default=1.0, metadata={"help": "τ, which divides the scores before softmax"})
+    temperature: float = field(
+        default=1.0, metadata={"help": "τ, which divides the scores before softmax", "range": POSITIVE}
+    )
     bias: bool = field(default=True, metadata={"help": "keep the biases of both layers; [RF] Eq. 2 has none"})
-
-    def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"--memory-temperature must be positive, not {self.temperature}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Command-line flags of both registries, generated from their entries, and what they build at a site."""
 
 import argparse
+import difflib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import Field, dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
@@ -12,6 +14,9 @@ from relumt.variant_spec import VariantSpec, flag_name
 
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
+
+MAX_SHOWN = 40
+"""Characters of an unknown name that are printed."""
 
 Variant = TypeVar("Variant")
 
@@ -55,7 +60,24 @@ class VariantChoice(Generic[Variant]):
 
     def name_at(self, args: Any, site: str) -> str:
         """Return the name that `args` (a namespace or fairseq config) asks for at `site`."""
-        return getattr(args, f"{self.name}_{site}", None) or getattr(args, self.name, None) or self.default
+        for attribute in (f"{self.name}_{site}", self.name):
+            name: str | None = getattr(args, attribute, None)
+            if name is not None:
+                return name
+        return self.default
+
+    def check_names(self, args: Any) -> None:
+        """Raise UserError unless every name in `args` is that of a variant; an empty one is not."""
+        known = ", ".join(sorted(self.registry))
+        for attribute in (self.name, *(f"{self.name}_{site}" for site in self.sites)):
+            flag, name = flag_name(attribute), getattr(args, attribute, None)
+            if name == "":
+                raise UserError(f"{flag} is empty; drop the flag, or choose from {known}")
+            if name is not None and name not in self.registry:
+                plain = unicodedata.normalize("NFKC", name).strip().lower()
+                similar = difflib.get_close_matches(plain, self.registry, n=1)
+                suggestion = f"did you mean '{similar[0]}'? " if similar else ""
+                raise UserError(f"unknown {self.name} {name[:MAX_SHOWN]!a} in {flag}; {suggestion}choose from {known}")
 
     def build(self, args: Any, site: str, *arguments: Any) -> Variant:
         """Build what `args` asks for at `site` from `arguments` and the options in `args`.
@@ -63,10 +85,8 @@ class VariantChoice(Generic[Variant]):
         Raises:
             UserError: the name is unknown, or an option does not allow its value.
         """
+        self.check_names(args)
         name = self.name_at(args, site)
-        if name not in self.registry:
-            known = ", ".join(sorted(self.registry))
-            raise UserError(f"unknown {self.name} '{name}' for the site '{site}'; choose from {known}")
         spec = self.registry[name]
         given = {option.name: getattr(args, name) for name, option in spec.flags() if hasattr(args, name)}
         try:

@@ -1,11 +1,15 @@
 """The entries of both registries: how to build a variant, and its options, whose fields become command-line flags."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, fields
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 Variant = TypeVar("Variant", covariant=True)
+
+FINITE = (-1e6, 1e6)
+NOT_NEGATIVE = (0.0, 1e6)
+POSITIVE = (1e-6, 1e6)
+"""Ranges of options that are numbers, for `metadata={"range": …}`. Far beyond them float32 overflows in training."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,17 @@ class VariantSpec(Generic[Variant]):
 
 
 def check_value(flag: str, option: Field[Any], value: Any) -> None:
-    """Raise ValueError if `value` is none of the choices of `option`, or not finite."""
-    if get_origin(option.type) is Literal and value not in get_args(option.type):
-        raise ValueError(f"{flag} must be one of {', '.join(get_args(option.type))}, not '{value}'")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{flag} must be a finite number, not {value}")
+    """Raise ValueError if `value` is none of the choices of `option`, or not a number in its range."""
+    if get_origin(option.type) is Literal:
+        if value not in get_args(option.type):
+            raise ValueError(f"{flag} must be one of {', '.join(get_args(option.type))}, not {value!r}")
+    elif option.type is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{flag} must be True or False, not {value!r}")
+    else:
+        least, most = option.metadata.get("range", FINITE)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise ValueError(f"{flag} must be a number from {least:g} to {most:g}, not {value!r}")
 
 
 def flag_name(attribute: str) -> str:

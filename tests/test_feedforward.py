@@ -147,12 +147,15 @@ def test_trainable_parameters_get_gradients(activation):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--feedforward", "rely"), "unknown feedforward 'rely' for the site 'encoder'; choose from aptx1, "),
+        (("--feedforward", "rely"), "unknown feedforward 'rely' in --feedforward; did you mean 'relu'? choose from "),
         (
             ("--memory-temperature", "2"),
             "--memory-temperature is an option of softmax, softmax_ln, but the feedforward",
         ),
-        (("--feedforward", "softmax", "--memory-temperature", "0"), "--memory-temperature must be positive, not 0.0"),
+        (
+            ("--feedforward", "softmax", "--memory-temperature", "0"),
+            "--memory-temperature must be a number from 1e-06 to 1e+06, not 0.0",
+        ),
     ],
 )
 def test_mistakes_end_in_one_line(capsys, flags, message):

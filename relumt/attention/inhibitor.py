@@ -25,6 +25,7 @@ from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_compil
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
+from relumt.variant_spec import NOT_NEGATIVE, POSITIVE
 
 IMPLEMENTATIONS = {
     "fused": inhibitor_compiled.attend,
@@ -37,25 +38,25 @@ IMPLEMENTATIONS = {
 class InhibitorOptions:
     """Options of both inhibitors: flags --inhibitor-gamma, --inhibitor-shift …"""
 
-    gamma: float = field(default=1.0, metadata={"help": "γ of [IN] Eq. 3, which divides distances, in units of √D"})
+    gamma: float = field(
+        default=1.0, metadata={"help": "γ of [IN] Eq. 3, which divides distances, in units of √D", "range": POSITIVE}
+    )
     shift: float = field(default=0.5, metadata={"help": "α of [IN] Eq. 3, subtracted from distances"})
     learn: bool = field(default=False, metadata={"help": "train γ and α of each head, starting from the values above"})
     scale: Literal["none", "visible"] = field(
         default="none", metadata={"help": "'visible' divides the sum over keys by their number; the paper does not"}
     )
     initial_distance: float = field(
-        default=2.0, metadata={"help": "initial Z before the shift, for inputs of variance 1; 0 keeps fairseq's"}
+        default=2.0,
+        metadata={
+            "help": "initial Z before the shift, for inputs of variance 1; 0 keeps fairseq's",
+            "range": NOT_NEGATIVE,
+        },
     )
     implementation: Literal["fused", "cdist", "naive"] = field(
         default="fused",
         metadata={"help": "'fused': Triton on a GPU, else compiled; 'cdist': [IN] Eq. 7–8; 'naive': pair by pair"},
     )
-
-    def __post_init__(self) -> None:
-        if not self.gamma > 0:
-            raise ValueError(f"--inhibitor-gamma must be positive, not {self.gamma}")
-        if self.initial_distance < 0:
-            raise ValueError(f"--inhibitor-initial-distance must not be negative, not {self.initial_distance}")
 
 
 class InhibitorAttention(Mechanism):

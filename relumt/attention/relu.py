@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
 from relumt.attention.norms import LayerNorm
+from relumt.variant_spec import NOT_NEGATIVE, POSITIVE
 
 
 @dataclass(frozen=True)
@@ -27,30 +28,24 @@ class ReLUInitOptions:
     """Initialization of the projections of q and k: flags --relu-initial-score and --relu-initial-gain."""
 
     initial_score: float = field(
-        default=0.1, metadata={"help": "initial score of every pair, set by the biases; 0 keeps fairseq's biases"}
+        default=0.1,
+        metadata={"help": "initial score of every pair, set by the biases; 0 keeps fairseq's", "range": NOT_NEGATIVE},
     )
     initial_gain: float = field(
         default=0.3, metadata={"help": "factor of the initial weights of the q and k projections; 1 keeps fairseq's"}
     )
-
-    def __post_init__(self) -> None:
-        if self.initial_score < 0:
-            raise ValueError(f"--relu-initial-score must not be negative, not {self.initial_score}")
 
 
 @dataclass(frozen=True)
 class ReLUOptions(ReLUInitOptions):
     """Options of `relu`: flags --relu-gamma, --relu-scale and those of the initialization."""
 
-    gamma: float = field(default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights"})
+    gamma: float = field(
+        default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights", "range": POSITIVE}
+    )
     scale: Literal["visible", "none"] = field(
         default="visible", metadata={"help": "'visible' divides by √(n/2), n = visible keys; 'none' is an ablation"}
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.gamma > 0:
-            raise ValueError(f"--relu-gamma must be positive, not {self.gamma}")
 
 
 class RectifiedAttention(Mechanism):

@@ -25,6 +25,9 @@ from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook, named_attentions
 from relumt.options import SITES
 
+MAX_WEIGHT = 1e6
+"""The largest λ; far beyond it float32 overflows."""
+
 LOG_NAMES = {"norm": "norm_reg", "entropy_excess": "entropy_reg", "entropy": "entropy", "null_rate": "null_rate"}
 """Field of RegularizerTerms → its name in the log; means over one site have the suffix _SITE."""
 
@@ -59,6 +62,11 @@ class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
         attention_entropy_bound: float = 0.7,
     ) -> None:
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        with exit_on_user_error():
+            check_in_range("--label-smoothing", label_smoothing, 0, 1)
+            check_in_range("--attention-norm-weight", attention_norm_weight, 0, MAX_WEIGHT)
+            check_in_range("--attention-entropy-weight", attention_entropy_weight, 0, MAX_WEIGHT)
+            check_in_range("--attention-entropy-bound", attention_entropy_bound, 0, 1)
         self.norm_weight = attention_norm_weight
         self.entropy_weight = attention_entropy_weight
         self.entropy_bound = attention_entropy_bound
@@ -106,6 +114,12 @@ class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
                 for name in LOG_NAMES.values():
                     total = sum(log[name + suffix] for log in logging_outputs)
                     metrics.log_scalar(name + suffix, total / sample_size, sample_size, round=4)
+
+
+def check_in_range(flag: str, value: float, least: float, most: float) -> None:
+    """Raise UserError unless `value` is a number from `least` to `most`; NaN is not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise UserError(f"{flag} must be a number from {least:g} to {most:g}, not {value!r}")
 
 
 def summable_log(suffix: str, terms: list[RegularizerTerms], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:

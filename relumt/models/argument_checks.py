@@ -6,19 +6,43 @@ from fairseq.tasks import FairseqTask
 
 from relumt.attention.kernels import dispatch
 from relumt.errors import UserError
+from relumt.feedforward import FeedForward
+from relumt.options import FEEDFORWARD_CHOICE
+from relumt.variant_spec import flag_name
+
+MAX_SIZE = 1 << 20
+"""The largest size of a layer and number of positions: for more, building the model takes all memory."""
+
+MAX_LAYERS = 1 << 10
+
+SIZES = {
+    "embed_dim": MAX_SIZE,
+    "ffn_embed_dim": MAX_SIZE,
+    "attention_heads": MAX_SIZE,
+    "layers": MAX_LAYERS,
+}
+"""Sizes of both sides → the largest that is allowed; the smallest is 1."""
+
+PROBABILITIES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "quant_noise_pq",
+    "quant_noise_scalar",
+)
 
 
 def check_arguments(args: Namespace, task: FairseqTask) -> None:
     """Raise UserError if arguments contradict each other, the data-bin, or what these models support."""
+    check_sizes(args)
+    check_probabilities(args)
     for side in ("encoder", "decoder"):
         if getattr(args, f"{side}_xformers_att_config", None):
             raise UserError(f"--{side}-xformers-att-config replaces the attention; drop it or use --arch transformer")
-        embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
-        if heads < 1 or embed_dim % heads:
-            raise UserError(
-                f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {embed_dim}; "
-                "choose a number that does"
-            )
+    check_block_size(args)
+    check_output_layer(args)
     # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
     if getattr(args, "log_attention_interval", None) and getattr(args, "checkpoint_activations", False):
         raise UserError(
@@ -35,6 +59,76 @@ def check_arguments(args: Namespace, task: FairseqTask) -> None:
         dispatch.kernel_choice()
     except ValueError as error:  # would otherwise surface in the first training step
         raise UserError(str(error)) from None
+
+
+def check_sizes(args: Namespace) -> None:
+    """Raise UserError if a size is not positive or too large, or the heads do not divide the model size."""
+    limits = {f"{side}_{name}": limit for side in ("encoder", "decoder") for name, limit in SIZES.items()}
+    limits |= dict.fromkeys(
+        ("decoder_input_dim", "decoder_output_dim", "max_source_positions", "max_target_positions"), MAX_SIZE
+    )
+    for name, limit in limits.items():
+        size = getattr(args, name, None)
+        if size is not None and not 1 <= int(size) <= limit:  # fairseq leaves some sizes as text
+            raise UserError(f"{flag_name(name)} is {size}; choose a number from 1 to {limit}")
+    for side in ("encoder", "decoder"):
+        embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+        if embed_dim % heads:
+            raise UserError(
+                f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {embed_dim}; "
+                "choose a number that does"
+            )
+
+
+def check_probabilities(args: Namespace) -> None:
+    """Raise UserError if a probability or a setting of the loss is out of range; NaN is, too."""
+    for name in PROBABILITIES:
+        if not 0 <= getattr(args, name, 0.0) <= 1:
+            raise UserError(f"{flag_name(name)} is {getattr(args, name)}; choose a number from 0 to 1")
+    smoothing = getattr(args, "label_smoothing", 0.0)
+    if not 0 <= smoothing < 1:
+        raise UserError(f"--label-smoothing is {smoothing}; choose a number from 0 to below 1")
+    if getattr(args, "ignore_prefix_size", 0) < 0:
+        raise UserError(f"--ignore-prefix-size is {args.ignore_prefix_size}; choose a number from 0")
+
+
+def check_block_size(args: Namespace) -> None:
+    """Raise UserError if the blocks of --quant-noise-pq do not divide the input of every layer."""
+    if not getattr(args, "quant_noise_pq", 0.0):
+        return
+    block_size = args.quant_noise_pq_block_size
+    if block_size < 1:
+        raise UserError(f"--quant-noise-pq-block-size is {block_size}; choose a number from 1")
+    for side in FEEDFORWARD_CHOICE.sites:
+        feedforward: FeedForward = FEEDFORWARD_CHOICE.build(args, side)
+        inputs = {
+            f"--{side}-embed-dim": getattr(args, f"{side}_embed_dim"),
+            f"the number of slots for --{side}-ffn-embed-dim": feedforward.num_slots(
+                getattr(args, f"{side}_ffn_embed_dim")
+            ),
+        }
+        for name, size in inputs.items():
+            if size % block_size:
+                raise UserError(
+                    f"--quant-noise-pq-block-size {block_size} does not divide {size}, {name}; choose a number that "
+                    "does"
+                )
+
+
+def check_output_layer(args: Namespace) -> None:
+    """Raise UserError if the output layer does not suit the criterion or the embeddings."""
+    criterion = getattr(args, "criterion", None)
+    if getattr(args, "adaptive_softmax_cutoff", None) and criterion not in (None, "adaptive_loss"):
+        raise UserError(
+            f"--adaptive-softmax-cutoff works with --criterion adaptive_loss only, not with {criterion}; drop the flag"
+        )
+    shares = getattr(args, "share_decoder_input_output_embed", False)
+    output_dim = int(getattr(args, "decoder_output_dim", args.decoder_embed_dim))
+    if shares and output_dim != args.decoder_embed_dim:
+        raise UserError(
+            f"--share-decoder-input-output-embed needs equal sizes, but --decoder-output-dim is {output_dim} and "
+            f"--decoder-embed-dim is {args.decoder_embed_dim}; make them equal, or drop the flag"
+        )
 
 
 def check_shared_embeddings(args: Namespace, task: FairseqTask) -> None:

@@ -25,6 +25,7 @@ from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fairseq_dropout_names
 from relumt.options import VARIANT_CHOICES
+from relumt.training_device import check_training_device
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
@@ -50,13 +51,17 @@ class MechanismTransformer(TransformerModel):
         """Build the model; exit with a one-line message if the arguments are invalid."""
         with exit_on_user_error():
             for choice in VARIANT_CHOICES:
+                choice.check_names(args)
                 # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
                 if not hasattr(args, "vocabulary_fingerprint"):
                     choice.reject_unused_options(args)
                 choice.record_defaults(args)
             check_arguments(args, task)
             record_vocabulary(args, task)
-            model = super().build_model(args, task)
+            try:
+                model = super().build_model(args, task)
+            except AssertionError as error:
+                raise UserError(f"fairseq cannot build this model: {error}") from error
             use_fairseq_dropout_names(model)
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
             return model
@@ -156,6 +161,8 @@ def register_architectures(prefix: str, attention: str) -> None:
         def architecture(args: Namespace, size: Callable[[Namespace], None] = size) -> None:
             args.attention = getattr(args, "attention", attention)
             keep_gpu_under_bf16(args)
+            with exit_on_user_error():
+                check_training_device(args)
             load_on_all_devices(args)
             size(args)
 

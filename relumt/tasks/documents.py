@@ -20,6 +20,7 @@ from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError, exit_on_user_error
 from relumt.tasks.validation import BleuValidation
+from relumt.training_device import check_training_device
 
 logger = logging.getLogger(__name__)
 
@@ -169,8 +170,10 @@ class DocumentsTask(BleuValidation, TranslationTask):
             )
 
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model; exit with a one-line message if flags of documents are invalid."""
+        """Build the model; exit with a one-line message if flags of documents or of the device are invalid."""
         with exit_on_user_error():
+            if not from_checkpoint:  # a model that was trained on a GPU may translate on a CPU
+                check_training_device(cfg)
             self.check_flags()
             if self.cfg.document_length:
                 # fairseq's default of 200 tokens would truncate documents; these are the limits of configs/datasets.

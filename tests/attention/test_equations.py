@@ -87,8 +87,8 @@ def test_without_the_scale_factor_the_variance_grows_as_half_n(n):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gamma": 0.0}, "--relu-gamma must be positive, not 0"),
-        ({"initial_score": -1.0}, "--relu-initial-score must not be negative"),
+        ({"gamma": 0.0}, "--relu-gamma must be a number from 1e-06 to 1e\\+06, not 0.0"),
+        ({"initial_score": -1.0}, "--relu-initial-score must be a number from 0 to 1e\\+06, not -1.0"),
     ],
 )
 def test_bad_options_of_relu_are_refused(options, message):

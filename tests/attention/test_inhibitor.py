@@ -147,8 +147,8 @@ def test_init_projections_gives_the_initial_distance():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gamma": 0.0}, "--inhibitor-gamma must be positive"),
-        ({"initial_distance": -1.0}, "--inhibitor-initial-distance must not be negative"),
+        ({"gamma": 0.0}, "--inhibitor-gamma must be a number from 1e-06 to 1e\\+06, not 0.0"),
+        ({"initial_distance": -1.0}, "--inhibitor-initial-distance must be a number from 0 to 1e\\+06, not -1.0"),
     ],
 )
 def test_bad_options_are_refused(options, message):
