@@ -6,8 +6,9 @@ Each type takes the text on the command line and raises `argparse.ArgumentTypeEr
 import argparse
 import math
 import re
+import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from relumt.errors import UserError
 
@@ -27,6 +28,13 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UserError."""
         raise UserError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments like argparse, but refuse --option=--, for which argparse returns an empty list."""
+        for argument in sys.argv[1:] if args is None else args:
+            if argument.startswith("--") and argument.endswith("=--"):
+                self.error(f"argument {argument.removesuffix('=--')}: expected one argument")
+        return super().parse_known_args(args, namespace)
 
 
 def positive_integer(text: str) -> int:
