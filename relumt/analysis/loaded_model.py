@@ -15,11 +15,13 @@ from fairseq.utils import move_to_cuda, resolve_max_positions
 from torch import Tensor
 
 import relumt
-from relumt.checkpoints import load_checkpoint_safely, shorten_message
+from relumt.checkpoints import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
 from relumt.prep.bpe import BPE_METHODS
+from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.record import find_record
+from relumt.runs.record import RunRecord, find_record
+from relumt.runs.run_checkpoints import CHECKPOINTS
 
 DEFAULT_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 """Checkpoints to load for a run without an evaluation, the first that exists; without validation there is no best."""
@@ -159,10 +161,13 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         cpu: do not use a GPU.
 
     Raises:
-        UserError: the checkpoint or the data-bin is missing, or they do not fit together.
+        UserError: the checkpoint or the data-bin is missing, they do not fit together, or the checkpoint lies in the
+            folder of a run that did not train it.
     """
     path = find_checkpoint(checkpoint_or_run)
     data = data or find_data_bin(checkpoint_or_run)
+    if record := find_record_of_checkpoint(path):
+        refuse_foreign_checkpoint(path, open_checkpoint_safely(path), record)
     return load_checkpoint_on_data(path, data, cuda=torch.cuda.is_available() and not cpu), data
 
 
@@ -177,11 +182,17 @@ def find_checkpoint(checkpoint_or_run: Path) -> Path:
         record = find_record(checkpoint_or_run)
         scored = [evaluation.setup.checkpoint for evaluation in record.evaluations.values()] if record else []
         names = [*scored, *DEFAULT_CHECKPOINTS]
-        candidates = [checkpoint_or_run / "checkpoints" / name for name in names]
+        candidates = [checkpoint_or_run / CHECKPOINTS / name for name in names]
     for path in candidates:
         if path.is_file():
             return path
     raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or the folder of a trained run")
+
+
+def find_record_of_checkpoint(path: Path) -> RunRecord | None:
+    """Return the record of the run in whose folder a checkpoint lies, None if there is none."""
+    folder = path.absolute().parent  # not resolved: a link in a run's folder has to be a checkpoint of that run
+    return find_record(folder.parent) if folder.name == CHECKPOINTS else None
 
 
 def find_data_bin(run: Path) -> Path:
@@ -199,7 +210,7 @@ def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
         UserError: the file is not a checkpoint, contains code, or its vocabulary is not that of the data-bin.
     """
     relumt.register()
-    load_checkpoint_safely(path)
+    open_checkpoint_safely(path)
     if not data.is_dir():
         raise UserError(f"{data}: no such data-bin; prepare one with data_prep/prepare.sh")
     try:

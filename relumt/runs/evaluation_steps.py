@@ -7,6 +7,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import file_sha256
+from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.environment import Device, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.evaluation_results import SINGLE_SENTENCES, count_separator_mismatches, evaluate_output, generate_log
@@ -25,7 +26,7 @@ def start_evaluation(
 
     Raises:
         UserError: training is not finished, or the data-bin has a different vocabulary, or the environment is not that
-            of training, or the checkpoint is missing or contains code.
+            of training, or the checkpoint is missing, contains code or is not of this run.
     """
     found = find_record(config.folder)
     if found and report_divergence(config, found):
@@ -46,7 +47,10 @@ def start_evaluation(
         record = accept_or_refuse(config, record, differences, accept_changes)
     from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
 
-    load_checkpoint_safely(config.checkpoints / setup.checkpoint)
+    path = config.checkpoints / setup.checkpoint
+    checkpoint = load_checkpoint_safely(path)
+    refuse_foreign_checkpoint(path, checkpoint, record)
+    refuse_vocabulary_of_checkpoint(path, checkpoint, config.data_bin)
     save_record(config.folder, replace(record, pending_evaluation=setup))
     shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
     return _generate_command(config, setup, flags, config.folder, device)

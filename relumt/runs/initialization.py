@@ -9,6 +9,7 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.files import file_sha256
+from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.dataset_config import load_dataset
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values
 from relumt.runs.names import shown
@@ -56,14 +57,14 @@ class PretrainedRun:
         They are for a run without a checkpoint of its own; otherwise fairseq resumes from its own checkpoint.
 
         Raises:
-            UserError: training is not finished, or there is no checkpoint, or it contains code.
+            UserError: training is not finished, or there is no checkpoint, or it contains code or is not of that run.
         """
         from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
 
-        if not self._is_trained:
+        if self.record is None or self.record.training is None:
             raise UserError(f"{self.folder}: training is not finished, but another run is to start from its weights")
         checkpoint = best_checkpoint(self.folder)
-        load_checkpoint_safely(checkpoint)
+        refuse_foreign_checkpoint(checkpoint, load_checkpoint_safely(checkpoint), self.record)
         return ["--finetune-from-model", str(checkpoint)]
 
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from relumt.checkpoint_folder import LAST_CHECKPOINT
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
+from relumt.runs.checkpoint_identity import describe_run, refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags
 from relumt.runs.initialization import find_pretrained_run, resolve_pretraining
@@ -78,6 +80,7 @@ def check_training(
     from relumt.runs.flag_checks import check_train_flags  # imports fairseq, which takes seconds
 
     check_train_flags(config.train_command(flags, device))
+    describe_run(record)  # refuses models whose checkpoints could not be loaded
     return [*runs, config]
 
 
@@ -96,6 +99,8 @@ def start_training(
     if _starts_over(config, find_record(config.folder)):
         (config.folder / LOG).unlink(missing_ok=True)
     updates = count_updates(config.folder)
+    if updates:
+        _refuse_foreign_last_checkpoint(config, record)
     pretrained = find_pretrained_run(config)
     initial_weights: list[str] = []
     if pretrained and pretrained.diverged:
@@ -113,6 +118,16 @@ def start_training(
     with command.log.open("a", encoding="utf-8") as file:
         file.write(f"{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
     return command
+
+
+def _refuse_foreign_last_checkpoint(config: RunConfig, record: RunRecord) -> None:
+    """Raise UserError if the checkpoint from which fairseq would resume is not of this run."""
+    from relumt.checkpoints import open_checkpoint_safely  # imports PyTorch, which takes seconds
+
+    last = config.checkpoints / LAST_CHECKPOINT
+    checkpoint = open_checkpoint_safely(last)
+    refuse_foreign_checkpoint(last, checkpoint, record)
+    refuse_vocabulary_of_checkpoint(last, checkpoint, config.data_bin)
 
 
 def _record_to_train(config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool) -> RunRecord:

@@ -30,7 +30,7 @@ def datasets_to_train(step, *flags):
 
 def pretrain(pretraining) -> Path:
     """Write the checkpoint and the record of a finished pretraining."""
-    save_record(pretraining.folder, scored_record())
+    save_record(pretraining.folder, scored_record(flags={"--arch": "transformer", "--dropout": "0.1"}))
     return write_checkpoint(pretraining)
 
 
