@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from relumt.arguments import valid_path
 from relumt.console import print_status
 from relumt.errors import UNPRINTABLE, UserError
 from relumt.runs.analysis_record import is_analyzed
@@ -34,12 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
     for name, (_, summary) in STEPS.items():
         step_parser = steps.add_parser(name, help=summary, allow_abbrev=False)
-        step_parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
         step_parser.add_argument(
-            "--configs", type=Path, default=Path("configs"), help="folder with datasets/ and models/ (default: configs)"
+            "--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)"
+        )
+        step_parser.add_argument(
+            "--configs",
+            type=valid_path,
+            default=Path("configs"),
+            help="folder with datasets/ and models/ (default: configs)",
         )
         step_parser.add_argument("--seed", default="1", help="random seed, part of the run's path (default: 1)")
-        step_parser.add_argument("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
+        step_parser.add_argument("--data-bin", type=valid_path, help="data-bin (default: data-bin/DATASET)")
         step_parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp16 on a GPU, fp32 on a CPU)")
         step_parser.add_argument(
             "--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence"
@@ -47,13 +53,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         step_parser.add_argument(
             "--accept-mixed", action="store_true", help="continue in a changed environment, and record the change"
         )
-        step_parser.add_argument("dataset", help="a name in configs/datasets, or the path of a data-bin")
-        step_parser.add_argument("model", help="a file in configs/models, without .args")
-        step_parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of the fairseq command")
+        step_parser.add_argument(
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar="[--] DATASET MODEL",
+            help="a name in configs/datasets, or the path of a data-bin; a file in configs/models, without .args; then "
+            "further flags of the fairseq command. After -- nothing is an option of this command",
+        )
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run one step."""
+    words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+    if len(words) < 2:
+        raise UserError(f"expected DATASET and MODEL, found {words}; see relumt run-record {arguments.step} --help")
+    dataset, model, *arguments.flags = words
     if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_SEED:
         raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_SEED}")
     for name in ("runs", "configs", "data_bin"):
@@ -65,8 +79,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.precision not in (None, *PRECISIONS):
         raise UserError(f"PRECISION is '{arguments.precision}'; set it to one of {', '.join(PRECISIONS)}")
     config = resolve_run_config(
-        dataset=arguments.dataset,
-        model=arguments.model,
+        dataset=dataset,
+        model=model,
         seed=int(arguments.seed),
         configs=arguments.configs,
         runs=arguments.runs,

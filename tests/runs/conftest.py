@@ -51,10 +51,10 @@ def step(config, configs, capsys, monkeypatch):
 def refused(step, capsys):
     """Run a step that is refused, and return its one-line message."""
 
-    def run(*arguments, **settings):
-        with pytest.raises(SystemExit) as exit_status:
+    def run(*arguments, exit_status=2, **settings):
+        with pytest.raises(SystemExit) as ended:
             step(*arguments, **settings)
-        assert exit_status.value.code == 2
+        assert ended.value.code == exit_status
         printed = capsys.readouterr()
         assert printed.out == "" and printed.err.startswith("relumt: error: ") and printed.err.count("\n") == 1
         return printed.err

@@ -10,9 +10,9 @@ from relumt.runs.flags import command_line, join_flag_values, parse_flags, read_
 
 def test_a_file_may_contain_comments_quotations_and_several_flags_per_line(tmp_path):
     path = tmp_path / "train.args"
-    path.write_text("# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 2e-3\n")
+    path.write_text("# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 1e-3\n")
     flags = read_flags(path)
-    assert flags == {"--lr": ["2e-3"], "--share-all-embeddings": [], "--adam-betas": ["(0.9, 0.98)"]}
+    assert flags == {"--lr": ["1e-3"], "--share-all-embeddings": [], "--adam-betas": ["(0.9, 0.98)"]}
     assert join_flag_values(flags)["--share-all-embeddings"] == ""
 
 
@@ -22,7 +22,7 @@ def test_equals_sign_negative_numbers_and_several_values():
 
 
 FLAG = st.text("abc-", min_size=1, max_size=5).map(lambda name: f"--{name}")
-VALUE = st.text("a1(=# '\".", max_size=5)
+VALUE = st.text("a1(=# '\".", min_size=1, max_size=5)
 
 
 @given(st.dictionaries(FLAG, st.lists(VALUE, max_size=3), max_size=5))
@@ -35,6 +35,8 @@ def test_flags_are_recovered_from_their_command_line(flags):
     ("text", "message"),
     [
         ("--lr 1\n--x 'open\n", "train.args:2: No closing quotation"),
+        ("--lr 1\n--lr 2\n", "train.args:2: --lr is given twice, as '1' and '2'; give it once"),
+        ("--lr ''\n", "train.args:1: empty value after --lr; give one"),
         ("0.1\n", "train.args:1: expected a flag that begins with --, found '0.1'"),
     ],
 )

@@ -150,7 +150,8 @@ def test_a_diverged_run_is_neither_trained_nor_evaluated_again(config, step):
 def test_training_that_failed_for_another_reason_did_not_diverge(config, step, refused):
     step("start-training")
     (config.folder / "train.log").write_text(LOG + DIVERGED + LOG + "RuntimeError: no space left\n")
-    assert f"fairseq-train failed; see the end of {config.folder / 'train.log'}" in refused("record-divergence")
+    message = f"fairseq-train failed (RuntimeError: no space left); see the end of {config.folder / 'train.log'}"
+    assert message in refused("record-divergence", exit_status=1)
     assert load_record(config.folder).divergence is None
 
 
@@ -214,7 +215,7 @@ def test_a_resumption_that_fails_at_once_did_not_diverge(config, step, refused):
     step("start-training", "--lr", "abc", settings=["--accept-mixed"])
     with (config.folder / "train.log").open("a") as log:
         log.write("error: argument --lr: invalid float value: 'abc'\n")
-    assert "fairseq-train failed" in refused("record-divergence")
+    assert "fairseq-train failed (error: argument --lr" in refused("record-divergence", exit_status=1)
 
 
 def test_another_test_set_under_the_same_vocabulary_is_translated(config, step):
