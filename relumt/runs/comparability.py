@@ -71,10 +71,10 @@ def require_equal_signatures(records: Mapping[str, RunRecord], metric: str) -> N
     require_equal(records, f"the signature of {title}", lambda record: record.test_score(metric).signature)
 
 
-def require_seed_folder(folder: Path, record: RunRecord) -> None:
-    """Raise UserError unless the folder is named after the run's seed: a copy would count as another seed."""
-    if folder.name != str(record.seed):
-        raise UserError(f"{folder}: expected a folder named after its seed, {record.seed}; rename or move it")
+def require_run_folder(folder: Path, record: RunRecord) -> None:
+    """Raise UserError unless the folder has the run's name: a copy would count as another seed, model or dataset."""
+    if folder.absolute().parts[-3:] != tuple(record.name.split("/")):
+        raise UserError(f"{folder}: expected the folder of a run, found that of {record.name}; rename or move it")
 
 
 def average(values: list[float], form: str) -> str:

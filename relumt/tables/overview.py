@@ -12,7 +12,7 @@ from relumt.runs.comparability import (
     require_equal_evaluations,
     require_equal_initialization,
     require_equal_signatures,
-    require_seed_folder,
+    require_run_folder,
 )
 from relumt.runs.record import RECORD, RunRecord, load_record
 from relumt.tables.rendering import RenderedTable
@@ -45,7 +45,7 @@ def scored_runs(runs: Path, dataset: str) -> list[RunRecord]:
     for path in runs.glob(f"{dataset}/*/*/{RECORD}"):
         record = load_record(path.parent)
         if record.is_scored:
-            require_seed_folder(path.parent, record)
+            require_run_folder(path.parent, record)
             scored.append(record)
     return sorted(scored, key=lambda record: (record.model, record.seed))
 

@@ -14,7 +14,7 @@ from relumt.runs.comparability import (
     require_equal_evaluations,
     require_equal_initialization,
     require_equal_signatures,
-    require_seed_folder,
+    require_run_folder,
 )
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
 from relumt.runs.record import RECORD, TEST, RunRecord, load_record
@@ -99,7 +99,7 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
                 f"{path}: expected a run of {experiment.dataset}/{experiment.model}, found one of "
                 f"{record.dataset}/{record.model}; move it to its folder"
             )
-        require_seed_folder(path.parent, record)
+        require_run_folder(path.parent, record)
         if record.is_scored or record.divergence:
             found.append(Run(path.parent, record, experiment))
     records = records_by_folder(found)

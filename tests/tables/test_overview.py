@@ -107,5 +107,5 @@ def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_f
 def test_a_copy_of_a_run_is_not_another_seed(tmp_path):
     for name in ("1", "1.bak"):
         save_record(tmp_path / "small" / "softmax" / name, scored_record())
-    with pytest.raises(UserError, match=r"1\.bak: expected a folder named after its seed, 1"):
+    with pytest.raises(UserError, match=r"1\.bak: expected the folder of a run, found that of"):
         overview_tables(tmp_path, None)

@@ -217,7 +217,7 @@ def test_a_folder_that_is_not_named_after_its_seed_is_refused(tmp_path):
     experiment = experiments_of("reluformer_table4")["softmax"]
     folder = write_run(experiment, tmp_path)
     folder.rename(folder.with_name("1.bak"))
-    with pytest.raises(UserError, match=r"1\.bak: expected a folder named after its seed, 1"):
+    with pytest.raises(UserError, match=r"1\.bak: expected the folder of a run, found that of"):
         render("reluformer_table4", tmp_path)
 
 
