@@ -42,8 +42,17 @@ class ExtraState(msgspec.Struct):
 
     train_iterator: IteratorState
     metrics: dict[str, list[tuple[int, str, MeterName, dict[str, Any]]]] = {}
-    previous_training_time: float = 0
+    previous_training_time: Any = 0
 
+    def __post_init__(self) -> None:
+        """Check the training time: a number, or a tensor after training on several devices."""
+        seconds = self.previous_training_time
+        if not isinstance(seconds, int | float) and not (isinstance(seconds, Tensor) and seconds.ndim == 0):
+            raise ValueError(f"Expected a number at `previous_training_time`, got {describe_value(seconds)}")
+
+
+RESUMED = ("optimizer_history", "extra_state", "last_optimizer_state")
+"""Entries of a checkpoint without which training cannot resume."""
 
 STATE_TYPES: dict[str, Any] = {
     "optimizer_history": list[OptimizerEntry] | None,
@@ -51,7 +60,7 @@ STATE_TYPES: dict[str, Any] = {
     "last_optimizer_state": dict[str, Any] | None,
     "task_state": dict[str, Any] | None,
 }
-"""Entry of a checkpoint that training resumes from → its type. Averages and stripped checkpoints lack some."""
+"""Entry of a checkpoint's training state → its type. Averages and stripped checkpoints lack some."""
 
 
 def vet_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from relumt.checkpoint_folder import describe_intact_checkpoints
 from relumt.checkpoint_integrity import UnreadableCheckpointError, verify_integrity
-from relumt.checkpoint_vetting import vet_checkpoint
+from relumt.checkpoint_vetting import RESUMED, vet_checkpoint
 from relumt.errors import UserError
 
 
@@ -83,16 +83,17 @@ def _require_model(checkpoint: Any, path: Path) -> None:
 
 
 def count_updates(checkpoint: dict[str, Any], path: Path) -> int:
-    """Return the number of updates after which a checkpoint was saved; raise UserError if it does not say."""
-    try:
-        updates = checkpoint["optimizer_history"][-1]["num_updates"]
-    except (KeyError, IndexError, TypeError):
-        updates = None
-    if not isinstance(updates, int) or isinstance(updates, bool) or updates < 0:
+    """Return the number of updates after which a checkpoint, loaded with a function above, was saved.
+
+    Raises:
+        UserError: training cannot resume from it: it is an average, or somebody removed what translation does not need.
+    """
+    if missing := [name for name in RESUMED if not checkpoint.get(name)]:
         raise UserError(
-            f"{path}: training cannot resume from it, since it does not say after how many updates it was saved "
-            "(optimizer_history[-1]['num_updates']); use a checkpoint that fairseq-train saved"
+            f"{path}: training cannot resume from it, since it has no {', '.join(missing)}; use a checkpoint that "
+            "fairseq-train saved"
         )
+    updates: int = checkpoint["optimizer_history"][-1]["num_updates"]
     return updates
 
 

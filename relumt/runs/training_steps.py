@@ -99,7 +99,7 @@ def start_training(
     if _starts_over(config, find_record(config.folder)):
         (config.folder / LOG).unlink(missing_ok=True)
     updates = count_updates(config.folder)
-    if updates:
+    if has_checkpoints(config.folder):
         _refuse_foreign_last_checkpoint(config, record)
     pretrained = find_pretrained_run(config)
     initial_weights: list[str] = []

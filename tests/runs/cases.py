@@ -97,9 +97,12 @@ def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
 def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
     config.checkpoints.mkdir(parents=True, exist_ok=True)
     settings = {"model": Namespace(arch="transformer", dropout=0.1), "task": {"_name": "translation"}}
-    history = [{"num_updates": updates}]
-    state = {"model": {"weight": torch.zeros(2)}, "cfg": settings, "optimizer_history": history}
-    torch.save(state, config.checkpoints / name)
+    state = {
+        "optimizer_history": [{"num_updates": updates}],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "last_optimizer_state": {"state": {}},
+    }
+    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": settings, **state}, config.checkpoints / name)
     return config.checkpoints / name
 
 
