@@ -20,6 +20,9 @@ END_RECORD_LENGTH = 22
 """Bytes of the record that ends a zip archive; its last two are the length of the comment that follows."""
 
 COMMENT_LENGTH_BYTES = 2
+FOLDER_ATTRIBUTE = 0x10
+"""PyTorch takes a record with this attribute for an empty one."""
+
 LEGACY_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """How files begin that `torch.save` wrote before PyTorch 1.6, which have no checksums."""
 
@@ -131,9 +134,8 @@ def _find_damaged_record(file: BinaryIO, size: int) -> str:
             # torch.save does not compress. Without this check, a small file could expand to terabytes.
             if any(record.compress_type != zipfile.ZIP_STORED for record in records):
                 return "damaged (a record is compressed)"
-            # PyTorch takes a record with the attributes of a folder for an empty one.
-            if any(record.external_attr for record in records):
-                return "damaged (a record has attributes)"
+            if any(record.external_attr & FOLDER_ATTRIBUTE for record in records):
+                return "damaged (a record has the attribute of a folder)"
             if len({record.filename for record in records}) < len(records):
                 return "damaged (two records have one name)"
             if sum(record.file_size for record in records) > size:

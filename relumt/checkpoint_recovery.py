@@ -5,7 +5,7 @@ from pathlib import Path
 from relumt.checkpoint_folder import LAST_CHECKPOINT, training_checkpoints
 from relumt.checkpoint_integrity import UnreadableCheckpointError
 from relumt.checkpoint_saving import copy_checkpoint_durably, remove_unfinished_checkpoints
-from relumt.checkpoints import count_updates, open_checkpoint_safely
+from relumt.checkpoints import count_updates, read_checkpoint
 from relumt.console import print_status
 from relumt.errors import UserError
 
@@ -20,13 +20,15 @@ def recover_last_checkpoint(folder: Path) -> int:
     Raises:
         UserError: no checkpoint is intact, or checkpoint_last.pt contains code or no state of a training.
     """
+    if not folder.is_dir():
+        return 0
     remove_unfinished_checkpoints(folder)
     last = folder / LAST_CHECKPOINT
     others = [path for path in training_checkpoints(folder) if path != last]
     if not last.is_file():
         return _replace_last_checkpoint(last, others, "is missing") if others else 0
     try:
-        updates = count_updates(open_checkpoint_safely(last), last)
+        updates = count_updates(read_checkpoint(last, mmap=True), last)
     except UnreadableCheckpointError:
         return _replace_last_checkpoint(last, others, "is damaged")
     saved_later = [path for path in others if path.stat().st_mtime_ns > last.stat().st_mtime_ns]
@@ -54,7 +56,7 @@ def _intact_checkpoints(paths: list[Path]) -> dict[Path, tuple[int, int]]:
     intact: dict[Path, tuple[int, int]] = {}
     for path in paths:
         try:
-            intact[path] = count_updates(open_checkpoint_safely(path), path), path.stat().st_mtime_ns
+            intact[path] = count_updates(read_checkpoint(path, mmap=True), path), path.stat().st_mtime_ns
         except (UserError, OSError):
             continue
     return intact

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from relumt.checkpoint_folder import describe_intact_checkpoints
 from relumt.checkpoint_integrity import UnreadableCheckpointError, verify_integrity
@@ -34,12 +33,13 @@ def load_checkpoint_safely(path: str | Path) -> dict[str, Any]:
         UnreadableCheckpointError: the file is truncated, damaged or of another format.
     """
     with name_intact_checkpoints(Path(path)):
-        return _load(Path(path), mmap=False)
+        return read_checkpoint(Path(path), mmap=False)
 
 
-def open_checkpoint_safely(path: Path) -> dict[str, Any]:
+def open_checkpoint_safely(path: str | Path) -> dict[str, Any]:
     """Check a fairseq checkpoint as `load_checkpoint_safely` does, but leave its tensors in the file until used."""
-    return _load(path, mmap=True)
+    with name_intact_checkpoints(Path(path)):
+        return read_checkpoint(Path(path), mmap=True)
 
 
 @contextmanager
@@ -51,7 +51,8 @@ def name_intact_checkpoints(path: Path) -> Iterator[None]:
         raise UnreadableCheckpointError(f"{error}; {describe_intact_checkpoints(path)}") from None
 
 
-def _load(path: Path, mmap: bool) -> dict[str, Any]:
+def read_checkpoint(path: Path, mmap: bool) -> dict[str, Any]:
+    """Load a checkpoint safely; with `mmap`, leave its tensors in the file until used. See `load_checkpoint_safely`."""
     allow_fairseq_checkpoints()
     try:
         verify_integrity(path)
@@ -66,20 +67,10 @@ def _load(path: Path, mmap: bool) -> dict[str, Any]:
         raise
     except Exception as error:  # a forged archive can make torch.load raise anything
         raise UnreadableCheckpointError(f"{path}: not a readable checkpoint ({shorten_message(error)})") from None
-    _require_model(checkpoint, path)
-    vet_checkpoint(checkpoint, path)
-    return checkpoint
-
-
-def _require_model(checkpoint: Any, path: Path) -> None:
-    """Raise UserError unless the checkpoint has an entry "model" that maps names to tensors."""
     if not isinstance(checkpoint, dict) or "model" not in checkpoint:
         raise UserError(f"{path}: not a fairseq checkpoint, since it has no entry 'model'; pass a checkpoint_*.pt")
-    model = checkpoint["model"]
-    if not isinstance(model, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in model.items()
-    ):
-        raise UserError(f"{path}: not a fairseq checkpoint, since its 'model' is not a dictionary of tensors")
+    vet_checkpoint(checkpoint, path)
+    return checkpoint
 
 
 def count_updates(checkpoint: dict[str, Any], path: Path) -> int:

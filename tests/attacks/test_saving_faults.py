@@ -163,7 +163,7 @@ class Training:
 
     def unfinished(self) -> list[str]:
         """Return the names of files that are no checkpoints."""
-        return [name for name in os.listdir(self.folder) if not name.endswith(".pt")]
+        return [path.name for path in self.folder.glob("*") if path.suffix != ".pt"]
 
 
 @pytest.fixture(scope="module")
