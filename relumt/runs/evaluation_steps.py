@@ -10,7 +10,13 @@ from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.environment import Device, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup
-from relumt.runs.evaluation_results import SINGLE_SENTENCES, count_separator_mismatches, evaluate_output, generate_log
+from relumt.runs.evaluation_results import (
+    SINGLE_SENTENCES,
+    count_separator_mismatches,
+    evaluate_output,
+    generate_log,
+    generate_output,
+)
 from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.provenance import environment_differences, refuse_other_vocabulary
 from relumt.runs.record import RunRecord, find_record, save_record
@@ -52,6 +58,8 @@ def start_evaluation(
     refuse_foreign_checkpoint(path, checkpoint, record)
     refuse_vocabulary_of_checkpoint(path, checkpoint, config.data_bin)
     save_record(config.folder, replace(record, pending_evaluation=setup))
+    # Translations of another setup must not be scored as this one's if fairseq-generate fails.
+    generate_output(config.folder, setup).unlink(missing_ok=True)
     shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
     return _generate_command(config, setup, flags, config.folder, device)
 

@@ -10,6 +10,7 @@ from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
 from relumt.runs.checkpoint_identity import describe_run, refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
+from relumt.runs.comparability import require_run_folder
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags
 from relumt.runs.initialization import find_pretrained_run, resolve_pretraining
@@ -26,6 +27,7 @@ from relumt.runs.record import (
     Provenance,
     RunRecord,
     find_record,
+    recovery_advice,
     save_record,
 )
 from relumt.runs.run_checkpoints import count_updates, has_checkpoints
@@ -115,8 +117,8 @@ def start_training(
         finish_training(config)
         return None
     command = FairseqCommand(config.folder / LOG, config.train_command(flags, device) + initial_weights)
-    with command.log.open("a", encoding="utf-8") as file:
-        file.write(f"{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
+    with command.log.open("a", encoding="utf-8") as file:  # a kill may have cut off the last line
+        file.write(f"\n{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
     return command
 
 
@@ -153,7 +155,8 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), started, provenance)
     if record is None:
-        raise UserError(f"{config.folder}: checkpoints without {RECORD}; delete the folder or set RUNS to another one")
+        raise UserError(f"{config.folder}: checkpoints without {RECORD}; {recovery_advice(config.folder)}")
+    require_run_folder(config.folder, record)
     refuse_other_vocabulary(record.provenance, config.data_bin)
     differences = provenance_differences(record.provenance, provenance)
     if not differences:
@@ -205,6 +208,7 @@ def trained_record(config: RunConfig) -> RunRecord:
         raise UserError(
             f"{config.folder}: training is not finished; run scripts/train.sh {config.dataset_argument} {config.model}"
         )
+    require_run_folder(config.folder, record)
     return record
 
 
