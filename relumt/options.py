@@ -70,10 +70,10 @@ class VariantChoice(Generic[Variant]):
         """Raise UserError unless every name in `args` is that of a variant; an empty one is not."""
         known = ", ".join(sorted(self.registry))
         for attribute in (self.name, *(f"{self.name}_{site}" for site in self.sites)):
-            flag, name = flag_name(attribute), getattr(args, attribute, None)
-            if name == "":
+            flag, given = flag_name(attribute), getattr(args, attribute, None)
+            if given == "":
                 raise UserError(f"{flag} is empty; drop the flag, or choose from {known}")
-            if name is not None and name not in self.registry:
+            if given is not None and (name := str(given)) not in self.registry:
                 plain = unicodedata.normalize("NFKC", name).strip().lower()
                 similar = difflib.get_close_matches(plain, self.registry, n=1)
                 suggestion = f"did you mean '{similar[0]}'? " if similar else ""

@@ -16,12 +16,12 @@ MAX_SIZE = 1 << 20
 MAX_LAYERS = 1 << 10
 
 SIZES = {
-    "embed_dim": MAX_SIZE,
-    "ffn_embed_dim": MAX_SIZE,
-    "attention_heads": MAX_SIZE,
-    "layers": MAX_LAYERS,
+    "embed_dim": (4, MAX_SIZE),  # fairseq's sinusoidal positions divide by embed_dim // 2 − 1
+    "ffn_embed_dim": (1, MAX_SIZE),
+    "attention_heads": (1, MAX_SIZE),
+    "layers": (1, MAX_LAYERS),
 }
-"""Sizes of both sides → the largest that is allowed; the smallest is 1."""
+"""Sizes of both sides → the smallest and the largest that are allowed."""
 
 PROBABILITIES = (
     "dropout",
@@ -62,15 +62,15 @@ def check_arguments(args: Namespace, task: FairseqTask) -> None:
 
 
 def check_sizes(args: Namespace) -> None:
-    """Raise UserError if a size is not positive or too large, or the heads do not divide the model size."""
+    """Raise UserError if a size is too small or too large, or the heads do not divide the model size."""
     limits = {f"{side}_{name}": limit for side in ("encoder", "decoder") for name, limit in SIZES.items()}
     limits |= dict.fromkeys(
-        ("decoder_input_dim", "decoder_output_dim", "max_source_positions", "max_target_positions"), MAX_SIZE
+        ("decoder_input_dim", "decoder_output_dim", "max_source_positions", "max_target_positions"), (1, MAX_SIZE)
     )
-    for name, limit in limits.items():
+    for name, (least, most) in limits.items():
         size = getattr(args, name, None)
-        if size is not None and not 1 <= int(size) <= limit:  # fairseq leaves some sizes as text
-            raise UserError(f"{flag_name(name)} is {size}; choose a number from 1 to {limit}")
+        if size is not None and not least <= int(size) <= most:  # fairseq leaves some sizes as text
+            raise UserError(f"{flag_name(name)} is {size}; choose a number from {least} to {most}")
     for side in ("encoder", "decoder"):
         embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
         if embed_dim % heads:
@@ -85,6 +85,8 @@ def check_probabilities(args: Namespace) -> None:
     for name in PROBABILITIES:
         if not 0 <= getattr(args, name, 0.0) <= 1:
             raise UserError(f"{flag_name(name)} is {getattr(args, name)}; choose a number from 0 to 1")
+    if getattr(args, "quant_noise_pq", 0.0) == 1:
+        raise UserError("--quant-noise-pq is 1, which drops every weight; choose a smaller number")
     smoothing = getattr(args, "label_smoothing", 0.0)
     if not 0 <= smoothing < 1:
         raise UserError(f"--label-smoothing is {smoothing}; choose a number from 0 to below 1")

@@ -60,10 +60,14 @@ class Attack:
 
     def relumt(self, *arguments: object, allow_changes: bool = False) -> Ended:
         """Run `relumt ARGUMENTS…` in this process."""
+        return self.calls(lambda: main([str(argument) for argument in arguments]), allow_changes=allow_changes)
+
+    def calls(self, function: Callable[[], Any], *, allow_changes: bool = False) -> Ended:
+        """Call a function that ends in SystemExit with a line on stderr, as a command does."""
         before = snapshot(self.folder)
         self.capfd.readouterr()
         try:
-            main([str(argument) for argument in arguments])
+            function()
             status = 0
         except SystemExit as exit_:
             status = exit_.code if isinstance(exit_.code, int) else int(bool(exit_.code))
