@@ -229,6 +229,8 @@ def test_scores_are_dropped_before_their_translations_are_overwritten(config, st
     train(config, step)
     translate(config, step)
     step("start-evaluation", "--beam", "1")
+    assert not (config.folder / "generate-test.txt").exists()  # so that a failure leaves nothing to score
+    (config.folder / "generate-test.txt").write_text(OUTPUT)
     monkeypatch.setattr("relumt.runs.evaluation_results.write_scored_files", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         step("score")
