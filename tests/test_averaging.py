@@ -35,6 +35,15 @@ def test_other_parameters_are_rejected():
         average_checkpoints([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("position", [0, 1])
+def test_checkpoints_of_a_diverged_training_are_not_averaged(value, position):
+    checkpoints = [("a", checkpoint(w=[1.0], n=3, v=[1.0, 2.0])), ("b", checkpoint(w=[1.0], n=3, v=[1.0, 2.0]))]
+    checkpoints[position][1]["model"]["v"][1] = value
+    with pytest.raises(UserError, match=f"{'ab'[position]}: its parameter v is infinite or NaN, since training diver"):
+        average_checkpoints(checkpoints)
+
+
 def test_trained_activations_are_averaged_and_the_result_loads(tmp_path):
     paths = [write_checkpoint(tmp_path / name, "--feedforward", "aptx1") for name in ("a", "b")]
     changed = torch.load(paths[1], weights_only=True)

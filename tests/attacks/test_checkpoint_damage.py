@@ -3,6 +3,7 @@
 import io
 import random
 import shutil
+import sys
 import zipfile
 from argparse import Namespace
 from pathlib import Path
@@ -18,6 +19,7 @@ from relumt.checkpoint_integrity import SealingWriter, find_damage
 from relumt.checkpoint_recovery import recover_last_checkpoint
 from relumt.checkpoint_saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoints import load_checkpoint_safely, open_checkpoint_safely
+from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
 from tests.attacks.attack import snapshot
 from tests.models.build import write_checkpoint
 
@@ -289,6 +291,38 @@ def test_fairseq_resumes_from_the_newest_intact_checkpoint(attack, monkeypatch, 
     assert fairseq_checkpoints.resume(config, FakeTrainer(suffix)) == "loaded by fairseq"
     assert (last.stat().st_size > 0) == recovers
     attack.outcomes.append("handled")
+
+
+def test_a_crash_is_no_checkpoint(attack):
+    """fairseq writes crash.pt when a step fails; it says nothing about the position in the data."""
+    checkpoints = attack.folder / "checkpoints"
+    write_folder(checkpoints, {"crash.pt": 9, "checkpoint_average_5.pt": 9})
+    assert not has_checkpoints(attack.folder) and count_updates(attack.folder) == 0
+    assert "no checkpoint" in attack.reads(best_checkpoint, attack.folder)
+    assert "found 0" in attack.reads(averaged_checkpoint, attack.folder, 1)
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["checkpoint_average_5.pt", "crash.pt"]
+
+
+def test_a_damaged_average_is_written_again(attack):
+    checkpoints = attack.folder / "checkpoints"
+    write_folder(checkpoints, {"checkpoint_1_2.pt": 2, "checkpoint_1_4.pt": 4})
+    average = averaged_checkpoint(attack.folder, 2)
+    good = load_checkpoint_safely(average)["model"]
+    average.write_bytes(average.read_bytes()[:-1])
+    assert equal(load_checkpoint_safely(averaged_checkpoint(attack.folder, 2))["model"], good)
+    attack.outcomes.append("handled")
+
+
+@pytest.mark.slow
+def test_stock_fairseq_reads_sealed_checkpoints(attack):
+    """Its own function, in a process without relumt."""
+    path = write_checkpoint(attack.folder / "model", "--arch", "transformer")
+    assert find_damage(path.open("rb")) == "" and b"sha256:" in path.read_bytes()[-100:]
+    code = "import argparse, sys, torch; torch.serialization.add_safe_globals([argparse.Namespace])"
+    code += "; from fairseq.checkpoint_utils import load_checkpoint_to_cpu; assert 'relumt' not in sys.modules"
+    code += "; print(len(load_checkpoint_to_cpu(sys.argv[1])['model']))"
+    ended = attack.process([sys.executable, "-c", code, path], env={"PYTHONPATH": ""}, allow_changes=True)
+    assert int(ended.stdout.splitlines()[-1]) == len(load_checkpoint_safely(path)["model"])
 
 
 def test_tensors_stay_in_the_file_until_used(attack):
