@@ -57,9 +57,14 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: the file is missing, is not UTF-8, or is a damaged gzip file; the message names the line.
     """
+    with open_bytes(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file from outside, gzipped or not; raises `UserError` if it is missing."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from decode_lines(cast(IO[bytes], file), str(path))
+        return cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
 
@@ -70,7 +75,7 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
     try:
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
-            if len(line) == MAX_LINE_BYTES:
+            if len(line) >= MAX_LINE_BYTES:
                 raise UserError(f"{name}:{number}: longer than {MAX_LINE_BYTES} bytes; is this a text?")
             with_nul += b"\0" in line
             yield line.decode("utf-8")

@@ -35,7 +35,8 @@ def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
     optional = {f"{split}.docs": documents_path(prefixes[split]) for split in SPLITS}
     optional |= {f"{split}.subsets.json": subsets_path(prefixes[split]) for split in HELD_OUT}
     raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
-    if options.tokenized_input and all(map(optional_file, raw.values())):
+    found = [path for path in raw.values() if optional_file(path)]
+    if options.tokenized_input and len(found) == len(raw):
         optional |= raw
     inputs |= {name: path for name, path in optional.items() if optional_file(path)}
     for split in SPLITS if options.documents else ():

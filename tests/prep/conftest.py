@@ -1,30 +1,13 @@
-"""A tiny bitext, the `relumt prepare` command on it, and fairseq-preprocess without a process of its own."""
+"""The bitext of cases.py as fixtures."""
 
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
-from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from relumt.cli import main
 from relumt.prep import binarization
-
-ANIMALS = {"Hund": "dog", "Katze": "cat", "Vogel": "bird", "Fisch": "fish", "Pferd": "horse"}
-VERBS = {"läuft": "runs", "schläft": "sleeps", "frisst": "eats", "wartet": "waits"}
-PLACES = {"im Garten": "in the garden", "am See": "at the lake"}
-
-
-def preprocess_in_process(arguments: list[str]) -> tuple[int, str]:
-    """Run fairseq-preprocess without the seconds that a process needs to import fairseq."""
-    from fairseq import options
-    from fairseq_cli import preprocess
-
-    with redirect_stdout(StringIO()) as output:
-        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
-    preprocess.logger.handlers.clear()  # every call adds a file
-    return 0, output.getvalue()
+from tests.prep import cases
+from tests.prep.cases import PAIRS, Bitext, preprocess_in_process
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,57 +21,14 @@ def fast_preprocess() -> Iterator[Callable[[list[str]], tuple[int, str]]]:
 
 @pytest.fixture(scope="session")
 def pairs() -> list[tuple[str, str]]:
-    """Forty sentences and their translations, with punctuation that a tokenizer splits off."""
-    return [
-        (f"Der {animal} {verb} {place}, sagt Jörg's Vater.", f"The {ANIMALS[animal]} {VERBS[verb]} {PLACES[place]}.")
-        for animal in ANIMALS
-        for verb in VERBS
-        for place in PLACES
-    ]
-
-
-@dataclass(frozen=True)
-class Bitext:
-    """A folder with train, valid and test in German and English."""
-
-    folder: Path
-
-    @property
-    def out(self) -> Path:
-        return self.folder / "created" / "data-bin"
-
-    def write(self, split: str, lines: list[tuple[str, str]]) -> None:
-        for language, side in zip(("de", "en"), zip(*lines, strict=True), strict=True):
-            self.path(split, language).write_bytes("".join(f"{line}\n" for line in side).encode())
-
-    def path(self, split: str, language: str) -> Path:
-        return self.folder / f"{split}.{language}"
-
-    def arguments(self) -> list[str]:
-        """The command line of `relumt prepare` without the command."""
-        texts = [word for split in ("train", "valid", "test") for word in (f"--{split}", str(self.folder / split))]
-        return ["--src", "de", "--tgt", "en", *texts, "--out", str(self.out)]
-
-    def prepare(self, *options: str) -> None:
-        """Run the command on the bitext; `options` come last and override its own."""
-        main(["prepare", *self.arguments(), *options])
+    return PAIRS
 
 
 @pytest.fixture(scope="session")
-def write_bitext(pairs: list[tuple[str, str]]) -> Callable[[Path], Bitext]:
-    """A function that writes forty training pairs, four of which are also valid and three others test."""
-
-    def write(folder: Path) -> Bitext:
-        folder.mkdir(exist_ok=True)
-        bitext = Bitext(folder)
-        bitext.write("train", pairs)
-        bitext.write("valid", pairs[:4])
-        bitext.write("test", pairs[4:7])
-        return bitext
-
-    return write
+def write_bitext() -> Callable[[Path], Bitext]:
+    return cases.write_bitext
 
 
 @pytest.fixture
-def bitext(tmp_path: Path, write_bitext: Callable[[Path], Bitext]) -> Bitext:
-    return write_bitext(tmp_path)
+def bitext(tmp_path: Path) -> Bitext:
+    return cases.write_bitext(tmp_path)

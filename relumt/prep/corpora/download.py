@@ -1,12 +1,16 @@
 """Downloads of published files: verified, from mirrors, and resumed where a connection was lost."""
 
+import fcntl
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
 from rich.progress import DownloadColumn
 
 from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import AttemptFailedError, UserError
 from relumt.files import file_digest
 from relumt.prep.corpora.sources import Source
 from relumt.prep.progress import progress_step
@@ -21,6 +25,8 @@ TIMEOUT = 30
 CHUNK_SIZE = 1 << 16
 """Bytes per read. At most this much is lost with a connection."""
 
+LENGTH = re.compile(r"\d{1,18}", re.ASCII)
+
 
 class InterruptedDownloadError(OSError):
     """A connection ended before the file did."""
@@ -30,7 +36,8 @@ def fetch(source: Source, folder: Path) -> Path:
     """Return the path of the file in `folder`, after downloading or completing it if necessary.
 
     Raises:
-        UserError: the file differs from the published one, or no URL provided it.
+        UserError: the file differs from the published one, or another process is downloading it.
+        AttemptFailedError: no URL provided it.
     """
     path = folder / source.name
     partial = path.with_name(f"{path.name}.part")
@@ -43,6 +50,35 @@ def fetch(source: Source, folder: Path) -> Path:
         path.replace(partial)
     if not source.urls:
         raise UserError(f"{path}: no such file, and it cannot be downloaded; {source.request}, and save it there")
+    with lock(partial):
+        return download_from_mirrors(source, partial, path)
+
+
+@contextmanager
+def lock(partial: Path) -> Iterator[None]:
+    """Keep other processes from downloading to `partial`; an empty file is removed in the end.
+
+    Raises:
+        UserError: another process is downloading to it.
+    """
+    with partial.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{partial}: another process is downloading this file; wait for it") from None
+        try:
+            yield
+        finally:
+            if partial.is_file() and partial.stat().st_size == 0:
+                partial.unlink()
+
+
+def download_from_mirrors(source: Source, partial: Path, path: Path) -> Path:
+    """Complete the file `partial` from one of the URLs and rename it to `path`; return `path`.
+
+    Raises:
+        AttemptFailedError: no URL provided the published file.
+    """
     failures = []
     for url in source.urls:
         for _ in range(ATTEMPTS):
@@ -61,11 +97,11 @@ def fetch(source: Source, folder: Path) -> Path:
                 break
             if has_checksum(partial, source):
                 return partial.replace(path)
-            partial.unlink()
+            partial.unlink(missing_ok=True)
             failure = f"a different file (checksum) at {url}"
             break
         failures.append(failure)
-    raise UserError(f"{path}: download failed ({'; '.join(failures)}); get {source.urls[0]} and save it there")
+    raise AttemptFailedError(f"{path}: download failed ({'; '.join(failures)}); get {source.urls[0]} and save it there")
 
 
 def has_checksum(path: Path, source: Source) -> bool:
@@ -90,10 +126,13 @@ def download(url: str, partial: Path, size: int | None, advance: Advance) -> Non
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable:
-            partial.unlink()  # it holds more bytes than the file; start again
+            partial.unlink(missing_ok=True)  # it holds more bytes than the file; start again
             raise InterruptedDownloadError("too many bytes")
         response.raise_for_status()
         is_rest = response.status_code == requests.codes.partial_content
+        content_range = response.headers.get("Content-Range", "")
+        if is_rest and content_range and not content_range.startswith(f"bytes {offset}-"):
+            raise InterruptedDownloadError(f"{content_range[:60]!r} instead of the bytes from {offset}")
         save_body(response, partial, offset if is_rest else 0, size, advance)
 
 
@@ -101,10 +140,10 @@ def save_body(response: requests.Response, partial: Path, offset: int, size: int
     """Write the body of a response after the first `offset` bytes of `partial`.
 
     Raises:
-        InterruptedDownloadError: the body is incomplete.
+        InterruptedDownloadError: the body is incomplete, or longer than `size`, and then it is removed.
     """
-    length = response.headers.get("Content-Length")
-    expected = offset + int(length) if length else size
+    length = LENGTH.fullmatch(response.headers.get("Content-Length", ""))
+    expected = offset + int(length[0]) if length else size
     advance(offset)
     is_lost = False
     with partial.open("ab" if offset else "wb") as file:
@@ -112,6 +151,9 @@ def save_body(response: requests.Response, partial: Path, offset: int, size: int
             for chunk in response.iter_content(CHUNK_SIZE):
                 file.write(chunk)
                 advance(len(chunk))
+                if size is not None and file.tell() > size:
+                    partial.unlink()
+                    raise InterruptedDownloadError(f"more than {size} bytes")
         except requests.RequestException:
             is_lost = True
         received = file.tell()

@@ -1,0 +1,67 @@
+"""A tiny bitext, the `relumt prepare` command on it, and fairseq-preprocess without a process of its own."""
+
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from relumt.cli import main
+
+ANIMALS = {"Hund": "dog", "Katze": "cat", "Vogel": "bird", "Fisch": "fish", "Pferd": "horse"}
+VERBS = {"läuft": "runs", "schläft": "sleeps", "frisst": "eats", "wartet": "waits"}
+PLACES = {"im Garten": "in the garden", "am See": "at the lake"}
+PAIRS = [
+    (f"Der {animal} {verb} {place}, sagt Jörg's Vater.", f"The {ANIMALS[animal]} {VERBS[verb]} {PLACES[place]}.")
+    for animal in ANIMALS
+    for verb in VERBS
+    for place in PLACES
+]
+"""Forty sentences and their translations, with punctuation that a tokenizer splits off."""
+
+
+def preprocess_in_process(arguments: list[str]) -> tuple[int, str]:
+    """Run fairseq-preprocess without the seconds that a process needs to import fairseq."""
+    from fairseq import options
+    from fairseq_cli import preprocess
+
+    with redirect_stdout(StringIO()) as output:
+        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+    preprocess.logger.handlers.clear()  # every call adds a file
+    return 0, output.getvalue()
+
+
+@dataclass(frozen=True)
+class Bitext:
+    """A folder with train, valid and test in German and English."""
+
+    folder: Path
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "created" / "data-bin"
+
+    def write(self, split: str, lines: list[tuple[str, str]]) -> None:
+        for language, side in zip(("de", "en"), zip(*lines, strict=True), strict=True):
+            self.path(split, language).write_bytes("".join(f"{line}\n" for line in side).encode())
+
+    def path(self, split: str, language: str) -> Path:
+        return self.folder / f"{split}.{language}"
+
+    def arguments(self) -> list[str]:
+        """The command line of `relumt prepare` without the command."""
+        texts = [word for split in ("train", "valid", "test") for word in (f"--{split}", str(self.folder / split))]
+        return ["--src", "de", "--tgt", "en", *texts, "--out", str(self.out)]
+
+    def prepare(self, *options: str) -> None:
+        """Run the command on the bitext; `options` come last and override its own."""
+        main(["prepare", *self.arguments(), *options])
+
+
+def write_bitext(folder: Path) -> Bitext:
+    """Write forty training pairs, four of which are also valid and three others test."""
+    folder.mkdir(exist_ok=True)
+    bitext = Bitext(folder)
+    bitext.write("train", PAIRS)
+    bitext.write("valid", PAIRS[:4])
+    bitext.write("test", PAIRS[4:7])
+    return bitext
