@@ -182,7 +182,7 @@ def _sections(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, dict
     """Return the settings of each component, with its name in "_name"."""
     args, config = checkpoint.get("args"), checkpoint.get("cfg")
     if args is not None:  # fairseq prefers it
-        flat = _rename_old_settings(_as_dict(args, "args", path))
+        flat = _upgrade_old_settings(_as_dict(args, "args", path))
         keys = {component: component for component in KNOWN_NAMES} | {"model": "arch"}
         return {component: flat | {"_name": flat.get(key)} for component, key in keys.items()}
     if config is None:
@@ -205,15 +205,18 @@ def _as_dict(section: Any, name: str, path: Path | str) -> dict[Any, Any]:
     )
 
 
-def _rename_old_settings(flat: dict[Any, Any]) -> dict[Any, Any]:
-    """Give the settings of old versions of fairseq their present names, as fairseq does."""
+def _upgrade_old_settings(flat: dict[Any, Any]) -> dict[Any, Any]:
+    """Give the settings of old versions of fairseq their present names and types, as fairseq does."""
     defaults = {"task": "translation"}
     if "max_positions" in flat:
         defaults |= {"max_source_positions": flat["max_positions"], "max_target_positions": flat["max_positions"]}
-    renamed = defaults | flat
-    if isinstance(data := renamed.get("data"), list | tuple) and data:
-        renamed["data"] = data[0]
-    return renamed
+    truths = {"True": True, "False": False}
+    upgraded = defaults | {
+        name: truths.get(value, value) if isinstance(value, str) else value for name, value in flat.items()
+    }
+    if isinstance(data := upgraded.get("data"), list | tuple) and data:
+        upgraded["data"] = data[0]
+    return upgraded
 
 
 def _known_name(component: str, section: dict[Any, Any], path: Path | str) -> str | None:
