@@ -18,7 +18,7 @@ from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_replaceable_file
 from relumt.modules.hooks import named_attentions
 from relumt.prep.bitext import PathPair, check_line_counts
-from relumt.text_files import normalize_line, open_text, read_lines
+from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
 
 MEASURES = ("null_rate", "cross_entropy")
 """Fields of `PairScore`, in the order of the columns of OUT.scores."""
@@ -44,10 +44,13 @@ class CopiedPairs:
     def __init__(self, texts: PathPair, folder: Path) -> None:
         self.file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n", dir=folder)  # noqa: SIM115  # is closed with self
         counts = [0, 0]
-        for pair in zip_longest(*map(read_lines, texts)):
-            for side, line in enumerate(pair):
-                counts[side] += line is not None
-                self.file.write(normalize_line(line or "") + "\n")
+        with ExitStack() as stack:
+            # Both are opened before either is read: a process that writes to two pipes may wait for that.
+            files = [stack.enter_context(open_bytes(text)) for text in texts]
+            for pair in zip_longest(*map(decode_lines, files, map(str, texts))):
+                for side, line in enumerate(pair):
+                    counts[side] += line is not None
+                    self.file.write(normalize_line(line or "") + "\n")
         check_line_counts(texts, counts, lambda side: islice((pair[side] for pair in self), counts[side]))
         self.count = counts[0]
 
