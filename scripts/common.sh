@@ -35,10 +35,38 @@ begin() {
         [[ $argument != -h && $argument != --help ]] || print_usage
     done
     [[ -z ${RELUMT_SUPERVISED:-} ]] || return 0
+    local signal
+    for signal in TERM INT HUP; do
+        trap "interrupted=$signal; close_pipe" "$signal"
+    done
     local find_requirements='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'
-    "$python" -P -c "$find_requirements" 2>/dev/null ||
+    "$python" -P -c "$find_requirements" 2>/dev/null || [[ -n ${interrupted:-} ]] ||
         fail 2 "$python is not a Python 3.11 with relumt's requirements; run make install, or set PYTHON to one that is"
-    exec "$python" -P -m relumt.grid.foreground "$BASH" "$0" "$@"
+    supervise "$BASH" "$0" "$@"
+}
+
+# supervise COMMAND…: run a command as long as this shell lives, and exit with its status. The supervisor ends it when the
+# pipe is closed: by a signal, which then ends this shell, too, or because this shell was killed.
+supervise() {
+    local status=0
+    exec {pipe}> >(
+        trap '' TERM INT HUP
+        exec "$python" -P -m relumt.grid.supervised_process "$@"
+    )
+    local supervisor=$!
+    [[ -z ${interrupted:-} ]] || close_pipe # the signal came before there was a pipe
+    wait "$supervisor" || status=$?
+    [[ -n ${interrupted:-} ]] || exit "$status"
+    while kill -0 "$supervisor" 2>/dev/null; do
+        wait "$supervisor" || true
+    done
+    trap - "$interrupted"
+    kill -s "$interrupted" "$$"
+}
+
+close_pipe() {
+    [[ -z ${pipe:-} ]] || exec {pipe}>&-
+    pipe=
 }
 
 # print_usage: print the comment that the script starts with, and its options or variables; exit.

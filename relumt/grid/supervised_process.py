@@ -1,8 +1,8 @@
 """Run a command that ends when its parent does: python -m relumt.grid.supervised_process COMMAND…
 
-The parent starts this supervisor and holds the other end of its standard input. When that end is closed, by the parent
-or because the parent was killed, the supervisor ends everything that the command started, which unlocks the run's
-folder for the next start. It also ends what the command leaves behind.
+The parent starts this supervisor and holds the other end of its standard input. When that end is closed, because the
+parent wants it (`stop_supervised`, or scripts/common.sh) or was killed, the supervisor ends everything that the command
+started, which unlocks the run's folder for the next start. It also ends what the command leaves behind.
 """
 
 import ctypes
@@ -48,27 +48,29 @@ def stop_supervised(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def shell_status(returncode: int) -> int:
-    """Return the exit status that a shell reports for a `Popen.returncode`: 128 + N after signal N."""
-    return returncode if returncode >= 0 else 128 - returncode
-
-
 def main() -> int:
-    """Run the command that follows on the command line; return its exit status."""
+    """Run the command that follows on the command line; return its exit status, 128 + N if signal N ended it."""
     adopt_orphans()
+    for number in TERMINATING:  # the parent decides when to end
+        signal.signal(number, signal.SIG_IGN)
     command = subprocess.Popen(
         sys.argv[1:],
         stdin=subprocess.DEVNULL,
         env=os.environ | {SUPERVISED: "1"},
         start_new_session=True,
         close_fds=False,  # those that the parent passed on
+        preexec_fn=restore_signals,
     )
-    for number in TERMINATING:  # after the start, because the command would ignore them as well
-        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_when_orphaned, args=(command.pid,), daemon=True).start()
     status = command.wait()
     end_group(command.pid)
-    return shell_status(status)
+    return status if status >= 0 else 128 - status
+
+
+def restore_signals() -> None:
+    """Let the signals end the command, which would otherwise ignore them like the supervisor."""
+    for number in TERMINATING:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def adopt_orphans() -> None:

@@ -8,12 +8,12 @@ STARTED = "started"
 
 PYTHON = f"""#!/usr/bin/env bash
 case " $* " in
-    *find_spec* | *relumt.grid.foreground*) exec {sys.executable} "$@" ;;
+    *find_spec* | *relumt.grid.supervised_process*) exec {sys.executable} "$@" ;;
     *check-training*) printf '%s\\n' "${{PRETRAINING:-}}" small runs/small/softmax/1 | sed '/^$/d' ;;
     *check-evaluation* | *folder-to-analyze*) echo runs/small/softmax/1 ;;
     *start-training*) [[ -n ${{IS_TRAINED:-}} ]] || printf '%s\\n' runs/log data --lr 1 ;;
     *start-evaluation*) [[ -n ${{IS_EVALUATED:-}} ]] || printf '%s\\n' runs/log data --beam 1 ;;
-    *) trap 'echo ended >> ended' TERM; sleep 300 & touch {STARTED}; wait; exit 1 ;;
+    *) trap '' PIPE; trap 'echo ended >> ended' TERM; sleep 300 & touch {STARTED}; wait; exit 1 ;;
 esac
 """
 
