@@ -1,4 +1,4 @@
-"""A training of two processes, one of which is killed, ends at once and resumes to the same bits."""
+"""If one of two processes that train together is killed, the job ends at once and resumes to the same bits."""
 
 import os
 import random
