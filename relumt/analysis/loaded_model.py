@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,16 @@ class LoadedModel:
         """Load a subset of the data and return its number of sentence pairs.
 
         Raises:
-            UserError: the data has no such subset.
+            UserError: the data has no such subset, or it is empty or damaged.
         """
+        data = Path(self.task.cfg.data)
+        # Checked first, because fairseq's reader prints a traceback when it is deleted.
+        if empty := [path for path in data.glob(f"{escape(subset)}.*") if path.is_file() and not path.stat().st_size]:
+            raise UserError(f"{empty[0]}: an empty file; prepare the data-bin again with sentences in '{subset}'")
         try:
             self.task.load_dataset(subset)
+        except (AssertionError, ValueError) as error:
+            raise UserError(f"{data}: '{subset}' is damaged ({error}); prepare the data-bin again") from None
         except FileNotFoundError:
             raise UserError(
                 f"{self.task.cfg.data}: no subset '{subset}' for {self.task.cfg.source_lang}-"

@@ -248,4 +248,4 @@ def test_signals_during_imports(attack, number):
             process.send_signal(number)
 
         ended = attack.process(["relumt", *command], interrupt=interrupt)
-        assert ended.status in (2, 128 + number)
+        assert ended.status in (2, 128 + number, -number)  # -number: before Python had started
