@@ -20,8 +20,9 @@ from relumt.checkpoint_recovery import recover_last_checkpoint
 from relumt.checkpoint_saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoints import load_checkpoint_safely, open_checkpoint_safely
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
-from tests.attacks.attack import snapshot
-from tests.models.build import write_checkpoint
+from tests.attacks.attack import ROOT, snapshot
+from tests.attacks.injected_faults import FLAGS, write_training_data
+from tests.models.build import SMALL, write_checkpoint
 
 pytestmark = pytest.mark.attack("checkpoints")
 
@@ -323,6 +324,26 @@ def test_stock_fairseq_reads_sealed_checkpoints(attack):
     code += "; print(len(load_checkpoint_to_cpu(sys.argv[1])['model']))"
     ended = attack.process([sys.executable, "-c", code, path], env={"PYTHONPATH": ""}, allow_changes=True)
     assert int(ended.stdout.splitlines()[-1]) == len(load_checkpoint_safely(path)["model"])
+
+
+@pytest.mark.slow
+def test_fairseq_train_resumes_or_refuses_in_one_line(attack):
+    """fairseq-train --user-dir relumt without the scripts."""
+    data, folder = write_training_data(attack.folder / "data"), attack.folder / "saved"
+    command = [sys.executable, "-P", "-m", "fairseq_cli.train", data, "--user-dir", ROOT / "relumt", *SMALL, *FLAGS]
+    command += ["--save-dir", folder, "--max-update"]
+    attack.process([*command, 6], allow_changes=True)
+    last = folder / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:66_000])
+    resumed = attack.process([*command, 9], allow_changes=True)
+    assert f"{last} is damaged; resuming from the newest intact checkpoint, checkpoint_" in resumed.stderr
+    assert "@ 6 updates" in resumed.stdout
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:4097])
+    before = snapshot(folder)
+    refused = attack.process([*command, 12], allow_changes=True)
+    assert refused.status == 2 and "no other checkpoint in its folder is intact" in refused.error
+    assert snapshot(folder) == before
 
 
 def test_tensors_stay_in_the_file_until_used(attack):

@@ -5,173 +5,43 @@ or the process is killed there. Another process resumes.
 """
 
 import errno
-import logging
 import multiprocessing
 import os
 import random
 import re
 import resource
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pytest
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_cli.train import main as fairseq_train
 
-from relumt import fairseq_checkpoints
-from relumt.checkpoint_folder import LAST_CHECKPOINT, training_checkpoints
-from relumt.checkpoint_integrity import SealingWriter
+from relumt.checkpoint_folder import LAST_CHECKPOINT
 from relumt.checkpoint_recovery import recover_last_checkpoint
-from relumt.checkpoints import load_checkpoint_safely
 from tests.attacks.attack import Attack
+from tests.attacks.injected_faults import (
+    STEPS,
+    UPDATES,
+    Fault,
+    Training,
+    Undisturbed,
+    fail_with,
+    inject,
+    kill,
+    write_training_data,
+)
 from tests.attacks.training_state import hash_training_state
-from tests.models.build import SMALL, write_data_bin
 
 pytestmark = pytest.mark.attack("faults")
-
-UPDATES = 12
-FLAGS = f"""--arch reluformer --source-lang de --target-lang en --criterion label_smoothed_cross_entropy
---optimizer adam --lr 1e-2 --batch-size 2 --max-update {UPDATES} --dropout 0.1 --cpu --num-workers 0 --log-format none
---save-interval-updates 3 --keep-interval-updates 2 --no-epoch-checkpoints --update-epoch-batch-itr True""".split()
-
-STEPS = {"fsync": (os, "fsync"), "rename": (os, "replace"), "copy": (shutil, "copyfile")}
-"""Step of saving → the function that performs it. The step "write" is a write to the file of a checkpoint."""
-
-
-@dataclass
-class Fault:
-    """Makes a call fail after `left` successful ones, and the later calls if it is `permanent`."""
-
-    left: int
-    permanent: bool
-    action: Callable[[], None]
-
-    def pass_or_fail(self) -> None:
-        """Count a call, and fail if it is its turn."""
-        self.left -= 1
-        if self.left == -1 or (self.left < 0 and self.permanent):
-            self.action()
-
-
-class FaultyFile:
-    """A file in which a write can fail after half of its data."""
-
-    def __init__(self, file: BinaryIO, fault: Fault) -> None:
-        self.file = file
-        self.fault = fault
-
-    def write(self, data: bytes | memoryview) -> int:
-        written = self.file.write(data[: len(data) // 2])
-        self.fault.pass_or_fail()
-        return written + self.file.write(data[len(data) // 2 :])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-
-def inject(step: str, fault: Fault) -> None:
-    """Let a step of saving fail in this process."""
-    if step == "write":
-        initialize = SealingWriter.__init__
-        SealingWriter.__init__ = lambda self, file: initialize(self, FaultyFile(file, fault))
-        return
-    owner, name = STEPS[step]
-    function = getattr(owner, name)
-
-    def faulty(*arguments: Any, **keywords: Any) -> Any:
-        fault.pass_or_fail()
-        return function(*arguments, **keywords)
-
-    setattr(owner, name, faulty)
-
-
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fail_with(code: int) -> Callable[[], None]:
-    def fail() -> None:
-        raise OSError(code, os.strerror(code))
-
-    return fail
-
-
-@dataclass(frozen=True)
-class Undisturbed:
-    """A training without faults.
-
-    Attributes:
-        hash: of its last checkpoint.
-        calls: how often it performs each step of saving.
-        seconds: how long it takes.
-        size: of a checkpoint, in bytes.
-    """
-
-    hash: str
-    calls: dict[str, int]
-    seconds: float
-    size: int
-
-
-@dataclass(frozen=True)
-class Training:
-    """A training in a folder of checkpoints."""
-
-    data: Path
-    folder: Path
-
-    def run(self, prepare: Callable[[], None] = lambda: None, kill_after: float | None = None) -> int | None:
-        """Train in a forked process, after `prepare` in it; return its exit status, -9 if it was killed."""
-        process = multiprocessing.get_context("fork").Process(target=self._train, args=(prepare,))
-        process.start()
-        if kill_after is not None:
-            time.sleep(kill_after)
-            process.kill()
-        process.join(120)
-        assert process.exitcode is not None, "hangs"
-        return process.exitcode
-
-    def _train(self, prepare: Callable[[], None]) -> None:
-        with open(self.folder.with_suffix(".log"), "a") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-        sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
-        logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
-        fairseq_checkpoints.PAUSES = (0, 0)
-        prepare()
-        flags = [str(self.data), *SMALL, *FLAGS, "--save-dir", str(self.folder)]
-        fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags)))
-
-    @property
-    def output(self) -> str:
-        """What all processes printed."""
-        return self.folder.with_suffix(".log").read_text()
-
-    def updates(self) -> list[int]:
-        """Return the numbers of updates of all checkpoints, each of which must be intact and loadable."""
-        checkpoints = [load_checkpoint_safely(path) for path in training_checkpoints(self.folder)]
-        return [checkpoint["optimizer_history"][-1]["num_updates"] for checkpoint in checkpoints]
-
-    def unfinished(self) -> list[str]:
-        """Return the names of files that are no checkpoints."""
-        return [path.name for path in self.folder.glob("*") if path.suffix != ".pt"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    for subset, size in (("train", 20), ("valid", 4)):
-        write_data_bin(folder / "bin", [(4 + number % 3, 3 + number % 4) for number in range(size)], subset)
-    return folder / "bin"
+    return write_training_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
