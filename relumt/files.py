@@ -100,19 +100,19 @@ def require_replaceable_folder(out: Path) -> None:
     parent of the current or the home folder, and not write-protected.
     """
     require_simple_name(out)
-    if (kind := describe_kind(out)) not in (None, "a folder"):
-        raise UserError(f"{out}: expected a folder or nothing, found {kind}; choose another --out")
-    require_writable(out.parent)
-    if kind is None:
+    folder = Path(os.path.realpath(out))
+    for path in (out, folder):  # they may differ in kind: out is missing/.. or a broken link
+        if (kind := describe_kind(path)) not in (None, "a folder"):
+            raise UserError(f"{out}: expected a folder or nothing, found {kind}; choose another --out")
+    require_writable(folder.parent)
+    if not folder.exists():
         return
-    folder = out.resolve()
     for used in (Path.cwd(), Path.home().resolve()):
         if folder == used or folder in used.parents:
             raise UserError(f"{out}: {used} is in it, which must not be replaced; name a new folder inside it")
     if os.path.ismount(folder) or str(folder) in _mount_points():
         raise UserError(f"{out}: is a mount point, which cannot be replaced; name a new folder inside it")
     require_writable(folder)
-    require_writable(folder.parent)
 
 
 def _mount_points() -> list[str]:

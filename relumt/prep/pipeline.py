@@ -26,7 +26,7 @@ from relumt.prep.inputs import Inputs, copy_side_files, find_inputs
 from relumt.prep.markup import remove_markup
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import progress_step
-from relumt.prep.record import describe_files, differences, write_record
+from relumt.prep.record import describe_files, differences, read_record, write_record
 from relumt.prep.tokenization import lowercase, tokenize
 from relumt.text_files import Rewrite, normalize_file, num_processes, read_clean_lines, rewrite_file
 
@@ -67,8 +67,13 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
 
 
 def require_data_bin_path(out: Path) -> None:
-    """Raise UserError unless a data-bin can be written to `out`, and fairseq can read it there."""
+    """Raise UserError unless a data-bin can be written to `out`, and fairseq can read it there.
+
+    Nothing may be there but an empty folder or a data-bin that `relumt prepare` made.
+    """
     require_replaceable_folder(out)
+    if out.is_dir() and any(out.iterdir()):
+        read_record(out)
     if ":" in str(out.absolute()):
         raise UserError(f"{out.absolute()}: fairseq splits the path of a data-bin at colons; choose another --out")
 

@@ -38,6 +38,14 @@ def describe_files(files: dict[str, Path]) -> dict[str, InputFile]:
     return {name: InputFile(str(path), file_sha256(path)) for name, path in files.items()}
 
 
+def read_record(out: Path) -> PrepareRecord:
+    """Return how the data-bin `out` was made; raises UserError if `relumt prepare` did not make it."""
+    try:
+        return read_json(out / RECORD, PrepareRecord, "choose another --out, or delete the folder")
+    except FileNotFoundError:
+        raise UserError(f"{out}: exists but was not created by relumt prepare; choose another --out") from None
+
+
 def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> list[str]:
     """Describe how options and input contents differ from those that the data-bin `out` was made from.
 
@@ -46,10 +54,7 @@ def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> li
     Raises:
         UserError: `out` was not created by `relumt prepare`.
     """
-    try:
-        record = read_json(out / RECORD, PrepareRecord, "choose another --out, or delete the folder")
-    except (FileNotFoundError, IsADirectoryError):
-        raise UserError(f"{out}: exists but was not created by relumt prepare; choose another --out") from None
+    record = read_record(out)
     found = [
         f"{name} was {record.options.get(name)}, now {value}"
         for name, value in asdict(options).items()
