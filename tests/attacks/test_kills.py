@@ -101,7 +101,8 @@ class Training:
         time.sleep(kill.delay)
         assert process.poll() is None, f"training ended before {kill}; see {self.attack.folder}/output"
         os.killpg(process.pid, signal.SIGKILL)
-        self.unfinished += bool(self.half_saved())
+        if kill.moment != "startup":  # which removes what the last kill left
+            self.unfinished += bool(self.half_saved())
 
     def new_updates(self, process: subprocess.Popen[str]) -> Iterator[int]:
         """Yield the numbers of updates that the process logs."""
@@ -118,6 +119,8 @@ class Training:
 
     def half_saved(self) -> list[str]:
         """Return the files that are being saved, or were when a process was killed."""
+        if not self.checkpoints.exists():
+            return []
         return [name for name in os.listdir(self.checkpoints) if not name.endswith(".pt")]
 
 
@@ -137,11 +140,13 @@ def test_killed_training_ends_in_the_same_bits(attack, data_bin, model):
     undisturbed = Training(attack, model, data_bin, "undisturbed")
     assert undisturbed.run() == 0
     killed = Training(attack, model, data_bin, "killed")
-    for kill in plan_kills(model):
+    kills = plan_kills(model)
+    for kill in kills:
         assert killed.run(kill) == -signal.SIGKILL
     assert killed.run() == 0
     assert "Traceback" not in Path("output").read_text(errors="replace")
-    assert killed.unfinished > 0, "no kill hit the saving of a checkpoint"
+    if any(kill.moment == "saving" for kill in kills):
+        assert killed.unfinished > 0, "no kill hit the saving of a checkpoint"
     for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
         hashes = [hash_training_state(training.checkpoints / name) for training in (undisturbed, killed)]
         print(f"{model}, {name}: undisturbed {hashes[0]}, killed {KILLS} times {hashes[1]}")
