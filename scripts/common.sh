@@ -39,8 +39,8 @@ begin() {
     for signal in TERM INT HUP; do
         trap "interrupted=$signal; close_pipe" "$signal"
     done
-    local find_requirements='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'
-    "$python" -P -c "$find_requirements" 2>/dev/null || [[ -n ${interrupted:-} ]] ||
+    local find='import importlib.util as u; print(all(map(u.find_spec, ("torch", "fairseq"))))'
+    [[ $("$python" -P -c "$find" 2>/dev/null) == True || -n ${interrupted:-} ]] ||
         fail 2 "$python is not a Python 3.11 with relumt's requirements; run make install, or set PYTHON to one that is"
     supervise "$BASH" "$0" "$@"
 }

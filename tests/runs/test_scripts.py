@@ -47,16 +47,14 @@ def test_an_invalid_request_exits_with_one_line_and_status_2(script, tmp_path):
 
 def test_a_run_that_another_process_is_working_on_is_refused(tmp_path):
     hold = f'source "{ROOT / "scripts" / "common.sh"}"; lock_run "{tmp_path / "run"}"'
-    inside = subprocess.run(
-        ["bash", "-c", f"{hold}; env -u RELUMT_HOLDS bash -c '{hold}'"], capture_output=True, text=True
-    )
+    inside = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
     assert inside.returncode == 2
     assert (
         inside.stderr
         == f"relumt: error: {tmp_path / 'run'}: another process is working on this run; wait for it or stop it\n"
     )
-    in_child = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
-    assert in_child.returncode == 0
+    again = subprocess.run(["bash", "-c", f"{hold}; {hold}"], capture_output=True, text=True)
+    assert again.returncode == 0
     after = subprocess.run(["bash", "-c", hold], capture_output=True, text=True)
     assert after.returncode == 0
 
@@ -85,16 +83,20 @@ def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
 
 def test_failed_training_exits_with_status_1(tmp_path):
     """Status 2 would tell a grid that nothing was started."""
-    python = tmp_path / "python"
-    failing_training = '[[ $* != *fairseq_cli.train* ]] || { echo "no such optimizer"; exit 2; }'
-    python.write_text(f'#!/bin/bash\n{failing_training}\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
     data_bin = write_data_bin(tmp_path / "tiny")
+    python = tmp_path / "python"
+    checked = f'[[ $* != *check-training* ]] || {{ printf "%s\\n" {data_bin} {tmp_path}/runs/tiny/stock/1; exit; }}'
+    failing_training = '[[ $* != *fairseq_cli.train* ]] || { echo "no such optimizer"; exit 2; }'
+    python.write_text(f'#!/bin/bash\n{checked}\n{failing_training}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     failed = run_script(
         "run.sh", str(data_bin), "stock", RUNS=tmp_path / "runs", CUDA_VISIBLE_DEVICES="", PYTHON=python
     )
     assert failed.returncode == 1
-    assert failed.stdout == "no such optimizer\n" and "fairseq-train failed; see the end of" in failed.stderr
+    assert (
+        failed.stdout == "no such optimizer\n"
+        and "fairseq-train failed (no such optimizer); see the end of" in failed.stderr
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,175 @@
+"""The scripts with odd arguments and settings, started twice, and after a script that was killed."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.attack import ROOT
+from tests.attacks.script_cases import STARTED, write_python
+from tests.runs.cases import write_data_bin
+
+pytestmark = pytest.mark.attack("flags")
+
+RUN_SCRIPTS = ("run.sh", "train.sh", "evaluate.sh", "analyze.sh")
+WITHOUT_NAMES = ("scripts/demo.sh", "scripts/smoke.sh", "data_prep/smoke.sh")
+OPTION_SCRIPTS = sorted(
+    str(path.relative_to(ROOT)) for path in (ROOT / "data_prep").glob("*.sh") if path.name != "smoke.sh"
+)
+HELP_POSITIONS = (
+    "-h",
+    "--help",
+    "smoke -h",
+    "smoke softmax --help",
+    "smoke softmax --lr 1 -h",
+    "-h smoke softmax",
+    "smoke softmax -- -h",
+    "nonsense nonsense --help --nonsense",
+)
+
+
+def require_help(attack, script, arguments, first_line):
+    """Run a script with -h somewhere, and check that it prints its usage and creates nothing."""
+    ended = attack.process([ROOT / script, *arguments], timeout=60)
+    assert ended.status == 0 and ended.stderr == ""
+    assert ended.stdout.startswith(first_line)
+    assert not any(attack.folder.iterdir())
+
+
+@pytest.mark.parametrize("arguments", HELP_POSITIONS)
+@pytest.mark.parametrize("script", RUN_SCRIPTS)
+def test_help_is_printed_in_any_position(attack, script, arguments):
+    first_line = (ROOT / "scripts" / script).read_text().splitlines()[1].removeprefix("# ")
+    require_help(attack, f"scripts/{script}", arguments.split(), first_line)
+
+
+@pytest.mark.parametrize("script", WITHOUT_NAMES)
+def test_scripts_without_names_have_help(attack, script):
+    require_help(attack, script, ["x", "-h"], (ROOT / script).read_text().splitlines()[1].removeprefix("# "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["-h"], ["--raw", "x", "--help"], ["--raw", "-h"]])
+@pytest.mark.parametrize("script", OPTION_SCRIPTS)
+def test_scripts_with_options_print_them(attack, script, arguments):
+    require_help(attack, script, arguments, (ROOT / script).read_text().splitlines()[1].removeprefix("# "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["-h"], ["rela_table3", "--help"], ["rela_table3", "--", "--lr", "1", "-h"]])
+def test_reproduce_lists_its_tables(attack, arguments):
+    require_help(attack, "scripts/reproduce.sh", arguments, "Reproduce a table or figure")
+
+
+@pytest.mark.parametrize("script", ["scripts/demo.sh", "data_prep/smoke.sh"])
+def test_arguments_of_scripts_that_take_none_are_refused(attack, script):
+    ended = attack.process([ROOT / script, "demo"], env={"RELUMT_SUPERVISED": "1"})
+    assert ended.status == 2 and "takes no arguments, found 'demo'" in ended.error
+
+
+@pytest.mark.parametrize("arguments", [[], ["smoke"]])
+@pytest.mark.parametrize("script", RUN_SCRIPTS)
+def test_missing_names_are_refused(attack, script, arguments):
+    ended = attack.script(script, *arguments, env={"RELUMT_SUPERVISED": "1"})
+    assert ended.status == 2 and ended.error.startswith(f"relumt: error: usage: scripts/{script} DATASET MODEL")
+
+
+@pytest.mark.parametrize("python", ["nowhere/python", "/bin/false", "/bin/echo", "/dev/null", "python3 -u", "-c"])
+def test_a_python_that_cannot_work_is_refused(attack, python):
+    ended = attack.script("run.sh", "smoke", "softmax", env={"PYTHON": python})
+    assert ended.status == 2 and f"{python} is not a Python 3.11 with relumt's requirements" in ended.error
+
+
+@pytest.mark.slow
+def test_unknown_tables_are_refused(attack):
+    for table in ("-x", "no_such_table", ""):
+        assert "no table" in attack.script("smoke.sh", table).error
+
+
+INVALID = {
+    "SEED": ["abc", "-1", "1e3"],
+    "RUNS": ["-x", "a\nb", "data-bin/small/dict.de.txt", "/proc/runs"],
+    "CONFIGS": ["-x", "nowhere"],
+    "DATA_BIN": ["-x", "nowhere", "a\nb"],
+    "PRECISION": ["fp8", "fp16 "],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in INVALID.items() for value in values])
+def test_invalid_settings_are_refused(attack, name, value):
+    write_data_bin(Path("data-bin/small"))
+    ended = attack.script("run.sh", "smoke", "softmax", env={"DATA_BIN": "data-bin/small", name: value})
+    assert ended.status == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [["smoke", "-x"], ["-x", "softmax"], ["--", "softmax"], ["usage: x", "softmax"], ["smoke", "usage: x"]]
+)
+@pytest.mark.parametrize("script", RUN_SCRIPTS)
+def test_names_that_look_like_options_or_help_are_refused(attack, script, arguments):
+    write_data_bin(Path("data-bin/smoke"))
+    assert attack.script(script, *arguments).status == 2
+
+
+@pytest.fixture
+def waiting(attack, tmp_path):
+    """Start a script whose training waits, in the background; it is killed in the end."""
+    python = write_python(tmp_path)
+    (attack.folder / "runs").mkdir()
+    processes = []
+
+    def start(script, **environment):
+        environment = os.environ | {"PYTHON": str(python)} | environment
+        process = subprocess.Popen(
+            [ROOT / "scripts" / script, "small", "softmax"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def wait_until_started(folder):
+    end = time.monotonic() + 60
+    while not (folder / STARTED).exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", RUN_SCRIPTS)
+def test_a_second_start_at_once_is_refused(attack, waiting, script, tmp_path):
+    waiting("train.sh")
+    wait_until_started(attack.folder)
+    ended = attack.script(script, "small", "softmax", env={"PYTHON": str(tmp_path / "python")})
+    assert ended.status == 2 and "another process is working on this run; wait for it or stop it" in ended.error
+
+
+def test_a_lock_of_a_dead_process_is_taken_over(attack, waiting):
+    for _ in range(2):
+        process = waiting("train.sh")
+        wait_until_started(attack.folder)
+        process.kill()
+        process.wait()
+        (attack.folder / STARTED).unlink()
+    attack.outcomes.append("handled")
+
+
+@pytest.mark.slow
+def test_a_lock_that_is_a_folder_is_refused(attack, tmp_path):
+    (attack.folder / "runs/small/softmax/1/.lock").mkdir(parents=True)
+    ended = attack.script("train.sh", "small", "softmax", env={"PYTHON": str(write_python(tmp_path))})
+    assert ended.status == 2 and "is not a writable folder" in ended.error
