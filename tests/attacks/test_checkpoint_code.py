@@ -1,0 +1,337 @@
+"""Checkpoints that name other classes, contain code, paths or odd values: nothing runs, nothing is opened."""
+
+import copy
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks import TASK_REGISTRY
+
+from relumt.checkpoint_config import (
+    CRITERION_TYPES,
+    KNOWN_NAMES,
+    MODEL_TYPES,
+    TASK_TYPES,
+    variant_types,
+)
+from relumt.checkpoint_vetting import vet_checkpoint
+from relumt.checkpoints import count_updates, load_checkpoint_safely
+from tests.models.build import sample, trainer, write_checkpoint, write_data_bin
+
+pytestmark = pytest.mark.attack("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory) -> dict[str, Any]:
+    """The contents of a checkpoint of a new ReLUFormer."""
+    path = write_checkpoint(tmp_path_factory.mktemp("intact"), "--attention", "relu")
+    return torch.load(path, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def data_bin(tmp_path_factory) -> Path:
+    return write_data_bin(tmp_path_factory.mktemp("data") / "data-bin", [(3, 4), (4, 3), (5, 5)])
+
+
+@pytest.fixture
+def forge(intact):
+    """Return the contents of a checkpoint with other settings, in one of the forms in which fairseq stores them."""
+
+    def forged(form: str = "cfg", component: str = "model", /, **settings: Any) -> dict[str, Any]:
+        config = {name: copy.copy(section) for name, section in intact["cfg"].items()}
+        if form == "args":
+            names = {name: config[name]["_name"] for name in ("task", "criterion", "optimizer", "lr_scheduler")}
+            flat = vars(config["model"]) | config["task"] | names | settings
+            if "_name" in settings:
+                flat["arch" if component == "model" else component] = settings["_name"]
+            return intact | {"args": Namespace(**flat), "cfg": None}
+        section = config[component] or {}
+        values = (vars(section) if isinstance(section, Namespace) else section) | settings
+        is_namespace = component == "model" and form == "cfg"
+        return intact | {"cfg": config | {component: Namespace(**values) if is_namespace else values}}
+
+    return forged
+
+
+def refuse(attack, content: dict[str, Any], part: str = "") -> None:
+    """Check that a checkpoint with these contents is refused in one line that names the file."""
+    message = attack.reads(vet_checkpoint, content, "odd.pt")
+    assert message.startswith("odd.pt: ") and part in message
+    assert len(message) < 600
+
+
+def saved(content: dict[str, Any]) -> Path:
+    path = Path("checkpoint_last.pt").absolute()
+    torch.save(content, path)
+    return path
+
+
+FORMS = ("cfg", "dictionary", "args")
+
+OTHER_MODELS = (
+    "fconv fconv_iwslt_de_en fconv_self_att fconv_lm lightconv lightconv_lm lstm transformer_lm hubert wav2vec2 "
+    "transformer_from_pretrained_xlm transformer_iwslt_de_en_pipeline_parallel multilingual_transformer xm_transformer "
+    "hf_gpt2 nonautoregressive_transformer dummy_model RELUFORMER reluformer\n ../reluformer"
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_other_models_are_refused(attack, forge, form):
+    code = f"__import__('os').system({attack.payload!r})"
+    hidden = {"encoder_layers": code, "decoder_layers": code, "decoder_attention": code, "conv_feature_layers": code}
+    for name in OTHER_MODELS.split(" "):
+        refuse(attack, forge(form, arch=name, _name=name, **hidden), "rejected the model")
+
+
+def test_names_that_are_no_text_are_refused(attack, forge):
+    for name in ("", 5, True, ["reluformer"], {"_name": "fconv"}, Namespace(), 1.0):
+        refuse(attack, forge(arch=name, _name=name), "rejected the model")
+
+
+def test_two_names_of_one_model_are_refused(attack, forge):
+    refuse(attack, forge(_name="softmax"), "rejected the model")
+    refuse(attack, forge(arch="transformer", _name="reluformer"), "rejected the model 'transformer'")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [
+        ("task", "audio_pretraining"),
+        ("task", "translation_multi_simple_epoch"),
+        ("task", "online_backtranslation"),
+        ("task", "text_to_speech"),
+        ("task", "translation_lev"),
+        ("criterion", "ctc"),
+        ("criterion", "model"),
+        ("optimizer", "evil"),
+        ("lr_scheduler", "evil"),
+        ("tokenizer", "evil"),
+        ("bpe", "evil"),
+        ("scoring", "evil"),
+    ],
+)
+def test_other_components_are_refused(attack, forge, form, component, name):
+    refuse(attack, forge(form, component, _name=name), f"rejected the {component} '{name}'")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_code_in_a_setting_of_the_model_is_refused(attack, forge, form):
+    for name in MODEL_TYPES | variant_types():
+        refuse(attack, forge(form, **{name: f"__import__('os').system({attack.payload!r})"}), f"the setting {name}=")
+
+
+NUMBERS_OF_TASK = (
+    "max_source_positions max_target_positions document_length num_batch_buckets required_seq_len_multiple "
+    "upsample_primary"
+).split()
+
+
+@pytest.mark.parametrize("name", TASK_TYPES)
+def test_other_settings_of_the_task_are_refused(attack, forge, name):
+    for value in ("${oc.env:HOME}", "${model}", "a\nb", "\x00", ["a"], {"a": "b"}):
+        refuse(attack, forge("cfg", "task", **{name: value}), f"the setting {name}=")
+    number = forge("cfg", "task", **{name: 5})
+    assert bool(attack.reads(vet_checkpoint, number, "odd.pt")) != (name in NUMBERS_OF_TASK)
+
+
+def test_code_in_a_setting_of_the_criterion_is_refused(attack, forge):
+    for name in CRITERION_TYPES:
+        refuse(attack, forge("cfg", "criterion", **{name: attack.payload}), f"the setting {name}=")
+
+
+def test_languages_that_are_paths_or_commands_are_refused(attack, forge):
+    for language in ("de; touch x", "../de", "-de", "$(touch x)", "de/en", "", "de en", "d" * 65):
+        refuse(attack, forge("cfg", "task", source_lang=language), "the setting source_lang=")
+
+
+def test_formats_of_data_that_run_commands_are_refused(attack, forge):
+    for name in ("fasta", "huffman", "evil"):
+        refuse(attack, forge("cfg", "task", dataset_impl=name), "the setting dataset_impl=")
+
+
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("name", ["encoder_layers", "decoder_embed_dim"])
+def test_sizes_that_are_no_numbers_are_refused(attack, forge, name):
+    numbers = (float("nan"), float("inf"), -1, 10**9, 10**40, 2.5, True, None)
+    others = ("", "2", [2], (2,), {2: 2}, torch.tensor(2), torch.tensor([2]), Namespace(a=1), b"2", nested(300))
+    for value in (*numbers, *others, {"a": nested(300)}):
+        refuse(attack, forge(**{name: value}), f"the setting {name}=")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("encoder_layers", 60_000), ("decoder_layers", 1), ("encoder_embed_dim", 65_536), ("decoder_embed_dim", 8)],
+)
+def test_sizes_that_do_not_fit_the_weights_are_refused(attack, forge, name, size):
+    refuse(attack, forge(**{name: size}), f"{name}={size}, but")
+
+
+PATHS = (
+    "encoder_embed_path decoder_embed_path pretrained_checkpoint restore_file finetune_from_model lm_path path "
+    "quantization_config_path ema_seed_model load_pretrained_encoder_from eval_bleu_detok config_yaml"
+).split()
+EVALUATED = (
+    "adam_betas adam_eps lr update_freq model_overrides optimizer_overrides encoder_attention character_filters "
+    "xformers_att_config wer_args conv_feature_layers post_save_script _target_ build_model eval_bleu_args"
+).split()
+
+
+@pytest.mark.parametrize("component", ["model", "task", "criterion"])
+@pytest.mark.parametrize("form", FORMS)
+def test_settings_that_no_translation_model_reads_are_dropped(attack, forge, data_bin, form, component):
+    plugin, fifo = attack.folder / "plugin", attack.folder / "fifo"
+    plugin.mkdir()
+    code = f"__import__('os').system({attack.payload!r})"
+    (plugin / "__init__.py").write_text(code)
+    os.mkfifo(fifo)  # opening it would block
+    hidden = dict.fromkeys(PATHS, str(fifo)) | dict.fromkeys(EVALUATED, code)
+    hidden |= {
+        "user_dir": str(plugin),
+        "common": {"user_dir": str(plugin)},
+        "eval_bleu": True,
+        "${oc.env:HOME}": "${x}",
+    }
+    path = saved(forge(form, component, **hidden))
+    (model,), config, _ = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data_bin)})
+    assert set(config) == {"model", "task", "criterion"}
+    for section in (vars(config.model), config.task, config.criterion):
+        assert not any(section.get(name) == value for name, value in hidden.items())
+    assert type(model.encoder.layers[0].self_attn.mechanism).__name__ == "ReLUAttention"
+    attack.outcomes += ["handled"] * len(hidden)
+
+
+def test_true_checkpoints_of_all_forms_give_the_same_output(attack, forge, data_bin):
+    logits = []
+    for form in FORMS:
+        (model,), _, _ = load_model_ensemble_and_task([str(saved(forge(form)))], arg_overrides={"data": str(data_bin)})
+        logits.append(model.eval()(**sample([(3, 4)])["net_input"])[0])
+        attack.outcomes.append("handled")
+    assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+
+
+@pytest.mark.parametrize("command", ["analyze", "contrast", "filter", "average"])
+@pytest.mark.parametrize("form", FORMS)
+def test_commands_do_not_run_what_a_checkpoint_contains(attack, forge, data_bin, command, form):
+    code = f"__import__('os').system({attack.payload!r})"
+    hidden = {"encoder_layers": code, "decoder_layers": code, "decoder_attention": code}
+    path = saved(forge(form, arch="fconv", _name="fconv", **hidden))
+    text = attack.folder / "text"
+    other = attack.folder / "other"
+    for file in (text, other):
+        file.write_text("w1 w2\n")
+    arguments = {
+        "analyze": [path, "--data", data_bin, "--out", "out"],
+        "contrast": ["--checkpoint", path, "--data", data_bin, "--examples", text],
+        "filter": ["--checkpoint", path, "--data", data_bin, "--src", text, "--tgt", other, "--out", "out"],
+        "average": ["--out", "out.pt", path],
+    }[command]
+    ended = attack.relumt(command, *arguments)
+    assert ended.status == 2 and "rejected the model 'fconv'" in ended.error, ended.stderr
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_training_does_not_start_from_weights_with_another_model(attack, forge, capfd, form):
+    code = f"__import__('os').system({attack.payload!r})"
+    path = saved(forge(form, arch="fconv", _name="fconv", encoder_layers=code))
+    started = trainer(attack.folder / "run", "--arch", "reluformer", "--source-lang", "de", "--target-lang", "en")
+    with pytest.raises(SystemExit) as exit_status:
+        started.load_checkpoint(str(path))
+    assert exit_status.value.code == 2 and "rejected the model 'fconv'" in capfd.readouterr().err
+    attack.outcomes.append("refused")
+
+
+def test_the_lists_of_names_and_settings_are_complete(attack):
+    """A new architecture of relumt, or a new setting of fairseq's Transformer, has to be added to the lists."""
+    own = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("relumt.")}
+    assert own <= KNOWN_NAMES["model"] <= set(ARCH_MODEL_REGISTRY)
+    own = {name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("relumt.")}
+    assert own <= KNOWN_NAMES["task"] <= set(TASK_REGISTRY)
+    nested_fields = {"encoder", "decoder", "quant_noise"}
+    settings = set(TransformerConfig.__dataclass_fields__) - nested_fields - {"_name"}
+    for name in nested_fields:
+        fields = TransformerConfig.__dataclass_fields__[name].type.__dataclass_fields__
+        settings |= {f"{name}_{field}" for field in fields if field not in ("_name", "embed_path")}
+    assert settings <= set(MODEL_TYPES)
+    attack.outcomes.append("handled")
+
+
+ODD_STATES = {
+    "optimizer_history": [
+        *(5, "x", {}, [5], [{}], [{"num_updates": -1}], [{"num_updates": 2.5}], [{"num_updates": 2**60}]),
+        *([{"num_updates": None}], [{"num_updates": "6"}], [{"num_updates": True}], [{"num_updates": torch.ones(1)}]),
+        *([{"num_updates": 1, "lr_scheduler_state": 5}], [{"num_updates": 1, "optimizer_name": ["x"]}]),
+    ],
+    "extra_state": [
+        *(5, [], "x", {"train_iterator": 5}, {"train_iterator": {}}, {"train_iterator": {"epoch": "1"}}),
+        *({"train_iterator": {"epoch": -1}}, {"train_iterator": {"epoch": 1, "iterations_in_epoch": 2.5}}),
+        {"train_iterator": {"epoch": 1}, "metrics": 5},
+        {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x", "MetersDict", {})]}},
+        {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x", "os", {})]}},
+        {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x")]}},
+        {"train_iterator": {"epoch": 1}, "previous_training_time": "x"},
+    ],
+    "last_optimizer_state": [5, [], "x", {1: 2}],
+    "task_state": [5, "x"],
+    "criterion": [5, {"weight": 5}],
+}
+
+
+@pytest.mark.parametrize("name", ODD_STATES)
+def test_odd_training_states_are_refused(attack, intact, name):
+    for value in ODD_STATES[name]:
+        refuse(attack, intact | {name: value})
+
+
+@pytest.mark.parametrize("name", ["optimizer_history", "extra_state", "last_optimizer_state"])
+def test_without_a_training_state_a_checkpoint_translates_but_does_not_resume(attack, intact, data_bin, name):
+    assert not attack.reads(vet_checkpoint, intact | {name: None}, "odd.pt")
+    torch.save({entry: value for entry, value in intact.items() if entry != name}, "stripped.pt")
+    checkpoint = load_checkpoint_safely("stripped.pt")
+    assert f"training cannot resume from it, since it has no {name}" in attack.reads(
+        count_updates, checkpoint, Path("stripped.pt")
+    )
+    (model,), _, _ = load_model_ensemble_and_task(["stripped.pt"], arg_overrides={"data": str(data_bin)})
+    assert model.eval()(**sample([(3, 4)])["net_input"])[0].isfinite().all()
+
+
+def test_checkpoints_without_settings_are_refused(attack, intact):
+    for settings in ({"cfg": None}, {"cfg": 5}, {"cfg": {}}, {"cfg": {"model": 5}}, {"args": "x"}, {"args": 5}):
+        refuse(attack, intact | settings)
+
+
+def test_weights_that_are_no_ordinary_tensors_are_refused(attack, intact):
+    odd = {
+        "sparse": torch.eye(3).to_sparse(),
+        "csr": torch.eye(3).to_sparse_csr(),
+        "meta": torch.empty(3, device="meta"),
+        "huge": torch.zeros(1).expand(10**6, 10**6),
+        "overlap": torch.zeros(9).as_strided((9, 9), (0, 1)),
+        "complex": torch.zeros(3, dtype=torch.complex64),
+        "quantized": torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8),
+        "number": 1.0,
+        "None": None,
+        "list": [torch.zeros(3)],
+        "dictionary": {"a": torch.zeros(3)},
+    }
+    for value in odd.values():
+        content = intact | {"model": intact["model"] | {"encoder.version": value}}
+        refuse(attack, content)
+        assert attack.reads(load_checkpoint_safely, saved(content))
+
+
+def test_weights_that_are_no_dictionary_are_refused(attack, intact):
+    for weights in (None, 5, [], "x", {5: torch.zeros(1)}, {None: torch.zeros(1)}):
+        refuse(attack, intact | {"model": weights})
