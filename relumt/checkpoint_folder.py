@@ -9,8 +9,11 @@ from relumt.checkpoint_integrity import is_intact
 LAST_CHECKPOINT = "checkpoint_last.pt"
 """Name of the checkpoint from which fairseq-train resumes."""
 
+CRASH_CHECKPOINT = "crash.pt"
+"""Name of what fairseq saves when a training step fails, without the position in the data."""
+
 TRAINING_CHECKPOINT = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+)\.pt")
-"""File names of fairseq-train's checkpoints. Averages and crash.pt, saved on an exception, are none."""
+"""File names of fairseq-train's checkpoints. Averages and crash.pt do not count."""
 
 NUM_NAMED = 3
 """How many intact checkpoints an error message names."""

@@ -10,7 +10,6 @@ original does, and in addition:
 """
 
 import logging
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +20,12 @@ from fairseq import checkpoint_utils, optim
 from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, torch_persistent_save
 from fairseq.file_io import PathManager
 
-from relumt.checkpoint_folder import LAST_CHECKPOINT
+from relumt.checkpoint_folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoint_recovery import recover_last_checkpoint
 from relumt.checkpoint_saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoint_vetting import vet_checkpoint
 from relumt.checkpoints import allow_fairseq_checkpoints, load_checkpoint_safely
-from relumt.errors import exit_on_user_error
+from relumt.errors import AttemptFailedError, exit_on_user_error
 from relumt.fp16_optimizer import FP16Optimizer
 
 PAUSES = (2.5, 2.5)
@@ -46,14 +45,20 @@ def install() -> None:
 
 
 def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -> None:
-    """Replace fairseq's `torch_persistent_save`; exit with status 1 if saving fails three times.
+    """Replace fairseq's `torch_persistent_save`; exit with a one-line message if saving fails three times.
 
     Asynchronous writing and remote file systems are left to fairseq.
     """
     if async_write or not PathManager.supports_rename(filename):
         torch_persistent_save(checkpoint, filename, async_write)
         return
-    _try_to_write(Path(filename), lambda path: save_checkpoint_durably(checkpoint, path))
+    path = Path(filename)
+    try:
+        with exit_on_user_error():
+            _try_to_write(path, lambda: save_checkpoint_durably(checkpoint, path))
+    except SystemExit:
+        if path.name != CRASH_CHECKPOINT:  # fairseq saves this one before it raises the error that ends training
+            raise
 
 
 class DurablePathManager(PathManager):
@@ -61,28 +66,32 @@ class DurablePathManager(PathManager):
 
     @staticmethod
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        """Copy a checkpoint; exit with status 1 if copying fails three times."""
+        """Copy a checkpoint; exit with a one-line message if copying fails three times."""
         if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
             return bool(PathManager.copy(src_path, dst_path, overwrite=overwrite))
-        _try_to_write(Path(dst_path), lambda path: copy_checkpoint_durably(Path(src_path), path))
+        source, destination = Path(src_path), Path(dst_path)
+        with exit_on_user_error():
+            _try_to_write(destination, lambda: copy_checkpoint_durably(source, destination))
         return True
 
 
-def _try_to_write(path: Path, write: Callable[[Path], None]) -> None:
-    """Call `write` with the path until it succeeds, three times at most; exit with status 1 if it does not."""
+def _try_to_write(path: Path, write: Callable[[], None]) -> None:
+    """Call `write` until it succeeds, three times at most.
+
+    Raises:
+        AttemptFailedError: it failed three times.
+    """
     for pause in (*PAUSES, None):
         try:
-            write(path)
+            write()
             return
         except OSError as error:
             reason = error.strerror or str(error)
             if pause is None:
-                print(
-                    f"relumt: error: {path}: could not be saved ({reason}); the checkpoints saved before are intact: "
-                    "free space or repair the disk, and start the same command again",
-                    file=sys.stderr,
-                )
-                raise SystemExit(1) from None
+                raise AttemptFailedError(
+                    f"{path}: could not be saved ({reason}); the checkpoints saved before are intact: free space or "
+                    "repair the disk, and start the same command again"
+                ) from None
             logger.warning("%s could not be saved (%s); trying again in %s s", path, reason, pause)
             time.sleep(pause)
 
@@ -105,10 +114,12 @@ def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = 
 def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     """Replace fairseq's `load_checkpoint`; recover checkpoint_last.pt first if training resumes from it.
 
-    Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced.
+    Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
+    optimizer's state, a training starts anew from the weights that the user put there.
     """
     resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
-    if resumes_from_last and not trainer.checkpoint_suffix and PathManager.supports_rename(cfg.save_dir):
+    is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
+    if resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir):
         if trainer.is_data_parallel_master:
             with exit_on_user_error():
                 recover_last_checkpoint(Path(cfg.save_dir))

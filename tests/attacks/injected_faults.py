@@ -143,7 +143,7 @@ class Training:
         return self.folder.with_suffix(".log").read_text()
 
     def updates(self) -> list[int]:
-        """Return the numbers of updates of all checkpoints, each of which must be intact and loadable."""
+        """Return the numbers of updates of all checkpoints, which must all be intact and load."""
         checkpoints = [load_checkpoint_safely(path) for path in training_checkpoints(self.folder)]
         return [checkpoint["optimizer_history"][-1]["num_updates"] for checkpoint in checkpoints]
 

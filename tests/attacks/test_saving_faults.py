@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from relumt import fairseq_checkpoints
 from relumt.checkpoint_folder import LAST_CHECKPOINT
 from relumt.checkpoint_recovery import recover_last_checkpoint
 from tests.attacks.attack import Attack
@@ -62,7 +63,7 @@ def undisturbed(data, tmp_path_factory) -> Undisturbed:
 
 
 def check_recovery(attack: Attack, training: Training, undisturbed: Undisturbed) -> None:
-    """Check what a fault left: checkpoints that are intact, from the newest of which training resumes to the end."""
+    """Check that a fault left only intact checkpoints, and that training resumes from the newest one to the end."""
     saved = max(training.updates(), default=0)
     assert recover_last_checkpoint(training.folder) == saved
     if saved < UPDATES:  # fairseq would train for one more update, hence scripts/train.sh does not start it either
@@ -133,6 +134,17 @@ def check_fault(attack: Attack, training: Training, undisturbed: Undisturbed, pl
 )
 def test_a_fault_while_saving_loses_nothing(attack, data, undisturbed, tmp_path, plan):
     check_fault(attack, Training(data, tmp_path / "checkpoints"), undisturbed, plan)
+
+
+def test_the_reason_of_a_crash_is_not_hidden(attack, capfd, monkeypatch):
+    """crash.pt cannot be saved either; fairseq raises its error afterwards."""
+    monkeypatch.setattr(fairseq_checkpoints, "PAUSES", (0, 0))
+    Path("checkpoints").touch()
+    fairseq_checkpoints.save({"model": {}}, "checkpoints/crash.pt")
+    assert "could not be saved" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        fairseq_checkpoints.save({"model": {}}, "checkpoints/checkpoint1.pt")
+    attack.outcomes.append("failed")
 
 
 @pytest.mark.slow

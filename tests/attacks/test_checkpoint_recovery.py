@@ -1,0 +1,155 @@
+"""Resuming after checkpoint_last.pt was lost or damaged, and files that do not count as checkpoints."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq.dataclass.configs import CheckpointConfig
+
+from relumt import fairseq_checkpoints
+from relumt.checkpoint_recovery import recover_last_checkpoint
+from relumt.checkpoint_saving import copy_checkpoint_durably
+from relumt.checkpoints import load_checkpoint_safely
+from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
+from tests.attacks.attack import ROOT, snapshot
+from tests.attacks.checkpoint_cases import FOLDER, are_equal, content, write_folder
+from tests.attacks.injected_faults import FLAGS, write_training_data
+from tests.models.build import SMALL
+
+pytestmark = pytest.mark.attack("checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "chosen"),
+    [
+        ([], 6),
+        (["checkpoint_last.pt"], 6),
+        (["checkpoint_last.pt", "checkpoint_1_6.pt"], 4),
+        (["checkpoint_last.pt", "checkpoint_1_6.pt", "checkpoint_1_4.pt"], 4),
+        (["checkpoint_last.pt", "checkpoint_1_6.pt", "checkpoint_1_4.pt", "checkpoint_best.pt"], 2),
+        (["checkpoint_1_6.pt"], 6),
+    ],
+)
+@pytest.mark.parametrize("how", ["truncated", "zeroed", "removed"])
+def test_training_resumes_from_the_newest_intact_checkpoint(attack, capfd, damaged, chosen, how):
+    write_folder(attack.folder, FOLDER)
+    for name in damaged:
+        path = attack.folder / name
+        if how == "removed":
+            path.unlink()
+            continue
+        good = path.read_bytes()
+        path.write_bytes(good[:5000] if how == "truncated" else good[:5000] + bytes(1000) + good[6000:])
+    assert recover_last_checkpoint(attack.folder) == chosen
+    assert are_equal(load_checkpoint_safely("checkpoint_last.pt")["model"], content(chosen)["model"])
+    message = capfd.readouterr().err
+    assert message.count("\n") == ("checkpoint_last.pt" in damaged)
+    assert not message or "resuming from the newest intact checkpoint, checkpoint_" in message
+    attack.outcomes.append("handled")
+
+
+def test_nothing_is_deleted_if_no_checkpoint_is_intact(attack):
+    write_folder(attack.folder, FOLDER)
+    for path in attack.folder.glob("checkpoint*.pt"):
+        if "average" not in path.name:
+            path.write_bytes(path.read_bytes()[:-1])
+    before = snapshot(attack.folder)
+    message = attack.reads(recover_last_checkpoint, attack.folder)
+    assert message.endswith(
+        "checkpoint_last.pt is damaged, and no other checkpoint in its folder is intact; restore one from a copy, or "
+        "move the folder away to train from the beginning"
+    )
+    assert snapshot(attack.folder) == before
+
+
+def test_a_save_that_was_not_copied_is_not_lost(attack, capfd):
+    """A process was killed after it saved a checkpoint and before it copied that to checkpoint_last.pt."""
+    write_folder(attack.folder, FOLDER | {"checkpoint_1_8.pt": 8})
+    assert recover_last_checkpoint(attack.folder) == 8
+    assert "checkpoint_last.pt is older than another; resuming from" in capfd.readouterr().err
+    copy_checkpoint_durably(attack.folder / "checkpoint_1_4.pt", attack.folder / "checkpoint_last.pt")
+    assert recover_last_checkpoint(attack.folder) == 4, "a user who goes back on purpose is not overruled"
+    attack.outcomes.append("handled")
+
+
+def test_leftovers_of_killed_processes_are_removed(attack):
+    write_folder(attack.folder, FOLDER)
+    before = snapshot(attack.folder)
+    for name in ("checkpoint_1_8.pt.tmp", "crash.pt.tmp", ".checkpoint_1_8.pt.1a2b3c4d.unfinished"):
+        Path(name).write_bytes(b"part")
+    Path("notes.tmp").touch()
+    recover_last_checkpoint(attack.folder)
+    assert snapshot(attack.folder).keys() == before.keys() | {"notes.tmp"}
+    attack.outcomes.append("handled")
+
+
+class FakeTrainer:
+    """What `resume` needs of fairseq's trainer."""
+
+    def __init__(self, suffix: str = "") -> None:
+        self.checkpoint_suffix = suffix
+        self.is_data_parallel_master = True
+        self.data_parallel_world_size = 1
+
+
+@pytest.mark.parametrize(
+    ("suffix", "changes", "recovers"),
+    [
+        ("", {}, True),
+        ("", {"no_save": True}, True),
+        ("-shard0", {}, False),
+        ("", {"no_last_checkpoints": True}, False),
+        ("", {"reset_optimizer": True}, False),
+        ("", {"no_save_optimizer_state": True}, False),
+        ("", {"restore_file": "checkpoint_1_4.pt"}, False),
+    ],
+)
+def test_fairseq_resumes_from_the_newest_intact_checkpoint(attack, monkeypatch, suffix, changes, recovers):
+    write_folder(attack.folder, FOLDER)
+    last = attack.folder / "checkpoint_last.pt"
+    last.write_bytes(b"")
+    monkeypatch.setattr(fairseq_checkpoints, "load_checkpoint", lambda *_, **__: "loaded by fairseq")
+    config = CheckpointConfig(save_dir=str(attack.folder), **changes)
+    assert fairseq_checkpoints.resume(config, FakeTrainer(suffix)) == "loaded by fairseq"
+    assert (last.stat().st_size > 0) == recovers
+    attack.outcomes.append("handled")
+
+
+def test_a_crash_is_no_checkpoint(attack):
+    """fairseq writes crash.pt when a step fails; it says nothing about the position in the data."""
+    checkpoints = attack.folder / "checkpoints"
+    write_folder(checkpoints, {"crash.pt": 9, "checkpoint_average_5.pt": 9})
+    assert not has_checkpoints(attack.folder) and count_updates(attack.folder) == 0
+    assert "no checkpoint" in attack.reads(best_checkpoint, attack.folder)
+    assert "found 0" in attack.reads(averaged_checkpoint, attack.folder, 1)
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["checkpoint_average_5.pt", "crash.pt"]
+
+
+def test_a_damaged_average_is_written_again(attack):
+    checkpoints = attack.folder / "checkpoints"
+    write_folder(checkpoints, {"checkpoint_1_2.pt": 2, "checkpoint_1_4.pt": 4})
+    average = averaged_checkpoint(attack.folder, 2)
+    good = load_checkpoint_safely(average)["model"]
+    average.write_bytes(average.read_bytes()[:-1])
+    assert are_equal(load_checkpoint_safely(averaged_checkpoint(attack.folder, 2))["model"], good)
+    attack.outcomes.append("handled")
+
+
+@pytest.mark.slow
+def test_fairseq_train_resumes_or_refuses_in_one_line(attack):
+    """fairseq-train --user-dir relumt without the scripts."""
+    data, folder = write_training_data(attack.folder / "data"), attack.folder / "saved"
+    command = [sys.executable, "-P", "-m", "fairseq_cli.train", data, "--user-dir", ROOT / "relumt", *SMALL, *FLAGS]
+    command += ["--save-dir", folder, "--max-update"]
+    attack.process([*command, 6], allow_changes=True)
+    last = folder / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:66_000])
+    resumed = attack.process([*command, 9], allow_changes=True)
+    assert f"{last} is damaged; resuming from the newest intact checkpoint, checkpoint_" in resumed.stderr
+    assert "@ 6 updates" in resumed.stdout
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:4097])
+    before = snapshot(folder)
+    refused = attack.process([*command, 12], allow_changes=True)
+    assert refused.status == 2 and "no other checkpoint in its folder is intact" in refused.error
+    assert snapshot(folder) == before
