@@ -18,7 +18,7 @@ FORMULA_STARTS = tuple("=+-@＝＋－＠")
 NUMBER = re.compile(r"[+-]?(\d[\d,.]*(e[+-]?\d+)?( ± [\d,.]+)?)?")
 """How tables print numbers; "-" stands for a run that diverged."""
 
-FORMULA_IN_COMMENT = re.compile(rf"(?<=[,;])(\s*)(?=[{re.escape(''.join(FORMULA_STARTS))}])")
+FORMULA_IN_COMMENT = re.compile(rf"(?<=[,;])([\s\"]*)(?=[{re.escape(''.join(FORMULA_STARTS))}])")
 """The place in a comment where a spreadsheet would split it and find a formula."""
 
 MARKDOWN_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])|(?<=\])\(")
