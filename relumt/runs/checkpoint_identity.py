@@ -20,6 +20,9 @@ from relumt.runs.record import BACKUP, RECORD, RunRecord
 INCIDENTAL = ("_name", "vocabulary_fingerprint", "min_params_to_wrap", "checkpoint_activations", "offload_activations")
 """Settings that do not change what a model computes, or that run.json does not determine."""
 
+FILLED_IN = ("max_source_positions", "max_target_positions", "seed")
+"""Settings that fairseq fills in later if they are None, or that a checkpoint may lack."""
+
 MAX_NAMED = 3
 """How many differences an error message names."""
 
@@ -50,7 +53,7 @@ def refuse_foreign_checkpoint(path: Path, checkpoint: Mapping[str, Any], record:
 
 
 def describe_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
-    """Return the settings of a checkpoint that tell one run from another; None is left out.
+    """Return the settings of a checkpoint that tell one run from another.
 
     Raises:
         UserError: the checkpoint has settings that are not allowed.
@@ -68,7 +71,8 @@ def describe_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict
         settings.pop(choice.name, None)
     settings |= {("criterion" if name == "_name" else name): value for name, value in criterion.items()}
     settings["seed"] = _seed(checkpoint)
-    return {name: value for name, value in settings.items() if value is not None and name not in INCIDENTAL}
+    unknown = {*INCIDENTAL, *(name for name in FILLED_IN if settings.get(name) is None)}
+    return {name: value for name, value in settings.items() if name not in unknown}
 
 
 def _seed(checkpoint: Mapping[str, Any]) -> int | None:
@@ -113,13 +117,12 @@ def _accepted_settings(record: RunRecord) -> set[str]:
     """Return the settings whose change somebody accepted."""
     differences = (difference for change in record.environment_changes for difference in change.differences)
     flags = {flag for difference in differences for flag in re.findall(r"--([a-z][a-z-]*)", difference)}
-    return {flag.replace("-", "_") for flag in flags}
+    return {flag.removeprefix("no-").replace("-", "_") for flag in flags}
 
 
 def _is_accepted(name: str, accepted: set[str]) -> bool:
     """Whether a setting, or one that determines it, is among the accepted ones."""
-    general = {"arch", re.sub("_(encoder|decoder|cross)$", "", name)}
-    return name in accepted or bool(general & accepted)
+    return bool({name, "arch", re.sub("_(encoder|decoder|cross)$", "", name)} & accepted)
 
 
 def refuse_vocabulary_of_checkpoint(path: Path, checkpoint: Mapping[str, Any], data_bin: DataBin) -> None:
