@@ -79,7 +79,7 @@ class Mechanism(nn.Module):
         dropout: probability of dropping a weight in training.
 
     Raises:
-        ValueError: `dropout` is not a probability.
+        ValueError: `dropout` is not a probability, or there are no heads or dimensions.
     """
 
     has_weights = True
@@ -104,6 +104,8 @@ class Mechanism(nn.Module):
         super().__init__()
         if not 0 <= dropout <= 1:
             raise ValueError(f"attention dropout must be between 0 and 1, not {dropout}")
+        if num_heads < 1 or head_dim < 1:
+            raise ValueError(f"attention needs at least one head of at least one dimension, not {num_heads}×{head_dim}")
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout

@@ -26,12 +26,19 @@ def weighted_sum(weights: Callable[[Vector, int], Vector]) -> QueryEquation:
     return equation
 
 
+def below_largest(scores):
+    """Return the scores minus the largest, which changes no weight on the simplex and keeps large scores exact."""
+    return [s - max(scores) for s in scores]
+
+
 def softmax(scores, n):
+    scores = below_largest(scores)
     return [math.exp(s) / sum(math.exp(t) for t in scores) for s in scores]
 
 
 def sparsemax(scores, n):
     """Martins & Astudillo 2016, Algorithm 1."""
+    scores = below_largest(scores)
     descending = sorted(scores, reverse=True)
     k = max(k for k in range(1, n + 1) if 1 + k * descending[k - 1] > sum(descending[:k]))
     threshold = (sum(descending[:k]) - 1) / k
@@ -40,7 +47,8 @@ def sparsemax(scores, n):
 
 def entmax15(scores, n):
     """Σ_j max(s_j/2 − τ, 0)² = 1, solved for τ by bisection."""
-    low, high = max(scores) / 2 - 1, max(scores) / 2
+    scores = below_largest(scores)
+    low, high = -1.0, 0.0
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if sum(max(s / 2 - middle, 0) ** 2 for s in scores) > 1 else (low, middle)
@@ -48,7 +56,7 @@ def entmax15(scores, n):
 
 
 def sigmoid(scores, n):
-    return [1 / (1 + math.exp(-(s - math.log(n)))) for s in scores]
+    return [(1 + math.tanh((s - math.log(n)) / 2)) / 2 for s in scores]  # σ(x), which overflows nowhere
 
 
 def relu_n(scores, n):
