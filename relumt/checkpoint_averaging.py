@@ -5,18 +5,15 @@ but training cannot resume from it.
 """
 
 import re
-from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from relumt.checkpoint_config import fairseq_config
 from relumt.errors import UserError
 
 NUMBERED_CHECKPOINT = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
 """File names checkpoint_EPOCH_UPDATES.pt (of --save-interval-updates) and checkpointEPOCH.pt."""
-
-MODEL_SETTING_PREFIXES = ("arch", "attention", "feedforward", "relu_", "inhibitor_", "memory_", "gated_", "vocabulary_")
-"""Prefixes of settings that determine what a model computes, in addition to the shapes of its parameters."""
 
 
 def write_average(paths: Iterable[Path], out: Path) -> None:
@@ -62,13 +59,13 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
     first_path, first = next(checkpoints)
     require_finite_parameters(first, first_path)
     model = first["model"]
-    shapes, settings = parameter_shapes(first), model_settings(first)
+    shapes, settings = parameter_shapes(first), fairseq_config(first, first_path)["model"]
     sums = {name: tensor.double() for name, tensor in model.items() if tensor.is_floating_point()}
     count = 1
     for path, checkpoint in checkpoints:
         if parameter_shapes(checkpoint) != shapes:
             raise UserError(f"{path}: has other parameters than {first_path}; average checkpoints of one training run")
-        if model_settings(checkpoint) != settings:
+        if fairseq_config(checkpoint, path)["model"] != settings:
             raise UserError(f"{path}: is another model than {first_path}; average checkpoints of one training run")
         require_finite_parameters(checkpoint, path)
         for name in sums:
@@ -92,10 +89,3 @@ def require_finite_parameters(checkpoint: dict[str, Any], path: Path) -> None:
 def parameter_shapes(checkpoint: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shape of each parameter."""
     return {name: tuple(tensor.shape) for name, tensor in checkpoint["model"].items()}
-
-
-def model_settings(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a checkpoint that determine its architecture, mechanisms and vocabulary."""
-    model = (checkpoint.get("cfg") or {}).get("model") or checkpoint.get("args") or Namespace()
-    settings = vars(model) if isinstance(model, Namespace) else model
-    return {name: value for name, value in settings.items() if name.startswith(MODEL_SETTING_PREFIXES)}

@@ -1,8 +1,8 @@
 """Loads checkpoints without running code that they may contain, and only if they are intact.
 
 Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only one
-class beyond its own list, the `argparse.Namespace` that fairseq stores. In strings: fairseq passes some settings of a
-checkpoint to Python's `eval`, so each of them must be a plain literal before a model is built.
+class beyond its own list, the `argparse.Namespace` that fairseq stores. In names and settings that fairseq would follow:
+`relumt.checkpoint_vetting` allows only known ones.
 """
 
 import pickle

@@ -14,7 +14,7 @@ def checkpoint(**tensors):
     return {
         "model": {name: torch.tensor(value) for name, value in tensors.items()},
         "last_optimizer_state": 1,
-        "cfg": {"model": {"arch": "kept"}},
+        "cfg": {"model": {"arch": "reluformer"}, "task": {"_name": "translation"}},
     }
 
 
@@ -22,7 +22,7 @@ def test_floats_are_averaged_and_integers_are_kept():
     averaged = average_checkpoints([("a", checkpoint(w=[1.0, 2.0], n=3)), ("b", checkpoint(w=[3.0, 6.0], n=5))])
     assert averaged["model"]["w"].tolist() == [2.0, 4.0]
     assert averaged["model"]["n"].item() == 3
-    assert averaged["cfg"] == {"model": {"arch": "kept"}} and "last_optimizer_state" not in averaged
+    assert averaged["cfg"]["model"] == {"arch": "reluformer"} and "last_optimizer_state" not in averaged
 
 
 def test_half_precision_is_averaged_in_double_precision():
@@ -75,7 +75,7 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, nam
 
 def test_another_mechanism_with_the_same_shapes_is_rejected():
     one, other = checkpoint(w=[1.0]), checkpoint(w=[2.0])
-    other["cfg"] = {"model": {"arch": "kept", "attention": "relu"}}
+    other["cfg"]["model"] |= {"attention": "softmax"}
     with pytest.raises(UserError, match="y: is another model than x"):
         average_checkpoints([("x", one), ("y", other)])
 
