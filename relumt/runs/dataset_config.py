@@ -117,7 +117,7 @@ def require_dataset(name: str, datasets: Path) -> DatasetConfig:
 def dataset_names(datasets: Path) -> list[str]:
     """Return the names of the datasets in a folder, NAME_N for those whose documents can be limited to N tokens."""
     names = []
-    for path in sorted(datasets.glob("*.toml")):
+    for path in filter(Path.is_file, sorted(datasets.glob("*.toml"))):
         names += [path.stem, f"{path.stem}_N"] if read_toml(path).documents else [path.stem]
     return names
 

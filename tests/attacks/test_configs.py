@@ -1,0 +1,205 @@
+"""configs/: damaged TOML and *.args files, cycles, names that leave the folder, odd flags."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from relumt.runs.dataset_config import dataset_names, load_dataset
+from relumt.runs.environment import Revision
+from relumt.runs.flags import parse_flag_lines, read_flags
+from relumt.runs.initialization import resolve_pretraining
+from relumt.runs.run_config import resolve_run_config
+from tests.runs.cases import write_data_bin, write_dataset
+
+pytestmark = pytest.mark.attack("flags")
+
+
+@pytest.fixture(autouse=True)
+def constant_environment(monkeypatch):
+    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def configs(attack) -> Path:
+    folder = attack.folder / "configs"
+    (folder / "datasets").mkdir(parents=True)
+    write_dataset(folder, "default")
+    (folder / "models").mkdir()
+    (folder / "models" / "stock.args").write_text("--arch transformer\n")
+    write_data_bin(attack.folder / "data-bin" / "bad")
+    return folder
+
+
+DAMAGED_TOML = {
+    "not TOML": b"train =",
+    "an open quotation": b"train = '",
+    "NUL": b"train = '\0'",
+    "not UTF-8": b"train = '\xff'",
+    "UTF-16": "train = '--lr 1'".encode("utf-16"),
+    "a byte-order mark": b"\xef\xbb\xbftrain = '--lr 1'",
+    "JSON": b'{"train": "--lr 1"}',
+    "a duplicate key": b"train = ''\ntrain = ''",
+    "deep nesting": b"train = " + b"[" * 20_000 + b"]" * 20_000,
+    "deep tables": b"train = " + b"{a=" * 20_000,
+    "many digits": b"average_checkpoints = " + b"9" * 5_000,
+    "binary": bytes(range(256)) * 10,
+    "an unknown key": b"trian = '--lr 1'",
+    "an unknown key of documents": b"[documents]\nbase = 'default'",
+    "an unknown section": b"[train]\nlr = 1",
+    "a list of sections": b"[[documents]]\n",
+}
+
+WRONG_TYPES = ("1", "1.5", "true", "[]", "{}", "nan", "inf", "1979-05-27", "['--lr 1']")
+
+KEYS = ("base", "data_bin", "train", "generate", "starts_from")
+
+
+@pytest.mark.parametrize("name", DAMAGED_TOML)
+def test_damaged_files_are_refused(attack, configs, name):
+    (configs / "datasets" / "bad.toml").write_bytes(DAMAGED_TOML[name])
+    assert f"{configs / 'datasets' / 'bad.toml'}: " in attack.reads(load_dataset, "bad", configs / "datasets")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_values_of_other_types_are_refused(attack, configs, key):
+    for value in WRONG_TYPES:
+        (configs / "datasets" / "bad.toml").write_text(f"{key} = {value}")
+        message = attack.reads(load_dataset, "bad", configs / "datasets")
+        assert f"`$.{key}`" in message and "known keys: base, data_bin, train" in message
+
+
+@pytest.mark.parametrize("value", ["-1", "1.0", "true", "'5'", "[]", "1001", "9223372036854775808", "nan", "inf"])
+def test_impossible_numbers_of_checkpoints_are_refused(attack, configs, value):
+    (configs / "datasets" / "bad.toml").write_text(f"average_checkpoints = {value}")
+    assert "average_checkpoints" in attack.reads(load_dataset, "bad", configs / "datasets")
+
+
+OUTSIDE = ["../default", "/etc/passwd", "..", "a/b", "-x", "a\\nb", "a\\u0000b", "x" * 300, "a:b", ".hidden"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE, ids=lambda name: name[:20])
+@pytest.mark.parametrize("key", ["base", "data_bin", "starts_from"])
+def test_names_that_leave_the_folder_are_refused(attack, configs, key, name):
+    (configs / "datasets" / "bad.toml").write_text(f'{key} = "{name}"')
+    message = attack.reads(load_dataset, "bad", configs / "datasets")
+    if key == "starts_from":
+        config = resolve_run_config("bad", "stock", 1, configs, Path("runs"), Path("data-bin/bad"))
+        message = attack.reads(resolve_pretraining, config, None, [])
+    assert "is not another dataset" in message or "is not a dataset" in message or "expected a name" in message
+
+
+def test_cycles_of_bases_are_refused(attack, configs):
+    for names in (["bad"], ["bad", "b"], ["bad", "b", "c", "d"]):
+        for name, base in zip(names, [*names[1:], names[0]], strict=True):
+            (configs / "datasets" / f"{name}.toml").write_text(f'base = "{base}"')
+        assert "is not another dataset" in attack.reads(load_dataset, "bad", configs / "datasets")
+
+
+@pytest.mark.parametrize("names", [["bad"], ["bad", "b"], ["bad", "b", "c", "d"]], ids=len)
+def test_cycles_of_initial_weights_are_refused(attack, configs, names):
+    for name, start in zip(names, [*names[1:], names[0]], strict=True):
+        (configs / "datasets" / f"{name}.toml").write_text(f'data_bin = "bad"\nstarts_from = "{start}"')
+    config = resolve_run_config("bad", "stock", 1, configs, Path("runs"), None)
+    message = attack.reads(resolve_pretraining, config, None, [])
+    assert "which starts from this dataset; delete one of the two settings" in message
+
+
+def test_a_long_chain_of_bases_is_read(attack, configs):
+    for number in range(50):
+        (configs / "datasets" / f"d{number}.toml").write_text(f'base = "d{number + 1}"')
+    (configs / "datasets" / "d50.toml").write_text("train = '--lr 1'")
+    assert attack.reads(load_dataset, "d0", configs / "datasets") == ""
+    assert load_dataset("d0", configs / "datasets").train == {"--lr": ["1"]}
+
+
+@pytest.mark.parametrize(
+    "length", ["0", "-1", "01", "1e3", "9" * 5000, "9" * 30, "٣", "²", " 5", "5\n", ""], ids=lambda text: text[:9]
+)
+def test_impossible_lengths_of_documents_are_unknown_datasets(attack, configs, length):
+    (configs / "datasets" / "bad.toml").write_text("[documents]")
+    assert attack.reads(load_dataset, f"bad_{length}", configs / "datasets") == ""
+    assert load_dataset(f"bad_{length}", configs / "datasets") is None
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "loop": lambda path: path.symlink_to(path.name),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["datasets/bad.toml", "models/bad.args"])
+def test_other_kinds_of_files_are_unknown_names(attack, configs, kind, name):
+    KINDS[kind](configs / name)
+    dataset, model = ("bad", "stock") if name.startswith("datasets") else ("default", "bad")
+    message = attack.reads(resolve_run_config, dataset, model, 1, configs, Path("runs"), Path("data-bin/bad"))
+    assert "no dataset 'bad'" in message or "no model 'bad'" in message
+
+
+@pytest.mark.parametrize("name", ["a\nb", "-x", "a:b", "\x1b[2J", "a\u2028b", os.fsdecode(b"\xff")], ids=ascii)
+def test_odd_names_of_models_are_refused(attack, configs, name):
+    (configs / "models" / f"{name}.args").write_text("--arch transformer\n")
+    message = attack.reads(resolve_run_config, "default", name, 1, configs, Path("runs"), Path("data-bin/bad"))
+    assert "expected a name" in message
+    ended = attack.relumt("run-record", "data-bin", "--runs", "runs", "--configs", configs, "--", "default", "nosuch")
+    assert ended.status == 2 and "no model 'nosuch'" in ended.error
+
+
+DAMAGED_ARGS = {
+    "an open quotation": "--lr 'x",
+    "an open double quotation": '--lr "x',
+    "a backslash at the end": "--lr x\\",
+    "a value first": "1e-3 --lr",
+    "a negative value first": "-5",
+    "a line break in a value": '--lr "a\nb"',
+    "no flag": "'' ''",
+    "another value": "--lr 1\n--lr 2",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_ARGS)
+def test_damaged_flags_are_refused(attack, configs, name):
+    path = configs / "models" / "bad.args"
+    path.write_text(DAMAGED_ARGS[name])
+    assert f"{path}:" in attack.reads(read_flags, path)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe--lr", b"--lr \xe4", b"\x80" * 1000])
+def test_flags_that_are_not_utf8_are_refused(attack, configs, content):
+    path = configs / "models" / "bad.args"
+    path.write_bytes(content)
+    assert str(path) in attack.reads(read_flags, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("# only a comment\n\n   \n", {}),
+        ("--lr 1 # --lr 2", {"--lr": ["1"]}),
+        ("--lr 'a # b'", {"--lr": ["a # b"]}),
+        ("--fp16\n--lr 1", {"--fp16": [], "--lr": ["1"]}),
+        ("--lr '$(touch x)' --y `id`", {"--lr": ["$(touch x)"], "--y": ["`id`"]}),
+        ("--lr ../../etc/passwd", {"--lr": ["../../etc/passwd"]}),
+    ],
+)
+def test_odd_but_valid_flags_are_taken_literally(attack, text, flags):
+    assert attack.reads(parse_flag_lines, text, "here") == ""
+    assert parse_flag_lines(text, "here") == flags
+
+
+def test_a_damaged_file_is_named_when_datasets_are_listed(attack, configs):
+    (configs / "datasets" / "bad.toml").write_text("train =")
+    assert "bad.toml: " in attack.reads(dataset_names, configs / "datasets")
+
+
+@pytest.mark.parametrize("configs_folder", ["nowhere", "configs/datasets/default.toml", ""])
+def test_a_folder_without_configurations_is_refused(attack, configs, configs_folder):
+    ended = attack.relumt("run-record", "data-bin", "--configs", configs_folder, "--", "default", "stock")
+    assert ended.status == 2
