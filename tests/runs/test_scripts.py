@@ -135,7 +135,7 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
 def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, tmp_path):
     configs = tmp_path / "configs"
     (configs / "datasets").mkdir(parents=True)
-    write_dataset(configs, "default", train=f"{TINY} --dropout 0.1 --max-tokens 40")
+    write_dataset(configs, "default", train=TINY.replace("--max-tokens 400", "--max-tokens 40 --dropout 0.1"))
     (configs / "models").mkdir()
     (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
     settings = {"CONFIGS": configs, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "ACCEPT_MIXED": "1"}
