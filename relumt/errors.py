@@ -20,6 +20,9 @@ FAILURES = {
 }
 """Error number of a machine that cannot do what was asked → advice; with others, the request cannot work."""
 
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|RuntimeError: .*DefaultCPUAllocator: can't allocate memory", re.DOTALL)
+"""How torch reports it, on a GPU and on the CPU. Importing torch to compare types would take seconds."""
+
 MAX_FILE_NAME = 300
 """Characters of a file name that are printed."""
 
@@ -58,7 +61,7 @@ def as_user_error(error: Exception) -> UserError | None:
     if isinstance(error, OSError):
         kind = AttemptFailedError if error.errno in FAILURES else UserError
         return kind(_describe(error))
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.match(f"{type(error).__name__}: {error}"):
         return AttemptFailedError("out of memory; use smaller batches, or a machine with more memory")
     if isinstance(error, RecursionError):
         return UserError("an input is nested too deeply to be read; check the files")

@@ -93,6 +93,17 @@ def require_replaceable_file(path: Path) -> None:
         raise UserError(f"{path}: expected a file, found {kind}; name a file")
 
 
+def require_inputs_kept(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
+    """Raise UserError if an output is an input, by whatever name, or is something that must not be replaced."""
+    outputs = list(outputs)
+    for output in outputs:
+        require_replaceable_file(output)
+    for path in inputs:
+        for output in outputs:
+            if path.exists() and output.exists() and path.samefile(output):
+                raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
+
+
 def require_replaceable_folder(out: Path) -> None:
     """Raise UserError unless a new folder can take the place of `out`.
 

@@ -15,7 +15,6 @@ from relumt.analysis.pair_scoring import PairScore, TokenPair
 from relumt.atomic_output import atomic_file
 from relumt.attention import Mechanism
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import require_replaceable_file
 from relumt.modules.hooks import named_attentions
 from relumt.prep.bitext import PathPair, check_line_counts
 from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
@@ -125,17 +124,6 @@ def write_selected(pairs: Iterable[tuple[str, str]], is_kept: np.ndarray, output
         for source, target in compress(pairs, is_kept):
             source_file.write(source + "\n")
             target_file.write(target + "\n")
-
-
-def require_not_overwritten(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
-    """Raise UserError if an output is a folder, or is an input under any name, or cannot be written."""
-    outputs = list(outputs)
-    for output in outputs:
-        require_replaceable_file(output)
-    for path in inputs:
-        for output in outputs:
-            if path.exists() and output.exists() and path.samefile(output):
-                raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
 
 
 def require_null_rows(loaded: LoadedModel) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status, quiet_fairseq
 from relumt.errors import UserError
-from relumt.files import require_writable
+from relumt.files import require_inputs_kept, require_writable
 from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, write_analysis
 
 
@@ -68,6 +68,9 @@ def run(arguments: argparse.Namespace) -> None:
             f"--map-sentence must be between 1 and --sentences ({arguments.sentences}), not {arguments.map_sentence}"
         )
     require_writable(arguments.out)
+    names = [ANALYSIS, "report.html", *(f"maps-{number}.pt" for number in range(1, len(arguments.checkpoints) + 1))]
+    inputs = [*arguments.checkpoints, *filter(None, [arguments.alignments])]
+    require_inputs_kept(inputs, [arguments.out / name for name in names])
     from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
 
     if not arguments.numbers_only:

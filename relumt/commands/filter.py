@@ -15,7 +15,7 @@ import numpy as np
 from relumt.arguments import finite_number, positive_integer, positive_share, valid_path
 from relumt.console import print_status, quiet_fairseq, track_on_stderr
 from relumt.errors import UserError
-from relumt.files import require_writable
+from relumt.files import require_inputs_kept, require_writable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,6 @@ def run(arguments: argparse.Namespace) -> None:
         MEASURES,
         CopiedPairs,
         encode_pairs,
-        require_not_overwritten,
         require_null_rows,
         select_pairs,
         write_scores,
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     texts = arguments.src, arguments.tgt
     scores_path = Path(f"{arguments.out}.scores")
-    require_not_overwritten([*texts, arguments.checkpoint], [scores_path])
+    require_inputs_kept([*texts, arguments.checkpoint], [scores_path])
     pairs = CopiedPairs(texts, existing_folder(arguments.out))
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     if arguments.by == "null_rate":
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
     require_not_swapped(texts, languages)
     outputs = Path(f"{arguments.out}.{languages[0]}"), Path(f"{arguments.out}.{languages[1]}")
-    require_not_overwritten([*texts, loaded.path, *data.rglob("*")], [scores_path, *outputs])
+    require_inputs_kept([*texts, loaded.path, *data.rglob("*")], [scores_path, *outputs])
     scored = score_pairs(loaded, encode_pairs(loaded, data, pairs), arguments.max_tokens)
     scores = write_scores(track_on_stderr(scored, str(loaded.path), len(pairs)), scores_path)
     ranks, cross_entropy = scores[:, MEASURES.index(arguments.by)], scores[:, MEASURES.index("cross_entropy")]

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import AttemptFailedError, UserError
 from relumt.grid.jobs import LOG, Job, JobState, create_jobs
 from relumt.grid.local_runner import LocalRunner, group_gpus, visible_gpus
 from relumt.grid.slurm_runner import create_executor, run_on_slurm
@@ -142,7 +142,7 @@ def missing_data_scripts(experiments: Sequence[Experiment], root: Path) -> list[
 
 
 def make_data_bin(script: Path) -> None:
-    """Run a script that makes a data-bin; raise UserError if it fails."""
+    """Run a script that makes a data-bin; raise AttemptFailedError if it fails."""
     print_status(f"running {script}")
     process = start_supervised([str(script)], stdout=sys.stderr)
     try:
@@ -150,7 +150,7 @@ def make_data_bin(script: Path) -> None:
     finally:
         stop_supervised(process)
     if exit_status:
-        raise UserError(f"{script} failed; its messages are above")
+        raise AttemptFailedError(f"{script} failed; its messages are above")
 
 
 def assign_gpus(jobs: int | None, gpus_per_job: int) -> list[list[str]]:

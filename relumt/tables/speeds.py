@@ -18,7 +18,7 @@ from relumt.tables.experiments import WMT_RELA, Experiment, by_preset
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.table import Table
 
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Length = Annotated[int, Meta(ge=0, le=10**9)]
 
 
