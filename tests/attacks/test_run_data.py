@@ -153,6 +153,14 @@ def test_old_checksums_of_lengths_are_unknown_not_equal(attack, configs, folder)
     assert attack.reads(provenance_differences, current, current) == ""
 
 
+def test_runs_of_earlier_revisions_make_a_table(attack):
+    for model, checksum in (("softmax", "0123456789ab"), ("stock", "ab" * 32)):
+        record = with_value(scored_record(model=model), "provenance.data", {"train": checksum})
+        save_record(attack.folder / "runs" / "small" / model / "1", record)
+    ended = attack.relumt("table", "--runs", "runs")
+    assert ended.status == 0 and "softmax" in ended.stdout and "stock" in ended.stdout
+
+
 def test_runs_on_different_texts_are_not_compared(attack):
     a, b = ("a" * 64, "b" * 64)
     records = {name: with_value(scored_record(), "provenance.data.train", name) for name in (a, b)}
