@@ -50,6 +50,8 @@ def stop_supervised(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> int:
     """Run the command that follows on the command line; return its exit status, 128 + N if signal N ended it."""
+    with suppress(PermissionError):  # raised if this process leads a session already, as in `start_supervised`
+        os.setsid()  # SIGKILL to the process group of the parent must not reach the supervisor
     adopt_orphans()
     for number in TERMINATING:  # the parent decides when to end
         signal.signal(number, signal.SIG_IGN)
@@ -61,6 +63,7 @@ def main() -> int:
         close_fds=False,  # those that the parent passed on
         preexec_fn=restore_signals,
     )
+    signal.signal(signal.SIGTSTP, lambda *_: pause(command.pid))
     threading.Thread(target=end_when_orphaned, args=(command.pid,), daemon=True).start()
     status = command.wait()
     end_group(command.pid)
@@ -71,6 +74,14 @@ def restore_signals() -> None:
     """Let the signals end the command, which would otherwise ignore them like the supervisor."""
     for number in TERMINATING:
         signal.signal(number, signal.SIG_DFL)
+
+
+def pause(group: int) -> None:
+    """Stop a process group and this process, as Ctrl-Z asks for; go on when this process is continued."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.killpg(group, signal.SIGCONT)
 
 
 def adopt_orphans() -> None:
