@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,17 +19,17 @@ from typing import Literal
 import pytest
 
 from relumt.cli import main
-from tests.attacks.attack import ROOT, Attack
+from tests.attacks.attack import MARKER, ROOT, Attack, processes_with
 from tests.attacks.training_state import hash_training_state
 
 pytestmark = [pytest.mark.attack("signals"), pytest.mark.slow]
 
 KILLS = int(os.environ.get("RELUMT_KILLS", "20"))
-MAX_UPDATE = 240
-LAST_KILL = 200
+MAX_UPDATE = 160
+LAST_KILL = 130
 """Update before which the last kill is due; what comes after is for its delay."""
 
-FLAGS = f"""--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1 --max-tokens 512 --max-update {MAX_UPDATE}
+FLAGS = f"""--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1 --max-tokens 256 --max-update {MAX_UPDATE}
 --save-interval-updates 4 --keep-interval-updates 2 --log-interval 1""".split()
 
 ONE_CPU_THREAD = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -40,11 +41,17 @@ POLL = 0.0005
 
 @dataclass(frozen=True)
 class Kill:
-    """When to kill a process: `delay` seconds after it starts, reaches an update, or begins to save after an update."""
+    """When to kill a training, and how much of it.
+
+    Attributes:
+        moment, update, delay: `delay` seconds after it starts, reaches an update, or begins to save after an update.
+        kills_all: send SIGKILL to all processes at once, or only to the process group of the script.
+    """
 
     moment: Literal["startup", "update", "saving"]
     update: int
     delay: float
+    kills_all: bool
 
 
 def plan_kills(seed: str) -> list[Kill]:
@@ -55,7 +62,7 @@ def plan_kills(seed: str) -> list[Kill]:
     generator.shuffle(moments)
     longest = {"startup": 8.0, "update": 0.5, "saving": 0.02}
     return [
-        Kill(moment, update, generator.uniform(0, longest[moment]))
+        Kill(moment, update, generator.uniform(0, longest[moment]), kills_all=generator.random() < 0.7)
         for moment, update in zip(moments, updates, strict=True)
     ]
 
@@ -95,11 +102,17 @@ class Training:
             for update in self.new_updates(process):
                 if update >= kill.update:
                     break
+        victims = processes_beside(process) if kill.kills_all else []
         if kill.moment == "saving":
             while process.poll() is None and not self.half_saved():
                 time.sleep(POLL)
         time.sleep(kill.delay)
         assert process.poll() is None, f"training ended before {kill}; see {self.attack.folder}/output"
+        if kill.moment == "startup" and kill.kills_all:
+            victims = processes_beside(process)
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
         os.killpg(process.pid, signal.SIGKILL)
         if kill.moment != "startup":  # which removes what the last kill left
             self.unfinished += bool(self.half_saved())
@@ -124,11 +137,18 @@ class Training:
         return [name for name in os.listdir(self.checkpoints) if not name.endswith(".pt")]
 
 
+def processes_beside(process: subprocess.Popen[str]) -> list[int]:
+    """Return the processes that one has started, and those started by them."""
+    environment = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+    (marker,) = re.findall(rf"(?<=\0{MARKER}=)\w+", environment)
+    return [found for found in processes_with(marker) if found != process.pid]
+
+
 @pytest.fixture(scope="module")
 def data_bin(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     corpus = folder / "corpus"
-    main(["synth", "--documents", "120", "--valid-documents", "12", "--test-documents", "3", "--out", str(corpus)])
+    main(["synth", "--documents", "60", "--valid-documents", "6", "--test-documents", "3", "--out", str(corpus)])
     subsets = [word for subset in ("train", "valid", "test") for word in (f"--{subset}", str(corpus / subset))]
     languages = ["--src", "de", "--tgt", "en", "--tokenized-input", "--bpe", "none"]
     main(["prepare", *languages, *subsets, "--out", str(folder / "data-bin")])
