@@ -54,7 +54,7 @@ RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
 """By default fairseq shuffles with the seed plus the epoch in which it started, so a resumed run would train on
 different batches. With this flag it shuffles again in every epoch, resumed or not."""
 
-LOAD_ON_ALL_DEVICES = {"--load-checkpoint-on-all-dp-ranks": []}
+LOAD_ON_ALL_DEVICES: Flags = {"--load-checkpoint-on-all-dp-ranks": []}
 """By default fairseq's first process loads a checkpoint and sends it to the others, which cannot resume: `torch.load`
 refuses fairseq's classes in the message. With this flag every process loads the checkpoint itself."""
 

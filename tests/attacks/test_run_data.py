@@ -1,4 +1,4 @@
-"""The data of a run: changed text, forged files, odd names of datasets, languages and folders."""
+"""The data of a run: changed text, forged times, shards, damaged files of a data-bin."""
 
 import json
 import os
@@ -18,14 +18,10 @@ from relumt.runs.provenance import provenance_differences, training_provenance
 from relumt.runs.record import save_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_steps import open_record
-from tests.runs.cases import CPU, index, scored_record, with_value, write_checkpoint, write_data_bin, write_dataset
+from tests.attacks.run_cases import PREPARED, write_configs, write_prepared_data_bin
+from tests.runs.cases import CPU, index, scored_record, with_value, write_checkpoint
 
 pytestmark = pytest.mark.attack("records")
-
-PREPARED = {
-    **{"source": "de", "target": "en", "bpe": "none"},
-    **{"tokenized": True, "lowercased": False, "plain_references": True},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -36,25 +32,12 @@ def constant_environment(monkeypatch):
 
 @pytest.fixture
 def configs(attack) -> Path:
-    folder = attack.folder / "configs"
-    (folder / "datasets").mkdir(parents=True)
-    for dataset in ("default", "small"):
-        write_dataset(folder, dataset)
-    (folder / "models").mkdir()
-    (folder / "models" / "stock.args").write_text("--arch transformer\n")
-    return folder
+    return write_configs(attack.folder / "configs")
 
 
 @pytest.fixture
 def folder(attack) -> Path:
-    folder = write_data_bin(attack.folder / "data-bin" / "small", record=PREPARED, sentences=8)
-    (folder / "train.docs").write_text("4\n4\n")
-    (folder / "text").mkdir()
-    (folder / "text" / "test.en").write_text("a\n" * 8)
-    (folder / "text" / "test.raw.en").write_text("A\n" * 8)
-    for language in ("de", "en"):
-        (folder / f"train.de-en.{language}.bin").write_bytes(bytes(range(16)))
-    return folder
+    return write_prepared_data_bin(attack.folder / "data-bin" / "small")
 
 
 def shuffle_words(path: Path) -> None:
@@ -210,38 +193,12 @@ def test_other_kinds_of_prepare_json_are_refused(attack, folder, kind):
     assert "prepare the data-bin again" in attack.reads(open_data_bin, folder)
 
 
-LANGUAGES = [
-    "",
-    "d\ne",
-    "../de",
-    "/de",
-    "d e",
-    "-de",
-    "de\t",
-    "de.en",
-    "d\u2028e",
-    "x" * 99,
-    "d\0e",
-    "$(id)",
-    "de;",
-    "*",
-]
-
-
-@pytest.mark.parametrize("language", LANGUAGES, ids=repr)
-def test_odd_languages_are_refused(attack, folder, language):
-    (folder / "prepare.json").write_text(json.dumps(PREPARED | {"target": language}))
-    assert "is not a language code" in attack.reads(open_data_bin, folder)
-
-
-def test_line_breaks_in_the_file_names_of_a_plain_data_bin_are_refused(attack):
-    folder = write_data_bin(attack.folder / "plain")
-    for path in folder.glob("*.en.*"):
-        path.unlink()
-    (folder / "train.de-e\nn.de.idx").write_bytes(index(1))
-    (folder / "train.de-en.de.idx").unlink()
-    (folder / "dict.e\nn.txt").write_text("a 1\n")
-    assert "is not a language code" in attack.reads(open_data_bin, folder)
+def test_a_data_bin_may_be_a_symbolic_link(attack, folder):
+    link = attack.folder / "link"
+    link.symlink_to(folder)
+    assert attack.reads(open_data_bin, link) == ""
+    found: DataBin = open_data_bin(link)
+    assert found.training_checksum("train") == open_data_bin(folder).training_checksum("train")
 
 
 @pytest.mark.parametrize("name", ["dict.en.txt", "dict.de.txt"])
@@ -250,98 +207,3 @@ def test_damaged_dictionaries(attack, folder, name, content):
     (folder / "prepare.json").unlink()
     (folder / name).write_bytes(content)
     attack.reads(open_data_bin, folder)
-
-
-ODD_NAMES = [
-    *(
-        "a\nb",
-        "a\n--user-dir\nevil",
-        "a:b",
-        "a\tb",
-        "\x1b[31m",
-        "a\u2028b",
-        "\u202eabc",
-        ".hidden",
-        "-rf",
-        "--help",
-    ),
-    "x" * 250,
-    os.fsdecode(b"not-utf-8-\xff"),
-]
-
-
-@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
-def test_odd_names_of_a_data_bin_are_refused(attack, configs, folder, name):
-    """A line break in a path would become further arguments of fairseq, such as --user-dir, which runs code."""
-    path = folder.rename(attack.folder / "data-bin" / name)
-    message = attack.reads(resolve_run_config, str(path), "stock", 1, configs, Path("runs"), None)
-    assert "expected a name" in message or "expected a path" in message
-
-
-@pytest.mark.parametrize("name", ODD_NAMES[:7], ids=ascii)
-@pytest.mark.parametrize("variable", ["runs", "data_bin"])
-def test_odd_folders_are_refused(attack, configs, folder, name, variable):
-    odd = attack.folder / name / "inner"
-    if variable == "data_bin":
-        shutil.copytree(folder, odd)
-    runs, data_bin = (odd, folder) if variable == "runs" else (Path("runs"), odd)
-    message = attack.reads(resolve_run_config, "small", "stock", 1, configs, runs, data_bin)
-    assert "expected a path without" in message
-
-
-@pytest.mark.parametrize(
-    "name", ["a b", "ä", "日本", "a'b", 'a"b', "a$HOME", "a;b", "a*b", "a&b", "#a", "a\\b", "~", "%s"], ids=ascii
-)
-def test_unusual_but_valid_names_work(attack, configs, folder, name):
-    path = folder.rename(attack.folder / "data-bin" / name)
-    assert attack.reads(resolve_run_config, str(path), "stock", 1, configs, Path("runs"), None) == ""
-    config = resolve_run_config(str(path), "stock", 1, configs, Path("runs"), None)
-    assert config.folder == Path("runs") / name / "stock" / "1"
-    assert str(path) in config.train_command(config.train_flags([]), CPU)
-
-
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        "",
-        "/",
-        "..",
-        "../configs/datasets/small",
-        "small.toml",
-        "no\nsuch",
-        "nul\0",
-        "x" * 5000,
-        "~",
-        "small/",
-        "*",
-        "-",
-    ],
-    ids=lambda name: repr(name[:30]),
-)
-@pytest.mark.parametrize("model", ["stock", "../stock", "stock\n", "", "-h", "/etc/passwd", "stock.args"], ids=repr)
-def test_unknown_names_are_refused(attack, configs, folder, dataset, model):
-    arguments = ["--runs", "runs", "--configs", configs, "--", dataset, model]
-    ended = attack.relumt("run-record", "data-bin", *arguments)
-    assert ended.status == 2 and "STEP" not in ended.error
-
-
-@pytest.mark.parametrize("inside", [".", "runs", "text/../runs", "a/b/c"])
-def test_runs_inside_of_the_data_bin_are_refused(attack, configs, folder, inside):
-    message = attack.reads(resolve_run_config, "small", "stock", 1, configs, folder / inside, folder)
-    assert "is inside the data-bin" in message
-
-
-@pytest.mark.parametrize(
-    "flag", ["--source-lang", "-s", "--target-lang=de", "-t", "--restore-file", "--finetune-from-model=x"]
-)
-def test_flags_that_change_what_the_run_reads_are_refused(attack, configs, folder, flag):
-    config = resolve_run_config("small", "stock", 1, configs, Path("runs"), folder)
-    assert "is set by the scripts" in attack.reads(config.train_flags, [flag, "de"] if "=" not in flag else [flag])
-
-
-def test_a_data_bin_may_be_a_symbolic_link(attack, folder):
-    link = attack.folder / "link"
-    link.symlink_to(folder)
-    assert attack.reads(open_data_bin, link) == ""
-    found: DataBin = open_data_bin(link)
-    assert found.training_checksum("train") == open_data_bin(folder).training_checksum("train")
