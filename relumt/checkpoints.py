@@ -1,7 +1,7 @@
 """Loads checkpoints without running code that they may contain, and only if they are intact.
 
 Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only one
-class beyond its own list, the `argparse.Namespace` that fairseq stores. In names and settings that fairseq would follow:
+class beyond its own list, the `argparse.Namespace` that fairseq stores. In names and settings that fairseq would use:
 `relumt.checkpoint_vetting` allows only known ones.
 """
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import TASK_REGISTRY
 
+import relumt
 from relumt.checkpoint_config import (
     CRITERION_TYPES,
     KNOWN_NAMES,
@@ -335,3 +337,22 @@ def test_weights_that_are_no_ordinary_tensors_are_refused(attack, intact):
 def test_weights_that_are_no_dictionary_are_refused(attack, intact):
     for weights in (None, 5, [], "x", {5: torch.zeros(1)}, {None: torch.zeros(1)}):
         refuse(attack, intact | {"model": weights})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
+def test_fairseq_does_not_run_what_a_checkpoint_contains(attack, forge, data_bin, command):
+    """Without the scripts, fairseq's own commands load checkpoints with --user-dir."""
+    code = f"__import__('os').system({attack.payload!r})"
+    path = saved(forge("args", arch="fconv", _name="fconv", encoder_layers=code, decoder_layers=code))
+    arguments: list[object] = [data_bin, "--user-dir", Path(relumt.__file__).parent]
+    if command == "train":
+        for subset in ("train", "valid"):
+            write_data_bin(data_bin, [(3, 4)], subset)
+        arguments += ["--arch", "reluformer_tiny", "--optimizer", "adam", "--max-tokens", "100", "--max-epoch", "1"]
+        arguments += ["--restore-file", path, "--save-dir", attack.folder / "run"]
+    else:
+        arguments += ["--path", path, "--task", "translation", "--max-tokens", "100"]
+    words = [sys.executable, "-P", "-m", f"fairseq_cli.{command}", *arguments]
+    ended = attack.process(words, allow_changes=True)
+    assert ended.status in (1, 2) and "rejected the model 'fconv'" in ended.error
