@@ -50,8 +50,6 @@ def stop_supervised(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> int:
     """Run the command that follows on the command line; return its exit status, 128 + N if signal N ended it."""
-    with suppress(PermissionError):  # raised if this process leads a session already, as in `start_supervised`
-        os.setsid()  # SIGKILL to the process group of the parent must not reach the supervisor
     adopt_orphans()
     for number in TERMINATING:  # the parent decides when to end
         signal.signal(number, signal.SIG_IGN)
@@ -63,11 +61,31 @@ def main() -> int:
         close_fds=False,  # those that the parent passed on
         preexec_fn=restore_signals,
     )
+    watcher = start_watcher(command.pid)
     signal.signal(signal.SIGTSTP, lambda *_: pause(command.pid))
     threading.Thread(target=end_when_orphaned, args=(command.pid,), daemon=True).start()
     status = command.wait()
     end_group(command.pid)
+    os.close(watcher)
     return status if status >= 0 else 128 - status
+
+
+def start_watcher(group: int) -> int:
+    """Start a process that ends a process group when this one is gone; it is, once the descriptor returned is closed.
+
+    SIGKILL to the process group of the parent ends the supervisor, too, which then cannot end the command.
+    """
+    read_end, write_end = os.pipe()
+    if os.fork():
+        os.close(read_end)
+        return write_end
+    os.setsid()
+    os.dup2(read_end, 0)
+    os.closerange(1, max(map(int, os.listdir("/dev/fd"))) + 1)  # a lock or a pipe must not stay open
+    while os.read(0, 1024):
+        pass
+    end_group(group)
+    os._exit(0)
 
 
 def restore_signals() -> None:

@@ -74,6 +74,12 @@ def test_ctrl_c_reaches_the_script_and_its_children(attack, start):
     require_unlocked(attack.folder)
 
 
+def test_sigkill_to_the_process_group_of_a_script_ends_its_children(attack, start):
+    ended = start("scripts/run.sh", lambda process: os.killpg(process.pid, signal.SIGKILL))
+    assert ended.status == -signal.SIGKILL
+    require_unlocked(attack.folder)
+
+
 def test_a_shell_reports_status_130_after_ctrl_c_and_goes_no_further(attack, tmp_path):
     python = write_python(tmp_path)
     (attack.folder / "runs").mkdir()
@@ -100,11 +106,36 @@ def test_children_end_if_only_the_inner_shell_is_killed(attack, start):
 
     def kill_shell(process):
         (supervisor,) = children(process.pid)
-        (shell,) = children(supervisor)
+        shell, _watcher = children(supervisor)
         os.kill(shell, signal.SIGKILL)
 
     assert start("scripts/run.sh", kill_shell).status == 128 + signal.SIGKILL
     require_unlocked(attack.folder)
+
+
+def state(process):
+    """Return the letter that stands for a process's state: T for stopped."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_ctrl_z_pauses_the_children_until_they_are_continued(attack, start):
+    def pause_and_continue(process):
+        (supervisor,) = children(process.pid)
+        shell, _watcher = children(supervisor)
+        os.killpg(process.pid, signal.SIGTSTP)
+        wait_until(lambda: state(shell) == state(supervisor) == "T")
+        os.killpg(process.pid, signal.SIGCONT)
+        wait_until(lambda: state(shell) != "T" != state(supervisor))
+        process.terminate()
+
+    assert start("scripts/train.sh", pause_and_continue).status == -signal.SIGTERM
 
 
 @pytest.mark.slow
