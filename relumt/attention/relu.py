@@ -29,7 +29,10 @@ class ReLUInitOptions:
 
     initial_score: float = field(
         default=0.1,
-        metadata={"help": "initial score of every pair, set by the biases; 0 keeps fairseq's", "range": NOT_NEGATIVE},
+        metadata={
+            "help": "initial score of every pair, set by the biases; 0 keeps fairseq's biases",
+            "range": NOT_NEGATIVE,
+        },
     )
     initial_gain: float = field(
         default=0.3, metadata={"help": "factor of the initial weights of the q and k projections; 1 keeps fairseq's"}
