@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-from relumt.child_processes import end_with_parent
+from relumt.child_processes import end_with_parent, signals_held_back
 from relumt.errors import UserError
 from relumt.files import optional_file
 
@@ -146,10 +146,12 @@ def _rewrite_batches(batches: Iterator[list[str]], rewrite: Rewrite, processes: 
         return
     # Spawned, because forking while the progress bar's thread runs can deadlock.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, _initialize_worker) as pool:
+    with signals_held_back():  # a worker whose parent ends before it says what to do prints a traceback
+        pool = context.Pool(processes, _initialize_worker, (os.getpid(),))
+    with pool:
         yield from pool.imap(rewrite, batches)
 
 
-def _initialize_worker() -> None:
+def _initialize_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
-    end_with_parent()
+    end_with_parent(parent)

@@ -3,11 +3,10 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from relumt import child_processes
+from relumt.child_processes import command_of_child
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import file_sha256
 from relumt.prep.options import SPLITS
@@ -45,9 +44,8 @@ def binarize(texts: Path, languages: tuple[str, str], out: Path, joined: bool, w
 
 def run_fairseq_preprocess(arguments: list[str]) -> tuple[int, str]:
     """Run fairseq-preprocess, which ends with this process; return its exit status and what it printed."""
-    command = [sys.executable, "-P", child_processes.__file__, "fairseq_cli.preprocess", *arguments]
     process = subprocess.Popen(
-        command,
+        command_of_child("fairseq_cli.preprocess", arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,  # not a file: if the disk is full, the output says so
         stderr=subprocess.STDOUT,

@@ -122,7 +122,7 @@ class Attack:
         ended = Ended(process.returncode, stdout, stderr)
         if interrupt is not None:
             self.outcomes.append("handled")
-            assert "Traceback" not in ended.stderr
+            assert "Traceback" not in ended.stderr, f"traceback: {ended.stderr}"
             return ended
         return self._check(ended, before, allow_changes)
 

@@ -18,7 +18,7 @@ from relumt.prep import binarization
 from relumt.prep.corpora import published_text
 from relumt.prep.corpora.multi30k import TEXTS
 from tests.attacks.attack import MARKER, ROOT, processes_with
-from tests.prep.cases import preprocess_in_process, write_bitext
+from tests.prep.cases import PAIRS, preprocess_in_process, write_bitext
 
 pytestmark = pytest.mark.attack("corpora")
 
@@ -221,7 +221,7 @@ def test_a_limit_on_file_sizes(attack, blocks):
 PREPARE = """
 import sys
 import relumt.text_files as text_files
-text_files.PARALLEL_FROM_LINES, text_files.BATCH_LINES, text_files.MAX_PROCESSES = 10, 5, 2
+text_files.PARALLEL_FROM_LINES, text_files.BATCH_LINES, text_files.MAX_PROCESSES = 10, 100, 2
 from relumt.cli import main
 main(sys.argv[1:])
 """
@@ -230,11 +230,11 @@ main(sys.argv[1:])
 
 def wait_for(process: subprocess.Popen, part: str) -> None:
     """Wait until a descendant of the process has `part` in its command line."""
-    environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-    (marker,) = [entry.partition(b"=")[2].decode() for entry in environ if entry.startswith(MARKER.encode())]
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        for other in processes_with(marker):
+        environ = Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
+        markers = [entry.partition("=")[2] for entry in environ if entry.startswith(MARKER)]  # none before exec
+        for other in processes_with(markers[0]) if markers else ():
             command = Path(f"/proc/{other}/cmdline")
             if other != process.pid and command.exists() and part.encode() in command.read_bytes():
                 return
@@ -248,11 +248,14 @@ def wait_for(process: subprocess.Popen, part: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stopped_prepare_leaves_no_process_and_is_repeated(attack, monkeypatch, part, number):
     bitext = write_bitext(attack.folder)
+    bitext.write("train", PAIRS * 100)
     before = sorted(attack.folder.iterdir())
     arguments = [*bitext.arguments(), "--tokenize", "--vocab-size", "20"]
 
     def stop(process):
         wait_for(process, part)
+        if number == signal.SIGKILL and part == "spawn_main":
+            time.sleep(1)  # a worker that is not told what to do prints a traceback, which nobody is left to prevent
         process.send_signal(number)
 
     ended = attack.process([sys.executable, "-P", "-c", PREPARE, "prepare", *arguments], interrupt=stop, timeout=60)
@@ -274,8 +277,9 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 
 PARENT = """
 import subprocess, sys, time
-from relumt import child_processes
-subprocess.Popen([sys.executable, child_processes.__file__, "workers"], start_new_session=True).wait()
+from relumt.child_processes import command_of_child
+command = [word for word in command_of_child("workers", []) if word != "-P"]
+subprocess.Popen(command, start_new_session=True).wait()
 """
 
 
@@ -312,8 +316,9 @@ def test_a_stopped_generation_leaves_nothing_for_long(attack, number):
 @pytest.mark.slow
 @pytest.mark.attack("injection")
 def test_the_script_executes_nothing_from_names(attack):
-    bitext = write_bitext(attack.folder / f"$({attack.payload})")
-    out = f"`{attack.payload}`;{attack.payload}"[-200:].replace("/", "_")
+    payload = f"touch {attack.canary.name}"
+    bitext = write_bitext(attack.folder / f"$({payload})")
+    out = f"`{payload}`;{payload}"
     arguments = [*bitext.arguments(), "--bpe", "none", "--out", out]
     assert attack.process([ROOT / "data_prep" / "prepare.sh", *arguments]).status == 0
-    assert (attack.folder / out / "prepare.json").is_file()
+    assert (attack.folder / out / "prepare.json").is_file() and not list(attack.folder.rglob(attack.canary.name))
