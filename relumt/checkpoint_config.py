@@ -233,7 +233,7 @@ def _known_name(component: str, section: dict[Any, Any], path: Path | str) -> st
 
 
 def check_settings(settings: Mapping[Any, Any], types: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
-    """Return the settings that `types` lists; raise UserError if one is of another type."""
+    """Return the settings that `types` lists; raise UserError if one has another type."""
     checked = {}
     for name, expected in types.items():
         if name not in settings:

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.attacks.attack import Attack
 
@@ -23,6 +25,23 @@ def attack(request, tmp_path: Path, tmp_path_factory, capfd, monkeypatch, record
     assert attack.outcomes, "the test attacked nothing"
     for outcome in attack.outcomes:
         record_property("attack", f"{kind}/{outcome}")
+
+
+@pytest.fixture(scope="session")
+def intact(tmp_path_factory) -> dict[str, Any]:
+    """The contents of a checkpoint of a new ReLUFormer."""
+    from tests.models.build import write_checkpoint  # imports fairseq, which takes seconds
+
+    path = write_checkpoint(tmp_path_factory.mktemp("intact"), "--attention", "relu")
+    return torch.load(path, weights_only=True)
+
+
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory) -> Path:
+    """A data-bin with the vocabulary of `intact`."""
+    from tests.models.build import write_data_bin
+
+    return write_data_bin(tmp_path_factory.mktemp("data") / "data-bin", [(3, 4), (4, 3), (5, 5)])
 
 
 @pytest.hookimpl(optionalhook=True)

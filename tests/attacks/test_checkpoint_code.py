@@ -23,22 +23,10 @@ from relumt.checkpoint_config import (
     variant_types,
 )
 from relumt.checkpoint_vetting import vet_checkpoint
-from relumt.checkpoints import count_updates, load_checkpoint_safely
-from tests.models.build import sample, trainer, write_checkpoint, write_data_bin
+from tests.attacks.checkpoint_cases import refuse, saved
+from tests.models.build import sample, trainer, write_data_bin
 
 pytestmark = pytest.mark.attack("checkpoints")
-
-
-@pytest.fixture(scope="module")
-def intact(tmp_path_factory) -> dict[str, Any]:
-    """The contents of a checkpoint of a new ReLUFormer."""
-    path = write_checkpoint(tmp_path_factory.mktemp("intact"), "--attention", "relu")
-    return torch.load(path, weights_only=True)
-
-
-@pytest.fixture(scope="module")
-def data_bin(tmp_path_factory) -> Path:
-    return write_data_bin(tmp_path_factory.mktemp("data") / "data-bin", [(3, 4), (4, 3), (5, 5)])
 
 
 @pytest.fixture
@@ -59,19 +47,6 @@ def forge(intact):
         return intact | {"cfg": config | {component: Namespace(**values) if is_namespace else values}}
 
     return forged
-
-
-def refuse(attack, content: dict[str, Any], part: str = "") -> None:
-    """Check that a checkpoint with these contents is refused in one line that names the file."""
-    message = attack.reads(vet_checkpoint, content, "odd.pt")
-    assert message.startswith("odd.pt: ") and part in message
-    assert len(message) < 600
-
-
-def saved(content: dict[str, Any]) -> Path:
-    path = Path("checkpoint_last.pt").absolute()
-    torch.save(content, path)
-    return path
 
 
 FORMS = ("cfg", "dictionary", "args")
@@ -268,75 +243,6 @@ def test_the_lists_of_names_and_settings_are_complete(attack):
         settings |= {f"{name}_{field}" for field in fields if field not in ("_name", "embed_path")}
     assert settings <= set(MODEL_TYPES)
     attack.outcomes.append("handled")
-
-
-ODD_STATES = {
-    "optimizer_history": [
-        *(5, "x", {}, [5], [{}], [{"num_updates": -1}], [{"num_updates": 2.5}], [{"num_updates": 2**60}]),
-        *([{"num_updates": None}], [{"num_updates": "6"}], [{"num_updates": True}], [{"num_updates": torch.ones(1)}]),
-        *([{"num_updates": 1, "lr_scheduler_state": 5}], [{"num_updates": 1, "optimizer_name": ["x"]}]),
-    ],
-    "extra_state": [
-        *(5, [], "x", {"train_iterator": 5}, {"train_iterator": {}}, {"train_iterator": {"epoch": "1"}}),
-        *({"train_iterator": {"epoch": -1}}, {"train_iterator": {"epoch": 1, "iterations_in_epoch": 2.5}}),
-        {"train_iterator": {"epoch": 1}, "metrics": 5},
-        {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x", "MetersDict", {})]}},
-        {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x", "os", {})]}},
-        {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x")]}},
-        {"train_iterator": {"epoch": 1}, "previous_training_time": "x"},
-    ],
-    "last_optimizer_state": [5, [], "x", {1: 2}],
-    "task_state": [5, "x"],
-    "criterion": [5, {"weight": 5}],
-}
-
-
-@pytest.mark.parametrize("name", ODD_STATES)
-def test_odd_training_states_are_refused(attack, intact, name):
-    for value in ODD_STATES[name]:
-        refuse(attack, intact | {name: value})
-
-
-@pytest.mark.parametrize("name", ["optimizer_history", "extra_state", "last_optimizer_state"])
-def test_without_a_training_state_a_checkpoint_translates_but_does_not_resume(attack, intact, data_bin, name):
-    assert not attack.reads(vet_checkpoint, intact | {name: None}, "odd.pt")
-    torch.save({entry: value for entry, value in intact.items() if entry != name}, "stripped.pt")
-    checkpoint = load_checkpoint_safely("stripped.pt")
-    assert f"training cannot resume from it, since it has no {name}" in attack.reads(
-        count_updates, checkpoint, Path("stripped.pt")
-    )
-    (model,), _, _ = load_model_ensemble_and_task(["stripped.pt"], arg_overrides={"data": str(data_bin)})
-    assert model.eval()(**sample([(3, 4)])["net_input"])[0].isfinite().all()
-
-
-def test_checkpoints_without_settings_are_refused(attack, intact):
-    for settings in ({"cfg": None}, {"cfg": 5}, {"cfg": {}}, {"cfg": {"model": 5}}, {"args": "x"}, {"args": 5}):
-        refuse(attack, intact | settings)
-
-
-def test_weights_that_are_no_ordinary_tensors_are_refused(attack, intact):
-    odd = {
-        "sparse": torch.eye(3).to_sparse(),
-        "csr": torch.eye(3).to_sparse_csr(),
-        "meta": torch.empty(3, device="meta"),
-        "huge": torch.zeros(1).expand(10**6, 10**6),
-        "overlap": torch.zeros(9).as_strided((9, 9), (0, 1)),
-        "complex": torch.zeros(3, dtype=torch.complex64),
-        "quantized": torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8),
-        "number": 1.0,
-        "None": None,
-        "list": [torch.zeros(3)],
-        "dictionary": {"a": torch.zeros(3)},
-    }
-    for value in odd.values():
-        content = intact | {"model": intact["model"] | {"encoder.version": value}}
-        refuse(attack, content)
-        assert attack.reads(load_checkpoint_safely, saved(content))
-
-
-def test_weights_that_are_no_dictionary_are_refused(attack, intact):
-    for weights in (None, 5, [], "x", {5: torch.zeros(1)}, {None: torch.zeros(1)}):
-        refuse(attack, intact | {"model": weights})
 
 
 @pytest.mark.slow

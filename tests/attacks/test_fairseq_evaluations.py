@@ -1,6 +1,6 @@
 """Every place where fairseq could run code from a string or a file, and why a checkpoint cannot reach it.
 
-The list is of the fairseq that is installed. With another release this test fails: review what is new, and extend
+The list describes the installed release of fairseq. With another release this test fails: review what is new, and extend
 `relumt.checkpoint_config` or the list.
 """
 
