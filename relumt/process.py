@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +13,9 @@ from types import FrameType
 from relumt.errors import UserError
 
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
+
+REPEAT_AFTER = 0.01
+"""Seconds after which a signal is repeated; by then the callback that could not raise has returned."""
 
 
 @contextmanager
@@ -27,16 +31,33 @@ def exit_on_signals() -> Iterator[None]:
             signal.signal(terminating, signal.SIG_IGN)  # removing temporary files is not interrupted
         raise SystemExit(128 + number)
 
-    default = [number for number in TERMINATING if signal.getsignal(number) is signal.SIG_DFL]
-    for number in default:
-        signal.signal(number, stop)
+    def repeat(ignored: "sys.UnraisableHookArgs") -> None:
+        """Send a signal again if Python ignored the exception, as it does in callbacks of imports and of `del`."""
+        error = ignored.exc_value
+        if isinstance(error, KeyboardInterrupt):
+            number: int = signal.SIGINT
+        elif isinstance(error, SystemExit) and error.code in [128 + number for number in default]:
+            number = int(error.code) - 128
+            signal.signal(number, stop)
+        else:
+            show_ignored(ignored)
+            return
+        threading.Timer(REPEAT_AFTER, os.kill, (os.getpid(), number)).start()
+
+    default: list[signal.Signals] = []
+    show_ignored = sys.unraisablehook
     try:
+        default += [number for number in TERMINATING if signal.getsignal(number) is signal.SIG_DFL]
+        for number in default:
+            signal.signal(number, stop)
+        sys.unraisablehook = repeat
         yield
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
     except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
         raise SystemExit(128 + signal.SIGPIPE) from None
     finally:
+        sys.unraisablehook = show_ignored
         for number in default:
             signal.signal(number, signal.SIG_DFL)
 

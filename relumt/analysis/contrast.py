@@ -181,7 +181,7 @@ class ContrastiveTest:
         """Return the log-probability of every variant, given its context, in the order of `candidates`.
 
         Raises:
-            AttemptFailedError: a probability is NaN, so the model is of no use.
+            AttemptFailedError: a probability is NaN, so the model cannot be used.
         """
         candidates = list(self.candidates())
         by_length = sorted(range(len(candidates)), key=lambda i: len(candidates[i].target))

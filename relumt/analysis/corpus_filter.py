@@ -83,7 +83,7 @@ def write_scores(scores: Iterable[PairScore], path: Path) -> np.ndarray:
         The same numbers, [pairs, 2], in the order of `MEASURES`; NaN for None.
 
     Raises:
-        AttemptFailedError: a score is infinite or NaN, so the model is of no use.
+        AttemptFailedError: a score is infinite or NaN, so the model cannot be used.
     """
     columns = array("d")
     with atomic_file(path) as unfinished, open_text(unfinished, "w") as file:

@@ -234,6 +234,36 @@ def test_nohup_is_respected(attack):
     assert process.returncode == 0 and (attack.folder / "result").read_text() == "x"
 
 
+IN_A_CALLBACK = """
+import os, sys, time
+from relumt import cli
+class Module:
+    add_arguments = staticmethod(lambda parser: None)
+    @staticmethod
+    def run(arguments):
+        class Deleted:
+            def __del__(self):
+                os.kill(os.getpid(), int(sys.argv[1]))
+                time.sleep(0.01)
+        Deleted()
+        time.sleep(10)
+cli.importlib.import_module = lambda name: Module
+cli.main(["synth"])
+"""
+
+
+@pytest.mark.attack("signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_not_lost_where_python_ignores_exceptions(attack, number):
+    started = time.monotonic()
+    process = subprocess.run([sys.executable, "-c", IN_A_CALLBACK, str(int(number))], capture_output=True)
+    attack.outcomes.append("handled")
+    assert (process.returncode, process.stderr) == (128 + number, b"") and time.monotonic() - started < 8
+
+
+STARTED = "import sys; from relumt.cli import main; print('started', flush=True); main(sys.argv[1:])"
+
+
 @pytest.mark.slow
 @pytest.mark.attack("signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -241,11 +271,12 @@ def test_signals_during_imports(attack, number):
     command = "filter --checkpoint x --data . --src a --tgt b --out c".split()
     for name in ("a", "b"):
         (attack.folder / name).write_text("a\n")
-    for delay in (0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 2.5, 3.0):
+    for delay in (0.02, 0.05, 0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 2.5, 3.0):
 
         def interrupt(process, delay=delay):
+            process.stdout.readline()  # what Python prints on Ctrl-C before relumt is loaded cannot be changed
             time.sleep(delay)
             process.send_signal(number)
 
-        ended = attack.process(["relumt", *command], interrupt=interrupt)
-        assert ended.status in (2, 128 + number, -number)  # -number: before Python had started
+        ended = attack.process([sys.executable, "-c", STARTED, *command], interrupt=interrupt)
+        assert ended.status in (2, 128 + number), ended.stderr

@@ -1,4 +1,4 @@
-"""Tables from files that are damaged, contradict each other, or are of another shape."""
+"""Tables from files that are damaged, contradict each other, or have another shape."""
 
 import json
 from pathlib import Path
