@@ -110,10 +110,10 @@ class Training:
         assert process.poll() is None, f"training ended before {kill}; see {self.attack.folder}/output"
         if kill.moment == "startup" and kill.kills_all:
             victims = processes_beside(process)
+        os.killpg(process.pid, signal.SIGKILL)  # first, or the script would say how its children ended
         for victim in victims:
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        os.killpg(process.pid, signal.SIGKILL)
         if kill.moment != "startup":  # which removes what the last kill left
             self.unfinished += bool(self.half_saved())
 
