@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from relumt.runs.comparability import require_equal_evaluations
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.environment import Revision
+from relumt.runs.environment import Revision, hash_uncommitted_changes
 from relumt.runs.provenance import provenance_differences, training_provenance
 from relumt.runs.record import save_record
 from relumt.runs.run_config import resolve_run_config
@@ -207,3 +208,19 @@ def test_damaged_dictionaries(attack, folder, name, content):
     (folder / "prepare.json").unlink()
     (folder / name).write_bytes(content)
     attack.reads(open_data_bin, folder)
+
+
+def test_odd_files_in_a_checkout(attack):
+    """Uncommitted files are hashed, whatever their names and kinds are; nothing blocks."""
+    package = attack.folder / "package"
+    package.mkdir()
+    subprocess.run(["git", "init", "-q", package], check=True)
+    before = hash_uncommitted_changes(package)
+    (package / os.fsdecode(b"\xff\n")).write_text("x")
+    (package / "loop").symlink_to("loop")
+    (package / "zero").symlink_to("/dev/zero/x")
+    (package / "nested").mkdir()
+    subprocess.run(["git", "init", "-q", package / "nested"], check=True)
+    os.mkfifo(package / "pipe")
+    assert attack.reads(hash_uncommitted_changes, package) == ""
+    assert hash_uncommitted_changes(package) != before

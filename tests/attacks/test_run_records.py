@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from relumt.errors import UserError
+from relumt.grid.jobs import Job, JobState, TrainingProgress, read_progress
 from relumt.runs.evaluation_record import DocumentResults, SubsetScores
 from relumt.runs.record import BACKUP, RECORD, EnvironmentChange, RunRecord, find_record, save_record
+from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record
 
 pytestmark = pytest.mark.attack("records")
@@ -113,7 +115,7 @@ def test_every_key_may_be_missing(attack, folder):
 def test_what_is_accepted_makes_a_table(attack, folder):
     """Values of another kind that are valid must not fail later: one from each field of text."""
     for raw in ('""', r'"a\nb"', '"x"', "{}"):
-        for text in list(damaged_records(folder, raw))[::7]:
+        for text in list(damaged_records(folder, raw))[::15]:
             (folder / RECORD).write_text(text)
             attack.relumt("table", "--runs", "runs")
 
@@ -228,3 +230,17 @@ def test_one_damaged_run_is_named_among_others(attack, folder):
     with pytest.raises(UserError):
         find_record(other)
     assert find_record(folder) == full_record()
+
+
+UNREADABLE = ["", "{", "[]", "null", '{"schema": 1}', "[" * 20_000, '{"schema": 2}', "\0"]
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: repr(text[:12]))
+def test_a_damaged_run_does_not_end_a_grid(attack, folder, text):
+    """A grid asks every job whether it is finished, then for its outcome: one run's record concerns that run alone."""
+    job = Job(Experiment("small", "softmax"), 1, attack.folder / "runs", attack.folder)
+    (folder / RECORD).write_text(text)
+    assert attack.reads(job.is_finished) == "" and not job.is_finished()
+    assert attack.reads(read_progress, job) == "" and read_progress(job) == TrainingProgress()
+    assert str(folder / RECORD) in attack.reads(job.outcome, 0)
+    assert (job.outcome(1), job.outcome(2)) == (JobState.FAILED, JobState.REFUSED)
