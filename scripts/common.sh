@@ -62,6 +62,7 @@ supervise() {
     done
     trap - "$interrupted"
     kill -s "$interrupted" "$$"
+    exit 1
 }
 
 close_pipe() {

@@ -82,6 +82,7 @@ def start_watcher(group: int) -> int:
     os.setsid()
     os.dup2(read_end, 0)
     os.closerange(1, max(map(int, os.listdir("/dev/fd"))) + 1)  # a lock or a pipe must not stay open
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})  # only the main thread runs handlers
     while os.read(0, 1024):
         pass
     end_group(group)
@@ -114,6 +115,7 @@ def adopt_orphans() -> None:
 
 def end_when_orphaned(group: int) -> None:
     """Wait until standard input is closed, then end a process group."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})  # only the main thread runs handlers
     while os.read(0, 1024):
         pass
     with suppress(ProcessLookupError):  # raised once the last process of the group is gone
