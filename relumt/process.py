@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from relumt.errors import UserError
 
@@ -26,40 +27,44 @@ def exit_on_signals() -> Iterator[None]:
     ignores, as nohup does, stays ignored.
     """
 
+    received: list[int] = []
+
     def stop(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         for terminating in TERMINATING:
             signal.signal(terminating, signal.SIG_IGN)  # removing temporary files is not interrupted
         raise SystemExit(128 + number)
 
     def repeat(ignored: "sys.UnraisableHookArgs") -> None:
         """Send a signal again if Python ignored the exception, as it does in callbacks of imports and of `del`."""
-        error = ignored.exc_value
-        if isinstance(error, KeyboardInterrupt):
-            number: int = signal.SIGINT
-        elif isinstance(error, SystemExit) and error.code in [128 + number for number in default]:
-            number = int(error.code) - 128
-            signal.signal(number, stop)
+        if received and isinstance(ignored.exc_value, KeyboardInterrupt | SystemExit):
+            signal.signal(received[-1], stop)
+            threading.Timer(REPEAT_AFTER, os.kill, (os.getpid(), received[-1])).start()
         else:
             show_ignored(ignored)
-            return
-        threading.Timer(REPEAT_AFTER, os.kill, (os.getpid(), number)).start()
 
-    default: list[signal.Signals] = []
+    previous: dict[int, Any] = {}
     show_ignored = sys.unraisablehook
     try:
-        default += [number for number in TERMINATING if signal.getsignal(number) is signal.SIG_DFL]
-        for number in default:
-            signal.signal(number, stop)
+        for number in (signal.SIGINT, *TERMINATING):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                previous[number] = signal.signal(number, stop)
         sys.unraisablehook = repeat
         yield
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
     except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
         raise SystemExit(128 + signal.SIGPIPE) from None
+    except Exception:
+        if received:  # NumPy, for one, turns what is raised while it is imported into an ImportError
+            raise SystemExit(128 + received[-1]) from None
+        raise
     finally:
         sys.unraisablehook = show_ignored
-        for number in default:
-            signal.signal(number, signal.SIG_DFL)
+        for handled, handler in previous.items():
+            signal.signal(handled, handler)
 
 
 def open_standard_streams() -> None:

@@ -1,5 +1,6 @@
 """The `relumt` command."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +78,22 @@ def test_other_errors_keep_their_traceback(monkeypatch, error):
 
 def test_ctrl_c_exits_with_status_130(monkeypatch):
     assert exit_status_after(KeyboardInterrupt(), monkeypatch) == 130
+
+
+def test_a_signal_that_a_library_turns_into_another_error_is_not_lost(monkeypatch):
+    class Module:
+        add_arguments = staticmethod(lambda parser: None)
+
+        @staticmethod
+        def run(arguments):
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except SystemExit:
+                raise ImportError("as NumPy does") from None
+
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: Module)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["synth"])
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
