@@ -58,7 +58,7 @@ class Bitext:
 
 
 def write_bitext(folder: Path) -> Bitext:
-    """Write forty training pairs, four of which are also valid and three others test."""
+    """Write forty training pairs; the first four are also valid, and the next three are also test."""
     folder.mkdir(exist_ok=True)
     bitext = Bitext(folder)
     bitext.write("train", PAIRS)
