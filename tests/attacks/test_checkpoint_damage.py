@@ -16,7 +16,7 @@ from relumt.checkpoint_integrity import SealingWriter, find_damage
 from relumt.checkpoint_recovery import recover_last_checkpoint
 from relumt.checkpoint_saving import save_checkpoint_durably
 from relumt.checkpoints import load_checkpoint_safely, open_checkpoint_safely
-from tests.attacks.checkpoint_cases import FOLDER, SETTINGS, are_equal, content, write_folder
+from tests.attacks.saved_checkpoints import FOLDER, SETTINGS, are_equal, content, write_folder
 from tests.models.build import write_checkpoint
 
 pytestmark = pytest.mark.attack("checkpoints")

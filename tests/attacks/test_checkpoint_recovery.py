@@ -12,8 +12,8 @@ from relumt.checkpoint_saving import copy_checkpoint_durably
 from relumt.checkpoints import load_checkpoint_safely
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
 from tests.attacks.attack import ROOT, snapshot
-from tests.attacks.checkpoint_cases import FOLDER, are_equal, content, write_folder
 from tests.attacks.injected_faults import FLAGS, write_training_data
+from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
 from tests.models.build import SMALL
 
 pytestmark = pytest.mark.attack("checkpoints")
