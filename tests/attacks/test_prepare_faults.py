@@ -60,9 +60,9 @@ RELUMT = [sys.executable, "-P", "-m", "relumt.cli"]
 
 def on_a_small_disk(attack, kilobytes, *command):
     """Run a command with a disk of that size in the folder small."""
-    return attack.process(
-        ["unshare", "-rm", "sh", "-c", ON_A_SMALL_DISK, "sh", kilobytes, *command], allow_changes=True
-    )
+    words = ["unshare", "-rm", "sh", "-c", ON_A_SMALL_DISK, "sh", kilobytes, *command]
+    environment = {"TMPDIR": str(attack.folder.parent)}  # where the log of fairseq-preprocess is kept
+    return attack.process(words, env=environment, allow_changes=True)
 
 
 @needs_namespaces
