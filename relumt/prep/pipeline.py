@@ -208,11 +208,10 @@ class DataBinBuilder:
             return BPE_METHODS[self.options.bpe].learn(train, vocab_size, self.stage.result, advance)
 
     def binarize(self, texts: Path, num_lines: LineCounts) -> None:
-        """Write dictionaries and binary files with fairseq-preprocess."""
+        """Write dictionaries and binary files."""
         options, folder = self.options, self.stage.result
-        with progress_step("binarize with fairseq-preprocess"):
-            workers = num_processes(num_lines["train"])
-            binarize(texts, options.languages, folder, not options.separate_dictionaries, workers)
+        with progress_step("binarize"):
+            binarize(texts, options.languages, folder, not options.separate_dictionaries)
         if options.separator is not None:
             for language in options.languages:
                 add_word(options.separator, folder / f"dict.{language}.txt")

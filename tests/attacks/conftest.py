@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from relumt.prep import binarization
 from tests.attacks.attack import Attack
-from tests.prep.cases import Bitext, preprocess_in_process, write_bitext
+from tests.prep.cases import Bitext, write_bitext
 
 OUTCOMES = ("refused", "handled", "failed")
 
@@ -44,12 +43,6 @@ def data_bin(tmp_path_factory) -> Path:
     from tests.models.build import write_data_bin
 
     return write_data_bin(tmp_path_factory.mktemp("data") / "data-bin", [(3, 4), (4, 3), (5, 5)])
-
-
-@pytest.fixture
-def fast_preprocess(monkeypatch):
-    """Run fairseq-preprocess in this process."""
-    monkeypatch.setattr(binarization, "run_fairseq_preprocess", preprocess_in_process)
 
 
 @pytest.fixture

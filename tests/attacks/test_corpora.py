@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relumt.prep import binarization
 from relumt.prep.corpora import published_text
 from relumt.prep.corpora.multi30k import TEXTS
-from tests.prep.cases import preprocess_in_process
 
 pytestmark = pytest.mark.attack("corpora")
 
@@ -23,7 +21,6 @@ SYNTH = ["synth", "--documents", "3", "--valid-documents", "3", "--test-document
 @pytest.fixture
 def multi30k(attack, monkeypatch) -> list[str]:
     """A command that prepares a copy of Multi30k of thirty lines."""
-    monkeypatch.setattr(binarization, "run_fairseq_preprocess", preprocess_in_process)
     monkeypatch.setattr(published_text, "fetch", lambda source, raw: raw / source.name)
     Path("raw").mkdir()
     for split, texts in TEXTS.items():

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from relumt.data.document_lengths import read_document_lengths
-from relumt.prep import binarization
 from relumt.prep.markup import remove_markup
-from tests.prep.cases import preprocess_in_process, write_bitext
+from tests.prep.cases import write_bitext
 
 pytestmark = pytest.mark.attack("corpora")
 
@@ -103,7 +102,6 @@ def test_markup_without_documents_is_refused(attack, name):
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 @pytest.mark.parametrize("kind", ["d", "europarl"])
 def test_a_text_of_markup_alone_is_refused(attack, monkeypatch, split, kind):
-    monkeypatch.setattr(binarization, "run_fairseq_preprocess", preprocess_in_process)
     bitext = write_bitext(attack.folder / "corpus")
     markup = {"d": "<d>", "europarl": "<CHAPTER ID=1>"}[kind]
     for name in ("train", "valid", "test"):

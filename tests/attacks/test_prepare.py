@@ -9,7 +9,7 @@ import pytest
 
 from tests.attacks.special_files import make_broken_link, make_device, make_fifo, make_loop, make_socket
 
-pytestmark = [pytest.mark.attack("corpora"), pytest.mark.usefixtures("fast_preprocess")]
+pytestmark = pytest.mark.attack("corpora")
 
 BPE = "--bpe=none"
 

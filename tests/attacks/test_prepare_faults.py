@@ -1,53 +1,20 @@
-"""What kills, signals, full disks and a failing fairseq-preprocess do to `relumt prepare` and `relumt synth`."""
+"""What kills, signals and full disks do to `relumt prepare` and `relumt synth`."""
 
 import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from relumt.prep import binarization
 from tests.attacks.attack import MARKER, ROOT, processes_with
-from tests.prep.cases import PAIRS, preprocess_in_process, write_bitext
+from tests.prep.cases import PAIRS, write_bitext
 
 pytestmark = pytest.mark.attack("faults")
 
 SYNTH = ["synth", "--documents", "3", "--valid-documents", "3", "--test-documents", "3", "--out"]
-
-
-# Failures of fairseq-preprocess
-
-
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("echo 'OSError: [Errno 28] No space left on device'; exit 1", "No space left on device"),
-        ("exit 7", "failed with status 7: no output"),
-        ("kill -9 $$", "was ended by signal 9; is there enough memory?"),
-        ("kill -11 $$", "was ended by signal 11"),
-        (r"printf '\377\000\033[2J\n'; exit 1", "failed with status 1"),
-        (r"printf 'a\nb\r\n\n'; exit 1", "failed with status 1: b"),
-        ("yes | head -c 3000000; exit 1", "failed with status 1: y"),
-    ],
-)
-@pytest.mark.parametrize("log", [True, False])
-def test_a_failure_of_fairseq_says_why(attack, monkeypatch, tmp_path, script, message, log):
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    directory = tmp_path if log else tmp_path / "missing"
-    create = partial(tempfile.NamedTemporaryFile, dir=directory)
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", create)
-    ended = attack.relumt("prepare", *write_bitext(attack.folder).arguments(), "--bpe", "none", allow_changes=True)
-    assert ended.status == 1 and message in ended.error
-    assert ("see its output" in ended.error) == (log and "signal" not in message)
-    assert not (attack.folder / "created").exists()
 
 
 # Full disks, kills and signals
@@ -61,8 +28,7 @@ RELUMT = [sys.executable, "-P", "-m", "relumt.cli"]
 def on_a_small_disk(attack, kilobytes, *command):
     """Run a command with a disk of that size in the folder small."""
     words = ["unshare", "-rm", "sh", "-c", ON_A_SMALL_DISK, "sh", kilobytes, *command]
-    environment = {"TMPDIR": str(attack.folder.parent)}  # where the log of fairseq-preprocess is kept
-    return attack.process(words, env=environment, allow_changes=True)
+    return attack.process(words, allow_changes=True)
 
 
 @needs_namespaces
@@ -129,17 +95,16 @@ def wait_for(process: subprocess.Popen, part: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.attack("signals")
-@pytest.mark.parametrize("part", ["spawn_main", "fairseq_cli.preprocess"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stopped_prepare_leaves_no_process_and_is_repeated(attack, monkeypatch, part, number):
+def test_a_stopped_prepare_leaves_no_process_and_is_repeated(attack, number):
     bitext = write_bitext(attack.folder)
     bitext.write("train", PAIRS * 100)
     before = sorted(attack.folder.iterdir())
     arguments = [*bitext.arguments(), "--tokenize", "--vocab-size", "20"]
 
     def stop(process):
-        wait_for(process, part)
-        if number == signal.SIGKILL and part == "spawn_main":
+        wait_for(process, "spawn_main")
+        if number == signal.SIGKILL:
             time.sleep(1)  # a worker that is not told what to do prints a traceback, which nobody is left to prevent
         process.send_signal(number)
 
@@ -148,37 +113,8 @@ def test_a_stopped_prepare_leaves_no_process_and_is_repeated(attack, monkeypatch
         assert [path.name for path in (attack.folder / "created").iterdir()] == [".data-bin.unfinished"]
     else:
         assert ended.status == 128 + number and sorted(attack.folder.iterdir()) == before
-    monkeypatch.setattr(binarization, "run_fairseq_preprocess", preprocess_in_process)
     assert attack.relumt("prepare", *arguments).status == 0
     assert [path.name for path in (attack.folder / "created").iterdir()] == ["data-bin"]
-
-
-WORKERS = """
-import multiprocessing, time
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    print("ready", flush=True)
-    pool.map(time.sleep, [600, 600])
-"""
-
-PARENT = """
-import subprocess, sys, time
-from relumt.child_processes import command_of_child
-command = [word for word in command_of_child("workers", []) if word != "-P"]
-subprocess.Popen(command, start_new_session=True).wait()
-"""
-
-
-@pytest.mark.attack("signals")
-def test_workers_of_a_child_end_with_a_killed_parent(attack):
-    (attack.folder / "workers.py").write_text(WORKERS)
-
-    def kill(process):
-        process.stdout.readline()
-        time.sleep(0.1)  # for the workers to start
-        process.kill()
-
-    environment = {"PYTHONPATH": f"{Path.cwd()}:{ROOT}"}
-    attack.process([sys.executable, "-c", PARENT], env=environment, interrupt=kill)
 
 
 @pytest.mark.attack("signals")

@@ -11,7 +11,7 @@ from relumt.text_files import MAX_LINE_BYTES, normalize_file, read_clean_lines, 
 from tests.attacks.special_files import make_broken_link, make_device, make_fifo, make_loop
 from tests.prep.cases import PAIRS
 
-pytestmark = [pytest.mark.attack("corpora"), pytest.mark.usefixtures("fast_preprocess")]
+pytestmark = pytest.mark.attack("corpora")
 
 BPE = "--bpe=none"
 

@@ -1,8 +1,6 @@
-"""A tiny bitext, the `relumt prepare` command on it, and fairseq-preprocess without a process of its own."""
+"""A tiny bitext, and the `relumt prepare` command on it."""
 
-from contextlib import redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 from relumt.cli import main
@@ -17,17 +15,6 @@ PAIRS = [
     for place in PLACES
 ]
 """Forty sentences and their translations, with punctuation that a tokenizer splits off."""
-
-
-def preprocess_in_process(arguments: list[str]) -> tuple[int, str]:
-    """Run fairseq-preprocess without the seconds that a process needs to import fairseq."""
-    from fairseq import options
-    from fairseq_cli import preprocess
-
-    with redirect_stdout(StringIO()) as output:
-        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
-    preprocess.logger.handlers.clear()  # every call adds a file
-    return 0, output.getvalue()
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,12 @@
 """The bitext of cases.py as fixtures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from relumt.prep import binarization
 from tests.prep import cases
-from tests.prep.cases import PAIRS, Bitext, preprocess_in_process
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fast_preprocess() -> Iterator[Callable[[list[str]], tuple[int, str]]]:
-    """Replace the subprocess of fairseq-preprocess; yield the function that starts it."""
-    original = binarization.run_fairseq_preprocess
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarization, "run_fairseq_preprocess", preprocess_in_process)
-        yield original
+from tests.prep.cases import PAIRS, Bitext
 
 
 @pytest.fixture(scope="session")

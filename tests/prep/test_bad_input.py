@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 
@@ -75,15 +73,3 @@ def test_a_folder_of_other_files_is_never_replaced(bitext, capsys, options):
     bitext.out.mkdir(parents=True)
     (bitext.out / "thesis.tex").touch()
     assert f"{bitext.out}: exists but was not created by relumt prepare" in refuse(bitext, capsys, *options)
-
-
-def test_a_failure_of_fairseq_preprocess_is_reported(bitext, capsys, monkeypatch, tmp_path_factory, fast_preprocess):
-    monkeypatch.setattr("relumt.prep.binarization.run_fairseq_preprocess", fast_preprocess)
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "python").write_text("#!/bin/sh\necho out of luck >&2; exit 3\n")
-    (elsewhere / "python").chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(elsewhere / "python"))
-    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
-    error = refuse(bitext, capsys, "--bpe", "none", status=1)
-    assert "fairseq-preprocess failed with status 3: out of luck; see its output: " in error
-    assert Path(error.split(": ")[-1]).read_text() == "out of luck\n"
