@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from timing import benchmark_device, is_up_to_date, relative_speeds, seconds, write_results
 
-from relumt.checkpoints import load_checkpoint_safely
+from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.dataset_config import require_dataset

@@ -11,12 +11,12 @@ __version__ = "0.1.0"
 
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely."""
+    import relumt.checkpoints.fairseq_hooks
     import relumt.criterions.attention_regularization
-    import relumt.fairseq_checkpoints
     import relumt.models.mechanism_transformer
     import relumt.tasks.corpora
 
-    relumt.fairseq_checkpoints.install()
+    relumt.checkpoints.fairseq_hooks.install()
 
 
 if "fairseq" in sys.modules:

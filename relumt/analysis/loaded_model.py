@@ -16,7 +16,7 @@ from fairseq.utils import move_to_cuda, resolve_max_positions
 from torch import Tensor
 
 import relumt
-from relumt.checkpoints import open_checkpoint_safely, shorten_message
+from relumt.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
 from relumt.prep.bpe import BPE_METHODS
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint

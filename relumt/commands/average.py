@@ -6,7 +6,7 @@ The result translates like any checkpoint, but training cannot resume from it.
 import argparse
 
 from relumt.arguments import valid_path
-from relumt.checkpoint_averaging import write_average
+from relumt.checkpoints.averaging import write_average
 from relumt.console import print_status
 from relumt.errors import UserError
 

@@ -58,7 +58,7 @@ def describe_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict
     Raises:
         UserError: the checkpoint has settings that are not allowed.
     """
-    from relumt.checkpoint_config import fairseq_config  # imports PyTorch, which takes seconds
+    from relumt.checkpoints.settings import fairseq_config  # imports PyTorch, which takes seconds
     from relumt.options import VARIANT_CHOICES
 
     config = fairseq_config(checkpoint, path)
@@ -132,7 +132,7 @@ def refuse_vocabulary_of_checkpoint(path: Path, checkpoint: Mapping[str, Any], d
     """
     from fairseq.data import Dictionary
 
-    from relumt.checkpoint_config import fairseq_config
+    from relumt.checkpoints.settings import fairseq_config
     from relumt.models.mechanism_transformer import vocabulary_fingerprint
 
     source, target = (Dictionary.load(str(data_bin.dictionary_path(language))) for language in data_bin.languages)

@@ -51,7 +51,7 @@ def start_evaluation(
     trained_in = record.provenance.environment.in_single_precision()
     if differences := environment_differences(trained_in, setup.environment):
         record = accept_or_refuse(config, record, differences, accept_changes)
-    from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
+    from relumt.checkpoints.loading import load_checkpoint_safely  # imports PyTorch, which takes seconds
 
     path = config.checkpoints / setup.checkpoint
     checkpoint = load_checkpoint_safely(path)

@@ -59,7 +59,7 @@ class PretrainedRun:
         Raises:
             UserError: training is not finished, or there is no checkpoint, or it contains code or is not of that run.
         """
-        from relumt.checkpoints import load_checkpoint_safely  # imports PyTorch, which takes seconds
+        from relumt.checkpoints.loading import load_checkpoint_safely  # imports PyTorch, which takes seconds
 
         if self.record is None or self.record.training is None:
             raise UserError(f"{self.folder}: training is not finished, but another run is to start from its weights")

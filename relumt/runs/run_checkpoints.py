@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from relumt.checkpoint_averaging import last_checkpoints, write_average
-from relumt.checkpoint_folder import LAST_CHECKPOINT, training_checkpoints
-from relumt.checkpoint_integrity import is_intact
+from relumt.checkpoints.averaging import last_checkpoints, write_average
+from relumt.checkpoints.folder import LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
 
 CHECKPOINTS = "checkpoints"
@@ -52,6 +52,6 @@ def count_updates(run: Path) -> int:
     """
     if not has_checkpoints(run):
         return 0
-    from relumt.checkpoint_recovery import recover_last_checkpoint  # imports PyTorch, which takes seconds
+    from relumt.checkpoints.recovery import recover_last_checkpoint  # imports PyTorch, which takes seconds
 
     return recover_last_checkpoint(run / CHECKPOINTS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from relumt.checkpoint_folder import LAST_CHECKPOINT
+from relumt.checkpoints.folder import LAST_CHECKPOINT
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
@@ -124,7 +124,7 @@ def start_training(
 
 def _refuse_foreign_last_checkpoint(config: RunConfig, record: RunRecord) -> None:
     """Raise UserError if the checkpoint from which fairseq would resume is not of this run."""
-    from relumt.checkpoints import open_checkpoint_safely  # imports PyTorch, which takes seconds
+    from relumt.checkpoints.loading import open_checkpoint_safely  # imports PyTorch, which takes seconds
 
     last = config.checkpoints / LAST_CHECKPOINT
     checkpoint = open_checkpoint_safely(last)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from relumt.checkpoint_vetting import vet_checkpoint
+from relumt.checkpoints.vetting import vet_checkpoint
 
 
 def refuse(attack, content: dict[str, Any], part: str = "") -> None:

@@ -16,10 +16,10 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 
-from relumt import fairseq_checkpoints
-from relumt.checkpoint_folder import training_checkpoints
-from relumt.checkpoint_integrity import SealingWriter
-from relumt.checkpoints import load_checkpoint_safely
+from relumt.checkpoints import fairseq_hooks
+from relumt.checkpoints.folder import training_checkpoints
+from relumt.checkpoints.integrity import SealingWriter
+from relumt.checkpoints.loading import load_checkpoint_safely
 from tests.models.build import SMALL, write_data_bin
 
 UPDATES = 12
@@ -132,7 +132,7 @@ class Training:
         logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
         for name in ("fairseq", "relumt"):  # other tests silence them
             logging.getLogger(name).setLevel(logging.NOTSET)
-        fairseq_checkpoints.PAUSES = (0, 0)
+        fairseq_hooks.PAUSES = (0, 0)
         prepare()
         flags = [str(self.data), *SMALL, *FLAGS, "--save-dir", str(self.folder)]
         fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags)))

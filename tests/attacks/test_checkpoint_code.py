@@ -15,14 +15,14 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import TASK_REGISTRY
 
 import relumt
-from relumt.checkpoint_config import (
+from relumt.checkpoints.settings import (
     CRITERION_TYPES,
     KNOWN_NAMES,
     MODEL_TYPES,
     TASK_TYPES,
     variant_types,
 )
-from relumt.checkpoint_vetting import vet_checkpoint
+from relumt.checkpoints.vetting import vet_checkpoint
 from tests.attacks.checkpoint_cases import refuse, saved
 from tests.models.build import sample, trainer, write_data_bin
 

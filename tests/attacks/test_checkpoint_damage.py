@@ -12,10 +12,10 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
 import relumt
-from relumt.checkpoint_integrity import SealingWriter, find_damage
-from relumt.checkpoint_recovery import recover_last_checkpoint
-from relumt.checkpoint_saving import save_checkpoint_durably
-from relumt.checkpoints import load_checkpoint_safely, open_checkpoint_safely
+from relumt.checkpoints.integrity import SealingWriter, find_damage
+from relumt.checkpoints.loading import load_checkpoint_safely, open_checkpoint_safely
+from relumt.checkpoints.recovery import recover_last_checkpoint
+from relumt.checkpoints.saving import save_checkpoint_durably
 from tests.attacks.saved_checkpoints import FOLDER, SETTINGS, are_equal, content, write_folder
 from tests.models.build import write_checkpoint
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from fairseq.dataclass.configs import CheckpointConfig
 
-from relumt import fairseq_checkpoints
-from relumt.checkpoint_recovery import recover_last_checkpoint
-from relumt.checkpoint_saving import copy_checkpoint_durably
-from relumt.checkpoints import load_checkpoint_safely
+from relumt.checkpoints import fairseq_hooks
+from relumt.checkpoints.loading import load_checkpoint_safely
+from relumt.checkpoints.recovery import recover_last_checkpoint
+from relumt.checkpoints.saving import copy_checkpoint_durably
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
 from tests.attacks.attack import ROOT, snapshot
 from tests.attacks.injected_faults import FLAGS, write_training_data
@@ -108,9 +108,9 @@ def test_fairseq_resumes_from_the_newest_intact_checkpoint(attack, monkeypatch, 
     write_folder(attack.folder, FOLDER)
     last = attack.folder / "checkpoint_last.pt"
     last.write_bytes(b"")
-    monkeypatch.setattr(fairseq_checkpoints, "load_checkpoint", lambda *_, **__: "loaded by fairseq")
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: "loaded by fairseq")
     config = CheckpointConfig(save_dir=str(attack.folder), **changes)
-    assert fairseq_checkpoints.resume(config, FakeTrainer(suffix)) == "loaded by fairseq"
+    assert fairseq_hooks.resume(config, FakeTrainer(suffix)) == "loaded by fairseq"
     assert (last.stat().st_size > 0) == recovers
     attack.outcomes.append("handled")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from relumt.checkpoint_vetting import vet_checkpoint
-from relumt.checkpoints import count_updates, load_checkpoint_safely
+from relumt.checkpoints.loading import count_updates, load_checkpoint_safely
+from relumt.checkpoints.vetting import vet_checkpoint
 from tests.attacks.checkpoint_cases import refuse, saved
 from tests.models.build import sample
 

@@ -1,7 +1,7 @@
 """Every place where fairseq could run code from a string or a file, and why a checkpoint cannot reach it.
 
-The list describes the installed release of fairseq. With another release this test fails: review what is new, and extend
-`relumt.checkpoint_config` or the list.
+The list describes the installed release of fairseq. With another release this test fails: review what is new, and
+extend `relumt.checkpoints.settings` or the list.
 """
 
 import ast
@@ -33,7 +33,7 @@ OPTIMIZER = "built from the command line only; the optimizer's settings of a che
 OWN_NAMES = "imports fairseq's own files by their names"
 COMMAND_LINE = "the argument is a flag of the command line"
 PROCESSES = "reads what other processes of the same training send"
-VETTED = "relumt.fairseq_checkpoints hands over a vetted checkpoint instead; weights_only is torch's default"
+VETTED = "relumt.checkpoints.fairseq_hooks hands over a vetted checkpoint instead; weights_only is torch's default"
 
 REASONS = {
     "fairseq/checkpoint_utils.py::load_checkpoint_to_cpu": VETTED,
@@ -95,7 +95,7 @@ REASONS = {
     "fairseq/tasks/audio_pretraining.py::AudioPretrainingTask.post_save": TASK,
     "fairseq/tasks/text_to_speech.py::TextToSpeechTask.get_speaker_embeddings": TASK,
     "fairseq/utils.py::eval_bool": "called by models and tasks that KNOWN_NAMES does not allow",
-    "fairseq/utils.py::eval_str_dict": "MODEL_TYPES allows no encoder_xformers_att_config and decoder_xformers_att_config",
+    "fairseq/utils.py::eval_str_dict": "MODEL_TYPES allows neither encoder_ nor decoder_xformers_att_config",
     "fairseq/utils.py::eval_str_list": "MODEL_TYPES allows only lists of numbers for adaptive_softmax_cutoff",
     "fairseq/utils.py::import_user_module": "called with --user-dir of the command line; user_dir is dropped",
     "fairseq_cli/eval_lm.py::main": COMMAND_LINE,

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from relumt import fairseq_checkpoints
-from relumt.checkpoint_folder import LAST_CHECKPOINT
-from relumt.checkpoint_recovery import recover_last_checkpoint
+from relumt.checkpoints import fairseq_hooks
+from relumt.checkpoints.folder import LAST_CHECKPOINT
+from relumt.checkpoints.recovery import recover_last_checkpoint
 from tests.attacks.attack import Attack
 from tests.attacks.injected_faults import (
     STEPS,
@@ -138,12 +138,12 @@ def test_a_fault_while_saving_loses_nothing(attack, data, undisturbed, tmp_path,
 
 def test_the_reason_of_a_crash_is_not_hidden(attack, capfd, monkeypatch):
     """crash.pt cannot be saved either; fairseq raises its error afterwards."""
-    monkeypatch.setattr(fairseq_checkpoints, "PAUSES", (0, 0))
+    monkeypatch.setattr(fairseq_hooks, "PAUSES", (0, 0))
     Path("checkpoints").touch()
-    fairseq_checkpoints.save({"model": {}}, "checkpoints/crash.pt")
+    fairseq_hooks.save({"model": {}}, "checkpoints/crash.pt")
     assert "could not be saved" in capfd.readouterr().err
     with pytest.raises(SystemExit):
-        fairseq_checkpoints.save({"model": {}}, "checkpoints/checkpoint1.pt")
+        fairseq_hooks.save({"model": {}}, "checkpoints/checkpoint1.pt")
     attack.outcomes.append("failed")
 
 

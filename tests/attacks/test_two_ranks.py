@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.checkpoint_vetting import vet_checkpoint
-from relumt.checkpoints import load_checkpoint_safely
+from relumt.checkpoints.loading import load_checkpoint_safely
+from relumt.checkpoints.vetting import vet_checkpoint
 from tests.attacks.attack import ROOT, Attack
 from tests.attacks.training_state import hash_training_state
 from tests.models.build import write_checkpoint, write_data_bin

@@ -13,7 +13,7 @@ LANGUAGES = ("de", "en")
 
 
 def write_texts(folder: Path, num_types: int) -> None:
-    """Write random words, of which valid and test have some that train has not, ties in frequency and empty lines."""
+    """Write random words, with ties in frequency, words that only valid and test have, and empty lines."""
     generator = random.Random(num_types)
     folder.mkdir()
     for split, num_lines in (("train", 300), ("valid", 20), ("test", 1)):

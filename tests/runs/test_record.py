@@ -197,5 +197,5 @@ def test_a_truncated_last_checkpoint_is_restored_from_its_original(config, capsy
     assert "resuming from the newest intact checkpoint, checkpoint_best.pt (6 updates)" in capsys.readouterr().err
     original.unlink()
     last.write_bytes(b"")
-    with pytest.raises(UserError, match="checkpoint_last.pt is damaged, and no other checkpoint in its folder is intact"):
+    with pytest.raises(UserError, match=r"checkpoint_last\.pt is damaged, and no other checkpoint in its folder"):
         count_updates(config.folder)

@@ -10,7 +10,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from relumt.checkpoint_config import check_settings, describe_value, fairseq_config
+from relumt.checkpoints.settings import check_settings, describe_value, fairseq_config
 from relumt.errors import UserError
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]

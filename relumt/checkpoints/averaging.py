@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relumt.checkpoint_config import fairseq_config
+from relumt.checkpoints.settings import fairseq_config
 from relumt.errors import UserError
 
 NUMBERED_CHECKPOINT = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
@@ -19,8 +19,8 @@ NUMBERED_CHECKPOINT = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
 def write_average(paths: Iterable[Path], out: Path) -> None:
     """Write the average of checkpoints to `out`; raises UserError as `average_checkpoints` does."""
     # PyTorch takes seconds to import, which users of `last_checkpoints` save.
-    from relumt.checkpoint_saving import save_checkpoint_durably
-    from relumt.checkpoints import load_checkpoint_safely
+    from relumt.checkpoints.loading import load_checkpoint_safely
+    from relumt.checkpoints.saving import save_checkpoint_durably
 
     averaged = average_checkpoints((path, load_checkpoint_safely(path)) for path in paths)
     save_checkpoint_durably(averaged, out)

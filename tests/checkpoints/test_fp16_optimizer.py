@@ -10,8 +10,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.fp16_optimizer import FP16Optimizer as StockFP16Optimizer
 from fairseq.trainer import Trainer
 
-from relumt.checkpoint_saving import save_checkpoint_durably
-from relumt.fp16_optimizer import MASTER_WEIGHTS, SCALER
+from relumt.checkpoints.fp16_optimizer import MASTER_WEIGHTS, SCALER
+from relumt.checkpoints.saving import save_checkpoint_durably
 from tests.models.build import arguments, sample, task
 
 FLAGS = """--arch transformer --source-lang de --target-lang en --cpu --optimizer adam --lr 1e-3 --dropout 0.1

@@ -4,7 +4,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from relumt.checkpoint_integrity import is_intact
+from relumt.checkpoints.integrity import is_intact
 
 LAST_CHECKPOINT = "checkpoint_last.pt"
 """Name of the checkpoint from which fairseq-train resumes."""

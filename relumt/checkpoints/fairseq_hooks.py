@@ -20,13 +20,13 @@ from fairseq import checkpoint_utils, optim
 from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, torch_persistent_save
 from fairseq.file_io import PathManager
 
-from relumt.checkpoint_folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
-from relumt.checkpoint_recovery import recover_last_checkpoint
-from relumt.checkpoint_saving import copy_checkpoint_durably, save_checkpoint_durably
-from relumt.checkpoint_vetting import vet_checkpoint
-from relumt.checkpoints import allow_fairseq_checkpoints, load_checkpoint_safely
+from relumt.checkpoints.folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
+from relumt.checkpoints.fp16_optimizer import FP16Optimizer
+from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
+from relumt.checkpoints.recovery import recover_last_checkpoint
+from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
+from relumt.checkpoints.vetting import vet_checkpoint
 from relumt.errors import AttemptFailedError, exit_on_user_error
-from relumt.fp16_optimizer import FP16Optimizer
 
 PAUSES = (2.5, 2.5)
 """Seconds before each new attempt to save a checkpoint, as in fairseq."""
@@ -115,7 +115,7 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     """Replace fairseq's `load_checkpoint`; recover checkpoint_last.pt first if training resumes from it.
 
     Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
-    optimizer's state, a training starts anew from the weights that the user put there.
+    optimizer's state, training begins at update 0 with the weights that the user put there.
     """
     resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
     is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)

@@ -2,7 +2,7 @@
 
 Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only one
 class beyond its own list, the `argparse.Namespace` that fairseq stores. In names and settings that fairseq would use:
-`relumt.checkpoint_vetting` allows only known ones.
+`relumt.checkpoints.vetting` allows only known ones.
 """
 
 import pickle
@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from relumt.checkpoint_folder import describe_intact_checkpoints
-from relumt.checkpoint_integrity import UnreadableCheckpointError, verify_integrity
-from relumt.checkpoint_vetting import RESUMED, vet_checkpoint
+from relumt.checkpoints.folder import describe_intact_checkpoints
+from relumt.checkpoints.integrity import UnreadableCheckpointError, verify_integrity
+from relumt.checkpoints.vetting import RESUMED, vet_checkpoint
 from relumt.errors import UserError
 
 

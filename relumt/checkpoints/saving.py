@@ -1,7 +1,7 @@
 """Saves checkpoints so that a crash, a full disk or a power failure never damages the previous ones.
 
-A checkpoint is written beside its destination, sealed (`relumt.checkpoint_integrity`) and flushed to the disk before it
-replaces anything.
+A checkpoint is written beside its destination, sealed (`relumt.checkpoints.integrity`) and flushed to the disk before
+it replaces anything.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 import torch
 
 from relumt.atomic_output import atomic_file, remove_files_of_dead_processes
-from relumt.checkpoint_integrity import SealingWriter
+from relumt.checkpoints.integrity import SealingWriter
 
 
 def save_checkpoint_durably(checkpoint: dict[str, Any], path: Path) -> None:

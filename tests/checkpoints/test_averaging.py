@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from relumt.checkpoint_averaging import average_checkpoints, last_checkpoints
+from relumt.checkpoints.averaging import average_checkpoints, last_checkpoints
 from relumt.cli import main
 from relumt.errors import UserError
 from tests.models.build import sample, task, write_checkpoint

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from relumt.checkpoint_folder import LAST_CHECKPOINT, training_checkpoints
-from relumt.checkpoint_integrity import UnreadableCheckpointError
-from relumt.checkpoint_saving import copy_checkpoint_durably, remove_unfinished_checkpoints
-from relumt.checkpoints import count_updates, read_checkpoint
+from relumt.checkpoints.folder import LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoints.integrity import UnreadableCheckpointError
+from relumt.checkpoints.loading import count_updates, read_checkpoint
+from relumt.checkpoints.saving import copy_checkpoint_durably, remove_unfinished_checkpoints
 from relumt.console import print_status
 from relumt.errors import UserError
 

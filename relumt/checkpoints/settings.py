@@ -227,7 +227,7 @@ def _known_name(component: str, section: dict[Any, Any], path: Path | str) -> st
         if not isinstance(name, str) or name not in KNOWN_NAMES[component] or name != names[0]:
             raise UserError(
                 f"{path}: rejected the {component} {describe_value(name)}, which is not among those that relumt loads "
-                "(KNOWN_NAMES in relumt/checkpoint_config.py); use a checkpoint of a Transformer for translation"
+                "(KNOWN_NAMES in relumt/checkpoints/settings.py); use a checkpoint of a Transformer for translation"
             )
     return names[0] if names else None
 

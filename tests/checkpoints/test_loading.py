@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from relumt.checkpoints import load_checkpoint_safely
+from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.errors import UserError
 
 SETTINGS = {"model": Namespace(arch="reluformer"), "task": {"_name": "translation"}}
