@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
 from relumt.attention.kernels import inhibitor_naive
 from relumt.attention.kernels.double_backward import forbid_double_backward
@@ -35,7 +36,7 @@ def require_compiler() -> None:
         )
 
 
-@torch.compiler.disable
+@_disable_dynamo
 def attend(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
 ) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
 from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.key_bounds import key_bounds
@@ -24,7 +25,7 @@ BLOCK_WEIGHTS = 1 << 19
 one thread is slightly faster with half of it. It is constant because dropout depends on the blocks."""
 
 
-@torch.compiler.disable
+@_disable_dynamo
 def attend(
     q: Tensor,
     k: Tensor,
