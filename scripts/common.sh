@@ -40,7 +40,9 @@ begin() {
         trap "interrupted=$signal; close_pipe" "$signal"
     done
     local find='import importlib.util as u; print(all(map(u.find_spec, ("torch", "fairseq"))))'
-    [[ $("$python" -P -c "$find" 2>/dev/null) == True || -n ${interrupted:-} ]] ||
+    local found # assigned in a command of its own: traps wait for the end of one
+    found=$("$python" -P -c "$find" 2>/dev/null) || true
+    [[ $found == True || -n ${interrupted:-} ]] ||
         fail 2 "$python is not a Python 3.11 with relumt's requirements; run make install, or set PYTHON to one that is"
     supervise "$BASH" "$0" "$@"
 }

@@ -1,6 +1,7 @@
-"""Settings of the whole test suite."""
+"""Settings of the whole test suite, and the table of attacks by kind after the tests."""
 
 import os
+from collections import Counter
 
 import hypothesis
 import torch
@@ -13,3 +14,23 @@ if not torch.cuda.is_available():
 hypothesis.settings.register_profile("relumt", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("relumt")
 torch.set_num_threads(1)
+
+ATTACK_OUTCOMES = ("refused", "handled", "failed")
+"""How an attack may end: with status 2, 0 or 1."""
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print attacks by kind: how many were tried, and how they ended."""
+    counts: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "teardown":
+                counts.update(value for name, value in report.user_properties if name == "attack")
+    kinds = sorted({key.partition("/")[0] for key in counts})
+    if not kinds:
+        return
+    terminalreporter.section("attacks")
+    terminalreporter.write_line(f"{'kind':<16}{'tried':>8}" + "".join(f"{outcome:>10}" for outcome in ATTACK_OUTCOMES))
+    for kind in kinds:
+        numbers = [counts[f"{kind}/{outcome}"] for outcome in ATTACK_OUTCOMES]
+        terminalreporter.write_line(f"{kind:<16}{sum(numbers):>8}" + "".join(f"{number:>10}" for number in numbers))

@@ -55,6 +55,7 @@ def test_liveness(run, data, config):
     ]
 
 
+@pytest.mark.slow
 def test_training(run, data, config, tmp_path):
     models = ["softmax", "reluformer --relu-gamma 2"]
     threads = torch.get_num_threads()
@@ -72,6 +73,7 @@ def test_attention(run):
     assert all(any(system in line for line in printed.splitlines()) for system in systems)
 
 
+@pytest.mark.slow
 def test_kernels(run, monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.setenv("RELUMT_KERNELS", "auto")  # the benchmark sets it, too

@@ -60,6 +60,7 @@ Positions = Annotated[int, Meta(ge=0, le=2**20)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Finite = Annotated[float, Meta(ge=-1e30, le=1e30)]
+Digits = Annotated[str, Meta(pattern=r"\A\d{1,5}\Z")]
 LayerNumbers = Annotated[str, Meta(pattern=r"\A\d{1,4}(,\d{1,4}){0,999}\Z")]
 Fingerprint = Annotated[str, Meta(pattern=r"\A[0-9a-f]{12}\Z")]
 Language = Annotated[str, Meta(pattern=r"\A(?![-.])[\w@.+-]{1,64}\Z")]
@@ -70,8 +71,7 @@ Text = Annotated[str, Meta(pattern=r"\A(?!.*\$\{)[^\x00-\x1f\x7f]{0,4096}\Z")]
 MODEL_TYPES: dict[str, Any] = {
     **dict.fromkeys(
         "encoder_embed_dim encoder_ffn_embed_dim encoder_layers encoder_attention_heads decoder_embed_dim "
-        "decoder_ffn_embed_dim decoder_layers decoder_attention_heads decoder_input_dim decoder_output_dim "
-        "quant_noise_pq_block_size".split(),
+        "decoder_ffn_embed_dim decoder_layers decoder_attention_heads quant_noise_pq_block_size".split(),
         Size,
     ),
     **dict.fromkeys(
@@ -90,6 +90,7 @@ MODEL_TYPES: dict[str, Any] = {
     **dict.fromkeys("max_source_positions max_target_positions".split(), Positions | None),
     **dict.fromkeys("alignment_heads alignment_layer base_sublayers base_shuffle".split(), Size | None),
     **dict.fromkeys("encoder_layers_to_keep decoder_layers_to_keep".split(), LayerNumbers | None),
+    **dict.fromkeys("decoder_input_dim decoder_output_dim".split(), Size | Digits),  # fairseq parses no number
     "activation_fn": Literal["relu", "gelu", "gelu_fast", "gelu_accurate", "tanh", "linear"],
     "adaptive_softmax_cutoff": list[Number] | None,
     "adaptive_softmax_factor": Finite,

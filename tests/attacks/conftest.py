@@ -1,6 +1,5 @@
-"""The `attack` fixture, and the table of attacks by kind after the tests."""
+"""The `attack` fixture and what it attacks."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ import torch
 
 from tests.attacks.attack import Attack
 from tests.prep.cases import Bitext, write_bitext
-
-OUTCOMES = ("refused", "handled", "failed")
 
 
 @pytest.fixture
@@ -49,21 +46,3 @@ def data_bin(tmp_path_factory) -> Path:
 def bitext(attack) -> Bitext:
     """A tiny bitext in the folder `corpus`."""
     return write_bitext(attack.folder / "corpus")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_terminal_summary(terminalreporter):
-    """Print attacks by kind: how many were tried, and how they ended."""
-    counts: Counter[str] = Counter()
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", None) == "teardown":
-                counts.update(value for name, value in report.user_properties if name == "attack")
-    kinds = sorted({key.partition("/")[0] for key in counts})
-    if not kinds:
-        return
-    terminalreporter.section("attacks")
-    terminalreporter.write_line(f"{'kind':<16}{'tried':>8}" + "".join(f"{outcome:>10}" for outcome in OUTCOMES))
-    for kind in kinds:
-        numbers = [counts[f"{kind}/{outcome}"] for outcome in OUTCOMES]
-        terminalreporter.write_line(f"{kind:<16}{sum(numbers):>8}" + "".join(f"{number:>10}" for number in numbers))

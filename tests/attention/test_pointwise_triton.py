@@ -136,6 +136,7 @@ def test_every_output_is_written_and_null_rows_are_zero(monkeypatch):
     assert all(x[1].eq(0).all() for x in (*outputs, *gradients)) and outputs[0][0, :, :21].eq(0).all()
 
 
+@pytest.mark.slow
 def test_gradcheck_in_float32():
     q, k, v, key_mask = random_inputs(1, 1, 3, 5, 4)
     mask = AttentionMask(torch.ones_like(key_mask), True)
