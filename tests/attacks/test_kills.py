@@ -139,8 +139,11 @@ class Training:
 
 def processes_beside(process: subprocess.Popen[str]) -> list[int]:
     """Return the processes that one has started, and those started by them."""
-    environment = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
-    (marker,) = re.findall(rf"(?<=\0{MARKER}=)\w+", environment)
+    markers: list[str] = []
+    while not markers:  # none before the process has begun its program
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
+        markers = re.findall(rf"(?<=\0{MARKER}=)\w+", environment)
+    (marker,) = markers
     return [found for found in processes_with(marker) if found != process.pid]
 
 
