@@ -88,6 +88,7 @@ def test_chunks(run, data):
     assert [row[3] for row in table_rows(printed)[1:]] == ["10", "100"]
 
 
+@pytest.mark.slow
 def test_analysis(run, data, tmp_path):
     printed = run("analysis_cost.py", write_checkpoint(tmp_path), data, "--repeats", "2")
     assert "of a validation pass" in printed and "MiB more at the peak" in printed

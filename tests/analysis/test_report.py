@@ -115,6 +115,7 @@ def test_a_head_with_null_rows_only_has_no_distance_and_no_line():
     assert summarize(analysis)["decoder entropy"] == "0.500"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 def test_selectors_change_the_maps_without_console_messages(report, tmp_path):
     page = tmp_path / "tried.html"

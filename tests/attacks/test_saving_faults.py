@@ -127,7 +127,7 @@ def check_fault(attack: Attack, training: Training, undisturbed: Undisturbed, pl
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan("write", "ENOSPC", 0.5),
+        pytest.param(Plan("write", "ENOSPC", 0.5), marks=pytest.mark.slow),
         Plan("copy", "kill", 0.5),
     ],
     ids=str,

@@ -60,7 +60,10 @@ def require_unlocked(folder):
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script",
+    [name if name == "scripts/run.sh" else pytest.param(name, marks=pytest.mark.slow) for name in SCRIPTS],
+)
 def test_a_signal_to_a_script_alone_ends_its_children(attack, start, script, number):
     ended = start(script, lambda process: process.send_signal(number))
     assert ended.status == -number

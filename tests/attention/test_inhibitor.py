@@ -72,6 +72,7 @@ def test_implementations_agree_at_ties(name, implementation, case):
     assert_agrees_with_naive(implementation, case, name, gamma=case.D**-0.5, shift=1.0)
 
 
+@pytest.mark.slow
 @every_faster_one
 @every_name
 def test_float32_is_near_float64_at_2048_keys(name, implementation):

@@ -20,7 +20,8 @@ OTHERS = {
 """Regular expression of the kernels' names -> how many kernels it matches."""
 
 
-@pytest.mark.parametrize("num_kernels", [POINTWISE, pytest.param(OTHERS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_kernels", [POINTWISE, OTHERS])
 def test_kernels_compile_and_spill_no_registers(num_kernels, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(

@@ -128,6 +128,7 @@ def test_a_data_bin_with_other_options_or_inputs_is_not_replaced(moses, capsys):
     assert error.endswith("give --overwrite or another --out\n")
 
 
+@pytest.mark.slow
 def test_the_script_with_sentencepiece_and_separate_dictionaries(tmp_path, pairs, write_bitext):
     bitext = write_bitext(tmp_path / "bitext with a space")
     options = ["--bpe", "sentencepiece", "--vocab-size", "80", "--separate-dictionaries"]
