@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from relumt.runs.environment import Revision
 from tests.attacks.attack import Attack
 from tests.prep.cases import Bitext, write_bitext
 
@@ -23,6 +24,13 @@ def attack(request, tmp_path: Path, tmp_path_factory, capfd, monkeypatch, record
     assert attack.outcomes, "the test attacked nothing"
     for outcome in attack.outcomes:
         record_property("attack", f"{kind}/{outcome}")
+
+
+@pytest.fixture
+def constant_environment(monkeypatch):
+    """Keep the provenance of runs while the checkout is edited, on machines with and without a GPU."""
+    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 @pytest.fixture(scope="session")

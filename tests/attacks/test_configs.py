@@ -5,22 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from relumt.runs.dataset_config import dataset_names, load_dataset
-from relumt.runs.environment import Revision
 from relumt.runs.flags import parse_flag_lines, read_flags
 from relumt.runs.initialization import resolve_pretraining
 from relumt.runs.run_config import resolve_run_config
 from tests.runs.cases import write_data_bin, write_dataset
 
-pytestmark = pytest.mark.attack("flags")
-
-
-@pytest.fixture(autouse=True)
-def constant_environment(monkeypatch):
-    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+pytestmark = [pytest.mark.attack("flags"), pytest.mark.usefixtures("constant_environment")]
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from relumt.runs.comparability import require_equal_evaluations
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.environment import Revision, hash_uncommitted_changes
+from relumt.runs.environment import hash_uncommitted_changes
 from relumt.runs.provenance import provenance_differences, training_provenance
 from relumt.runs.record import save_record
 from relumt.runs.run_config import resolve_run_config
@@ -22,13 +21,7 @@ from relumt.runs.training_steps import open_record
 from tests.attacks.run_cases import PREPARED, write_configs, write_prepared_data_bin
 from tests.runs.cases import CPU, index, scored_record, with_value, write_checkpoint
 
-pytestmark = pytest.mark.attack("records")
-
-
-@pytest.fixture(autouse=True)
-def constant_environment(monkeypatch):
-    monkeypatch.setattr("relumt.runs.environment.revision", Revision)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+pytestmark = [pytest.mark.attack("records"), pytest.mark.usefixtures("constant_environment")]
 
 
 @pytest.fixture
