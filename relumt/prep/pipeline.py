@@ -129,7 +129,7 @@ class DataBinBuilder:
             segment = BPE_METHODS[options.bpe].load(self.stage.result)
             texts = self.rewrite("segment", texts, num_lines, [segment, segment])
             self.check_separator(texts)
-        self.binarize(texts, num_lines)
+        self.binarize(texts)
         return counts | {"binarized": num_lines}, num_lines
 
     def check_separator(self, texts: Path) -> None:
@@ -207,7 +207,7 @@ class DataBinBuilder:
         with progress_step(f"learn {self.options.bpe} of {vocab_size}", vocab_size) as advance:
             return BPE_METHODS[self.options.bpe].learn(train, vocab_size, self.stage.result, advance)
 
-    def binarize(self, texts: Path, num_lines: LineCounts) -> None:
+    def binarize(self, texts: Path) -> None:
         """Write dictionaries and binary files."""
         options, folder = self.options, self.stage.result
         with progress_step("binarize"):

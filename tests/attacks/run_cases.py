@@ -2,23 +2,13 @@
 
 from pathlib import Path
 
-from tests.runs.cases import write_data_bin, write_dataset
+from tests.runs.cases import write_data_bin
 
 PREPARED = {
     **{"source": "de", "target": "en", "bpe": "none"},
     **{"tokenized": True, "lowercased": False, "plain_references": True},
 }
 """prepare.json."""
-
-
-def write_configs(folder: Path) -> Path:
-    """Write the datasets "default" and "small", and the model "stock"."""
-    (folder / "datasets").mkdir(parents=True)
-    for dataset in ("default", "small"):
-        write_dataset(folder, dataset)
-    (folder / "models").mkdir()
-    (folder / "models" / "stock.args").write_text("--arch transformer\n")
-    return folder
 
 
 def write_prepared_data_bin(folder: Path) -> Path:

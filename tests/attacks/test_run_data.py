@@ -18,8 +18,8 @@ from relumt.runs.provenance import provenance_differences, training_provenance
 from relumt.runs.record import save_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_steps import open_record
-from tests.attacks.run_cases import PREPARED, write_configs, write_prepared_data_bin
-from tests.runs.cases import CPU, index, scored_record, with_value, write_checkpoint
+from tests.attacks.run_cases import PREPARED, write_prepared_data_bin
+from tests.runs.cases import CPU, index, scored_record, with_value, write_checkpoint, write_configs
 
 pytestmark = [pytest.mark.attack("records"), pytest.mark.usefixtures("constant_environment")]
 

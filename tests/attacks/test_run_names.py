@@ -9,8 +9,8 @@ import pytest
 
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.run_config import resolve_run_config
-from tests.attacks.run_cases import PREPARED, write_configs, write_prepared_data_bin
-from tests.runs.cases import CPU, index, write_data_bin
+from tests.attacks.run_cases import PREPARED, write_prepared_data_bin
+from tests.runs.cases import CPU, index, write_configs, write_data_bin
 
 pytestmark = pytest.mark.attack("names")
 

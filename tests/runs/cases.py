@@ -94,6 +94,16 @@ def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
     (configs / "datasets" / f"{name}.toml").write_text("".join(lines), encoding="utf-8")
 
 
+def write_configs(folder: Path, model: str = "--arch transformer") -> Path:
+    """Write the datasets "default" and "small", and the model "stock" with the flags `model`."""
+    (folder / "datasets").mkdir(parents=True)
+    for dataset in ("default", "small"):
+        write_dataset(folder, dataset)
+    (folder / "models").mkdir()
+    (folder / "models" / "stock.args").write_text(f"{model}\n")
+    return folder
+
+
 def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
     config.checkpoints.mkdir(parents=True, exist_ok=True)
     settings = {"model": Namespace(arch="transformer", dropout=0.1), "task": {"_name": "translation"}}

@@ -8,18 +8,12 @@ import torch
 from relumt.cli import main
 from relumt.runs.environment import Revision
 from relumt.runs.run_config import RunConfig, resolve_run_config
-from tests.runs.cases import write_data_bin, write_dataset
+from tests.runs.cases import write_configs, write_data_bin
 
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
-    folder = tmp_path / "configs"
-    (folder / "datasets").mkdir(parents=True)
-    for dataset in ("default", "small"):
-        write_dataset(folder, dataset)
-    (folder / "models").mkdir()
-    (folder / "models" / "stock.args").write_text("--arch transformer --dropout 0.1\n")
-    return folder
+    return write_configs(tmp_path / "configs", "--arch transformer --dropout 0.1")
 
 
 @pytest.fixture
