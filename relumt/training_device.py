@@ -1,33 +1,60 @@
-"""Checks of fairseq's flags that choose the device and the number format of training."""
+"""Checks of the flags that choose the device and the number format of training."""
 
 import importlib.util
 from argparse import Namespace
 
 import torch
 
+from relumt.cpu_products import has_fast_bf16
 from relumt.errors import UserError
 
 GPU_FLAGS = ("memory_efficient_fp16", "memory_efficient_bf16", "fp16", "bf16", "amp")
 """Attributes of fairseq's flags that train in half precision; the first two imply the next two."""
 
+CPU_BF16_FLAG = "--cpu-bf16"
+"""Flag of relumt's criterions: autocast to bf16 on a CPU. The weights stay in fp32, unlike with fairseq's --bf16."""
+
 
 def check_training_device(args: Namespace) -> None:
-    """Check that the machine has what --fp16, --bf16, --amp or --tpu need.
+    """Check that the machine has what --fp16, --bf16, --amp, --tpu or --cpu-bf16 need.
 
     fairseq sets `tpu` for --bf16, too. On a CPU it fails with a traceback, ignores these flags or trains slowly in
     half precision.
 
     Raises:
-        UserError: the flags need a GPU or a TPU, and there is none or --cpu rules it out.
+        UserError: the flags need a GPU or a TPU, and there is none or --cpu rules it out; or --cpu-bf16 cannot be used.
     """
+    if getattr(args, "cpu_bf16", False):
+        _check_cpu_bf16(args)
     given = [f"--{name.replace('_', '-')}" for name in GPU_FLAGS if getattr(args, name, False)]
     is_tpu = getattr(args, "tpu", False)
     if is_tpu and importlib.util.find_spec("torch_xla"):
         return
+    in_bf16 = f"or train in bf16 with relumt's criterions and {CPU_BF16_FLAG}"
     if given and not torch.cuda.is_available():
-        raise UserError(f"{given[0]} needs a GPU, and none was found; drop the flag to train in fp32")
+        raise UserError(f"{given[0]} needs a GPU, and none was found; drop the flag to train in fp32, {in_bf16}")
     if given and getattr(args, "cpu", False):
-        raise UserError(f"{given[0]} needs a GPU, but --cpu is set; drop one of them")
+        raise UserError(f"{given[0]} needs a GPU, but --cpu is set; drop one of them, {in_bf16}")
     if is_tpu:
         flag = given[0] if given else "--tpu"
         raise UserError(f"{flag} asks for a TPU, but torch_xla is not installed; drop the flag, or use --fp16 on a GPU")
+
+
+def _check_cpu_bf16(args: Namespace) -> None:
+    """Raise UserError if --cpu-bf16 has no effect, contradicts another flag, or would be slower than fp32."""
+    if torch.cuda.is_available() and not getattr(args, "cpu", False):
+        raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but there is a GPU; use --bf16, or add --cpu")
+    if getattr(args, "checkpoint_activations", False):
+        raise UserError(
+            f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations, which would compute activations again "
+            "in fp32; drop one of them"
+        )
+    require_fast_bf16()
+
+
+def require_fast_bf16() -> None:
+    """Raise UserError if training in bf16 would be slower than in fp32 on this CPU."""
+    if not has_fast_bf16():
+        raise UserError(
+            f"{CPU_BF16_FLAG} needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag"
+        )

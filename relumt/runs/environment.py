@@ -18,18 +18,32 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 FAIRSEQ_PACKAGES = ("fairseq-fixed", "fairseq")
 
 
+CPU_INFO = Path("/proc/cpuinfo")
+"""Linux lists the capabilities of the CPU here."""
+
+
 @dataclass(frozen=True)
 class Device:
-    """The device that computes: its kind ("cuda" or "cpu"), its name, how many there are, and the precision."""
+    """The device that computes.
+
+    Attributes:
+        kind: "cuda" or "cpu".
+        name: of the GPU, or the CPU's architecture.
+        count: how many there are.
+        precision: of training; bf16 on a CPU means autocast with weights in fp32.
+        fp32_backend: what computes products of fp32 on a CPU. Records of earlier versions lack it, and had the default.
+    """
 
     kind: Literal["cuda", "cpu"]
     name: str
     count: int
     precision: Precision
+    fp32_backend: Literal["default", "onednn"] = "default"
 
     def train_flags(self) -> list[str]:
         """Return fairseq-train's flags that select the device and the precision."""
-        precision = [] if self.precision == "fp32" else [f"--{self.precision}"]
+        prefix = "cpu-" if self.kind == "cpu" else ""
+        precision = [] if self.precision == "fp32" else [f"--{prefix}{self.precision}"]
         return self.generate_flags() + precision
 
     def generate_flags(self) -> list[str]:
@@ -38,7 +52,8 @@ class Device:
 
     def __str__(self) -> str:
         several = f"{self.count} × " if self.count > 1 else ""
-        return f"{several}{self.name} ({self.kind}, {self.precision})"
+        backend = "" if self.fp32_backend == "default" else f", {self.fp32_backend}"
+        return f"{several}{self.name} ({self.kind}, {self.precision}{backend})"
 
 
 @dataclass(frozen=True)
@@ -84,15 +99,41 @@ def find_device(precision: Precision | None) -> Device:
         precision: what the user asked for, None for the default.
 
     Raises:
-        UserError: half precision was asked for on a CPU.
+        UserError: the CPU cannot train in the precision, or would be slower than in fp32.
     """
     if not has_gpu():
-        if precision not in (None, "fp32"):
-            raise UserError(f"PRECISION={precision} needs a GPU, but torch sees none; unset PRECISION to train in fp32")
-        return Device("cpu", platform.machine(), 1, "fp32")
+        check_cpu_precision(precision)
+        return Device("cpu", platform.machine(), 1, precision or "fp32", find_fp32_backend())
     import torch
 
     return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or "fp16")
+
+
+def check_cpu_precision(precision: Precision | None) -> None:
+    """Check that PRECISION is one that this CPU can train in.
+
+    Raises:
+        UserError: it is fp16, or it is bf16 and would be slower than fp32.
+    """
+    if precision == "fp16":
+        raise UserError("PRECISION=fp16 needs a GPU, but torch sees none; unset PRECISION to train in fp32")
+    if precision == "bf16":
+        from relumt.cpu_products import has_fast_bf16
+
+        if not has_fast_bf16():
+            raise UserError(
+                "PRECISION=bf16 needs a GPU or a CPU with AVX512-BF16 or AMX, and this machine has neither: it would "
+                "be slower than fp32; unset PRECISION to train in fp32"
+            )
+
+
+def find_fp32_backend() -> Literal["default", "onednn"]:
+    """Return what computes products of fp32 on this CPU; "default" without importing torch if AVX-512 is missing."""
+    if CPU_INFO.is_file() and "avx512" not in CPU_INFO.read_text(encoding="utf-8", errors="replace"):
+        return "default"
+    from relumt.cpu_products import select_fp32_backend
+
+    return select_fp32_backend()
 
 
 def has_gpu() -> bool:

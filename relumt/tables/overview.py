@@ -94,10 +94,7 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
 def _notes(records: list[RunRecord]) -> list[str]:
     """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
     lines = [f"{title}: `{records[0].test_score(metric).signature}`" for metric, title in SCORES.items()]
-    devices = sorted({str(record.provenance.environment.device) for record in records})
-    lines.append(f"tokens/s: target tokens per second in training, on {'; '.join(devices)}")
-    if len(devices) > 1:
-        lines.append("speeds were measured on different devices and cannot be compared")
+    lines += _device_notes(records)
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
     if any(len(group) > 1 for group in _group_by_model(records)):
@@ -105,6 +102,21 @@ def _notes(records: list[RunRecord]) -> list[str]:
     if changed := [record.name for record in records if record.environment_changes]:
         lines.append(f"*: made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
     return lines
+
+
+def _device_notes(records: list[RunRecord]) -> list[str]:
+    """Return what the runs were trained on, and which models on what if there are several devices or precisions."""
+    models: dict[str, list[str]] = {}
+    for record in records:
+        models.setdefault(str(record.provenance.environment.device), []).append(record.model)
+    what = "tokens/s: target tokens per second in training"
+    if len(models) == 1:
+        return [f"{what}, on {next(iter(models))}"]
+    by_device = [f"{device}: {', '.join(dict.fromkeys(names))}" for device, names in sorted(models.items())]
+    return [
+        f"{what}, on {'; '.join(by_device)}",
+        "speeds were measured on different devices or in different precisions and cannot be compared",
+    ]
 
 
 def _group_by_model(records: Iterable[RunRecord]) -> list[list[RunRecord]]:

@@ -1,3 +1,4 @@
+import platform
 import subprocess
 
 import pytest
@@ -60,14 +61,63 @@ def test_without_git_there_is_no_revision(checkout, monkeypatch):
     assert revision() == Revision()
 
 
-@pytest.mark.parametrize("build", ["2.13.0+cpu", "2.13.0"])
-def test_a_cpu_trains_in_fp32(monkeypatch, build):
-    monkeypatch.setattr(environment, "version", lambda _: build)
+@pytest.fixture(params=["2.13.0+cpu", "2.13.0"])
+def cpu(request, monkeypatch, tmp_path):
+    """Pretend to be a CPU with these capabilities, seen by either build of torch."""
+    monkeypatch.setattr(environment, "version", lambda _: request.param)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(environment, "CPU_INFO", tmp_path / "cpuinfo")
+
+    def pretend(*capabilities):
+        (tmp_path / "cpuinfo").write_text(f"flags : fpu {' '.join(capabilities)}")
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(capabilities, True))
+
+    yield pretend
+    torch.set_float32_matmul_precision("highest")
+
+
+def test_a_cpu_trains_in_fp32(cpu):
+    cpu("avx2")
     device = find_device(None)
     assert (device.kind, device.precision, device.train_flags()) == ("cpu", "fp32", ["--cpu"])
-    with pytest.raises(UserError, match="PRECISION=bf16 needs a GPU"):
-        find_device("bf16")
+    assert str(device) == f"{platform.machine()} (cpu, fp32)"
+
+
+def test_a_cpu_trains_in_bf16_if_it_is_faster(cpu):
+    cpu("avx512_f", "avx512_bf16")
+    device = find_device("bf16")
+    assert (device.precision, device.train_flags()) == ("bf16", ["--cpu", "--cpu-bf16"])
+    assert str(device) == f"{platform.machine()} (cpu, bf16, onednn)"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision", "reason"),
+    [
+        (["avx2"], "bf16", "PRECISION=bf16 needs a GPU or a CPU with AVX512-BF16 or AMX"),
+        (["avx512_f"], "bf16", "it would be slower than fp32; unset PRECISION"),
+        (["avx512_f", "avx512_bf16", "amx_bf16"], "fp16", "PRECISION=fp16 needs a GPU"),
+    ],
+)
+def test_a_precision_that_a_cpu_lacks_is_refused(cpu, capabilities, precision, reason):
+    cpu(*capabilities)
+    with pytest.raises(UserError, match=reason) as refused:
+        find_device(precision)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "backend"),
+    [(["avx2"], "default"), (["avx512_f"], "onednn"), (["avx512_f", "amx_tile"], "default")],
+)
+def test_the_backend_of_fp32_products_is_part_of_the_device(cpu, capabilities, backend):
+    cpu(*capabilities)
+    assert find_device(None).fp32_backend == backend
+
+
+def test_the_backend_is_found_where_the_system_lists_no_capabilities(cpu, monkeypatch, tmp_path):
+    cpu("avx512_f")
+    monkeypatch.setattr(environment, "CPU_INFO", tmp_path / "missing")
+    assert find_device(None).fp32_backend == "onednn"
 
 
 @pytest.mark.parametrize(("asked", "flags"), [(None, ["--fp16"]), ("bf16", ["--bf16"]), ("fp32", [])])

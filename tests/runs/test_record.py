@@ -50,9 +50,25 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert json.loads((tmp_path / "run.json").read_text())["schema"] == 1
 
 
+def test_a_record_without_the_backend_of_products_had_the_default(tmp_path):
+    """Records of earlier versions; they never changed PyTorch's default."""
+    record = scored_record()
+    save_record(tmp_path, record)
+    old = json.loads((tmp_path / "run.json").read_text())
+    for environment in (old["provenance"]["environment"], old["evaluations"]["test"]["setup"]["environment"]):
+        assert environment["device"].pop("fp32_backend") == "default"
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    assert load_record(tmp_path) == record
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
+        (
+            "provenance.environment.device.fp32_backend",
+            "other",
+            r"Invalid enum value 'other' - at `\$.provenance.environment.device.fp32_backend`",
+        ),
         (
             "seed",
             "1",
@@ -110,6 +126,7 @@ def test_equal_provenance_has_no_differences(provenance):
         ("environment.device.name", "H100", "device name x86_64 (now H100)"),
         ("environment.device.count", 2, "device count 1 (now 2)"),
         ("environment.device.precision", "bf16", "device precision fp32 (now bf16)"),
+        ("environment.device.fp32_backend", "onednn", "device fp32_backend default (now onednn)"),
     ],
 )
 def test_every_difference_is_named(provenance, path, value, phrase):

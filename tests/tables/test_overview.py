@@ -38,7 +38,20 @@ def test_environment_changes_are_marked_and_devices_named():
     changed = with_value(changed, "provenance.environment.device", Device("cuda", "H", 1, "bf16"))
     text = printed(changed, scored_record())
     assert "| relu* | 1 |" in text and "small/relu/1" in text
-    assert "on H (cuda, bf16); x86_64 (cpu, fp32)" in text and "cannot be compared" in text
+    assert "on H (cuda, bf16): relu; x86_64 (cpu, fp32): softmax" in text and "cannot be compared" in text
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        (Device("cpu", "x86_64", 1, "bf16"), "x86_64 (cpu, bf16)"),
+        (Device("cpu", "x86_64", 1, "fp32", "onednn"), "x86_64 (cpu, fp32, onednn)"),
+    ],
+)
+def test_models_of_another_precision_or_backend_are_named(device, name):
+    other = with_value(scored_record(model="relu"), "provenance.environment.device", device)
+    (note,) = (line for line in printed(scored_record(), other).splitlines() if "tokens/s:" in line)
+    assert "x86_64 (cpu, fp32): softmax" in note and f"{name}: relu" in note
 
 
 @pytest.mark.parametrize(

@@ -236,15 +236,16 @@ def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
         render("reluformer_table3", tmp_path)
 
 
-def test_different_numbers_of_devices_are_refused_and_different_revisions_noted(tmp_path):
+def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backends_noted(tmp_path):
     experiments = get_table("reluformer_table4").experiments("small")[:2]
     for experiment in experiments:
         write_run(experiment, tmp_path)
     other = with_value(make_record(experiments[1]), "provenance.environment.revision.code", "d")
+    other = with_value(other, "provenance.environment.device.fp32_backend", "onednn")
     write_run(experiments[1], tmp_path, other)
-    assert any(
-        "the runs differ in the revision of relumt" in note for note in render("reluformer_table4", tmp_path)[0].notes
-    )
-    write_run(experiments[1], tmp_path, with_value(other, "provenance.environment.device.count", 8))
-    with pytest.raises(UserError, match="differ in the number of devices"):
-        render("reluformer_table4", tmp_path)
+    (note,) = (note for note in render("reluformer_table4", tmp_path)[0].notes if "the runs differ in" in note)
+    assert "the revision of relumt and the backend of fp32 products" in note
+    for name, value in (("count", 8), ("precision", "bf16")):
+        write_run(experiments[1], tmp_path, with_value(other, f"provenance.environment.device.{name}", value))
+        with pytest.raises(UserError, match="differ in the number of devices or the precision of training"):
+            render("reluformer_table4", tmp_path)

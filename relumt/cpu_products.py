@@ -1,0 +1,86 @@
+"""Matrix products on this CPU: whether bf16 is fast, and the fastest backend that is accurate in fp32.
+
+PyTorch computes products of fp32 with MKL. `torch.set_float32_matmul_precision("medium")` allows it to use oneDNN with
+bf16 inside, and what that means depends on the CPU:
+
+    AVX-512 without AMX   oneDNN in fp32, as accurate as MKL; on AMD, where MKL avoids AVX-512, 2.3 times as fast
+    AMX                   bf16, with errors of 1e-3
+    neither               nothing changes: MKL
+
+The backend is chosen by the CPU's capabilities and by the errors of a few products, never by timing, so a resumed run
+uses the backend that it started with.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Fp32Backend = Literal["default", "onednn"]
+
+TOLERANCE = 1e-6
+"""Largest relative error of a product in fp32. Rounding in fp32 causes about 3e-7, rounding to bf16 2e-3."""
+
+PRODUCT_SIZES = ((64, 512, 256), (300, 256, 96), (33, 2048, 65))
+"""(rows, inner dimension, columns) of the products that are checked; oneDNN leaves small ones to MKL."""
+
+BATCHED_SIZES = ((32, 28, 64, 28), (4, 200, 64, 150))
+"""(batch, rows, inner dimension, columns), as in attention."""
+
+
+def has_fast_bf16() -> bool:
+    """Return whether the CPU has instructions for products of bf16; without them, they are slower than in fp32."""
+    return any(_has(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
+def select_fp32_backend() -> Fp32Backend:
+    """Let PyTorch compute fp32 products with the fastest accurate backend of this CPU, and return which it is.
+
+    This sets PyTorch's global setting, because backward passes run outside of any context. A setting that is not
+    PyTorch's default is left alone, and so is a machine with a GPU, where "medium" would mean less than fp32.
+    """
+    if torch.get_float32_matmul_precision() == "highest" and _can_use_onednn():
+        torch.set_float32_matmul_precision("medium")
+        if not largest_product_error() <= TOLERANCE:  # NaN is refused, too
+            torch.set_float32_matmul_precision("highest")
+    return "onednn" if torch.get_float32_matmul_precision() == "medium" else "default"
+
+
+def _can_use_onednn() -> bool:
+    """Return whether "medium" selects oneDNN in fp32 on this CPU and affects nothing else."""
+    has_amx = _has("amx_tile") or _has("amx_bf16")
+    return _has("avx512_f") and not has_amx and not torch.cuda.is_available()
+
+
+def _has(capability: str) -> bool:
+    """Return whether PyTorch knows that the CPU has a capability; older versions of PyTorch know of none."""
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return bool(capabilities.get(capability, False))
+
+
+def largest_product_error() -> float:
+    """Return the largest relative error (Frobenius norm) of products in fp32, compared with float64.
+
+    The operands are always the same, and the global random state is left alone.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator)
+
+    errors = []
+    for rows, inner, columns in PRODUCT_SIZES:
+        x, weight, bias = draw(rows, inner), draw(columns, inner), draw(columns)
+        errors.append(_relative_error(F.linear(x, weight, bias), F.linear(x.double(), weight.double(), bias.double())))
+        grad = draw(rows, columns)
+        errors.append(_relative_error(grad.T @ x, grad.double().T @ x.double()))
+        errors.append(_relative_error(grad @ weight, grad.double() @ weight.double()))
+    for batch, rows, inner, columns in BATCHED_SIZES:
+        q, k = draw(batch, rows, inner), draw(batch, columns, inner)
+        errors.append(_relative_error(q @ k.mT, q.double() @ k.double().mT))
+    return float(torch.tensor(errors).max())  # NaN if any is
+
+
+def _relative_error(product: Tensor, exact: Tensor) -> float:
+    return float((product - exact).norm() / exact.norm())
