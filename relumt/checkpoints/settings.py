@@ -35,6 +35,7 @@ KNOWN_NAMES = {
     "criterion": {
         "adaptive_loss",
         "cross_entropy",
+        "fused_label_smoothed_cross_entropy",
         "label_smoothed_cross_entropy",
         "label_smoothed_cross_entropy_with_alignment",
         "label_smoothed_cross_entropy_with_attention_regularization",

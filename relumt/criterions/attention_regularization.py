@@ -10,15 +10,13 @@ from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import (
-    LabelSmoothedCrossEntropyCriterion,
-    LabelSmoothedCrossEntropyCriterionConfig,
-)
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterionConfig
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput
+from relumt.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy
 from relumt.criterions.regularization import RegularizerTerms
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.attention import MechanismAttention
@@ -47,7 +45,7 @@ class AttentionRegularizationConfig(LabelSmoothedCrossEntropyCriterionConfig):
 @register_criterion(
     "label_smoothed_cross_entropy_with_attention_regularization", dataclass=AttentionRegularizationConfig
 )
-class AttentionRegularization(LabelSmoothedCrossEntropyCriterion):
+class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     """Label-smoothed cross-entropy plus, in training, λ₁·norm_reg + λ₂·entropy_reg of the attention rows."""
 
     def __init__(
@@ -141,10 +139,10 @@ def check_penalty_has_effect(model: nn.Module, terms: list[RegularizerTerms]) ->
     if not terms and not any(mechanism.has_weights and not mechanism.has_negative_weights for mechanism in mechanisms):
         raise UserError(
             "attention regularization needs attention weights, but --arch transformer and the Inhibitor have none; use "
-            "--arch reluformer, or --criterion label_smoothed_cross_entropy"
+            "--arch reluformer, or --criterion fused_label_smoothed_cross_entropy"
         )
     if torch.is_grad_enabled() and terms and not any(one.norm.requires_grad for one in terms):
         raise UserError(
             "attention regularization has no gradient: either --checkpoint-activations is set or all attentions are "
-            "frozen; drop --checkpoint-activations or use --criterion label_smoothed_cross_entropy"
+            "frozen; drop --checkpoint-activations or use --criterion fused_label_smoothed_cross_entropy"
         )

@@ -63,6 +63,7 @@ UNUSABLE_IN_TRANSLATION = {
 
 TRIED_CRITERIONS = (
     "cross_entropy",
+    "fused_label_smoothed_cross_entropy",
     "label_smoothed_cross_entropy",
     "label_smoothed_cross_entropy_with_attention_regularization",
 )

@@ -1,0 +1,64 @@
+"""`fused_label_smoothed_cross_entropy`: fairseq's `label_smoothed_cross_entropy`, with less time and memory.
+
+The model returns features instead of logits, and `projected_cross_entropy` computes the output projection, the loss and
+both gradients in chunks. Loss and gradients are fairseq's up to rounding. Where fairseq needs the logits or the model's
+own projection, fairseq computes the loss.
+"""
+
+from typing import Any
+
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from torch import Tensor, nn
+
+from relumt.criterions.projected_cross_entropy import projected_cross_entropy
+
+
+@register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
+    """Label-smoothed cross-entropy that never holds the logits of a whole batch."""
+
+    def forward(
+        self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
+        weight = None if self.ignore_prefix_size or self.report_accuracy or not reduce else projection_weight(model)
+        if weight is None:
+            return super().forward(model, sample, reduce)
+        features, _ = model(**sample["net_input"], features_only=True)
+        # [B, T, E] -> [B·T, E]
+        loss, nll = projected_cross_entropy(
+            features.flatten(0, 1), weight, sample["target"].flatten(), self.eps, self.padding_idx
+        )
+        sample_size = len(sample["target"]) if self.sentence_avg else sample["ntokens"]
+        log = {
+            "loss": loss.data,
+            "nll_loss": nll.data,
+            "ntokens": sample["ntokens"],
+            "nsentences": len(sample["target"]),
+            "sample_size": sample_size,
+        }
+        return loss, sample_size, log
+
+
+def projection_weight(model: nn.Module) -> Tensor | None:
+    """Return the weight [V, E] that turns the decoder's features into logits, None if it must not be used directly.
+
+    It must not if it has a bias, quantization or an adaptive softmax, if its shards are gathered by the model's forward
+    pass only, or if DistributedDataParallel looks for unused parameters, which would take it for one.
+    """
+    if any(getattr(module, "find_unused_parameters", False) for module in model.modules()):
+        return None
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        return None
+    decoder = getattr(model, "decoder", None)
+    projection = getattr(decoder, "output_projection", None)
+    has_adaptive_softmax = getattr(decoder, "adaptive_softmax", None) is not None
+    return (
+        projection.weight
+        if type(projection) is nn.Linear and projection.bias is None and not has_adaptive_softmax
+        else None
+    )
