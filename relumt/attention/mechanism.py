@@ -9,25 +9,20 @@ what the caller needs beyond the output; nothing else is computed.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Flag, auto
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from relumt.attention.dropout import dropout
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.mask import AttentionMask
 from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.row_stats import RowStats
-
-RECOMPUTE_THRESHOLD = 1 << 24
-"""From this number of weights on, B·H·T·S, the backward pass recomputes the weights of a call instead of keeping them.
-
-They would take 64 MiB per call in float32, and a model would keep those of dozens of calls.
-"""
 
 
 class Need(Flag):
@@ -125,6 +120,15 @@ class Mechanism(nn.Module):
         bias = self.bias(T, S, mask, q)
         return scores if bias is None else scores.add_(bias)
 
+    def zero_hidden_scores_(self, scores: Tensor, mask: AttentionMask) -> Tensor:
+        """Return scores [B, H, T, S], which may be overwritten, with 0 at hidden keys.
+
+        Padding costs nothing if its keys are 0, because their scores are products and hence 0 already.
+        """
+        if mask.key_mask is not None and mask.padding_is_zero and self.inherits_methods(Mechanism, "scores", "bias"):
+            mask = replace(mask, key_mask=None)
+        return mask.fill_hidden_(scores, 0.0)
+
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Turn scores [B, H, T, S], which may be overwritten, into weights, exactly 0 at hidden keys."""
         raise NotImplementedError
@@ -146,9 +150,8 @@ class Mechanism(nn.Module):
             params = self.pointwise_params(q, k, mask) if fused else None
             if fused and params:
                 return self.attend_fused(fused, params, q, k, v, mask, need)
-        k, v = mask.zero_padding(k), mask.zero_padding(v)
-        is_large = q.shape[:3].numel() * k.shape[-2] >= RECOMPUTE_THRESHOLD
-        if is_large and torch.is_grad_enabled() and self.saves_weights(q, need):
+        k, v, mask = mask.with_zero_padding(k, v)
+        if dispatch.recomputes_weights(q, k) and torch.is_grad_enabled() and self.saves_weights(q, k, v, need):
             output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
             return output
         return self.attend(q, k, v, mask, need)
@@ -164,8 +167,8 @@ class Mechanism(nn.Module):
             )
         mask.check_shape(q.shape[0], q.shape[2], k.shape[2])
 
-    def saves_weights(self, q: Tensor, need: Need) -> bool:
-        """Return whether autograd would save the weights that `attend` computes from such q."""
+    def saves_weights(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
+        """Return whether autograd would save the weights that `attend` computes from such tensors."""
         return True
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:
@@ -174,7 +177,7 @@ class Mechanism(nn.Module):
             q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
             weights = self.weights(self.scores(q, k, mask), mask)
             p = self.dropout_p
-            output = (F.dropout(weights, p) if p else weights) @ v
+            output = (dropout(weights, p) if p else weights) @ v
             row_stats = None
             if Need.ROW_STATS in need and not self.has_negative_weights:
                 T, S = weights.shape[-2:]

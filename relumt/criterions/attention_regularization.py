@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterionConfig
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput
-from relumt.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy
+from relumt.criterions.fused_label_smoothed_cross_entropy import (
+    FusedLabelSmoothedCrossEntropy,
+    FusedLabelSmoothedCrossEntropyConfig,
+)
 from relumt.criterions.regularization import RegularizerTerms
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.attention import MechanismAttention
@@ -34,7 +36,7 @@ SAMPLE_SIZE = "attention_sample_size"
 
 
 @dataclass
-class AttentionRegularizationConfig(LabelSmoothedCrossEntropyCriterionConfig):
+class AttentionRegularizationConfig(FusedLabelSmoothedCrossEntropyConfig):
     """Flags of the criterion; the weights are λ₁ and λ₂ of [RF] Eq. 7, whose values the paper does not report."""
 
     attention_norm_weight: float = field(default=0.1, metadata={"help": "λ₁, weight of |log Σ_j s_ij|"})
@@ -55,11 +57,12 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         label_smoothing: float,
         ignore_prefix_size: int = 0,
         report_accuracy: bool = False,
+        cpu_bf16: bool = False,
         attention_norm_weight: float = 0.1,
         attention_entropy_weight: float = 0.1,
         attention_entropy_bound: float = 0.7,
     ) -> None:
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, cpu_bf16)
         with exit_on_user_error():
             check_in_range("--label-smoothing", label_smoothing, 0, 1)
             check_in_range("--attention-norm-weight", attention_norm_weight, 0, MAX_WEIGHT)

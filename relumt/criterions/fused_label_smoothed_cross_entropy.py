@@ -3,31 +3,79 @@
 The model returns features instead of logits, and `projected_cross_entropy` computes the output projection, the loss and
 both gradients in chunks. Loss and gradients are fairseq's up to rounding. Where fairseq needs the logits or the model's
 own projection, fairseq computes the loss.
+
+With --cpu-bf16, products of the forward pass run in bf16 on a CPU (autocast), and so do those of the backward pass that
+belong to them. Weights, gradients of weights, the residual stream, norms and the loss stay in fp32. fairseq's --bf16
+would convert the model itself.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
+from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.criterions.projected_cross_entropy import projected_cross_entropy
+from relumt.errors import exit_on_user_error
+from relumt.training_device import require_cpu_bf16
 
 
-@register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+@dataclass
+class FusedLabelSmoothedCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
+    """Flags of the criterion."""
+
+    cpu_bf16: bool = field(
+        default=False,
+        metadata={"help": "train on a CPU in bf16 (autocast); weights stay in fp32, unlike with --bf16"},
+    )
+
+
+@register_criterion("fused_label_smoothed_cross_entropy", dataclass=FusedLabelSmoothedCrossEntropyConfig)
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """Label-smoothed cross-entropy that never holds the logits of a whole batch."""
+
+    def __init__(
+        self,
+        task: FairseqTask,
+        sentence_avg: bool,
+        label_smoothing: float,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+        cpu_bf16: bool = False,
+    ) -> None:
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        self.cpu_bf16 = cpu_bf16
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
+        with self.autocast(model, sample):
+            return self.loss_of_batch(model, sample, reduce)
+
+    def autocast(self, model: nn.Module, sample: dict[str, Any]) -> AbstractContextManager[object]:
+        """Return the context of a forward pass: autocast to bf16 if --cpu-bf16 is set, else nothing."""
+        if not self.cpu_bf16:
+            return nullcontext()
+        with exit_on_user_error():
+            require_cpu_bf16(sample["target"].device, model.training)
+        return torch.autocast("cpu", torch.bfloat16)
+
+    def loss_of_batch(
+        self, model: nn.Module, sample: dict[str, Any], reduce: bool
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Compute what `forward` returns, in the precision of the surrounding context."""
         weight = None if self.ignore_prefix_size or self.report_accuracy or not reduce else projection_weight(model)
         if weight is None:
-            return super().forward(model, sample, reduce)
+            result: tuple[Tensor, int, dict[str, Any]] = super().forward(model, sample, reduce)
+            return result
         features, _ = model(**sample["net_input"], features_only=True)
         # [B, T, E] -> [B·T, E]
         loss, nll = projected_cross_entropy(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from relumt.errors import UserError, exit_on_user_error
 from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
-from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fairseq_dropout_names
+from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import VARIANT_CHOICES
 from relumt.training_device import check_training_device
 
@@ -62,7 +62,7 @@ class MechanismTransformer(TransformerModel):
                 model = super().build_model(args, task)
             except AssertionError as error:
                 raise UserError(f"fairseq cannot build this model: {error}") from error
-            use_fairseq_dropout_names(model)
+            use_fast_dropout(model)
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
             return model
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.cache import IncrementalState
+from relumt.modules.dropout import Dropout
 from relumt.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 
 
@@ -129,11 +130,13 @@ FAIRSEQ_CLASS_NAMES = {
 """Class name in relumt → the name that --retain-dropout-modules uses for it."""
 
 
-def use_fairseq_dropout_names(model: nn.Module) -> None:
-    """Rename the modules that dropouts belong to, so that --retain-dropout-modules takes the names of fairseq."""
-    for module in model.modules():
-        if isinstance(module, FairseqDropout):
-            module.module_name = FAIRSEQ_CLASS_NAMES.get(module.module_name, module.module_name)
+def use_fast_dropout(model: nn.Module) -> None:
+    """Replace fairseq's dropout modules by `Dropout`; --retain-dropout-modules takes the names of fairseq's classes."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, FairseqDropout):
+                owner = FAIRSEQ_CLASS_NAMES.get(child.module_name, child.module_name)
+                setattr(parent, name, Dropout(child.p, module_name=owner))
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

@@ -3,10 +3,12 @@
 import pytest
 import torch
 from fairseq import options
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from omegaconf import OmegaConf
 
 from relumt.attention import MECHANISMS
 from relumt.models.mechanism_transformer import vocabulary_fingerprint
+from relumt.modules.dropout import Dropout
 from relumt.modules.hooks import named_attentions
 from tests.models.build import arguments, build, dictionary, sample, task
 
@@ -180,3 +182,11 @@ def test_an_alignment_of_attention_without_weights_is_rejected(capsys):
         model(**sample([(3, 2)])["net_input"])
     assert stopped.value.code == 2
     assert "InhibitorAttention has no attention weights to align with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", ["", "--checkpoint-activations", "--encoder-layerdrop 0.5"])
+def test_all_dropouts_of_a_model_are_the_fast_ones(flags):
+    model = build("reluformer", *flags.split())
+    dropouts = [module for module in model.modules() if isinstance(module, FairseqDropout)]
+    assert dropouts
+    assert all(type(module) is Dropout for module in dropouts)
