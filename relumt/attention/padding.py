@@ -1,6 +1,7 @@
-"""Zeroing of padding, so that an infinity or a NaN there reaches no result.
+"""Overwriting of numbers where a mask says so, without letting an infinity or a NaN there reach any result.
 
-Shapes: B batch, H heads, S keys, D head size.
+On a CPU this clears and sets bits: there `torch.where` and `masked_fill` take 6 to 30 times as long for a mask that is
+broadcast. Shapes: B batch, H heads, T queries, S keys, D head size.
 """
 
 from typing import Any
@@ -21,10 +22,27 @@ def zero_padding(x: Tensor, key_mask: Tensor) -> Tensor:
     return zeroed
 
 
+def fill_hidden(x: Tensor, visible: Tensor, value: float) -> Tensor:
+    """Return x [B, H, T, S] with `value` where `visible` [B or 1, 1, T or 1, S] is False; its gradient there is 0."""
+    filled: Tensor = _FillHidden.apply(x, visible, value)
+    return filled
+
+
+def overwrite(x: Tensor, keep: Tensor, value: float = 0.0) -> Tensor:
+    """Return x with `value` where `keep`, which is broadcast, is False."""
+    if x.is_cuda:
+        return x.where(keep, value)  # one kernel instead of several
+    integer = BITS[x.element_size()]
+    kept_bits = -keep.to(integer)  # −1 has all bits set
+    bits = x.view(integer) & kept_bits
+    if value:
+        bits |= torch.tensor(value, dtype=x.dtype).view(integer) & ~kept_bits
+    return bits.view(x.dtype)
+
+
 class _ZeroPadding(torch.autograd.Function):
     """(x, which elements to keep) → x, with 0 elsewhere.
 
-    On a CPU it clears bits: there `torch.where` and `masked_fill` take six times as long for a mask that is broadcast.
     The backward pass costs nothing: padding has weights of 0, so the gradients that arrive for it are 0 already.
     """
 
@@ -32,10 +50,7 @@ class _ZeroPadding(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, keep: Tensor) -> Tensor:
-        if x.is_cuda:
-            return x.where(keep, 0)  # one kernel instead of three
-        bits = BITS[x.element_size()]
-        return (x.view(bits) & -keep.to(bits)).view(x.dtype)  # −1 has all bits set
+        return overwrite(x, keep)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -49,3 +64,28 @@ class _ZeroPadding(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
+
+
+class _FillHidden(torch.autograd.Function):
+    """(x, which elements to keep, value) → x, with `value` elsewhere."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, keep: Tensor, value: float) -> Tensor:
+        return overwrite(x, keep, value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        (keep,) = ctx.saved_tensors
+        return tangent.where(keep, 0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return fill_hidden(grad, keep, 0.0), None, None

@@ -24,4 +24,4 @@ class ReLUOverLengthAttention(Mechanism):
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return ReLU of scores [B, H, T, S] at visible keys."""
-        return mask.fill_hidden_(scores, 0.0).relu_()
+        return self.zero_hidden_scores_(scores, mask).relu_()

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, cast_saturating
 from relumt.errors import UserError, exit_on_user_error
-from relumt.modules.cache import Cache, IncrementalState, append_keys_values, reorder_hypotheses, reorder_sources
+from relumt.modules.cache import Cache, IncrementalState, append_keys_values, expand_hypotheses, expand_sources
+from relumt.modules.cache import reorder_hypotheses, reorder_sources
 
 
 class MechanismAttention(MultiheadAttention):
@@ -114,6 +115,11 @@ class MechanismAttention(MultiheadAttention):
         reorder(self._get_input_buffer(incremental_state), new_order)
         return incremental_state
 
+    def expand_incremental_state(self, incremental_state: IncrementalState, beam: int) -> None:
+        """Let `beam` consecutive hypotheses continue each hypothesis."""
+        expand = expand_sources if self.site == "cross" else expand_hypotheses
+        expand(self._get_input_buffer(incremental_state), beam)
+
     def _extended_prefix(
         self,
         cache: Cache,
@@ -169,7 +175,7 @@ class MechanismAttention(MultiheadAttention):
             cache["prev_key"], cache["prev_value"] = (
                 mask.zero_padding(cache[name]) for name in ("prev_key", "prev_value")
             )
-            cache["mask"] = replace(mask, padding_is_finite=True)
+            cache["mask"] = replace(mask, padding_is_zero=True)
         q = self._split_heads(self.q_proj(query), cache.get("beam", 1))
         return q, cache["prev_key"], cache["prev_value"], cache["mask"]
 

@@ -136,7 +136,7 @@ def test_zeroing_padding_is_differentiable_in_every_way(attack, dtype):
     assert torch.equal(torch.func.vmap(lambda one: mask.zero_padding(one), 0)(x[None])[0], expected)
     value, tangent = torch.func.jvp(mask.zero_padding, (x,), (torch.ones_like(x),))
     assert torch.equal(value, expected) and torch.equal(tangent, mask.key_mask[:, None, :, None].expand_as(x).to(dtype))
-    assert torch.equal(AttentionMask(mask.key_mask, padding_is_finite=True).zero_padding(x), x)
+    assert torch.equal(AttentionMask(mask.key_mask, padding_is_zero=True).zero_padding(x), x)
     attack.outcomes.append("handled")
 
 

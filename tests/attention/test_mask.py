@@ -1,11 +1,15 @@
 """AttentionMask against the same rule written out pair by pair."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.attention import AttentionMask
+from relumt.attention import mask as mask_module
+from relumt.attention.padding import fill_hidden
 
 
 @st.composite
@@ -38,13 +42,28 @@ def test_to_dense_is_the_rule(case):
     assert expected.all() if dense is None else torch.equal(expected, dense.expand_as(expected))
 
 
+def check_filling(mask, B, T, S):
+    """Check the operations on bits and the operators for small tensors; a NaN must not remain at hidden keys."""
+    hidden = ~pair_by_pair(mask, B, T, S)
+    for smallest in (0, 1 << 62):
+        for value in (0.0, -math.inf, torch.finfo(torch.float32).min):
+            x = torch.full((B, 1, T, S), 2.0).masked_fill(hidden, math.nan).requires_grad_()
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(mask_module, "MIN_BITWISE_ELEMENTS", smallest)
+                filled = mask.fill_hidden_(x * 1, value)
+            assert torch.equal(filled, torch.full((B, 1, T, S), 2.0).masked_fill(hidden, value))
+            (gradient,) = torch.autograd.grad(filled.sum(), x)
+            assert torch.equal(gradient, (~hidden).float())
+
+
 def check_counts(mask, B, T, S):
     expected = pair_by_pair(mask, B, T, S)
     count = expected.sum(-1, keepdim=True)
     assert torch.equal(mask.count_visible(T, S).expand(B, 1, T, 1), count)
     n = mask.num_visible(T, S, torch.empty(0, dtype=torch.float64))
     assert torch.equal(torch.as_tensor(n, dtype=torch.float64).expand(B, 1, T, 1), count.clamp(min=1).double())
-    assert torch.equal(mask.fill_hidden_(torch.ones(B, 1, T, S), 0.0), expected.float())
+    assert mask.every_query_sees_a_key(T, S, torch.device("cpu")) == bool((count > 0).all())
+    check_filling(mask, B, T, S)
 
 
 @given(masks())
@@ -81,6 +100,21 @@ def test_a_slice_of_queries_has_their_mask_and_every_key_that_they_need(case, da
 def test_a_mask_of_the_wrong_type_or_shape_is_refused(name, mask):
     with pytest.raises(TypeError, match=f"AttentionMask.{name} must be .*; got"):
         AttentionMask(**{name: mask})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [0.0, -math.inf])
+def test_filling_by_bits_is_differentiable_in_every_way(dtype, value):
+    visible = torch.tensor([[True, False, True], [False, False, True]])[None, None]
+    x = torch.randn(2, 3, 2, 3).to(dtype)
+    expected = x.masked_fill(~visible, value)
+    assert torch.equal(fill_hidden(x, visible, value), expected)
+    assert torch.equal(torch.func.vmap(lambda one: fill_hidden(one, visible[0], value))(x), expected)
+    filled, tangent = torch.func.jvp(lambda x: fill_hidden(x, visible, value), (x,), (torch.ones_like(x),))
+    assert torch.equal(filled, expected) and torch.equal(tangent, visible.expand_as(x).to(dtype))
+    if dtype == torch.float64 and not value:
+        x.requires_grad_()
+        assert torch.autograd.gradgradcheck(lambda x: fill_hidden(x, visible, value).square(), x)
 
 
 def test_a_key_mask_that_changes_in_place_is_read_again():

@@ -5,11 +5,12 @@ import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention import mechanism as mechanism_module
+from relumt.attention.kernels import dispatch
 
 
 def output_and_gradients(name, need, dropout, monkeypatch, threshold):
     """Return the output and the gradients, and the shapes of the tensors that autograd saved."""
-    monkeypatch.setattr(mechanism_module, "RECOMPUTE_THRESHOLD", threshold)
+    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", threshold)
     torch.manual_seed(0)
     mechanism = MECHANISMS[name](2, 4, dropout).train()
     q, k, v = (torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -36,7 +37,7 @@ def test_values_and_gradients_are_the_same_and_no_weights_are_saved(name, need, 
 
 
 def test_nothing_is_recomputed_without_gradients(monkeypatch):
-    monkeypatch.setattr(mechanism_module, "RECOMPUTE_THRESHOLD", 1)
+    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
     monkeypatch.setattr(mechanism_module, "checkpoint", None)
     q = torch.randn(1, 1, 3, 4)
     with torch.no_grad():

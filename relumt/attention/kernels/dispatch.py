@@ -30,6 +30,14 @@ MAX_HEAD_DIM = 128
 MAX_FLOAT32_HEAD_DIM = 64
 MIN_BLOCKED_WEIGHTS = 1 << 18
 """Weights per head (T·S) from which on a CPU computes in blocks: never slower from here on, and with less memory."""
+RECOMPUTE_THRESHOLD = 1 << 24
+"""From this number of weights on, B·H·T·S, the backward pass recomputes the weights of a call instead of keeping them.
+
+They would take 64 MiB per call in float32, and a model would keep those of dozens of calls.
+"""
+MAX_EXPLICIT_SOFTMAX_WEIGHTS = 1 << 15
+"""Weights per head (T·S) up to which a CPU trains softmax faster with explicit weights than with PyTorch's fused
+attention, whose backward pass is slow for short sentences (docs/results/attention_speed.md)."""
 MIN_CAPABILITY = (8, 0)
 """Compute capability of Ampere; older GPUs have too little shared memory."""
 
@@ -120,6 +128,26 @@ def select_pointwise_kernel(
     many_weights = q.device.type == "cpu" and q.shape[2] * k.shape[2] >= MIN_BLOCKED_WEIGHTS
     blocked = kernel_choice() == "auto" and many_weights and not need_weights
     return pointwise_blocked.attend if blocked and not _reason_for_reference(q, k, v, mask) else None
+
+
+def recomputes_weights(q: Tensor, k: Tensor) -> bool:
+    """Return whether the weights of q [B, H, T, D] and k [B, H, S, D] are too many to keep for the backward pass."""
+    return q.shape[:3].numel() * k.shape[2] >= RECOMPUTE_THRESHOLD
+
+
+def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> bool:
+    """Return whether explicit weights are the faster softmax when only the output is needed.
+
+    Never on a GPU. On a CPU always with dropout, for which PyTorch's attention computes explicit weights itself, in
+    more passes; otherwise for short sentences if there will be a backward pass. The fused forward pass is the faster
+    one, so it serves decoding.
+    """
+    if q.device.type != "cpu":
+        return False
+    if dropout_p:
+        return True
+    is_short = q.shape[2] * k.shape[2] <= MAX_EXPLICIT_SOFTMAX_WEIGHTS and not recomputes_weights(q, k)
+    return is_short and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
 
 
 def inhibitor_attention(

@@ -1,0 +1,58 @@
+"""Softmax by explicit weights and by PyTorch's fused attention, between which the shape decides."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.attention import MECHANISMS, AttentionMask, Need
+from relumt.attention.kernels import dispatch
+from tests.attention.cases import cases
+
+
+def uses_fused(q, k, dropout=0.0, need=Need.NOTHING):
+    return MECHANISMS["softmax"](q.shape[1], q.shape[3], dropout).train().is_fused(q, k, k, need)
+
+
+def output_and_gradients(case, largest_explicit):
+    inputs = [x.clone().requires_grad_() for x in (case.q, case.k, case.v)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dispatch, "MAX_EXPLICIT_SOFTMAX_WEIGHTS", largest_explicit)
+        output = MECHANISMS["softmax"](case.H, case.D)(*inputs, case.mask).output
+    cotangent = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    return [output, *torch.autograd.grad((output * cotangent).sum(), inputs)]
+
+
+@given(case=cases(longest=9), scale=st.sampled_from([1.0, 30.0]))
+def test_both_give_the_same_output_and_gradients(case, scale):
+    case.q.mul_(scale)
+    torch.testing.assert_close(output_and_gradients(case, 1 << 15), output_and_gradients(case, 0), rtol=1e-9, atol=1e-9)
+
+
+def test_explicit_weights_serve_training_on_short_sentences_and_dropout():
+    short, long = (torch.randn(2, 2, n, 4, requires_grad=True) for n in (181, 182))
+    assert not uses_fused(short, short) and uses_fused(long, long)
+    assert uses_fused(short.detach(), short.detach())
+    assert not uses_fused(long, long, dropout=0.1) and not uses_fused(long, long, need=Need.WEIGHTS)
+    with torch.no_grad():
+        assert uses_fused(short, short) and not uses_fused(short, short, dropout=0.1)
+
+
+def test_explicit_weights_are_never_recomputed(monkeypatch):
+    x = torch.randn(2, 2, 8, 4, requires_grad=True)
+    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 2 * 2 * 8 * 8)
+    assert uses_fused(x, x)
+    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 2 * 2 * 8 * 8 + 1)
+    assert not uses_fused(x, x)
+
+
+def test_no_mask_is_applied_more_than_once(monkeypatch):
+    """Each pass over [B, H, T, S] counts: one addition, and no masked_fill where every query sees a key."""
+    monkeypatch.setattr(torch.Tensor, "masked_fill", None)
+    monkeypatch.setattr(torch.Tensor, "masked_fill_", None)
+    x = torch.randn(2, 2, 8, 4, requires_grad=True)
+    key_mask = torch.arange(8)[None] < torch.tensor([[8], [5]])
+    output = MECHANISMS["softmax"](2, 4)(x, x, x, AttentionMask(key_mask, is_causal=True)).output
+    visible = AttentionMask(key_mask, is_causal=True).to_dense(8, 8)
+    torch.testing.assert_close(output, F.scaled_dot_product_attention(x, x, x, visible))
