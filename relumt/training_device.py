@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import torch
 
-from relumt.cpu_products import has_fast_bf16
+from relumt import cpu_products
 from relumt.errors import UserError
 
 GPU_FLAGS = ("memory_efficient_fp16", "memory_efficient_bf16", "fp16", "bf16", "amp")
@@ -49,12 +49,26 @@ def _check_cpu_bf16(args: Namespace) -> None:
             f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations, which would compute activations again "
             "in fp32; drop one of them"
         )
-    require_fast_bf16()
+    _require_fast_bf16()
 
 
-def require_fast_bf16() -> None:
+def require_cpu_bf16(device: torch.device, is_training: bool) -> None:
+    """Check that a forward pass with --cpu-bf16 runs on a CPU, and that it is fast enough to train.
+
+    Computing a loss is allowed on any CPU, so that a trained model can be validated elsewhere.
+
+    Raises:
+        UserError: it does not, or is not.
+    """
+    if device.type != "cpu":
+        raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but the batches are on {device}; use --bf16, or add --cpu")
+    if is_training:
+        _require_fast_bf16()
+
+
+def _require_fast_bf16() -> None:
     """Raise UserError if training in bf16 would be slower than in fp32 on this CPU."""
-    if not has_fast_bf16():
+    if not cpu_products.has_fast_bf16():
         raise UserError(
             f"{CPU_BF16_FLAG} needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag"
         )

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError
+from relumt.training_device import CPU_BF16_FLAG
 
 MINIMUM = {
     r"(\w+_)?(embed|output|input)_dim|adaptive_input_factor": 1,
@@ -80,6 +81,8 @@ def check_train_flags(arguments: Sequence[str]) -> None:
         UserError: fairseq-train would refuse them or fail in the first update, or the scripts cannot work with them.
     """
     _, options = _import_fairseq()
+    if CPU_BF16_FLAG in arguments:
+        _require_cpu_bf16_criterion(arguments)
     settings = _parse("fairseq-train", options.get_training_parser, arguments, UNUSABLE_IN_TRAINING)
     if not settings.max_tokens and not settings.batch_size:
         _refuse("fairseq-train", "a batch size is missing; give --max-tokens or --batch-size")
@@ -111,6 +114,22 @@ def _import_fairseq() -> tuple[Any, Any]:
 
     relumt.register()
     return fairseq, options
+
+
+def _require_cpu_bf16_criterion(arguments: Sequence[str]) -> None:
+    """Raise UserError if the criterion is one that computes in fp32 only; fairseq would call the flag unrecognized."""
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--criterion", default="cross_entropy")
+    criterion = parser.parse_known_args(arguments)[0].criterion
+    dest = CPU_BF16_FLAG.removeprefix("--").replace("-", "_")
+    suitable = [name for name, config in CRITERION_DATACLASS_REGISTRY.items() if hasattr(config, dest)]
+    if criterion not in suitable:
+        raise UserError(
+            f"PRECISION=bf16 on a CPU ({CPU_BF16_FLAG}) needs --criterion {' or '.join(suitable)}, found {criterion}; "
+            "change the criterion, or unset PRECISION to train in fp32"
+        )
 
 
 def _parse(

@@ -35,6 +35,7 @@ RESERVED_FLAGS = {
     "--cpu": "hide the GPU with CUDA_VISIBLE_DEVICES= instead",
     "--fp16": PRECISION_ADVICE,
     "--bf16": PRECISION_ADVICE,
+    "--cpu-bf16": PRECISION_ADVICE,
     "--amp": PRECISION_ADVICE,
     "--memory-efficient-fp16": PRECISION_ADVICE,
     "--memory-efficient-bf16": PRECISION_ADVICE,
