@@ -9,9 +9,11 @@ is not counted. A dead attention has zeros everywhere: it outputs nothing and re
 import argparse
 from pathlib import Path
 
+from batches import first_batches
+from fairseq_worker import build_trainer
+from measurement import relumt_arguments
 from timing import benchmark_device
 from torch import Tensor
-from training_speed import build_trainer, first_batches
 
 import relumt
 from relumt.attention import AttentionMask, AttentionOutput, Need
@@ -36,7 +38,7 @@ def main() -> None:
     relumt.register()
     criterion = ["--criterion", "label_smoothed_cross_entropy"]
     train_flags = [*command_line(require_dataset(args.config.stem, args.config.parent).train), *criterion, *flags]
-    trainer = build_trainer(args.data_bin, train_flags, benchmark_device("fp32"))
+    trainer = build_trainer([*relumt_arguments(args.data_bin, train_flags), *benchmark_device("fp32").train_flags()])
     (batch,) = first_batches(trainer, 1)
     batch, _ = trainer._prepare_sample(batch)
     net_input, padding = batch["net_input"], trainer.task.source_dictionary.pad()

@@ -37,7 +37,7 @@ kernels() {
 training() {
     local name=$1 data=$2 dataset=$3
     shift 3
-    step "$name" "$python" benchmarks/training_speed.py "$data" --config "configs/datasets/$dataset.toml" \
+    step "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset.toml" \
         --json "$out/$name.json" "$@"
 }
 

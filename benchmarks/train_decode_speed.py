@@ -1,16 +1,20 @@
-"""Measure the training and decoding speed of finished runs relative to one of them, alternating in one process.
+"""Measure the training and decoding speed of finished runs relative to one of them, in alternating order.
 
     python benchmarks/train_decode_speed.py RUNS DATASET --models softmax rela_g --json RUNS/speed-DATASET.json
 
-Training is measured as in training_speed.py: whole steps on the same batches, one of each model in turn, with the flags
-that the runs were trained with, in fp16 on a GPU. Decoding is measured as in decoding_speed.py: all models in turn
-translate the same test sentences. Reported is the median of the first model's time over each model's, with a 95 %
-interval from 10,000 bootstrap samples; above 1 is faster than the first.
+Training is measured as in training.py: whole steps on the same batches, one of each model in turn, each in a process of
+its own, with the flags that the runs were trained with, in fp16 on a GPU. Decoding is measured as in decoding_speed.py:
+all models in turn translate the same test sentences. Reported is the median of the first model's time over each
+model's, with a 95 % interval from 10,000 bootstrap samples; above 1 is faster than the first.
 """
 
 import argparse
+import tempfile
+from pathlib import Path
 from typing import Any
 
+import torch
+from batches import Reference
 from decoding_speed import (
     CONFIGS,
     add_arguments,
@@ -22,8 +26,9 @@ from decoding_speed import (
     load_models,
     make_translator,
 )
-from timing import benchmark_device, is_up_to_date, relative_speeds, write_results
-from training_speed import MODELS, build_trainer, step_times
+from measurement import Speeds, Workload, fairseq_command, measure, relative_seconds, relumt_arguments
+from timing import benchmark_device, is_up_to_date, write_results
+from training import MODELS
 
 import relumt
 from relumt.console import quiet_fairseq
@@ -48,16 +53,22 @@ def recorded_flags(record: RunRecord) -> list[str]:
     )
 
 
-def measure_training(args: argparse.Namespace, device: Device) -> dict[str, dict[str, float]]:
-    """Return the speed of training steps by model."""
+def measure_training(args: argparse.Namespace, device: Device) -> Speeds:
+    """Return the speed of training steps by model; all train on the batches of the first."""
     records = {model: load_record(first_run(args.runs, args.dataset, model)) for model in args.models}
-    trainers = {
-        model: build_trainer(record.data_bin, recorded_flags(record), device) for model, record in records.items()
-    }
-    return relative_speeds(args.models[0], step_times(trainers, args.models[0], args.warm_up, args.steps))
+    arguments = {model: relumt_arguments(record.data_bin, recorded_flags(record)) for model, record in records.items()}
+    workload = Workload(args.warm_up, args.steps, translations=0, threads=torch.get_num_threads())
+    with tempfile.TemporaryDirectory() as folder:
+        batches = Path(folder) / "batches.pt"
+        Reference(arguments[args.models[0]]).write_batches(batches, args.warm_up + args.steps, 0)
+        commands = {
+            model: fairseq_command(batches, [*given, *device.train_flags()]) for model, given in arguments.items()
+        }
+        measured = measure(commands, workload)
+    return relative_seconds(args.models[0], {model: system.training for model, system in measured.items()})
 
 
-def measure_decoding(args: argparse.Namespace) -> dict[str, dict[str, float]]:
+def measure_decoding(args: argparse.Namespace) -> Speeds:
     """Return the speed of beam search by model, on sentences of all lengths."""
     models = load_models(args.runs, args.dataset, args.models)
     dataset = models[args.models[0]].task.dataset("test")

@@ -1,6 +1,8 @@
 """The benchmarks that need no GPU run on tiny inputs; their results mean nothing here."""
 
+import io
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from relumt.errors import AttemptFailedError, UserError
 from tests.models.build import SMALL, write_checkpoint, write_data_bin
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -57,14 +60,119 @@ def test_liveness(run, data, config):
 
 @pytest.mark.slow
 def test_training(run, data, config, tmp_path):
-    models = ["softmax", "reluformer --relu-gamma 2"]
-    threads = torch.get_num_threads()
+    models = ["stock", "softmax", "reluformer --relu-gamma 2"]
     printed = run(
-        "training_speed.py", data, "--config", config, "--models", *models, "--steps", "20", "--warm-up", "1",
-        "--threads", threads, "--json", tmp_path / "speeds.json",
+        "training.py", data, "--config", config, "--models", *models, "--steps", "2", "--warm-up", "1", "--decode", "1",
+        "--threads", torch.get_num_threads(), "--json", tmp_path / "results.json",
     )  # fmt: skip
-    assert [row[0] for row in table_rows(printed)[1:]] == [f"| {model}" for model in models]
-    assert json.loads((tmp_path / "speeds.json").read_text())["throughput"][models[1]]["median"] > 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    for kind, pairs in (("throughput", 2), ("decoding", 1)):
+        assert {name: speed["pairs"] for name, speed in results[kind].items()} == dict.fromkeys(models, pairs)
+    systems = results["systems"]
+    assert [row[0] for row in table_rows(printed)] == 2 * ["| system", *(f"| {model}" for model in models)]
+    assert all(0 < system["held_bytes"] < system["peak_bytes"] for system in systems.values())
+    assert all(system["decoding_tokens_per_second"] > 0 for system in systems.values())
+
+
+@pytest.mark.slow
+def test_flags_that_a_system_refuses_end_the_benchmark(run, data, config, capsys):
+    with pytest.raises(SystemExit) as end:
+        run("training.py", data, "--config", config, "--models", "softmax", "softmax --relu-gamma 2", "--steps", "1")
+    assert end.value.code == 2
+    assert "softmax --relu-gamma 2: its process ended with status 2" in capsys.readouterr().err
+
+
+WORKER = """
+import sys
+for line in sys.stdin:
+    name, *numbers = line.split()
+    if numbers == ["9"]:
+        sys.exit(int(sys.argv[1]))
+    print('{"seconds": 0.5, "tokens": %s}' % (numbers or [0])[0], flush=True)
+"""
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """The module worker_pool, and two processes that end with status 1 and 2 if asked to do task 9."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import worker_pool
+
+    commands = {name: [sys.executable, "-c", WORKER, status] for name, status in (("a", "1"), ("b", "2"))}
+    with worker_pool.running_workers(commands, threads=1) as workers:
+        yield worker_pool, workers
+    assert all(worker.process.poll() is not None for worker in workers.values())
+
+
+def test_workers_work_in_alternating_order(pool, monkeypatch):
+    worker_pool, workers = pool
+    asked, ask = [], worker_pool.Worker.ask
+    monkeypatch.setattr(
+        worker_pool.Worker, "ask", lambda self, task: asked.append((self.name, task)) or ask(self, task)
+    )
+    answers = worker_pool.work_in_turns(workers, "train", [5, 6])
+    assert asked == [("b", "train 5"), ("a", "train 5"), ("a", "train 6"), ("b", "train 6")]
+    assert {name: [turn["tokens"] for turn in turns] for name, turns in answers.items()} == {"a": [5, 6], "b": [5, 6]}
+
+
+@pytest.mark.parametrize(("name", "error"), [("a", AttemptFailedError), ("b", UserError)])
+def test_a_worker_that_ends_is_named(pool, name, error):
+    worker_pool, workers = pool
+    with pytest.raises(error, match=f"{name}: its process ended with status"):
+        worker_pool.work_in_turns({name: workers[name]}, "train", [9])
+
+
+def test_a_python_that_does_not_exist_is_refused(pool):
+    with pytest.raises(UserError, match="no-python cannot be run"), pool[0].running_workers({"a": ["no-python"]}, 1):
+        pass
+
+
+def test_a_worker_answers_requests(monkeypatch, capfd):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import worker_protocol
+
+    def train(number):
+        os.write(1, b"a message\n")
+        kept.append(torch.ones(number, 2**18))  # MiB
+        return number
+
+    kept = []
+    monkeypatch.setattr(sys, "stdin", io.StringIO("memory\ntrain 50\nmemory\n"))
+    stdout = os.dup(1)
+    try:
+        worker_protocol.serve({"train": train})
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+    printed = capfd.readouterr()
+    before, trained, after = map(json.loads, printed.out.splitlines())
+    assert trained["tokens"] == 50 and trained["seconds"] > 0
+    assert after["peak"] - before["held"] > 45 * 2**20
+    assert "a message" in printed.err
+
+
+def test_tables_of_systems(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import measurement
+    import training
+
+    turns = {"a": [(2.0, 100), (4.0, 100)], "b": [(1.0, 100), (2.0, 100)]}
+    answers = {name: [{"seconds": s, "tokens": t} for s, t in pairs] for name, pairs in turns.items()}
+    measured = {name: measurement.Measurement(found, found, 2**20, 3 * 2**20) for name, found in answers.items()}
+    speeds = measurement.relative_seconds("a", answers)
+    assert training.training_table("a", speeds, measured).splitlines()[2:] == [
+        "| a | 2 | 1.000 | 1.000–1.000 | 38 | 3 | 2 |",
+        "| b | 2 | 2.000 | 2.000–2.000 | 75 | 3 | 2 |",
+    ]
+    assert training.decoding_table("a", speeds, measured).splitlines()[3] == "| b | 2 | 2.000 | 2.000–2.000 | 75 |"
+
+
+def test_stock_fairseq_gets_nothing_of_relumt(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import training
+
+    flags = {"--task": ["translation_documents"], "--document-length": ["512"], "--source-lang": ["de"], "--lr": ["1"]}
+    assert training.without_task(flags) == {"--source-lang": ["de"], "--lr": ["1"]}
 
 
 def test_attention(run):

@@ -20,7 +20,7 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
 
     benchmark: script in benchmarks/. root: the checkout. train_flags: extra flags of fairseq-train.
     """
-    if benchmark == "training_speed.py":
+    if benchmark == "training.py":
         return measure_feedforward_speed(context, root, train_flags)
     quick = ["--sample", "1", "--repeats", "1"] if context.preset == "smoke" else []
     if quick and benchmark == "train_decode_speed.py":
@@ -52,7 +52,7 @@ def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Se
     data_bin = require_dataset(dataset, datasets).data_bin
     arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]
     arguments += ["--baseline", "ffn_relu", "--json", figures, "--flags", *train_flags]
-    return run_python(root / "benchmarks" / "training_speed.py", *arguments)
+    return run_python(root / "benchmarks" / "training.py", *arguments)
 
 
 def write_report(context: TableContext, sentences: int) -> bool:

@@ -199,7 +199,7 @@ def top_shares(run: Run) -> dict[str, float]:
 
 
 TABLES = (
-    FfnScores("RF", "table1", speed_benchmark="training_speed.py"),
+    FfnScores("RF", "table1", speed_benchmark="training.py"),
     FfnCurves("RF", "figure1", replace(BLEU_TOKENIZED, label="BLEU (tokenized)")),
     FfnTopShares("RF", "figure2"),
     FfnCurves("RF", "figure3", ANISOTROPY),

@@ -87,7 +87,7 @@ class SpeedsByLength(Measurement):
 
 @dataclass(frozen=True)
 class FeedForwardSpeeds(Measurement):
-    """A file of training_speed.py: training speed by model."""
+    """A file of training.py: training speed by model."""
 
     throughput: dict[str, Ratio]
 

@@ -98,7 +98,7 @@ def test_a_failed_benchmark_is_status_1(reproduce, monkeypatch):
 def test_feedforward_variants_are_timed_with_the_flags_of_training(reproduce, started):
     reproduce("reluformer_table1", "--flags", "--fp16-scale-window", "1")
     ((script, data_bin, *options),) = started
-    assert (script.name, data_bin) == ("training_speed.py", Path("data-bin/multi30k_de_en"))
+    assert (script.name, data_bin) == ("training.py", Path("data-bin/multi30k_de_en"))
     assert "ffn_swiglu" in options and options[-3:] == ["--flags", "--fp16-scale-window", "1"]
 
 

@@ -1,0 +1,89 @@
+"""Training speed, decoding speed and memory of systems that each run in a process of their own."""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from timing import relative_speeds
+from worker_pool import Answer, running_workers, work_in_turns
+
+import relumt
+
+FAIRSEQ_WORKER = Path(__file__).with_name("fairseq_worker.py")
+ONE_DEVICE = ["--distributed-world-size", "1"]
+
+Speeds = dict[str, dict[str, float]]
+"""System → number of pairs, median, low and high, see `relative_speeds`."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What each system does.
+
+    Attributes:
+        warm_up, steps: number of training steps before timing, and of timed ones.
+        translations: number of batches to translate.
+        threads: number of threads; only one system computes at a time.
+    """
+
+    warm_up: int
+    steps: int
+    translations: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of a system.
+
+    Attributes:
+        training, decoding: time and tokens by step and by batch.
+        held: bytes that the process held before its first step.
+        peak: the largest number of bytes that it held in training.
+    """
+
+    training: list[Answer]
+    decoding: list[Answer]
+    held: int
+    peak: int
+
+
+def relumt_arguments(data_bin: str, flags: Sequence[str]) -> list[str]:
+    """Return the arguments of fairseq-train with relumt, but for the device."""
+    return [data_bin, *ONE_DEVICE, *flags, "--user-dir", str(Path(relumt.__file__).parent)]
+
+
+def fairseq_command(batches: Path, arguments: Sequence[str]) -> list[object]:
+    """Return the command of a process that trains with these arguments of fairseq-train.
+
+    A crash of fairseq writes a file to --save-dir, here the folder of the batches.
+    """
+    return [sys.executable, FAIRSEQ_WORKER, batches, *arguments, "--save-dir", batches.parent]
+
+
+def measure(commands: dict[str, list[object]], workload: Workload) -> dict[str, Measurement]:
+    """Let systems (name → command of the process) train in turns, and then translate in turns."""
+    warm_up, end = workload.warm_up, workload.warm_up + workload.steps
+    with running_workers(commands, workload.threads) as workers:
+        before = {name: worker.ask("memory") for name, worker in workers.items()}
+        work_in_turns(workers, "train", range(warm_up))
+        training = work_in_turns(workers, "train", range(warm_up, end))
+        after = {name: worker.ask("memory") for name, worker in workers.items()}
+        work_in_turns(workers, "translate", range(min(1, workload.translations)))  # warm-up
+        decoding = work_in_turns(workers, "translate", range(workload.translations))
+    return {
+        name: Measurement(training[name], decoding[name], int(before[name]["held"]), int(after[name]["peak"]))
+        for name in commands
+    }
+
+
+def relative_seconds(baseline: str, answers: dict[str, list[Answer]]) -> Speeds:
+    """Return the speed of each system relative to the baseline's."""
+    return relative_speeds(baseline, {name: [turn["seconds"] for turn in turns] for name, turns in answers.items()})
+
+
+def tokens_per_second(answers: list[Answer]) -> float:
+    """Return the median number of tokens per second."""
+    return statistics.median(answer["tokens"] / answer["seconds"] for answer in answers)

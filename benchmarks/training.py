@@ -1,0 +1,218 @@
+"""Measure the training speed, the decoding speed and the memory of systems on the same batches, in alternating order.
+
+    python benchmarks/training.py DATA-BIN --config configs/datasets/multi30k_de_en.toml --decode 10
+
+A system is a name in configs/models, optionally with flags of fairseq-train: "softmax --dropout 0". `stock` is
+fairseq's own Transformer and criterion, without anything of relumt. Each system runs in a process of its own and takes
+one training step in turn, so that what slows the machine slows all of them. With --decode, all then translate test
+sentences by beam search, into sentences of the references' mean length, because untrained models do not know when to
+stop. Reported are medians of the paired ratios of the baseline's time to the system's, with 95 % intervals from 10,000
+bootstrap samples, and the largest amount of memory that each process held. Uses a GPU if there is one.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from batches import Reference
+from measurement import (
+    ONE_DEVICE,
+    Measurement,
+    Speeds,
+    Workload,
+    fairseq_command,
+    measure,
+    relative_seconds,
+    relumt_arguments,
+    tokens_per_second,
+)
+from timing import benchmark_device, write_results
+
+import relumt
+from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
+from relumt.console import quiet_fairseq
+from relumt.errors import UserError, exit_on_user_error
+from relumt.runs.dataset_config import require_dataset
+from relumt.runs.environment import PRECISIONS, Device, Precision
+from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
+
+HERE = Path(__file__).resolve().parent
+MODELS = HERE.parent / "configs" / "models"
+STOCK = "stock"
+JOEYNMT = "JoeyNMT"
+MIB = 2**20
+
+
+def parse_model(model: str) -> Flags:
+    """Return the flags that "NAME [flags…]" stands for; raise UserError if there is no such model."""
+    name, *flags = shlex.split(model)
+    return read_flags(MODELS / f"{name}.args") | parse_flags(flags, repr(model))
+
+
+def is_stock(model: str) -> bool:
+    """Return whether a model is fairseq's own."""
+    return model.split()[0] == STOCK
+
+
+def without_task(flags: Flags) -> Flags:
+    """Return the flags without the task and its own flags, which stock fairseq lacks; the batches are given anyway."""
+    from fairseq.tasks.translation import TranslationConfig
+
+    from relumt.tasks.documents import DocumentsConfig
+
+    own = {field.name for field in fields(DocumentsConfig)} - {field.name for field in fields(TranslationConfig)}
+    return {name: values for name, values in flags.items() if name[2:].replace("-", "_") not in own | {"task"}}
+
+
+def fairseq_arguments(args: argparse.Namespace, model: str) -> list[str]:
+    """Return the arguments of fairseq-train but for the device; for stock fairseq, they do not mention relumt."""
+    flags = require_dataset(args.config.stem, args.config.parent).train | parse_model(model)
+    if is_stock(model):
+        return [args.data_bin, *ONE_DEVICE, *command_line(without_task(flags)), *args.flags]
+    return relumt_arguments(args.data_bin, [*command_line(flags), *args.flags])
+
+
+def systems_by_name(models: list[str], devices: list[Device]) -> dict[str, tuple[str, Device]]:
+    """Return name → (model, device with precision) of every model in every precision.
+
+    Stock fairseq takes bf16 as a request for a TPU, so it is measured without.
+    """
+    systems = {}
+    for model in models:
+        for device in devices:
+            if is_stock(model) and device.precision == "bf16":
+                device = benchmark_device("fp32")
+            systems[model if len(devices) == 1 else f"{model}, {device.precision}"] = (model, device)
+    return systems
+
+
+def joeynmt_command(python: Path, batches: Path, settings: dict[str, Any]) -> list[object]:
+    """Return the command of JoeyNMT's process; raise UserError if this Python cannot import JoeyNMT."""
+    try:
+        subprocess.run([python, "-c", "import joeynmt.training"], capture_output=True, check=True, text=True)
+    except OSError as error:
+        raise UserError(f"--joeynmt: {python} cannot be run ({error.strerror}); give a Python with JoeyNMT") from None
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip().rpartition("\n")[2]
+        raise UserError(f"--joeynmt: {python} cannot import JoeyNMT ({reason}); install it there") from None
+    return [python, HERE / "joeynmt_worker.py", batches, json.dumps(settings)]
+
+
+def training_table(baseline: str, speeds: Speeds, measured: dict[str, Measurement]) -> str:
+    """Return a Markdown table of training."""
+    lines = [
+        f"| system | steps | training speed relative to {baseline} (median) | 95 % interval | target tokens/s "
+        "| peak memory, MiB | above the first step's start, MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, system in measured.items():
+        memory = f"{system.peak / MIB:.0f} | {(system.peak - system.held) / MIB:.0f}"
+        lines.append(f"{speed_cells(name, speeds)} | {tokens_per_second(system.training):.0f} | {memory} |")
+    return "\n".join(lines)
+
+
+def decoding_table(baseline: str, speeds: Speeds, measured: dict[str, Measurement]) -> str:
+    """Return a Markdown table of decoding."""
+    lines = [
+        f"| system | batches | decoding speed relative to {baseline} (median) | 95 % interval | output tokens/s |",
+        "|---|---|---|---|---|",
+    ]
+    for name, system in measured.items():
+        lines.append(f"{speed_cells(name, speeds)} | {tokens_per_second(system.decoding):.0f} |")
+    return "\n".join(lines)
+
+
+def speed_cells(name: str, speeds: Speeds) -> str:
+    """Return the first cells of a row of a table."""
+    speed = speeds[name]
+    return f"| {name} | {speed['pairs']} | {speed['median']:.3f} | {speed['low']:.3f}–{speed['high']:.3f}"
+
+
+def absolute_values(measured: dict[str, Measurement]) -> dict[str, dict[str, float]]:
+    """Return system → tokens per second and bytes, for the JSON file."""
+    values = {}
+    for name, system in measured.items():
+        values[name] = {
+            "training_tokens_per_second": tokens_per_second(system.training),
+            "held_bytes": system.held,
+            "peak_bytes": system.peak,
+        }
+        if system.decoding:
+            values[name]["decoding_tokens_per_second"] = tokens_per_second(system.decoding)
+    return values
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the command-line arguments."""
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data_bin")
+    parser.add_argument("--config", type=Path, required=True, help="file in configs/datasets: sizes, optimizer, batch")
+    parser.add_argument(
+        "--models", nargs="+", default=[STOCK, "softmax", "reluformer", "rela_g", "inhibitor"], metavar="MODEL"
+    )
+    parser.add_argument("--baseline", metavar="MODEL", help="(default: the first of --models)")
+    parser.add_argument("--joeynmt", type=valid_path, metavar="PYTHON", help="also measure JoeyNMT, with its Python")
+    parser.add_argument("--steps", type=positive_integer, default=40, help="timed steps (default: %(default)s)")
+    parser.add_argument("--warm-up", type=whole_number, default=3, help="steps before timing (default: %(default)s)")
+    parser.add_argument(
+        "--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate (default: %(default)s)"
+    )
+    parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
+    parser.add_argument(
+        "--precision", nargs="+", choices=PRECISIONS, help="one or several (default: fp16 on a GPU, fp32 on a CPU)"
+    )
+    parser.add_argument("--json", type=valid_path, help="also write the results to this file")
+    parser.add_argument(
+        "--flags", nargs=argparse.REMAINDER, default=[], help="all that follows goes to fairseq-train for every model"
+    )
+    args = parser.parse_args()
+    args.baseline = args.baseline or args.models[0]
+    if args.baseline not in args.models:
+        raise UserError(f"--models must include the baseline, {args.baseline}")
+    return args
+
+
+def measure_systems(args: argparse.Namespace, systems: dict[str, tuple[str, Device]]) -> dict[str, Measurement]:
+    """Return what was measured of each system (name → model and device), and of JoeyNMT if asked for."""
+    reference = Reference(fairseq_arguments(args, "softmax" if is_stock(args.baseline) else args.baseline))
+    with tempfile.TemporaryDirectory() as folder:
+        batches = Path(folder) / "batches.pt"
+        translations = reference.write_batches(batches, args.warm_up + args.steps, args.decode)
+        commands = {
+            name: fairseq_command(batches, [*fairseq_arguments(args, model), *device.train_flags()])
+            for name, (model, device) in systems.items()
+        }
+        if args.joeynmt:
+            settings = reference.peer_settings(fp16=benchmark_device(None).precision == "fp16")
+            commands[JOEYNMT] = joeynmt_command(args.joeynmt, batches, settings)
+        return measure(commands, Workload(args.warm_up, args.steps, translations, args.threads))
+
+
+def main() -> None:
+    """Measure, print the tables and write the JSON file."""
+    args = parse_arguments()
+    quiet_fairseq()
+    relumt.register()
+    precisions: list[Precision | None] = args.precision or [None]
+    systems = systems_by_name(args.models, [benchmark_device(precision) for precision in precisions])
+    baseline, device = next((name, device) for name, (model, device) in systems.items() if model == args.baseline)
+    measured = measure_systems(args, systems)
+    training = relative_seconds(baseline, {name: system.training for name, system in measured.items()})
+    print(training_table(baseline, training, measured))
+    results: dict[str, Any] = {"throughput": training, "systems": absolute_values(measured)}
+    if args.decode:
+        results["decoding"] = relative_seconds(baseline, {name: system.decoding for name, system in measured.items()})
+        print("\n" + decoding_table(baseline, results["decoding"], measured))
+    if args.json:
+        write_results(args.json, "training steps", baseline, device, results)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()
