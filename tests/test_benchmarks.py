@@ -206,3 +206,11 @@ def test_filtering(run, data, tmp_path):
     checkpoint = write_checkpoint(tmp_path, "--attention", "rela_g", "--max-source-positions", "8")
     found = json.loads(run("filtering_accuracy.py", checkpoint, data, "--noise", "0.5"))
     assert 0 < found["pairs"] < 24 and 0 <= found["null_rate"]["AUC"] <= 1
+
+
+def test_loss_measures_time_and_memory(run):
+    table = run("loss.py", "--positions", 600, "--size", 8, "--types", 300, "--repeats", 2)
+    types, speed, fairseq, ours = table.splitlines()[-1].strip("| ").split(" | ")
+    assert types == "300"
+    assert float(speed.split()[0]) > 0
+    assert int(fairseq) > int(ours)
