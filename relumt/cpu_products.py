@@ -11,6 +11,7 @@ The backend is chosen by the CPU's capabilities and by the errors of a few produ
 uses the backend that it started with.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -22,7 +23,7 @@ Fp32Backend = Literal["default", "onednn"]
 TOLERANCE = 1e-6
 """Largest relative error of a product in fp32. Rounding in fp32 causes about 3e-7, rounding to bf16 2e-3."""
 
-PRODUCT_SIZES = ((64, 512, 256), (300, 256, 96), (33, 2048, 65))
+LINEAR_SIZES = ((64, 512, 256), (300, 256, 96), (33, 2048, 65))
 """(rows, inner dimension, columns) of the products that are checked; oneDNN leaves small ones to MKL."""
 
 BATCHED_SIZES = ((32, 28, 64, 28), (4, 200, 64, 150))
@@ -62,25 +63,39 @@ def _has(capability: str) -> bool:
 def largest_product_error() -> float:
     """Return the largest relative error (Frobenius norm) of products in fp32, compared with float64.
 
-    The operands are always the same, and the global random state is left alone.
+    The operands are always the same, and the global random state is left alone. One thread computes, because OpenMP
+    hangs in the child of a process that has used several.
     """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        # NaN if any error is
+        return float(torch.tensor([*_errors_of_linear_layers(), *_errors_of_attention()]).max())
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def _errors_of_linear_layers() -> Iterator[float]:
+    """Yield the errors of x @ Wᵀ + b and of its gradients."""
     generator = torch.Generator().manual_seed(0)
+    for rows, inner, columns in LINEAR_SIZES:
+        x, weight, bias, grad = (
+            torch.randn(size, generator=generator)
+            for size in ((rows, inner), (columns, inner), (columns,), (rows, columns))
+        )
+        yield _relative_error(F.linear, x, weight, bias)
+        yield _relative_error(torch.mm, grad.T, x)
+        yield _relative_error(torch.mm, grad, weight)
 
-    def draw(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator)
 
-    errors = []
-    for rows, inner, columns in PRODUCT_SIZES:
-        x, weight, bias = draw(rows, inner), draw(columns, inner), draw(columns)
-        errors.append(_relative_error(F.linear(x, weight, bias), F.linear(x.double(), weight.double(), bias.double())))
-        grad = draw(rows, columns)
-        errors.append(_relative_error(grad.T @ x, grad.double().T @ x.double()))
-        errors.append(_relative_error(grad @ weight, grad.double() @ weight.double()))
+def _errors_of_attention() -> Iterator[float]:
+    """Yield the errors of batched products q @ kᵀ."""
+    generator = torch.Generator().manual_seed(0)
     for batch, rows, inner, columns in BATCHED_SIZES:
-        q, k = draw(batch, rows, inner), draw(batch, columns, inner)
-        errors.append(_relative_error(q @ k.mT, q.double() @ k.double().mT))
-    return float(torch.tensor(errors).max())  # NaN if any is
+        q, k = (torch.randn(batch, length, inner, generator=generator) for length in (rows, columns))
+        yield _relative_error(torch.bmm, q, k.mT)
 
 
-def _relative_error(product: Tensor, exact: Tensor) -> float:
-    return float((product - exact).norm() / exact.norm())
+def _relative_error(product: Callable[..., Tensor], *operands: Tensor) -> float:
+    exact = product(*(x.double() for x in operands))
+    return float((product(*operands) - exact).norm() / exact.norm())

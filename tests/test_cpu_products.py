@@ -10,6 +10,8 @@ import torch
 from relumt import cpu_products
 from relumt.cpu_products import TOLERANCE, has_fast_bf16, largest_product_error, select_fp32_backend
 
+ROOT = Path(__file__).parents[1]
+
 SKYLAKE, ZEN4 = {"avx512_f": True}, {"avx512_f": True, "avx512_bf16": True}
 SAPPHIRE_RAPIDS = ZEN4 | {"amx_tile": True, "amx_bf16": True}
 AVX2 = {"avx2": True, "avx512_f": False}
@@ -88,29 +90,42 @@ def test_products_of_this_cpu_are_accurate_and_leave_the_random_state_alone():
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("name", ["linear", "mm", "bmm"])
-def test_every_kind_of_product_is_checked(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("owner", "name"), [(torch.nn.functional, "linear"), (torch, "mm"), (torch, "bmm")], ids=["linear", "mm", "bmm"]
+)
+def test_every_kind_of_product_is_checked(monkeypatch, owner, name):
     """A product whose operands were rounded to bf16, as with AMX, is noticed whichever kind it is."""
-    if name == "linear":
-        owner, attribute = torch.nn.functional, "linear"
-    else:
-        owner, attribute = torch.Tensor, "__matmul__"
-    exact = getattr(owner, attribute)
+    exact = getattr(owner, name)
 
-    def rounded(x, y, *bias):
-        is_meant = x.dtype == torch.float32 and (name == "linear" or x.dim() == {"mm": 2, "bmm": 3}[name])
-        return exact(x.bfloat16().float(), y.bfloat16().float(), *bias) if is_meant else exact(x, y, *bias)
+    def rounded(*operands):
+        return exact(*(x.bfloat16().float() if x.dtype == torch.float32 else x for x in operands))
 
-    monkeypatch.setattr(owner, attribute, rounded)
+    monkeypatch.setattr(owner, name, rounded)
     assert 1e-4 < largest_product_error() < 1e-2
 
 
 def test_a_product_that_is_not_a_number_is_noticed(monkeypatch):
-    exact = torch.Tensor.__matmul__
-    monkeypatch.setattr(
-        torch.Tensor, "__matmul__", lambda x, y: exact(x, y) * (1 if x.dtype == torch.float64 else torch.nan)
-    )
+    exact = torch.bmm
+    nan_in_fp32 = {torch.float32: torch.nan, torch.float64: 1}
+    monkeypatch.setattr(torch, "bmm", lambda x, y: exact(x, y) * nan_in_fp32[x.dtype])
     assert not largest_product_error() <= TOLERANCE
+
+
+def test_a_child_process_can_compute_after_the_choice():
+    """OpenMP would hang in a child forked after its parent has computed with several threads."""
+    code = f"""
+import os, torch
+torch.cpu.get_capabilities = lambda: {ZEN4}
+torch.set_num_threads(2)
+from relumt.cpu_products import select_fp32_backend
+select_fp32_backend()
+assert torch.get_num_threads() == 2
+if os.fork() == 0:
+    x = torch.ones(600, 600)
+    os._exit(int((x @ x)[0, 0]) != 600)
+raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=True)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +152,5 @@ torch.cpu.get_capabilities = lambda: {ZEN4}
 {imports}
 print(torch.get_float32_matmul_precision())
 """
-    root = Path(__file__).parents[1]
-    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.split()[-1] == setting
