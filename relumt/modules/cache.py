@@ -63,6 +63,17 @@ def reorder_hypotheses(cache: Cache, new_order: Tensor) -> None:
     select_hypotheses(cache, ("prev_key_padding_mask",), new_order)
 
 
+def expand_hypotheses(cache: Cache, beam: int) -> None:
+    """Let `beam` consecutive hypotheses continue each hypothesis of a self-attention cache."""
+    num_hypotheses = len(cache["prev_key"])
+    reorder_hypotheses(cache, torch.arange(num_hypotheses, device=cache["prev_key"].device).repeat_interleave(beam))
+
+
+def expand_sources(cache: Cache, beam: int) -> None:
+    """Let `beam` consecutive hypotheses share what one hypothesis has in a cross-attention cache."""
+    cache["beam"] = cache.get("beam", 1) * beam
+
+
 def reorder_buffer(buffer: Tensor, filled: int, new_order: Tensor) -> Tensor:
     """Return the buffer [2, B, H, capacity, D] with its hypotheses in the new order."""
     # On a GPU, finding the hypotheses that move would make the CPU wait for it.

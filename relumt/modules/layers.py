@@ -114,6 +114,11 @@ class MechanismDecoder(TransformerDecoderBase):
         for attention in self.attentions:
             attention.reorder_incremental_state(incremental_state, new_order)
 
+    def expand_incremental_state(self, incremental_state: IncrementalState, beam: int) -> None:
+        """Let `beam` consecutive hypotheses continue each hypothesis of the caches of all attention modules."""
+        for attention in self.attentions:
+            attention.expand_incremental_state(incremental_state, beam)
+
     @cached_property
     def attentions(self) -> list[MechanismAttention]:
         """All attention modules of all layers."""

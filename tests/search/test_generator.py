@@ -1,0 +1,161 @@
+"""relumt's beam search against fairseq's."""
+
+import pytest
+import torch
+from fairseq.search import DiverseBeamSearch, Sampling
+from fairseq.sequence_generator import SequenceGenerator
+
+from relumt.modules.hooks import attention_hook
+from relumt.search.generator import BeamSearchGenerator
+from tests.models.build import build, dictionary, sample
+
+WORDS = 300
+SEEDS = (1, 2, 3)
+LENGTHS = [(7, 5), (3, 8), (1, 2), (7, 3), (5, 5), (2, 9), (6, 6)]
+OPTIONS = {
+    "defaults": {},
+    "greedy": {"beam_size": 1},
+    "wide": {"beam_size": 12, "len_penalty": 0.6},
+    "short": {"max_len_b": 4, "min_len": 3},
+    "relative length": {"max_len_a": 1.5, "max_len_b": 2},
+    "unnormalized": {"normalize_scores": False, "temperature": 0.7},
+    "unknown words": {"unk_penalty": 2.0, "tokens_to_suppress": ("w3", "w4")},
+    "empty translations": {"min_len": 0, "len_penalty": 2.0},
+}
+
+
+def build_model(seed, *flags):
+    """Build a model whose translations end at different steps: without training they would hardly ever end."""
+    model = build("mechanism_transformer", *flags, words=WORDS, seed=seed).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "embed" not in name:
+                weight.mul_(2)
+        model.decoder.output_projection.weight[dictionary().eos()] *= 4
+    return model
+
+
+def translate(generator_class, model, batch, call=(), **options):
+    options = {"beam_size": 4, "max_len_b": 12} | options
+    generator = generator_class([model], dictionary(WORDS), **options)
+    return generator.generate([model], batch, **dict(call))
+
+
+def is_tie(hypotheses):
+    """Whether two scores are so close that rounding decides their order."""
+    scores = [hypothesis["score"].item() for hypothesis in hypotheses]
+    return any(abs(a - b) < 1e-5 for a, b in zip(scores, scores[1:], strict=False))
+
+
+def assert_same_hypotheses(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        if is_tie(theirs):
+            continue
+        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.keys() == b.keys()
+            for name in ("score", "positional_scores"):
+                assert a[name].dtype == b[name].dtype
+                torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-4)
+
+
+@pytest.fixture(autouse=True)
+def count_searches(monkeypatch):
+    """Count the searches that are relumt's."""
+    searches = []
+    search = BeamSearchGenerator._search
+
+    def spy(self, *args):
+        searches.append(1)
+        return search(self, *args)
+
+    monkeypatch.setattr(BeamSearchGenerator, "_search", spy)
+    return searches
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_hypotheses_are_those_of_fairseq(options, seed, count_searches):
+    model, batch = build_model(seed), sample(LENGTHS, seed)
+    expected = translate(SequenceGenerator, model, batch, **OPTIONS[options])
+    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch, **OPTIONS[options]), expected)
+    assert count_searches == [1]
+
+
+def test_sentences_end_at_different_steps():
+    """Otherwise the test above would not see a sentence leave the batch."""
+    lengths = {
+        tuple(len(h["tokens"]) for h in hypotheses)
+        for seed in SEEDS
+        for hypotheses in translate(SequenceGenerator, build_model(seed), sample(LENGTHS, seed))
+    }
+    assert len(lengths) > 5 and min(max(sentence) for sentence in lengths) < 13
+
+
+@pytest.mark.parametrize("mechanism", ["relu", "rela_g", "sigmoid"])
+def test_the_hypotheses_are_those_of_fairseq_with_other_mechanisms(mechanism, count_searches):
+    model, batch = build_model(1, "--attention", mechanism), sample(LENGTHS)
+    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch), translate(SequenceGenerator, model, batch))
+    assert count_searches == [1]
+
+
+def test_the_hypotheses_are_those_of_the_stock_transformer():
+    model, stock, batch = build_model(1), build("transformer", words=WORDS).eval(), sample(LENGTHS)
+    stock.load_state_dict(model.state_dict())
+    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch), translate(SequenceGenerator, stock, batch))
+
+
+def test_equal_sentences_have_equal_hypotheses(count_searches):
+    """The cross-attention takes equal sources for one source of a beam."""
+    model, batch = build_model(1), sample([(5, 5)] * 8)
+    tokens = batch["net_input"]["src_tokens"]
+    tokens[:] = tokens[:1]
+    found = translate(BeamSearchGenerator, model, batch)
+    assert_same_hypotheses(found, translate(SequenceGenerator, model, batch))
+    assert len({tuple(h["tokens"].tolist() for h in hypotheses).__repr__() for hypotheses in found}) == 1
+
+
+UNSUPPORTED = {
+    "prefix": ({}, {"prefix_tokens": torch.tensor([[5]] * len(LENGTHS))}),
+    "sampling": ({"search_strategy": Sampling(dictionary(WORDS))}, {}),
+    "diverse beams": ({"search_strategy": DiverseBeamSearch(dictionary(WORDS), 2, 0.5)}, {}),
+    "repeated n-grams": ({"no_repeat_ngram_size": 2}, {}),
+    "length of the source": ({"match_source_len": True}, {}),
+    "wide beam": ({"beam_size": 200}, {}),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_other_options_are_left_to_fairseq(name, count_searches):
+    model, batch = build_model(1), sample(LENGTHS)
+    options, call = UNSUPPORTED[name]
+    results = []
+    for generator in (BeamSearchGenerator, SequenceGenerator):
+        torch.manual_seed(1)
+        results.append(translate(generator, model, batch, call, **options))
+    assert_same_hypotheses(*results)
+    assert not count_searches
+
+
+def test_other_models_are_left_to_fairseq(count_searches):
+    batch = sample(LENGTHS)
+    translate(BeamSearchGenerator, build("transformer", words=WORDS).eval(), batch)
+    model = build_model(1)
+    BeamSearchGenerator([model, build_model(2)], dictionary(WORDS), max_len_b=5).generate([], batch)
+    with attention_hook(model, lambda *_: None):
+        translate(BeamSearchGenerator, model, batch)
+    model.make_generation_fast_(retain_dropout=True)
+    translate(BeamSearchGenerator, model, batch)
+    assert not count_searches
+
+
+def test_a_model_without_finite_probabilities_is_refused(capsys):
+    model = build_model(1)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.fill_(torch.nan)
+    with pytest.raises(SystemExit) as caught:
+        translate(BeamSearchGenerator, model, sample(LENGTHS))
+    assert caught.value.code == 1
+    error = capsys.readouterr().err
+    assert "7 of 7 sentences have no translation" in error and error.count("\n") == 1
