@@ -17,10 +17,12 @@ def register() -> None:
     import relumt.checkpoints.fairseq_hooks
     import relumt.criterions.attention_regularization  # registers the criterion that it extends, too
     import relumt.models.mechanism_transformer
+    import relumt.search.fairseq_hook
     import relumt.tasks.corpora
     from relumt.cpu_products import select_fp32_backend
 
     relumt.checkpoints.fairseq_hooks.install()
+    relumt.search.fairseq_hook.install()
     select_fp32_backend()
 
 

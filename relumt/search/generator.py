@@ -229,7 +229,7 @@ class BeamSearchGenerator(SequenceGenerator):
 
 
 def makes_rows_differ(module: torch.nn.Module) -> bool:
-    """Return whether a module draws dropout or needs one batch entry per hypothesis, so that they must not share one."""
+    """Return whether a module draws dropout or needs a batch entry for each hypothesis."""
     if isinstance(module, MechanismAttention):
         return module.training or bool(module.hooks) or module.weights_for_alignment or module.mechanism.retain_dropout
     return isinstance(module, FairseqDropout) and (module.training or module.apply_during_inference)

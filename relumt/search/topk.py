@@ -10,9 +10,10 @@ CHUNK = 64
 def topk_by_chunks(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest elements of each row of x [R, N] and their indices, [R, k], in descending order.
 
-    The same as `x.topk(k)` except for the order of equal elements and the indices of elements of -∞. PyTorch's CPU version copies each row into a heap of
-    pairs. This one only takes the maximum of each chunk: the k chunks with the largest maxima contain the k largest
-    elements, because any other chunk has at least k elements, one in each of these, that are no smaller.
+    The same as `x.topk(k)` except for the order of equal elements and the indices of elements of -∞. PyTorch's CPU
+    version copies each row into a heap of pairs. This one only takes the maximum of each chunk: the k chunks with the
+    largest maxima contain the k largest elements, because any other chunk has at least k elements, one in each of
+    these, that are no smaller.
     """
     N = x.shape[1]
     num_whole = N // CHUNK
