@@ -94,89 +94,19 @@ refuse_arguments() {
     (($# == 0)) || fail 2 "$(basename "$0") takes no arguments, found '$1'; see --help"
 }
 
-# run_record STEP DATASET MODEL [fairseq flags…]
-run_record() {
-    local step=$1
+# run_stages STAGE… -- DATASET MODEL [fairseq flags…]: go through --train, --evaluate and --analyze in place of this shell
+run_stages() {
+    local stages=()
+    while [[ $1 != -- ]]; do
+        stages+=("$1")
+        shift
+    done
     shift
+    require_names "$@"
     local settings=("--runs=${RUNS:-runs}" "--seed=${SEED:-1}" "--configs=${CONFIGS:-$root/configs}")
     [[ -z ${DATA_BIN:-} ]] || settings+=("--data-bin=$DATA_BIN")
     [[ -z ${PRECISION:-} ]] || settings+=("--precision=$PRECISION")
     [[ ${ONE_BY_ONE:-} != 1 ]] || settings+=(--one-by-one)
     [[ ${ACCEPT_MIXED:-} != 1 ]] || settings+=(--accept-mixed)
-    relumt run-record "$step" "${settings[@]}" -- "$@"
-}
-
-# ask STEP DATASET MODEL [fairseq flags…]: set the array `answer` to the lines that the step prints, none if there is
-# nothing to do.
-ask() {
-    local output
-    output=$(run_record "$@")
-    answer=()
-    [[ -z $output ]] || mapfile -t answer <<<"$output"
-}
-
-# train DATASET MODEL [fairseq-train flags…]: train the model, first on the datasets that the training starts from.
-# Everything is checked before anything is written.
-train() {
-    require_names "$@"
-    ask check-training "$@"
-    local runs=("${answer[@]}") # DATASET FOLDER of each run to train; this one is the last
-    ((${#runs[@]} > 0)) || return 0
-    lock_run "${runs[-1]}"
-    local i
-    for ((i = 0; i < ${#runs[@]} - 2; i += 2)); do
-        (
-            lock_run "${runs[i + 1]}" wait
-            train_locked "${runs[i]}" "$2"
-        )
-    done
-    train_locked "$@"
-}
-
-# train_locked DATASET MODEL [fairseq-train flags…]
-train_locked() {
-    ask start-training "$@"
-    ((${#answer[@]} > 0)) || return 0
-    if "$python" -P -m fairseq_cli.train "${answer[@]:1}" 2>&1 | tee -a -- "${answer[0]}"; then
-        run_record finish-training "$1" "$2" || exit 1
-    else
-        run_record record-divergence "$1" "$2" || exit 1
-    fi
-}
-
-# evaluate DATASET MODEL [fairseq-generate flags…]: translate the test set and score it.
-evaluate() {
-    require_names "$@"
-    ask check-evaluation "$@"
-    ((${#answer[@]} > 0)) || return 0
-    lock_run "${answer[0]}"
-    ask start-evaluation "$@"
-    ((${#answer[@]} > 0)) || return 0
-    generate
-    if [[ ${ONE_BY_ONE:-} == 1 ]]; then
-        ask start-one-by-one "$@"
-        ((${#answer[@]} == 0)) || generate -a
-    fi
-    run_record score "$1" "$2" || exit 1
-}
-
-# generate [-a]: run fairseq-generate with `answer`, a log to write, or with -a to append to, and arguments.
-generate() {
-    "$python" -P -m fairseq_cli.generate "${answer[@]:1}" 2>&1 | tee "$@" -- "${answer[0]}" ||
-        fail 1 "fairseq-generate failed; see the end of ${answer[0]}"
-}
-
-# lock_run FOLDER [wait]: keep other processes off the run until this shell and its children have ended. If another one
-# is working on it, fail or wait.
-lock_run() {
-    [[ ${locked_run:-} != "$1" ]] || return 0
-    mkdir -p -- "$1" 2>/dev/null && [[ ! -d $1/.lock ]] || fail 2 "$1 is not a writable folder; change RUNS"
-    exec {run_lock}>"$1/.lock"
-    if [[ ${2:-} == wait ]] && ! flock --nonblock "$run_lock"; then
-        echo "relumt: $1: another process is working on this run; waiting for it" >&2
-        flock "$run_lock"
-    elif ! flock --timeout 2 "$run_lock"; then
-        fail 2 "$1: another process is working on this run; wait for it or stop it"
-    fi
-    locked_run=$1
+    exec "$python" -P -m relumt.cli run "${stages[@]}" "${settings[@]}" -- "$@"
 }

@@ -7,4 +7,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 begin "$@"
-evaluate "$@"
+run_stages --evaluate -- "$@"

@@ -5,5 +5,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 begin "$@"
-train "$@"
-evaluate "$1" "$2"
+run_stages --train --evaluate -- "$@"

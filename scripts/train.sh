@@ -6,4 +6,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 begin "$@"
-train "$@"
+run_stages --train -- "$@"

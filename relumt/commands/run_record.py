@@ -1,4 +1,4 @@
-"""Write and check run.json: the steps of scripts/train.sh and scripts/evaluate.sh.
+"""Take one step of a run by itself; `relumt run` takes all of them.
 
 A step that has something to run prints the path of its log and then the arguments of the fairseq command, one per
 line. It prints nothing if its work is done already. The steps whose names begin with "check" write nothing.
@@ -34,39 +34,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one subcommand per step, all with the same arguments."""
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
     for name, (_, summary) in STEPS.items():
-        step_parser = steps.add_parser(name, help=summary, allow_abbrev=False)
-        step_parser.add_argument(
-            "--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)"
-        )
-        step_parser.add_argument(
-            "--configs",
-            type=valid_path,
-            default=Path("configs"),
-            help="folder with datasets/ and models/ (default: configs)",
-        )
-        step_parser.add_argument("--seed", default="1", help="random seed, part of the run's path (default: 1)")
-        step_parser.add_argument("--data-bin", type=valid_path, help="data-bin (default: data-bin/DATASET)")
-        step_parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp16 on a GPU, fp32 on a CPU)")
-        step_parser.add_argument(
-            "--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence"
-        )
-        step_parser.add_argument(
-            "--accept-mixed", action="store_true", help="continue in a changed environment, and record the change"
-        )
-        step_parser.add_argument(
-            "words",
-            nargs=argparse.REMAINDER,
-            metavar="[--] DATASET MODEL",
-            help="a name in configs/datasets, or the path of a data-bin; a file in configs/models, without .args; then "
-            "further flags of the fairseq command. After -- nothing is an option of this command",
-        )
+        add_run_arguments(steps.add_parser(name, help=summary, allow_abbrev=False))
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a run and its settings."""
+    parser.add_argument("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument(
+        "--configs",
+        type=valid_path,
+        default=Path("configs"),
+        help="folder with datasets/ and models/ (default: configs)",
+    )
+    parser.add_argument("--seed", default="1", help="random seed, part of the run's path (default: 1)")
+    parser.add_argument("--data-bin", type=valid_path, help="data-bin (default: data-bin/DATASET)")
+    parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp16 on a GPU, fp32 on a CPU)")
+    parser.add_argument(
+        "--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence"
+    )
+    parser.add_argument(
+        "--accept-mixed", action="store_true", help="continue in a changed environment, and record the change"
+    )
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="[--] DATASET MODEL",
+        help="a name in configs/datasets, or the path of a data-bin; a file in configs/models, without .args; then "
+        "further flags of the fairseq command. After -- nothing is an option of this command",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run one step."""
+    config = resolve_run(arguments)
+    step, _ = STEPS[arguments.step]
+    output = step(config, arguments)
+    if output is not None:
+        print(output)
+
+
+def resolve_run(arguments: argparse.Namespace) -> RunConfig:
+    """Look up the run that the arguments name, and put the flags that follow its names into `arguments.flags`.
+
+    Raises:
+        UserError: an argument is not valid, or there is no such dataset, data-bin or model.
+    """
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
     if len(words) < 2:
-        raise UserError(f"expected DATASET and MODEL, found {words}; see relumt run-record {arguments.step} --help")
+        raise UserError(f"expected DATASET and MODEL, found {words}; see --help")
     dataset, model, *arguments.flags = words
     if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_SEED:
         raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_SEED}")
@@ -78,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
             )
     if arguments.precision not in (None, *PRECISIONS):
         raise UserError(f"PRECISION is '{arguments.precision}'; set it to one of {', '.join(PRECISIONS)}")
-    config = resolve_run_config(
+    return resolve_run_config(
         dataset=dataset,
         model=model,
         seed=int(arguments.seed),
@@ -86,10 +101,6 @@ def run(arguments: argparse.Namespace) -> None:
         runs=arguments.runs,
         data_bin=arguments.data_bin,
     )
-    step, _ = STEPS[arguments.step]
-    output = step(config, arguments)
-    if output is not None:
-        print(output)
 
 
 def _check_training(config: RunConfig, arguments: argparse.Namespace) -> str | None:
@@ -128,7 +139,12 @@ def _score(config: RunConfig, _: argparse.Namespace) -> None:
     score_pending(config)
 
 
-def _folder_to_analyze(config: RunConfig, _: argparse.Namespace) -> Path | None:
+def folder_to_analyze(config: RunConfig) -> Path | None:
+    """Return the run's folder, None if the run diverged or the checkpoint that was scored is analyzed already.
+
+    Raises:
+        UserError: training was not started.
+    """
     record = started_record(config)
     if report_divergence(config, record):
         return None
@@ -169,7 +185,7 @@ STEPS: dict[str, tuple[Step, str]] = {
     ),
     "score": (_score, "after translation: write the translations and record their scores"),
     "folder-to-analyze": (
-        _folder_to_analyze,
+        lambda config, _: folder_to_analyze(config),
         "print the run's folder if the checkpoint that was scored is not analyzed yet",
     ),
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_steps import subset_name
 from relumt.runs.flags import join_flag_values
-from relumt.runs.record import find_record
+from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import report_divergence, trained_record
 
@@ -21,12 +21,21 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str]) 
         return None
     record = trained_record(config)
     flags = config.generate_flags(extra_flags, record.provenance.flags)
-    subset = subset_name(flags)
-    config.data_bin.require_subset(subset)
-    scored = record.evaluations.get(subset)
-    if scored is None or scored.setup.flags != join_flag_values(flags):
+    config.data_bin.require_subset(subset_name(flags))
+    if not is_scored(config, record, extra_flags):
         from relumt.runs.flag_checks import check_generate_flags  # imports fairseq, which takes seconds
 
         checkpoint = config.checkpoints / "checkpoint_best.pt"
         check_generate_flags(config.generate_command(flags, checkpoint, config.folder, device))
     return config.folder
+
+
+def is_scored(config: RunConfig, record: RunRecord, extra_flags: list[str]) -> bool:
+    """Return whether a subset was scored with these flags, by whatever checkpoint and in whatever environment.
+
+    Raises:
+        UserError: a flag is one that the scripts set, or the flags do not name a subset.
+    """
+    flags = config.generate_flags(extra_flags, record.provenance.flags)
+    scored = record.evaluations.get(subset_name(flags))
+    return scored is not None and scored.setup.flags == join_flag_values(flags)

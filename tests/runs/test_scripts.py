@@ -45,20 +45,6 @@ def test_an_invalid_request_exits_with_one_line_and_status_2(script, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_another_process_is_working_on_is_refused(tmp_path):
-    hold = f'source "{ROOT / "scripts" / "common.sh"}"; lock_run "{tmp_path / "run"}"'
-    inside = subprocess.run(["bash", "-c", f"{hold}; bash -c '{hold}'"], capture_output=True, text=True)
-    assert inside.returncode == 2
-    assert (
-        inside.stderr
-        == f"relumt: error: {tmp_path / 'run'}: another process is working on this run; wait for it or stop it\n"
-    )
-    again = subprocess.run(["bash", "-c", f"{hold}; {hold}"], capture_output=True, text=True)
-    assert again.returncode == 0
-    after = subprocess.run(["bash", "-c", hold], capture_output=True, text=True)
-    assert after.returncode == 0
-
-
 @pytest.fixture
 def data_bin(tmp_path):
     """A data-bin made by fairseq-preprocess alone; the translation of a sentence is the sentence in upper case."""
@@ -81,13 +67,31 @@ def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
     assert f"training is not finished; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
+FAILING_TRAINING = """
+import os
+from relumt import cli
+from relumt.commands import run
+from relumt.runs import step_processes
+
+def fail(tool, arguments, output):
+    os.dup2(output, 1)
+    print("no such optimizer")
+    raise SystemExit(2)
+
+run.preload_fairseq = lambda: None
+run.check_training = lambda config, *_: [config]
+step_processes._call_fairseq = fail
+cli.main()
+"""
+
+
 def test_failed_training_exits_with_status_1(tmp_path):
     """Status 2 would tell a grid that nothing was started."""
     data_bin = write_data_bin(tmp_path / "tiny")
+    (tmp_path / "failing.py").write_text(FAILING_TRAINING)
     python = tmp_path / "python"
-    checked = f'[[ $* != *check-training* ]] || {{ printf "%s\\n" {data_bin} {tmp_path}/runs/tiny/stock/1; exit; }}'
-    failing_training = '[[ $* != *fairseq_cli.train* ]] || { echo "no such optimizer"; exit 2; }'
-    python.write_text(f'#!/bin/bash\n{checked}\n{failing_training}\nexec {sys.executable} "$@"\n')
+    failing = f'[[ $* != *"relumt.cli run"* ]] || exec {sys.executable} -P {tmp_path}/failing.py "${{@:4}}"'
+    python.write_text(f'#!/bin/bash\n{failing}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     failed = run_script(
         "run.sh", str(data_bin), "stock", RUNS=tmp_path / "runs", CUDA_VISIBLE_DEVICES="", PYTHON=python

@@ -1,0 +1,164 @@
+"""Train a run, translate and score its test set, and analyze it: what the scripts in scripts/ call.
+
+DATASET and MODEL may be followed by flags: of fairseq-train with --train, else of fairseq-generate. Stages that are
+complete are skipped.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from relumt.commands import analyze as analyze_command
+from relumt.commands.run_record import add_run_arguments, folder_to_analyze, resolve_run
+from relumt.errors import AttemptFailedError
+from relumt.runs.environment import Device, find_device
+from relumt.runs.evaluation_check import check_evaluation, is_scored
+from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
+from relumt.runs.record import find_record
+from relumt.runs.run_config import RunConfig
+from relumt.runs.run_lock import RunLock
+from relumt.runs.step_processes import preload_fairseq, run_fairseq, run_in_child
+from relumt.runs.training_steps import (
+    FairseqCommand,
+    check_training,
+    finish_training,
+    record_divergence,
+    start_training,
+)
+
+Subject = TypeVar("Subject")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the stages and the arguments that name a run."""
+    parser.add_argument("--train", action="store_true", help="train the model, or resume training")
+    parser.add_argument("--evaluate", action="store_true", help="translate the test set and score it")
+    parser.add_argument("--analyze", action="store_true", help="measure attention and feed-forward layers")
+    add_run_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Go through the stages, whose steps have processes of their own."""
+    config = resolve_run(arguments)
+    if has_work(config, arguments):
+        preload_fairseq()
+    device = run_in_child(find_device, arguments.precision)
+    settings = StageSettings(device, arguments.data_bin, arguments.one_by_one, arguments.accept_mixed)
+    lock = RunLock()
+    if arguments.train:
+        train(config, settings, arguments.flags, lock)
+    if arguments.evaluate:
+        evaluate(config, settings, generate_flags(arguments), lock)
+    if arguments.analyze:
+        analyze(config, lock)
+
+
+def generate_flags(arguments: argparse.Namespace) -> list[str]:
+    """Return the flags of fairseq-generate beyond those of configs/."""
+    return [] if arguments.train else arguments.flags
+
+
+def has_work(config: RunConfig, arguments: argparse.Namespace) -> bool:
+    """Return whether a stage will need fairseq, as far as run.json tells.
+
+    Raises:
+        UserError: run.json is not valid, or a flag is one that the scripts set.
+    """
+    record = find_record(config.folder)
+    if record is None or not record.has_ended:
+        return arguments.train
+    return arguments.evaluate and not (record.divergence or is_scored(config, record, generate_flags(arguments)))
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """What all stages of a run have in common.
+
+    Attributes:
+        device: what it is trained and translated on.
+        data_bin: the data-bin, if the user named one.
+        one_by_one: translate documents that lost separators sentence by sentence.
+        accept_mixed: continue in a changed environment, and record the change.
+    """
+
+    device: Device
+    data_bin: Path | None
+    one_by_one: bool
+    accept_mixed: bool
+
+
+def train(config: RunConfig, settings: StageSettings, flags: list[str], lock: RunLock) -> None:
+    """Train a model, first on the datasets that the training starts from.
+
+    Everything is checked before anything is written.
+    """
+    runs = run_in_child(check_training, config, settings.device, flags, settings.accept_mixed, settings.data_bin)
+    if not runs:
+        return
+    lock.acquire(config.folder)
+    for pretraining in runs[:-1]:
+        lock.wait_for(pretraining.folder)
+        train_locked(pretraining, settings, [])
+        lock.release(pretraining.folder)
+    train_locked(config, settings, flags)
+
+
+def train_locked(config: RunConfig, settings: StageSettings, flags: list[str]) -> None:
+    """Train one model, and record how training ended.
+
+    Raises:
+        AttemptFailedError: training failed for another reason than divergence.
+    """
+    command = run_in_child(start_training, config, settings.device, flags, settings.accept_mixed)
+    if command is None:
+        return
+    status = run_fairseq(command, "train", append=True)
+    attempt(record_divergence if status else finish_training, config)
+
+
+def evaluate(config: RunConfig, settings: StageSettings, flags: list[str], lock: RunLock) -> None:
+    """Translate the test set and score it."""
+    if run_in_child(check_evaluation, config, settings.device, flags) is None:
+        return
+    lock.acquire(config.folder)
+    command = run_in_child(start_evaluation, config, settings.device, flags, settings.one_by_one, settings.accept_mixed)
+    if command is None:
+        return
+    preload_fairseq()
+    generate(command)
+    if settings.one_by_one:
+        command = run_in_child(start_one_by_one, config, settings.device, flags)
+        if command is not None:
+            generate(command, append=True)
+    attempt(score_pending, config)
+
+
+def generate(command: FairseqCommand, append: bool = False) -> None:
+    """Run fairseq-generate; raises AttemptFailedError if it fails."""
+    if run_fairseq(command, "generate", append=append):
+        raise AttemptFailedError(f"fairseq-generate failed; see the end of {command.log}")
+
+
+def analyze(config: RunConfig, lock: RunLock) -> None:
+    """Measure what the trained model does, unless its analysis is complete."""
+    folder = folder_to_analyze(config)
+    if folder is not None:
+        lock.acquire(folder)
+        attempt(measure_run, folder)
+
+
+def measure_run(folder: Path) -> None:
+    """Write the numbers of `relumt analyze` to the run's analysis.json."""
+    parser = argparse.ArgumentParser()
+    analyze_command.add_arguments(parser)
+    analyze_command.run(parser.parse_args(["--numbers-only", "--out", str(folder), "--", str(folder)]))
+
+
+def attempt(step: Callable[[Subject], None], subject: Subject) -> None:
+    """Take a step whose failure is no invalid request: raises SystemExit with status 1 if it fails."""
+    try:
+        run_in_child(step, subject)
+    except SystemExit:
+        raise SystemExit(1) from None
