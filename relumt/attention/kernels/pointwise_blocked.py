@@ -1,10 +1,12 @@
 """Attention with pointwise weights on a CPU, in blocks. Shapes: B batch, H heads, T queries, S keys, D head size.
 
-The same function as `pointwise_triton`, with PyTorch operators: on so few queries at a time that their weights stay in
-the processor's cache. The backward pass computes each block's weights again, with the same dropout, so no T×S tensor
-is ever kept. Keys in the future of all queries of a block are skipped, and so is padding at either end of a sentence.
+The same function as `pointwise_triton`, with PyTorch operators, on so few queries and keys at a time that their weights
+stay in the processor's cache. All products write into buffers that the blocks share. The backward pass computes each
+block's weights again, with the same dropout, so no T×S tensor is ever kept. Keys in the future of all queries of a
+block are skipped, and so is padding at either end of a sentence.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +15,19 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
+from relumt.attention.dropout import LEVELS, dropout_noise
 from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.key_bounds import key_bounds
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.padding import zero_padding
 from relumt.attention.precision import cast_saturating
-from relumt.attention.row_stats import finite_log
 
 BLOCK_WEIGHTS = 1 << 19
-"""Weights per block: 2 MiB, with two or three such tensors in use. With two threads it was the fastest of 2¹⁶ to 2¹⁹;
-one thread is slightly faster with half of it. It is constant because dropout depends on the blocks."""
+"""Weights per block, 2 MiB. It is constant because dropout depends on the blocks."""
+
+BLOCK_KEYS = 256
+"""Keys per block. Blocks with many queries and few keys have the fastest products, above all those with transposed
+weights in the backward pass; with fewer keys all products are slower."""
 
 
 @_disable_dynamo
@@ -42,94 +47,137 @@ def attend(
     Half precision is computed in float32. Second derivatives and `torch.func` need RELUMT_KERNELS=reference.
     """
     q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
-    seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
-    bias = None if params.bias is None else params.bias.expand(q.shape[0], q.shape[2])
-    call = _Call(params.activation, bias, is_causal, dropout_p, seed, need_row_stats)
-    scaled_q = q * params.factor[:, None, :, None]
     k, v = (x if key_mask is None else zero_padding(x, key_mask) for x in (k, v))
-    output, weight_sum, w_log_w = _Attend.apply(scaled_q, k.contiguous(), v.contiguous(), key_mask, call)
+    dropped_levels = round(dropout_p * LEVELS)
+    seed = int(torch.randint(2**31 - 1, ())) if dropped_levels else 0
+    call = _Call(params, is_causal, dropped_levels, seed, need_row_stats)
+    output, weight_sum, w_log_w = _Attend.apply(q, k, v, key_mask, call)
     return cast_saturating(output, dtype), weight_sum, w_log_w
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Some queries of some heads of one sentence, and the range of keys that any of them sees.
+    """Some queries and keys of some heads of one sentence; some of the queries see some of the keys.
 
     Attributes:
         number: of the block among all blocks, visited or not; dropout depends on it.
+        num_seen: how many of the block's keys causality lets the first query see; each query sees one more than the
+            query before, until it sees all.
         queries: index into [B, H, T, …].
         keys: index into [B, H, S, …].
     """
 
     number: int
+    num_seen: int
     queries: tuple[int, slice, slice]
     keys: tuple[int, slice, slice]
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What both directions need besides q (multiplied by its factor), k, v and the key mask."""
+    """What both directions need besides q, k, v and the key mask."""
 
-    activation: Activation
-    bias: Tensor | None
+    params: PointwiseParams
     is_causal: bool
-    dropout_p: float
+    dropped_levels: int
     seed: int
     need_row_stats: bool
 
+    @property
+    def activation(self) -> Activation:
+        return self.params.activation
+
+    def buffers(self, q: Tensor, k: Tensor, count: int) -> list[Tensor]:
+        """Return a buffer for the queries of one block, and `count` for its weights."""
+        H, T, D = q.shape[1:]
+        block_h, block_t, block_s = self.block_sizes(T, k.shape[2])
+        num_rows = min(block_h, H) * block_t
+        return [q.new_empty(num_rows * D), *(q.new_empty(num_rows * block_s) for _ in range(count))]
+
+    def block_sizes(self, T: int, S: int) -> tuple[int, int, int]:
+        """Return how many heads, queries and keys a block has."""
+        block_s = min(S, BLOCK_KEYS, math.isqrt(BLOCK_WEIGHTS))
+        block_t = min(T, BLOCK_WEIGHTS // block_s)
+        return BLOCK_WEIGHTS // (block_t * block_s), block_t, block_s
+
     def blocks(self, q: Tensor, k: Tensor, key_mask: Tensor | None) -> Iterator[_Block]:
-        """Yield the blocks in which some query sees a key."""
+        """Yield the blocks, less the keys that no query and the queries that no key of a block is visible to."""
         (B, H, T, _), S = q.shape, k.shape[2]
-        block_t = max(1, min(T, BLOCK_WEIGHTS // S))
-        block_h = max(1, BLOCK_WEIGHTS // (block_t * S))
+        block_h, block_t, block_s = self.block_sizes(T, S)
         bounds = key_bounds(None if key_mask is None else key_mask.view(torch.uint8))
         ranges = [(0, S)] * B if bounds is None else bounds.tolist()
         number = 0
         for b, (first_key, key_stop) in enumerate(ranges):
             for h in range(0, H, block_h):
                 heads = slice(h, h + block_h)
-                for start in range(0, T, block_t):
-                    stop = min(start + block_t, T)
+                for t in range(0, T, block_t):
+                    stop = min(t + block_t, T)
                     last = min(key_stop, S - T + stop) if self.is_causal else key_stop
-                    if first_key < last:
-                        yield _Block(number, (b, heads, slice(start, stop)), (b, heads, slice(first_key, last)))
-                    number += 1
+                    for s in range(0, S, block_s):
+                        keys = slice(max(first_key, s), min(last, s + block_s))
+                        if keys.start < keys.stop:
+                            num_keys = keys.stop - keys.start
+                            start = max(t, keys.start - (S - T)) if self.is_causal else t  # sees the first key
+                            num_seen = min(S - T + start + 1 - keys.start, num_keys) if self.is_causal else num_keys
+                            yield _Block(number, num_seen, (b, heads, slice(start, stop)), (b, heads, keys))
+                        number += 1
 
-    def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None, block: _Block) -> Tensor:
-        """Return a block's weights, [heads, queries, keys], 0 where a key is hidden."""
-        b, _, queries = block.queries
-        keys = block.keys[2]
-        weights = torch.bmm(q[block.queries], k[block.keys].mT)
-        if self.bias is not None:
-            weights += self.bias[b, queries, None]
+    def scaled_queries(self, q: Tensor, block: _Block, buffer: Tensor) -> Tensor:
+        """Return a block's queries times their factors, [heads, queries, D], in `buffer`."""
+        block_q = q[block.queries]
+        return torch.mul(block_q, _rows(self.params.factor, block), out=_view(buffer, block_q.shape))
+
+    def weights(self, scaled_q: Tensor, k: Tensor, key_mask: Tensor | None, block: _Block, buffer: Tensor) -> Tensor:
+        """Return a block's weights, [heads, queries, keys], 0 where a key is hidden, in `buffer`."""
+        block_k = k[block.keys]
+        weights = torch.bmm(scaled_q, block_k.mT, out=_view(buffer, (*scaled_q.shape[:2], block_k.shape[1])))
+        if self.params.bias is not None:
+            weights += _rows(self.params.bias, block)
         weights = weights.relu_() if self.activation == "relu" else weights.sigmoid_()
-        if self.is_causal:
-            last_seen = k.shape[2] - q.shape[2] + queries.start  # by the block's first query
-            start = max(keys.start, last_seen)  # every query of the block sees the keys before
-            weights[:, :, start - keys.start :].tril_(last_seen - start)
-        if key_mask is not None:
-            weights.masked_fill_(~key_mask[b, keys], 0.0)
+        num_keys = weights.shape[2]
+        if block.num_seen < num_keys:
+            weights[:, : num_keys - block.num_seen].tril_(block.num_seen - 1)
+        if key_mask is not None and not (self.activation == "relu" and self.params.bias is None):
+            b, _, keys = block.keys
+            weights *= key_mask[b, keys]  # ReLU gives padding, whose keys are 0, no weight anyway
         return weights
 
-    def dropout_mask(self, weights: Tensor, block: _Block) -> Tensor:
+    def dropout_noise(self, weights: Tensor, block: _Block) -> Tensor:
         """Return the factors that dropout multiplies a block's weights by, the same in both directions."""
+        if self.dropped_levels == LEVELS:
+            return torch.zeros_like(weights)
         generator = torch.Generator().manual_seed(self.seed + block.number)
-        mask = torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
-        return mask.div_(max(1 - self.dropout_p, torch.finfo(mask.dtype).tiny))
+        return dropout_noise(weights, self.dropped_levels, generator)
 
-    def grad_scores(self, grad_weights: Tensor, weights: Tensor) -> Tensor:
-        """Return the gradient of the scores."""
+    def grad_scores_(self, grad_weights: Tensor, weights: Tensor) -> Tensor:
+        """Overwrite the gradient of the weights by that of the scores, and return it."""
         operators = torch.ops.aten
-        grad_scores: Tensor
         if self.activation == "relu":
-            grad_scores = operators.threshold_backward(grad_weights, weights, 0)
+            operators.threshold_backward.grad_input(grad_weights, weights, 0, grad_input=grad_weights)
         else:
-            grad_scores = operators.sigmoid_backward(grad_weights, weights)
-        return grad_scores
+            operators.sigmoid_backward.grad_input(grad_weights, weights, grad_input=grad_weights)
+        return grad_weights
+
+
+def _view(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the beginning of a one-dimensional buffer as a tensor of this shape."""
+    return buffer[: math.prod(shape)].view(shape)
+
+
+def _rows(x: Tensor, block: _Block) -> Tensor:
+    """Return the values of a block's queries, [queries or 1, 1], out of x [B or 1, T or 1]."""
+    b, _, queries = block.queries
+    of_sentence = x[b if x.shape[0] > 1 else 0]
+    return (of_sentence[queries] if x.shape[1] > 1 else of_sentence)[:, None]
+
+
+def _log(weights: Tensor, buffer: Tensor) -> Tensor:
+    """Return `row_stats.finite_log(weights)` in `buffer`."""
+    return torch.add(weights, torch.finfo(weights.dtype).tiny, out=_view(buffer, weights.shape)).log_()
 
 
 class _Attend(torch.autograd.Function):
-    """(q multiplied by its factor, k, v, key mask, call) → (output, Σ w, Σ w log w)."""
+    """(q, k, v, key mask, call) → (output, Σ w, Σ w log w)."""
 
     @staticmethod
     def forward(
@@ -139,14 +187,15 @@ class _Attend(torch.autograd.Function):
         ctx.call = call
         output = q.new_zeros(*q.shape[:3], v.shape[3])
         weight_sum, w_log_w = q.new_zeros(q.shape[:3]), q.new_zeros(q.shape[:3])
+        q_buffer, *buffers = call.buffers(q, k, 2 if call.need_row_stats else 1)
         for block in call.blocks(q, k, key_mask):
-            weights = call.weights(q, k, key_mask, block)
+            weights = call.weights(call.scaled_queries(q, block, q_buffer), k, key_mask, block, buffers[0])
             if call.need_row_stats:
-                weight_sum[block.queries] = weights.sum(-1)
-                w_log_w[block.queries] = (weights * finite_log(weights)).sum(-1)
-            if call.dropout_p:
-                weights *= call.dropout_mask(weights, block)
-            torch.bmm(weights, v[block.keys], out=output[block.queries])
+                weight_sum[block.queries] += weights.sum(-1)
+                w_log_w[block.queries] += torch.linalg.vecdot(weights, _log(weights, buffers[1]))
+            if call.dropped_levels:
+                weights *= call.dropout_noise(weights, block)
+            output[block.queries].baddbmm_(weights, v[block.keys])
         return (output, weight_sum, w_log_w) if call.need_row_stats else (output, None, None)
 
     @staticmethod
@@ -158,20 +207,22 @@ class _Attend(torch.autograd.Function):
         q, k, v, key_mask = ctx.saved_tensors
         call: _Call = ctx.call
         grad_output = grad_output.contiguous()
-        grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+        grad_q, grad_k, grad_v = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        q_buffer, *buffers = call.buffers(q, k, 3 if call.need_row_stats or call.dropped_levels else 2)
         for block in call.blocks(q, k, key_mask):
-            weights = call.weights(q, k, key_mask, block)
-            grad_weights = torch.bmm(grad_output[block.queries], v[block.keys].mT)
+            scaled_q, block_grad = call.scaled_queries(q, block, q_buffer), grad_output[block.queries]
+            weights = call.weights(scaled_q, k, key_mask, block, buffers[0])
+            grad_weights = torch.bmm(block_grad, v[block.keys].mT, out=_view(buffers[1], weights.shape))
             dropped_weights = weights
-            if call.dropout_p:
-                mask = call.dropout_mask(weights, block)
-                grad_weights *= mask
-                dropped_weights = weights * mask
-            grad_v[block.keys].baddbmm_(dropped_weights.mT, grad_output[block.queries])
+            if call.dropped_levels:
+                noise = call.dropout_noise(weights, block)
+                grad_weights *= noise
+                dropped_weights = torch.mul(weights, noise, out=_view(buffers[2], weights.shape))
+            grad_v[block.keys].baddbmm_(dropped_weights.mT, block_grad)
             if call.need_row_stats:  # of the weights before dropout; d(w log w)/dw = 1 + log w
-                grad_weights += grad_weight_sum[block.queries][..., None]
-                grad_weights += finite_log(weights).add_(1.0).mul_(grad_w_log_w[block.queries][..., None])
-            grad_scores = call.grad_scores(grad_weights, weights)
-            torch.bmm(grad_scores, k[block.keys], out=grad_q[block.queries])
-            grad_k[block.keys].baddbmm_(grad_scores.mT, q[block.queries])
-        return grad_q, grad_k, grad_v, None, None
+                grad_sum, grad_log = grad_weight_sum[block.queries][..., None], grad_w_log_w[block.queries][..., None]
+                grad_weights.add_(grad_sum + grad_log).addcmul_(_log(weights, buffers[2]), grad_log)
+            grad_scores = call.grad_scores_(grad_weights, weights)
+            grad_q[block.queries].baddbmm_(grad_scores, k[block.keys])
+            grad_k[block.keys].baddbmm_(grad_scores.mT, scaled_q)
+        return grad_q.mul_(call.params.factor[:, None, :, None]), grad_k, grad_v, None, None
