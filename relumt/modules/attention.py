@@ -16,8 +16,16 @@ from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, cast_saturating
 from relumt.errors import UserError, exit_on_user_error
-from relumt.modules.cache import Cache, IncrementalState, append_keys_values, expand_hypotheses, expand_sources
-from relumt.modules.cache import reorder_hypotheses, reorder_sources
+from relumt.modules.cache import (
+    SPARE,
+    Cache,
+    IncrementalState,
+    append_keys_values,
+    expand_hypotheses,
+    expand_sources,
+    reorder_hypotheses,
+    reorder_sources,
+)
 
 
 class MechanismAttention(MultiheadAttention):
@@ -111,8 +119,12 @@ class MechanismAttention(MultiheadAttention):
         self, incremental_state: IncrementalState | None, new_order: Tensor
     ) -> IncrementalState | None:
         """Let hypothesis i continue hypothesis new_order[i]."""
-        reorder = reorder_sources if self.site == "cross" else reorder_hypotheses
-        reorder(self._get_input_buffer(incremental_state), new_order)
+        cache = self._get_input_buffer(incremental_state)
+        if self.site == "cross":
+            reorder_sources(cache, new_order)
+        elif incremental_state is not None:
+            shared = incremental_state.setdefault(SPARE, {})
+            shared["buffer"] = reorder_hypotheses(cache, new_order, shared.get("buffer"))
         return incremental_state
 
     def expand_incremental_state(self, incremental_state: IncrementalState, beam: int) -> None:

@@ -3,10 +3,12 @@
 Shapes: B hypotheses, H heads, N tokens decoded so far, T new tokens, D head size.
 
 fairseq's cache is a dictionary with tensors `prev_key` and `prev_value` [B, H, N, D]. Every step copies them twice, to
-append a token and to follow the beam. Here both are views of one buffer [2, B, H, capacity, D], which has room for more
-steps, and only the hypotheses that the beam search moves are copied.
+append a token and to follow the beam. Here both are views of one buffer [capacity, 2, B, H, D], which has room for more
+steps, so only the beam needs a copy. It goes to a second buffer, which all layers share: each leaves its old one there
+for the next. With the steps first, the copy and the new token are whole rows of H·D.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -18,8 +20,8 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 CAPACITY_STEP = 32
 """Decoding steps by which a full buffer grows."""
 
-IN_PLACE_NUMEL = 1 << 19
-"""Buffer size from which copying the whole buffer costs more than finding the hypotheses that move."""
+SPARE = "relumt.spare"
+"""Key of the incremental state under which the layers share a buffer."""
 
 
 def append_keys_values(cache: Cache, kv: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,35 +34,68 @@ def append_keys_values(cache: Cache, kv: Tensor) -> tuple[Tensor, Tensor]:
             kv = torch.cat([torch.stack((cache["prev_key"], cache["prev_value"])), kv], dim=3)
     else:
         buffer = ensure_capacity(cache, filled, total, kv)
-        buffer.narrow(3, filled, total - filled).copy_(kv)
-        kv = buffer.narrow(3, 0, total)
+        buffer[filled:total] = kv.permute(3, 0, 1, 2, 4)  # [2, B, H, T, D] -> [T, 2, B, H, D]
+        kv = keys_values(buffer, total)
         cache["buffer"] = buffer
     cache["prev_key"], cache["prev_value"] = kv.unbind()
     return cache["prev_key"], cache["prev_value"]
 
 
+def keys_values(buffer: Tensor, filled: int) -> Tensor:
+    """Return the first `filled` steps of a buffer as keys and values [2, B, H, filled, D]."""
+    return buffer[:filled].permute(1, 2, 3, 0, 4)  # [N, 2, B, H, D] -> [2, B, H, N, D]
+
+
 def ensure_capacity(cache: Cache, filled: int, total: int, like: Tensor) -> Tensor:
     """Return the cache's buffer, or a larger copy of its `filled` steps if it has no room for `total` steps."""
     buffer: Tensor | None = cache.get("buffer")
-    if buffer is not None and buffer.shape[3] >= total:
+    if buffer is not None and len(buffer) >= total:
         return buffer
     _, B, H, _, D = like.shape
-    larger = like.new_empty(2, B, H, -(-total // CAPACITY_STEP) * CAPACITY_STEP, D)
+    larger = like.new_empty(-(-total // CAPACITY_STEP) * CAPACITY_STEP, 2, B, H, D)
     if filled:
-        larger[0, :, :, :filled] = cache["prev_key"]
-        larger[1, :, :, :filled] = cache["prev_value"]
+        keys_values(larger, filled).copy_(torch.stack((cache["prev_key"], cache["prev_value"])))
     return larger
 
 
-def reorder_hypotheses(cache: Cache, new_order: Tensor) -> None:
-    """Let hypothesis i continue hypothesis new_order[i] in a self-attention cache."""
+def reorder_hypotheses(cache: Cache, new_order: Tensor, spare: Tensor | None = None) -> Tensor | None:
+    """Let hypothesis i continue hypothesis new_order[i] in a self-attention cache.
+
+    Args:
+        cache: keys and values.
+        new_order: [new B].
+        spare: a buffer that no cache uses and that may be overwritten.
+
+    Returns:
+        A buffer that no cache uses any more.
+    """
     if "buffer" in cache:
         filled = cache["prev_key"].shape[2]
-        cache["buffer"] = reorder_buffer(cache["buffer"], filled, new_order)
-        cache["prev_key"], cache["prev_value"] = cache["buffer"].narrow(3, 0, filled).unbind()
+        old, cache["buffer"] = cache["buffer"], reordered_buffer(cache["buffer"], filled, new_order, spare)
+        cache["prev_key"], cache["prev_value"] = keys_values(cache["buffer"], filled).unbind()
+        spare = spare if cache["buffer"] is old else old
     else:
         select_hypotheses(cache, ("prev_key", "prev_value"), new_order)
     select_hypotheses(cache, ("prev_key_padding_mask",), new_order)
+    return spare
+
+
+def reordered_buffer(buffer: Tensor, filled: int, new_order: Tensor, spare: Tensor | None) -> Tensor:
+    """Return a buffer [capacity, 2, new B, H, D] with the hypotheses in the new order, in the memory of `spare`."""
+    capacity, _, B, H, D = buffer.shape
+    # On a GPU, the CPU would have to wait for this comparison.
+    if not buffer.is_cuda and len(new_order) == B and torch.equal(new_order, torch.arange(B)):
+        return buffer
+    shape = (capacity, 2, len(new_order), H, D)
+    size = math.prod(shape)
+    if spare is None or spare.numel() < size or spare.dtype != buffer.dtype or spare.device != buffer.device:
+        spare = buffer.new_empty(size)
+    reordered = spare.view(-1)[:size].view(shape)
+    first_rows = torch.arange(0, 2 * filled * B, B, device=new_order.device)
+    rows = (first_rows.unsqueeze(1) + new_order).flatten()  # [2N, 1] + [new B] -> [2N·new B]
+    # [N, 2, B, H, D] -> [2N·B, H·D]
+    torch.index_select(buffer[:filled].view(-1, H * D), 0, rows, out=reordered[:filled].view(-1, H * D))
+    return reordered
 
 
 def expand_hypotheses(cache: Cache, beam: int) -> None:
@@ -72,17 +107,6 @@ def expand_hypotheses(cache: Cache, beam: int) -> None:
 def expand_sources(cache: Cache, beam: int) -> None:
     """Let `beam` consecutive hypotheses share what one hypothesis has in a cross-attention cache."""
     cache["beam"] = cache.get("beam", 1) * beam
-
-
-def reorder_buffer(buffer: Tensor, filled: int, new_order: Tensor) -> Tensor:
-    """Return the buffer [2, B, H, capacity, D] with its hypotheses in the new order."""
-    # On a GPU, finding the hypotheses that move would make the CPU wait for it.
-    if buffer.is_cuda or buffer.numel() < IN_PLACE_NUMEL or len(new_order) != buffer.shape[1]:
-        return buffer.index_select(1, new_order)
-    moving = (new_order != torch.arange(len(new_order))).nonzero().squeeze(1)
-    if len(moving):
-        buffer[:, moving, :, :filled] = buffer[:, new_order[moving], :, :filled]
-    return buffer
 
 
 def reorder_sources(cache: Cache, new_order: Tensor) -> None:

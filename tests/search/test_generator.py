@@ -1,5 +1,8 @@
 """relumt's beam search against fairseq's."""
 
+from argparse import Namespace
+from itertools import pairwise
+
 import pytest
 import torch
 from fairseq.search import DiverseBeamSearch, Sampling
@@ -7,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from relumt.modules.hooks import attention_hook
 from relumt.search.generator import BeamSearchGenerator
-from tests.models.build import build, dictionary, sample
+from tests.models.build import build, dictionary, sample, task
 
 WORDS = 300
 SEEDS = (1, 2, 3)
@@ -31,7 +34,8 @@ def build_model(seed, *flags):
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "embed" not in name:
                 weight.mul_(2)
-        model.decoder.output_projection.weight[dictionary().eos()] *= 4
+        model.decoder.layers[-1].final_layer_norm.bias.fill_(0.5)
+        model.decoder.output_projection.weight[dictionary().eos()] += 0.9
     return model
 
 
@@ -44,7 +48,7 @@ def translate(generator_class, model, batch, call=(), **options):
 def is_tie(hypotheses):
     """Whether two scores are so close that rounding decides their order."""
     scores = [hypothesis["score"].item() for hypothesis in hypotheses]
-    return any(abs(a - b) < 1e-5 for a, b in zip(scores, scores[1:], strict=False))
+    return any(abs(a - b) < 1e-5 for a, b in pairwise(scores))
 
 
 def assert_same_hypotheses(found, expected):
@@ -114,6 +118,18 @@ def test_equal_sentences_have_equal_hypotheses(count_searches):
     found = translate(BeamSearchGenerator, model, batch)
     assert_same_hypotheses(found, translate(SequenceGenerator, model, batch))
     assert len({tuple(h["tokens"].tolist() for h in hypotheses).__repr__() for hypotheses in found}) == 1
+
+
+@pytest.mark.parametrize("flags", [{}, {"print_alignment": "hard"}], ids=["default", "alignment"])
+def test_a_task_searches_with_it_unless_alignments_are_wanted(flags):
+    generator = task(WORDS).build_generator([build_model(1)], Namespace(**flags))
+    assert isinstance(generator, SequenceGenerator)
+    assert isinstance(generator, BeamSearchGenerator) != bool(flags)
+
+
+def test_a_class_that_a_caller_names_is_used():
+    generator = task(WORDS).build_generator([build_model(1)], Namespace(), SequenceGenerator)
+    assert type(generator) is SequenceGenerator
 
 
 UNSUPPORTED = {
