@@ -40,7 +40,7 @@ def main() -> None:
     module, *rest = arguments[arguments.index("-m") + 1 :] if "-m" in arguments[:2] else [""]
     if module not in EMULATED_MODULES:
         os.execv(python, [python, *arguments])
-    if environment.is_dir() and Path(sys.prefix) != environment:
+    if environment.is_dir() and Path(sys.prefix).resolve() != environment.resolve():
         os.execv(python, [python, __file__, *arguments])
     sys.path[0] = str(ROOT)
     sys.argv = [module, *rest]
