@@ -126,7 +126,6 @@ def evaluate(config: RunConfig, settings: StageSettings, flags: list[str], lock:
     command = run_in_child(start_evaluation, config, settings.device, flags, settings.one_by_one, settings.accept_mixed)
     if command is None:
         return
-    preload_fairseq()
     generate(command)
     if settings.one_by_one:
         command = run_in_child(start_one_by_one, config, settings.device, flags)

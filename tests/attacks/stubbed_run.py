@@ -37,7 +37,6 @@ def main() -> None:
     steps = {
         "resolve_run": resolve_run,
         "has_work": lambda *_: False,
-        "preload_fairseq": lambda: None,
         "find_device": lambda _: None,
         "check_training": lambda *_: [config],
         "start_training": lambda *_: None if os.environ.get("IS_TRAINED") else COMMAND,
@@ -49,6 +48,7 @@ def main() -> None:
     for name, step in steps.items():
         assert hasattr(run, name)
         setattr(run, name, step)
+    step_processes.preload_fairseq = lambda: None
     step_processes._call_fairseq = wait
     cli.main()
 

@@ -78,7 +78,7 @@ def fail(tool, arguments, output):
     print("no such optimizer")
     raise SystemExit(2)
 
-run.preload_fairseq = lambda: None
+run.preload_fairseq = step_processes.preload_fairseq = lambda: None
 run.check_training = lambda config, *_: [config]
 step_processes._call_fairseq = fail
 cli.main()
