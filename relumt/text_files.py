@@ -7,17 +7,12 @@ into plain spaces.
 
 import gzip
 import lzma
-import multiprocessing
-import os
 import re
-import signal
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-from relumt.child_processes import end_with_parent, signals_held_back
 from relumt.errors import UserError
 from relumt.files import optional_file
 
@@ -27,9 +22,6 @@ Advance = Callable[[int], object]
 Rewrite = Callable[[list[str]], list[str]]
 """Returns one new line for each line."""
 
-BATCH_LINES = 10_000
-PARALLEL_FROM_LINES = 100_000
-MAX_PROCESSES = 16
 MAX_LINE_BYTES = 1 << 24
 """No sentence is as long, but a damaged or malicious file may have no line end within the memory of the machine."""
 
@@ -39,7 +31,9 @@ INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
 
 def normalize_line(line: str) -> str:
     """Remove control characters and the byte-order mark, and separate words by single plain spaces."""
-    return " ".join(INVISIBLE.sub("", line).split())
+    if not line.isprintable():  # a quick check, which most lines without their line end pass
+        line = INVISIBLE.sub("", line)
+    return " ".join(line.split())
 
 
 def find_text_file(prefix: str, language: str) -> Path:
@@ -116,42 +110,7 @@ def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
     count = 0
     with open_text(destination, "w") as output:
         for line in read_lines(source):
-            output.write(normalize_line(line) + "\n")
+            output.write(normalize_line(line.removesuffix("\n")) + "\n")
             count += 1
             advance(1)
     return count
-
-
-def num_processes(num_lines: int) -> int:
-    """Return how many processes to start for a file of `num_lines` lines; starting one takes seconds."""
-    return 1 if num_lines < PARALLEL_FROM_LINES else min(os.cpu_count() or 1, MAX_PROCESSES)
-
-
-def rewrite_file(source: Path, destination: Path, rewrite: Rewrite, processes: int, advance: Advance) -> None:
-    """Rewrite the lines of `source` to `destination` in batches, keeping their order.
-
-    With more than one process, `rewrite` is pickled, so it must be a module-level function or a bound method.
-    """
-    with open_text(destination, "w") as output:
-        lines = read_clean_lines(source)
-        batches = iter(lambda: list(islice(lines, BATCH_LINES)), [])
-        for batch in _rewrite_batches(batches, rewrite, processes):
-            output.writelines(line + "\n" for line in batch)
-            advance(len(batch))
-
-
-def _rewrite_batches(batches: Iterator[list[str]], rewrite: Rewrite, processes: int) -> Iterator[list[str]]:
-    if processes == 1:
-        yield from map(rewrite, batches)
-        return
-    # Spawned, because forking while the progress bar's thread runs can deadlock.
-    context = multiprocessing.get_context("spawn")
-    with signals_held_back():  # a worker whose parent ends before it says what to do prints a traceback
-        pool = context.Pool(processes, _initialize_worker, (os.getpid(),))
-    with pool:
-        yield from pool.imap(rewrite, batches)
-
-
-def _initialize_worker(parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
-    end_with_parent(parent)

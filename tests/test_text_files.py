@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.errors import UserError
-from relumt.text_files import find_text_file, normalize_file, normalize_line, read_clean_lines, read_lines, rewrite_file
+from relumt.text_files import find_text_file, normalize_file, normalize_line, read_clean_lines, read_lines
 
 UNUSUAL_WHITESPACE = "\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000"
 
@@ -72,13 +72,3 @@ def test_a_damaged_gzip_file_is_a_users_error(tmp_path):
     path.write_bytes(gzip.compress(b"eins\nzwei\n" * 1000)[:-20])
     with pytest.raises(UserError, match=r"train\.de\.gz: damaged file after line \d+"):
         list(read_lines(path))
-
-
-def test_rewriting_in_batches_keeps_the_order_of_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("relumt.text_files.BATCH_LINES", 3)
-    lines = [f"Zeile {number}." for number in range(8)]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    progress = []
-    rewrite_file(tmp_path / "in", tmp_path / "out", lambda batch: [line.upper() for line in batch], 1, progress.append)
-    assert list(read_clean_lines(tmp_path / "out")) == [line.upper() for line in lines]
-    assert progress == [3, 3, 2]

@@ -5,24 +5,25 @@ token at a time.
 """
 
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.prep.options import SPLITS
+from relumt.prep.word_counts import count_words
+from relumt.prep.workers import Chunk, map_chunks
 from relumt.text_files import read_clean_lines
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
 NUM_SPECIAL_SYMBOLS = 4  # <s> <pad> </s> <unk>, which are in every dictionary of fairseq but not in its file
-BLOCK_LINES = 10_000
-"""Number of lines that are encoded and written together."""
 
 
 def binarize(texts: Path, languages: tuple[str, str], out: Path, joined: bool) -> None:
@@ -37,7 +38,7 @@ def binarize(texts: Path, languages: tuple[str, str], out: Path, joined: bool) -
     quiet_fairseq()
     groups = [languages] if joined else [(language,) for language in languages]
     for group in groups:
-        dictionary = build_dictionary(texts / f"train.{language}" for language in group)
+        dictionary = build_dictionary([texts / f"train.{language}" for language in group])
         for language in group:
             dictionary.save(str(out / f"dict.{language}.txt"))
             for split in SPLITS:
@@ -45,16 +46,12 @@ def binarize(texts: Path, languages: tuple[str, str], out: Path, joined: bool) -
                 write_indices(texts / f"{split}.{language}", dictionary, prefix)
 
 
-def build_dictionary(texts: Iterable[Path]) -> "Dictionary":
+def build_dictionary(texts: Sequence[Path]) -> "Dictionary":
     """Return fairseq's dictionary of all words of the texts, the most frequent first."""
     from fairseq.data import Dictionary  # takes seconds
 
-    counts: Counter[str] = Counter()
-    for text in texts:
-        for block in _read_blocks(text):
-            counts.update(word for line in block for word in line.split())
     dictionary = Dictionary()
-    for word, count in counts.items():
+    for word, count in count_words(texts).items():
         dictionary.add_symbol(word, count)
     dictionary.finalize()
     return dictionary
@@ -62,40 +59,42 @@ def build_dictionary(texts: Iterable[Path]) -> "Dictionary":
 
 def write_indices(text: Path, dictionary: "Dictionary", prefix: Path) -> None:
     """Write the words of a text as indices of a dictionary to PREFIX.bin and PREFIX.idx."""
-    import numpy as np
     from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
     dtype = best_fitting_int_dtype(len(dictionary))
-    index_of = _WordIndices(dictionary).__getitem__
+    encode = partial(_encode_chunk, "\n".join(dictionary.symbols), dictionary.unk(), dictionary.eos(), dtype)
     sizes = array("i")
     with Path(f"{prefix}.bin").open("wb") as file:
-        for block in _read_blocks(text):
-            indices = array("q")
-            for line in block:
-                words = line.split()
-                indices.extend(map(index_of, words))
-                indices.append(dictionary.eos())
-                sizes.append(len(words) + 1)
-            file.write(np.array(indices, dtype).tobytes())
+        for indices, sentence_sizes in map_chunks(encode, [text]):
+            file.write(indices)
+            sizes.extend(sentence_sizes)
     with MMapIndexedDataset.Index.writer(f"{prefix}.idx", dtype) as index:
         index.write(sizes)
 
 
-class _WordIndices(dict[str, int]):
-    """Indices by word; that of the unknown word for all others."""
+def _encode_chunk(words: str, unknown: int, end: int, dtype: type, chunk: Chunk) -> tuple[bytes, "array[int]"]:
+    """Return the indices of a chunk's words, as bytes of `dtype`, and the length of each sentence.
 
-    def __init__(self, dictionary: "Dictionary") -> None:
-        super().__init__(dictionary.indices)
-        self.unknown = dictionary.unk()
+    Args:
+        words: the words of the dictionary, one per line.
+        unknown: index of the unknown word.
+        end: index of the end of a sentence.
+        dtype: NumPy type of an index.
+        chunk: the lines to encode.
+    """
+    index_of = _index_words(words).get
+    indices, sizes = array("q"), array("i")
+    for line in chunk.read_lines():
+        sentence = line.split()
+        indices.extend([index_of(word, unknown) for word in sentence])
+        indices.append(end)
+        sizes.append(len(sentence) + 1)
+    return np.array(indices, dtype).tobytes(), sizes
 
-    def __missing__(self, word: str) -> int:
-        return self.unknown
 
-
-def _read_blocks(text: Path) -> Iterator[list[str]]:
-    """Yield the lines of a text, BLOCK_LINES at a time."""
-    lines = read_clean_lines(text)
-    return iter(lambda: list(islice(lines, BLOCK_LINES)), [])
+@lru_cache(1)
+def _index_words(words: str) -> dict[str, int]:
+    return {word: index for index, word in enumerate(words.split("\n"))}
 
 
 def require_absent(word: str, text: Path, original: Path) -> None:

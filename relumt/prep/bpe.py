@@ -4,22 +4,24 @@ A `BpeMethod` learns its merges or model into a folder, and loads from that fold
 lines of space-separated subwords.
 """
 
-import contextlib
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from relumt.errors import UserError
+from relumt.prep.word_counts import count_words
 from relumt.text_files import Advance, Rewrite, open_text, read_clean_lines
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
-    from subword_nmt.apply_bpe import BPE
+
+MAX_CACHED_WORDS = 1 << 18
+"""Bounds the memory of a process; about 60 MB."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,6 @@ class BpeMethod:
     load: Callable[[Path], Rewrite]
 
 
-class MergeCounter:
-    """The file object that subword-nmt writes one merge per call to; counts merges and advances a progress bar."""
-
-    def __init__(self, file: IO[str], advance: Advance) -> None:
-        self.file = file
-        self.advance = advance
-        self.merges = 0
-
-    def write(self, text: str) -> None:
-        """Write one line."""
-        self.file.write(text)
-        if not text.startswith("#version"):
-            self.merges += 1
-            self.advance(1)
-
-
 def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance: Advance) -> int:
     """Learn up to `merges` merges into `folder`/bpe.codes, as `subword-nmt learn-bpe -s merges` does.
 
@@ -61,27 +47,28 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
     Raises:
         UserError: no merge can be learned.
     """
-    from subword_nmt.learn_bpe import learn_bpe
+    from relumt.prep.merge_learning import learn_merges
 
-    if all(len(word) < 2 for line in _read_all_lines(texts) for word in line.split()):
+    counts = count_words(texts)
+    if max(map(len, counts), default=0) < 2:
         raise UserError("no word of the training set has two letters, so BPE has nothing to learn; use --bpe none")
-    # learn_bpe reports its progress on stderr, where it would break the progress bar.
-    with open_text(folder / "bpe.codes", "w") as file, contextlib.redirect_stderr(io.StringIO()):
-        counter = MergeCounter(file, advance)
-        learn_bpe(_read_all_lines(texts), counter, merges)
-    if not counter.merges:
+    learned = 0
+    with open_text(folder / "bpe.codes", "w") as file:
+        file.write("#version: 0.2\n")
+        for first, second in learn_merges(counts, merges):
+            file.write(f"{first} {second}\n")
+            learned += 1
+            advance(1)
+    if not learned:
         raise UserError(
             "no pair of letters occurs twice in the training set, so BPE has nothing to learn; use --bpe none"
         )
-    return counter.merges
+    return learned
 
 
 def load_subword_nmt(folder: Path) -> Rewrite:
     """Return the segmentation by `folder`/bpe.codes; subwords that do not end a word end in @@."""
-    from subword_nmt.apply_bpe import BPE
-
-    with open_text(folder / "bpe.codes", "r") as file:
-        return partial(_segment_subword_nmt, BPE(file))
+    return partial(_segment_subword_nmt, (folder / "bpe.codes").read_text(encoding="utf-8"))
 
 
 def learn_sentencepiece(texts: Sequence[Path], vocab_size: int, folder: Path, advance: Advance) -> int:
@@ -128,8 +115,37 @@ def _read_all_lines(paths: Sequence[Path]) -> Iterator[str]:
     return chain.from_iterable(map(read_clean_lines, paths))
 
 
-def _segment_subword_nmt(bpe: "BPE", lines: list[str]) -> list[str]:
-    return [bpe.process_line(line) for line in lines]
+def _segment_subword_nmt(codes: str, lines: list[str]) -> list[str]:
+    return list(map(_word_segmenter(codes).segment, lines))
+
+
+@lru_cache(1)
+def _word_segmenter(codes: str) -> "WordSegmenter":
+    return WordSegmenter(codes)
+
+
+class WordSegmenter:
+    """Segments lines with subword-nmt, which is called once for each of the most frequent words.
+
+    Args:
+        codes: content of the file of merges.
+    """
+
+    def __init__(self, codes: str) -> None:
+        from subword_nmt.apply_bpe import BPE
+
+        self.bpe = BPE(io.StringIO(codes))
+        self.segment_word = lru_cache(MAX_CACHED_WORDS)(self._segment_word)
+
+    def segment(self, line: str) -> str:
+        """Return the subwords of a line, separated by spaces, as `BPE.process_line` does."""
+        if line.startswith(" ") or line.endswith(" "):  # spaces around a line are kept
+            return str(self.bpe.process_line(line))
+        return " ".join([self.segment_word(word) for word in line.split(" ") if word])
+
+    def _segment_word(self, word: str) -> str:
+        self.bpe.cache.clear()  # subword-nmt's own cache is not bounded
+        return str(self.bpe.segment(word))
 
 
 def _segment_sentencepiece(processor: "SentencePieceProcessor", lines: list[str]) -> list[str]:

@@ -2,14 +2,17 @@
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from relumt.data.document_lengths import documents_path
 from relumt.errors import UserError
 from relumt.files import optional_file, require_simple_name
-from relumt.metrics.alignment import GoldAlignment, read_alignments
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.test_subsets import read_subsets, subsets_path
 from relumt.text_files import find_text_file, normalize_file, write_lines
+
+if TYPE_CHECKING:
+    from relumt.metrics.alignment import GoldAlignment
 
 Inputs = dict[str, Path]
 """Input files by name. {split}.{language} is always there, the others only if the user has them:
@@ -77,6 +80,8 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
     Raises:
         UserError: a file does not fit its text of `num_lines[split]` lines.
     """
+    from relumt.metrics.alignment import read_alignments  # torch takes seconds, also in every worker process
+
     for name, path in inputs.items():
         split, _, kind = name.partition(".")
         expected = num_lines[split]
@@ -95,6 +100,6 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
             write_lines(folder / name, map(format_alignment, alignments))
 
 
-def format_alignment(gold: GoldAlignment) -> str:
+def format_alignment(gold: "GoldAlignment") -> str:
     """Format the links of one pair, source word first: 1-2 for a sure link, 1p2 for a possible one."""
     return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))

@@ -28,7 +28,8 @@ from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import progress_step
 from relumt.prep.record import describe_files, differences, read_record, write_record
 from relumt.prep.tokenization import lowercase, tokenize
-from relumt.text_files import Rewrite, normalize_file, num_processes, read_clean_lines, rewrite_file
+from relumt.prep.workers import Rewriting, rewrite_files
+from relumt.text_files import Rewrite, normalize_file, read_clean_lines
 
 FAIRSEQ_BATCH_MULTIPLE = 8
 """fairseq-train skips a smaller validation batch (--required-batch-size-multiple)."""
@@ -197,9 +198,14 @@ class DataBinBuilder:
         """Rewrite source texts with the first of `functions` and target texts with the second; return the folder."""
         folder = self.new_folder(step)
         with progress_step(f"{step} text", 2 * sum(num_lines.values())) as advance:
-            for split in SPLITS:
-                for path, function in zip(self.sides(texts, split), functions, strict=True):
-                    rewrite_file(path, folder / path.name, function, num_processes(num_lines[split]), advance)
+            rewrite_files(
+                [
+                    Rewriting(path, folder / path.name, function)
+                    for split in SPLITS
+                    for path, function in zip(self.sides(texts, split), functions, strict=True)
+                ],
+                advance,
+            )
         return folder
 
     def learn_bpe(self, train: PathPair, vocab_size: int) -> int:

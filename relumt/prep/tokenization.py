@@ -1,6 +1,11 @@
 """Rewriting of lines word by word: punctuation normalization, Moses tokenization and lowercasing."""
 
 import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relumt.prep.moses import PunctuationNormalizer, WordTokenizer
 
 CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f])")}
 """Languages written without spaces: every character of these Unicode blocks is a word, which BPE never merges."""
@@ -8,10 +13,7 @@ CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020
 
 def normalize_punctuation(lines: list[str], language: str) -> list[str]:
     """Map the variants of quotation marks, dashes and spaces to one each, as Moses does."""
-    from sacremoses import MosesPunctNormalizer
-
-    normalizer = MosesPunctNormalizer(lang=language)
-    return [normalizer.normalize(line) for line in lines]
+    return list(map(_punctuation_normalizer(language).normalize, lines))
 
 
 def tokenize(lines: list[str], language: str) -> list[str]:
@@ -19,12 +21,9 @@ def tokenize(lines: list[str], language: str) -> list[str]:
 
     In a language written without spaces, every character is split off as well.
     """
-    from sacremoses import MosesTokenizer
-
     if language in CHARACTERS:
         lines = [CHARACTERS[language].sub(r" \1 ", line) for line in lines]
-    tokenizer = MosesTokenizer(lang=language)
-    return [tokenizer.tokenize(line, return_str=True) for line in lines]
+    return list(map(_word_tokenizer(language).tokenize, lines))
 
 
 def detokenize(lines: list[str], language: str) -> list[str]:
@@ -38,3 +37,17 @@ def detokenize(lines: list[str], language: str) -> list[str]:
 def lowercase(lines: list[str]) -> list[str]:
     """Lowercase the lines."""
     return [line.lower() for line in lines]
+
+
+@cache
+def _punctuation_normalizer(language: str) -> "PunctuationNormalizer":
+    from relumt.prep.moses import PunctuationNormalizer  # takes a second
+
+    return PunctuationNormalizer(language)
+
+
+@cache
+def _word_tokenizer(language: str) -> "WordTokenizer":
+    from relumt.prep.moses import WordTokenizer
+
+    return WordTokenizer(language)

@@ -71,8 +71,8 @@ def test_a_limit_on_file_sizes(attack, blocks):
 
 PREPARE = """
 import sys
-import relumt.text_files as text_files
-text_files.PARALLEL_FROM_LINES, text_files.BATCH_LINES, text_files.MAX_PROCESSES = 10, 100, 2
+import relumt.prep.workers as workers
+workers.PARALLEL_FROM_BYTES, workers.CHUNK_BYTES, workers.MAX_PROCESSES = 1000, 10_000, 2
 from relumt.cli import main
 main(sys.argv[1:])
 """

@@ -15,7 +15,8 @@ from relumt.prep.bitext import PathPair, check_line_counts, clean_pairs, side_pa
 from relumt.prep.corpora.published_text import ParallelText
 from relumt.prep.progress import progress_step
 from relumt.prep.tokenization import normalize_punctuation, tokenize
-from relumt.text_files import normalize_line, num_processes, open_text, rewrite_file, write_lines
+from relumt.prep.workers import Rewriting, rewrite_files
+from relumt.text_files import normalize_line, open_text, write_lines
 
 
 class Corpus(ABC):
@@ -64,10 +65,12 @@ class Corpus(ABC):
         tokenized = side_paths(stage.scratch, "tokenized", self.languages)
         with texts[0].open("rb") as file:
             num_lines = sum(1 for _ in file)
-        for language, text, output in zip(self.languages, texts, tokenized, strict=True):
-            with progress_step(f"tokenize train.{language}", num_lines) as advance:
-                rewrite = partial(self.preprocess, language=language)
-                rewrite_file(text, output, rewrite, num_processes(num_lines), advance)
+        rewritings = [
+            Rewriting(text, output, partial(self.preprocess, language=language))
+            for language, text, output in zip(self.languages, texts, tokenized, strict=True)
+        ]
+        with progress_step("tokenize train", 2 * num_lines) as advance:
+            rewrite_files(rewritings, advance)
         kept, _ = clean_pairs(tokenized, outputs, self.max_length, self.max_ratio)
         return kept
 
@@ -96,7 +99,7 @@ def copy_normalized(texts: ParallelText, raw: Path, outputs: PathPair, limit: in
             with open_text(output, "a") as file:
                 count = 0
                 for line in islice(text.lines(raw), limit):
-                    file.write(normalize_line(line) + "\n")
+                    file.write(normalize_line(line.removesuffix("\n")) + "\n")
                     count += 1
                     advance(1)
             counts.append(count)
