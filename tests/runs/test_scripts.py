@@ -135,6 +135,36 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2
 
 
+COUNT_IMPORTS = """
+import os, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fairseq.models":
+            with open(os.environ["IMPORT_LOG"], "a") as log:
+                log.write(f"{os.getpid()}\\n")
+
+sys.meta_path.insert(0, Finder())
+"""
+"""A sitecustomize that logs each process that imports fairseq."""
+
+
+@pytest.mark.slow
+def test_a_run_imports_fairseq_once_and_a_finished_one_not_at_all(data_bin, tmp_path):
+    configs, log, hooks = tmp_path / "configs", tmp_path / "imports", tmp_path / "hooks"
+    (configs / "datasets").mkdir(parents=True)
+    write_dataset(configs, "default", train=f"{TINY} --max-update 2", generate="--beam 1 --max-len-b 5")
+    (configs / "models").mkdir()
+    (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
+    hooks.mkdir()
+    (hooks / "sitecustomize.py").write_text(COUNT_IMPORTS)
+    settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": "", "ACCEPT_MIXED": "1"}
+    for _ in range(2):
+        ended = run_script("run.sh", str(data_bin), "stock", PYTHONPATH=hooks, IMPORT_LOG=log, **settings)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert len(log.read_text().splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, tmp_path):
     configs = tmp_path / "configs"
