@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train in bf16 on a CPU without bf16 instructions, where bf16 products would be 40 times slower than in fp32.
+"""Train in bf16 on a CPU without bf16 instructions, where products of bf16 take tens of times as long as in fp32.
 
 Products of bf16 are computed in fp32 and rounded to bf16. AVX512-BF16 does the same up to the order of summation: it
 multiplies exactly, sums in fp32, and rounds once. So what is trained here shows what bf16 costs in quality; how fast it

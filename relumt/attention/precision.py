@@ -1,4 +1,9 @@
-"""Number types: what half precision is computed in, and how results are cast back."""
+"""Number types: what half precision is computed in, and how results are cast back.
+
+Half precision may come from a model in fp16 or bf16, or from autocast, on a GPU or a CPU. In all cases q, k and v have
+been rounded by the layers that computed them, and attention goes on in float32. In bf16, sums of weights would keep
+three digits, too few for the logarithms of the regularizer.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 
