@@ -9,6 +9,8 @@ import torch
 from fairseq_worker import build_trainer
 from worker_protocol import Batches
 
+from relumt.errors import UserError
+
 SENTENCES = 100
 """Sentences per batch of beam search."""
 
@@ -90,8 +92,13 @@ class Reference:
         return batches[:: max(1, len(batches) // count)][:count]
 
     def peer_settings(self, fp16: bool) -> dict[str, Any]:
-        """Return `PeerSettings` as a dictionary."""
+        """Return `PeerSettings` as a dictionary; raise UserError if a peer would not be trained in the same way."""
         model, config = self.trainer.cfg.model, self.trainer.cfg
+        needed = (config.optimizer, "adam_betas"), (config.lr_scheduler, "warmup_updates")
+        if not all(hasattr(settings, name) for settings, name in (*needed, (config.criterion, "label_smoothing"))):
+            raise UserError(
+                "--joeynmt needs --optimizer adam, --lr-scheduler inverse_sqrt and label smoothing; add them"
+            )
         return asdict(
             PeerSettings(
                 source_types=len(self.trainer.task.source_dictionary),

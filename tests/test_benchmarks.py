@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from relumt.errors import AttemptFailedError, UserError
+from relumt.runs.environment import Device
 from tests.models.build import SMALL, write_checkpoint, write_data_bin
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -72,6 +73,16 @@ def test_training(run, data, config, tmp_path):
     assert [row[0] for row in table_rows(printed)] == 2 * ["| system", *(f"| {model}" for model in models)]
     assert all(0 < system["held_bytes"] < system["peak_bytes"] for system in systems.values())
     assert all(system["decoding_tokens_per_second"] > 0 for system in systems.values())
+
+
+@pytest.mark.slow
+def test_a_peer_needs_the_same_training(run, data, config, capsys):
+    with pytest.raises(SystemExit) as end:
+        run(
+            "training.py", data, "--config", config, "--models", "softmax", "--joeynmt", sys.executable,
+            "--flags", "--optimizer", "sgd",
+        )  # fmt: skip
+    assert end.value.code == 2 and "--joeynmt needs --optimizer adam" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -171,6 +182,13 @@ def test_stock_fairseq_gets_nothing_of_relumt(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import training
 
+    fp32, bf16 = (Device("cpu", "x86_64", 1, precision) for precision in ("fp32", "bf16"))
+    monkeypatch.setattr(training, "benchmark_device", {"fp32": fp32}.__getitem__)
+    assert training.systems_by_name(["stock", "softmax"], [fp32, bf16]) == {
+        "stock, fp32": ("stock", fp32),
+        "softmax, fp32": ("softmax", fp32),
+        "softmax, bf16": ("softmax", bf16),
+    }
     flags = {"--task": ["translation_documents"], "--document-length": ["512"], "--source-lang": ["de"], "--lr": ["1"]}
     assert training.without_task(flags) == {"--source-lang": ["de"], "--lr": ["1"]}
 
