@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from timing import benchmark_device, is_up_to_date, relative_speeds, seconds, write_results
 
 from relumt.checkpoints.loading import load_checkpoint_safely
@@ -49,9 +50,18 @@ def generation_config(dataset: str) -> Any:
     return GenerationConfig(**{name: types.get(name, float)(*value) for name, value in values.items() if value})
 
 
-def make_translator(loaded: Any, config: Any, batch_size: int) -> Callable[[list[int]], None]:
-    """Return a function that translates the test sentences with the given indices."""
-    generator = loaded.task.build_generator([loaded.model], config)
+def make_translator(
+    loaded: Any, config: Any, batch_size: int, generator_class: type | None = None
+) -> Callable[[list[int]], None]:
+    """Return a function that translates the test sentences with the given indices.
+
+    Args:
+        loaded: a model with its task.
+        config: fairseq's settings of beam search.
+        batch_size: sentences per batch.
+        generator_class: fairseq's or relumt's beam search; None for the one that fairseq-generate uses.
+    """
+    generator = loaded.task.build_generator([loaded.model], config, generator_class)
     dataset = loaded.task.dataset("test")
 
     def translate(indices: list[int]) -> None:
@@ -107,6 +117,26 @@ def stock_twin(loaded: Any) -> Any:
     return replace(loaded, model=model)
 
 
+def make_stock_translator(loaded: Any, config: Any, batch_size: int) -> Callable[[list[int]], None]:
+    """Return a function that translates with the stock twin of a model as fairseq alone would.
+
+    The search is fairseq's, and products have PyTorch's default precision, which relumt changes for the process.
+    """
+    from fairseq.sequence_generator import SequenceGenerator
+
+    translate = make_translator(stock_twin(loaded), config, batch_size, SequenceGenerator)
+
+    def translate_as_stock(indices: list[int]) -> None:
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            translate(indices)
+        finally:
+            torch.set_float32_matmul_precision(precision)
+
+    return translate_as_stock
+
+
 def decoding_speeds(
     translators: dict[str, Callable[[list[int]], None]], indices: list[int], repeats: int
 ) -> dict[str, dict[str, float]]:
@@ -145,11 +175,11 @@ def main() -> None:
     if is_up_to_date(args.json, checkpoints, device):
         return
     models = load_models(args.runs, args.dataset, args.models)
-    if args.stock:
-        models = {"stock": stock_twin(models[args.models[0]])} | models
     dataset = models[args.models[0]].task.dataset("test")
     config = generation_config(args.dataset)
     translators = {name: make_translator(loaded, config, args.batch_size) for name, loaded in models.items()}
+    if args.stock:
+        translators = {"stock": make_stock_translator(models[args.models[0]], config, args.batch_size)} | translators
     print("| source tokens | " + " | ".join(translators) + " |")
     print("|---|" + "---|" * len(translators))
     groups = []
