@@ -110,8 +110,6 @@ class AttentionMask:
     def fill_hidden_(self, x: Tensor, value: float) -> Tensor:
         """Return x [B, H, T, S] with `value` at hidden keys; x may be overwritten."""
         T, S = x.shape[-2:]
-        if self.is_causal and T != 1 and not value and self.key_mask is None and self.attn_mask is None:
-            return x.tril_(S - T)
         if x.device.type == "cpu" and x.numel() >= MIN_BITWISE_ELEMENTS:
             dense = self.to_dense(T, S, x.device)
             return x if dense is None else fill_hidden(x, dense, value)

@@ -35,7 +35,7 @@ RECOMPUTE_THRESHOLD = 1 << 24
 
 They would take 64 MiB per call in float32, and a model would keep those of dozens of calls.
 """
-MAX_EXPLICIT_SOFTMAX_WEIGHTS = 1 << 15
+MAX_EXPLICIT_SOFTMAX_WEIGHTS = 1 << 14
 """Weights per head (T·S) up to which a CPU trains softmax faster with explicit weights than with PyTorch's fused
 attention, whose backward pass is slow for short sentences (docs/results/attention_speed.md)."""
 MIN_CAPABILITY = (8, 0)
