@@ -1,9 +1,13 @@
+import io
 import pickle
 
 import pytest
+from hypothesis import given
+from subword_nmt.apply_bpe import BPE
 
 from relumt.errors import UserError
-from relumt.prep.bpe import BPE_METHODS
+from relumt.prep.bpe import BPE_METHODS, WordSegmenter
+from tests.prep.awkward import awkward_lines
 
 UNDO = {
     "subword-nmt": lambda line: line.replace("@@ ", ""),
@@ -30,10 +34,10 @@ def test_subwords_join_to_the_text(name, text, lines, tmp_path, capfd):
     assert sum(steps) == 60
     segment = BPE_METHODS[name].load(tmp_path)
     unseen = ["Das Pferdchen ﬁel ½ um 日本 , <s> !"]  # NFKC would change it
-    for given in (lines, unseen):
-        assert segment(given) != given
-        assert [UNDO[name](line) for line in segment(given)] == given
-        assert pickle.loads(pickle.dumps(segment))(given) == segment(given)
+    for text_lines in (lines, unseen):
+        assert segment(text_lines) != text_lines
+        assert [UNDO[name](line) for line in segment(text_lines)] == text_lines
+        assert pickle.loads(pickle.dumps(segment))(text_lines) == segment(text_lines)
     assert capfd.readouterr() == ("", "")
 
 
@@ -58,3 +62,9 @@ def test_sizes_that_cannot_be_learned(text, tmp_path):
         text.write_text(f"{few}\n", encoding="utf-8")
         with pytest.raises(UserError, match=message):
             BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
+
+
+@given(line=awkward_lines)
+def test_subwords_are_those_of_subword_nmt(line):
+    codes = "#version: 0.2\nr d</w>\no rd</w>\nW ord</w>\n. .\n5 ,\na a</w>\n@ @</w>\n&lt ;</w>\n"
+    assert WordSegmenter(codes).segment(line) == BPE(io.StringIO(codes)).process_line(line)

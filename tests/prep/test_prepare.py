@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from sacremoses import MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from relumt.prep import workers
 
 SCRIPT = Path(__file__).parents[2] / "data_prep" / "prepare.sh"
 
@@ -110,6 +115,33 @@ def test_record(moses):
 
 def test_no_other_file_is_left(moses):
     assert [path.name for path in moses.out.parent.iterdir()] == ["data-bin"]
+
+
+def test_subwords_are_those_of_sacremoses_and_subword_nmt(moses, pairs, tmp_path):
+    sides = []
+    for language, lines in zip(("de", "en"), zip(*pairs, ("ein Wort", "a word"), strict=True), strict=True):
+        tokenizer = MosesTokenizer(lang=language)
+        sides.append([tokenizer.tokenize(line, return_str=True).lower() for line in lines])
+    with (tmp_path / "codes").open("w+", encoding="utf-8") as codes:
+        learn_bpe([*sides[0], *sides[1]], codes, 100)
+        bpe = BPE(codes)
+    assert (moses.out / "bpe.codes").read_bytes() == (tmp_path / "codes").read_bytes()
+    for language, lines in zip(("de", "en"), sides, strict=True):
+        assert read_binarized(moses.out, "train", language) == [bpe.process_line(line) for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bpe", ["subword-nmt", "sentencepiece"])
+def test_the_number_of_processes_does_not_change_a_byte(tmp_path, pairs, write_bitext, monkeypatch, bpe):
+    monkeypatch.setattr(workers, "CHUNK_BYTES", 500)
+    bitext = write_bitext(tmp_path)
+    bitext.write("train", [*pairs, ("", "no source"), ("ein\rWort's", "„quoted“\u2028(words) , 5.")])
+    contents = []
+    for processes in (1, 3):
+        monkeypatch.setattr(workers, "num_processes", lambda paths, processes=processes: processes)
+        bitext.prepare("--vocab-size", "80", "--bpe", bpe, "--tokenize", "--lowercase", "--overwrite")
+        contents.append({path.name: path.read_bytes() for path in bitext.out.rglob("*") if path.is_file()})
+    assert contents[0] == contents[1]
 
 
 @pytest.mark.usefixtures("unchanged")
