@@ -34,6 +34,12 @@ FLAGS = f"""--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1 --max
 
 ONE_CPU_THREAD = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
+PRECISIONS = {
+    "fp32": {},
+    "bf16": {"PRECISION": "bf16", "PYTHON": str(ROOT / "benchmarks" / "emulated_bf16.py")},
+}
+"""Precision → environment variables of the scripts; bf16 is emulated, because few CPUs have instructions for it."""
+
 MOMENTS = ("startup", "update", "saving", "update", "saving")
 POLL = 0.0005
 """Seconds between two looks at the log and the checkpoints."""
@@ -73,6 +79,7 @@ class Training:
 
     attack: Attack
     model: str
+    precision: str
     data_bin: Path
     runs: str
     unfinished: int = 0
@@ -90,7 +97,7 @@ class Training:
     def run(self, kill: Kill | None = None) -> int:
         """Start or resume the training; return its exit status."""
         script = [ROOT / "scripts" / "train.sh", "smoke", self.model, *FLAGS]
-        settings = {"RUNS": self.runs, "DATA_BIN": str(self.data_bin)} | ONE_CPU_THREAD
+        settings = {"RUNS": self.runs, "DATA_BIN": str(self.data_bin)} | ONE_CPU_THREAD | PRECISIONS[self.precision]
         # into a file: a pipe that nobody reads while this process waits for the moment to kill would fill
         command = ["bash", "-c", 'exec "$@" >>output 2>&1', "bash", *script]
         interrupt = None if kill is None else lambda process: self.wait_and_kill(process, kill)
@@ -158,12 +165,14 @@ def data_bin(tmp_path_factory) -> Path:
     return folder / "data-bin"
 
 
-@pytest.mark.parametrize("model", ["softmax", "reluformer", "rela_g"])
-def test_killed_training_ends_in_the_same_bits(attack, data_bin, model):
-    undisturbed = Training(attack, model, data_bin, "undisturbed")
+@pytest.mark.parametrize(
+    ("model", "precision"), [("softmax", "fp32"), ("reluformer", "fp32"), ("rela_g", "fp32"), ("reluformer", "bf16")]
+)
+def test_killed_training_ends_in_the_same_bits(attack, data_bin, model, precision):
+    undisturbed = Training(attack, model, precision, data_bin, "undisturbed")
     assert undisturbed.run() == 0
-    killed = Training(attack, model, data_bin, "killed")
-    kills = plan_kills(model)
+    killed = Training(attack, model, precision, data_bin, "killed")
+    kills = plan_kills(f"{model} in {precision}")
     for kill in kills:
         assert killed.run(kill) == -signal.SIGKILL
     assert killed.run() == 0
@@ -172,7 +181,7 @@ def test_killed_training_ends_in_the_same_bits(attack, data_bin, model):
         assert killed.unfinished > 0, "no kill hit the saving of a checkpoint"
     for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
         hashes = [hash_training_state(training.checkpoints / name) for training in (undisturbed, killed)]
-        print(f"{model}, {name}: undisturbed {hashes[0]}, killed {KILLS} times {hashes[1]}")
+        print(f"{model} in {precision}, {name}: undisturbed {hashes[0]}, killed {KILLS} times {hashes[1]}")
         assert hashes[0] == hashes[1], name
     print(f"{model}: {killed.unfinished} of {KILLS} kills left a half-saved checkpoint")
     assert not killed.half_saved()

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from relumt.attention import MECHANISMS, Need
+from relumt.criterions.attention_regularization import AttentionRegularization
 from relumt.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy
 from relumt.feedforward import FEEDFORWARDS
 from relumt.modules.attention import MechanismAttention
@@ -68,45 +69,43 @@ def test_loss_and_gradients_are_those_of_fp32_up_to_rounding(bf16_cpu, variant, 
     assert F.cosine_similarity(one, other, dim=0) > 0.9
 
 
-def dtypes(built) -> dict[str, torch.dtype]:
+def dtypes(model, cpu_bf16: bool = True) -> dict[str, torch.dtype]:
     """The types of what layers return in a forward pass."""
     found: dict[str, torch.dtype] = {}
 
     def record(name):
         return lambda _module, _inputs, output: found.update({name: output.dtype})
 
-    for name, module in built.model.named_modules():
+    for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding):
             module.register_forward_hook(record(name))
-    built.criterion(built.model, sample(BATCH))
+    FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=cpu_bf16)(model, sample(BATCH))
     return found
 
 
-def test_products_are_in_bf16_and_norms_and_embeddings_in_fp32(bf16_cpu, tmp_path):
-    found = dtypes(build(tmp_path, "--arch", "reluformer", "--cpu-bf16"))
+def test_products_are_in_bf16_and_norms_and_embeddings_in_fp32(bf16_cpu):
+    found = dtypes(build_model("reluformer"))
     for name, dtype in found.items():
         assert dtype == (torch.float32 if "norm" in name or "embed" in name else torch.bfloat16), name
-    assert {dtypes(build(tmp_path, "--arch", "reluformer")).get(name) for name in found} == {torch.float32}
+    assert set(dtypes(build_model("reluformer"), cpu_bf16=False).values()) == {torch.float32}
 
 
-def test_validation_runs_in_the_same_precision(bf16_cpu, tmp_path):
-    built = build(tmp_path, "--arch", "reluformer", "--cpu-bf16")
-    built.model.eval()
+def test_validation_runs_in_the_same_precision(bf16_cpu):
     with torch.no_grad():
-        assert torch.bfloat16 in dtypes(built).values()
+        assert torch.bfloat16 in dtypes(build_model("reluformer").eval()).values()
 
 
 @pytest.mark.parametrize("name", ["relu", "rela_g", "softmax", "sigmoid", "relu_n"])
-def test_weights_and_their_statistics_are_in_fp32(bf16_cpu, tmp_path, name):
+def test_weights_and_their_statistics_are_in_fp32(bf16_cpu, name):
     """The logarithms of the regularizer take sums of weights, which bf16 would round to 3 digits."""
-    built = build(tmp_path, "--arch", "mechanism_transformer", "--attention", name, "--cpu-bf16")
+    model = build_model("mechanism_transformer", "--attention", name)
     results = []
 
     def collect(_name: str, _attention: MechanismAttention, result, _mask) -> None:
         results.append(result)
 
-    with attention_hook(built.model, collect, Need.ROW_STATS | Need.WEIGHTS):
-        built.criterion(built.model, sample(BATCH))
+    with attention_hook(model, collect, Need.ROW_STATS | Need.WEIGHTS):
+        FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)(model, sample(BATCH))
     assert len(results) == 6
     for result in results:
         stats = result.row_stats
@@ -116,11 +115,12 @@ def test_weights_and_their_statistics_are_in_fp32(bf16_cpu, tmp_path, name):
 
 
 @pytest.mark.parametrize("arch", ["reluformer", "mechanism_transformer"])
-def test_the_penalty_is_that_of_fp32_up_to_rounding(bf16_cpu, tmp_path, arch):
+def test_the_penalty_is_that_of_fp32_up_to_rounding(bf16_cpu, arch):
     logs = []
-    for more in ([], ["--cpu-bf16"]):
-        built = build(tmp_path, "--arch", arch, *more, criterion=REGULARIZED)
-        _, sample_size, log = built.criterion(built.model, sample(BATCH))
+    model = build_model(arch)
+    for cpu_bf16 in (False, True):
+        criterion = AttentionRegularization(task(), False, 0.1, cpu_bf16=cpu_bf16)
+        _, sample_size, log = criterion(model, sample(BATCH))
         assert all(torch.isfinite(torch.as_tensor(value)).all() for value in log.values())
         logs.append({name: float(log[name]) / sample_size for name in ("norm_reg", "entropy", "null_rate")})
     assert logs[1] == pytest.approx(logs[0], rel=2e-2, abs=2e-3)
@@ -170,15 +170,13 @@ def refusal(capsys, action) -> str:
     return message
 
 
-@pytest.mark.parametrize("arch", ["reluformer", "transformer"])
-def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(tmp_path, capsys, monkeypatch, arch):
-    monkeypatch.setattr("relumt.cpu_products.has_fast_bf16", lambda: True)
-    built = build(tmp_path, "--arch", arch, "--cpu-bf16")
+def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(capsys, monkeypatch):
     monkeypatch.setattr("relumt.cpu_products.has_fast_bf16", lambda: False)
-    message = refusal(capsys, lambda: built.criterion(built.model, sample(BATCH)))
+    model = build_model("transformer")
+    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)
+    message = refusal(capsys, lambda: criterion(model, sample(BATCH)))
     assert "--cpu-bf16 needs a CPU with AVX512-BF16 or AMX" in message
-    built.model.eval()
-    built.criterion(built.model, sample(BATCH))
+    criterion(model.eval(), sample(BATCH))
 
 
 @pytest.mark.parametrize(
@@ -202,8 +200,8 @@ def test_a_gpu_may_be_left_out(bf16_cpu, monkeypatch):
     assert arguments(*flags("--arch", "reluformer", "--cpu-bf16", "--cpu")).cpu_bf16
 
 
-def test_batches_on_another_device_are_refused(bf16_cpu, tmp_path, capsys):
-    built = build(tmp_path, "--arch", "reluformer", "--cpu-bf16")
+def test_batches_on_another_device_are_refused(bf16_cpu, capsys):
+    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)
     batch = sample(BATCH)
     batch["target"] = batch["target"].to("meta")
-    assert "the batches are on meta" in refusal(capsys, lambda: built.criterion(built.model, batch))
+    assert "the batches are on meta" in refusal(capsys, lambda: criterion(build_model("transformer"), batch))
