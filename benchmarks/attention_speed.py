@@ -136,7 +136,7 @@ def compare_softmax(n: int, mask_name: str, is_trained: bool, rounds: int) -> st
 
 def print_softmax_tables(rounds: int) -> None:
     """Print a Markdown table for training and one for inference, lengths × masks."""
-    for direction, is_trained in (("forward + backward", True), ("forward", False)):
+    for direction, is_trained in (("training", True), ("inference", False)):
         print(f"\n| {direction} | chosen | " + " | ".join(MASKS) + " |\n" + "|---" * (len(MASKS) + 2) + "|")
         for n in SENTENCE_LENGTHS:
             x = torch.empty(BATCH_TOKENS // n, HEADS, n, HEAD_DIM, requires_grad=is_trained)

@@ -167,8 +167,8 @@ def _view(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _rows(x: Tensor, block: _Block) -> Tensor:
     """Return the values of a block's queries, [queries or 1, 1], out of x [B or 1, T or 1]."""
     b, _, queries = block.queries
-    of_sentence = x[b if x.shape[0] > 1 else 0]
-    return (of_sentence[queries] if x.shape[1] > 1 else of_sentence)[:, None]
+    sentence_rows = x[b if x.shape[0] > 1 else 0]
+    return (sentence_rows[queries] if x.shape[1] > 1 else sentence_rows)[:, None]
 
 
 def _log(weights: Tensor, buffer: Tensor) -> Tensor:
