@@ -2,7 +2,7 @@
 
     python benchmarks/preparation.py PREFIX --lines 250000 500000 1000000 --extrapolate 4500000
 
-PREFIX.de and PREFIX.en are the training texts, of which the first lines are prepared; the first 3,000 also serve as
+PREFIX.de and PREFIX.en are training texts. Their first lines are prepared, and the first 3,000 also serve as
 validation and test texts. Everything that `relumt corpus wmt14_en_de` does with downloaded files is included:
 checksums, reading, punctuation, tokens, cleaning, joint BPE with 32,000 merges, dictionaries and binary files. stderr
 has the time of each step. Reported are the wall time, the CPU time, and the peak resident memory of the largest process

@@ -9,4 +9,4 @@ PIECES = [
 ]
 
 awkward_lines = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
-"""Lines of punctuation, abbreviations, numbers, and characters of which a tokenizer may know nothing."""
+"""Lines of punctuation, abbreviations, numbers, and characters that a tokenizer may not know."""
