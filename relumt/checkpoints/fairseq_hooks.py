@@ -6,12 +6,13 @@ original does, and in addition:
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced;
+- resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
 - with --fp16 and --bf16 the optimizer's state is complete.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,4 +126,18 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
                 recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
-    return load_checkpoint(cfg, trainer, **arguments)
+    extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
+    if extra_state is not None and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
+        finish_epoch_of_scheduler(trainer, extra_state)
+    return extra_state, epochs
+
+
+def finish_epoch_of_scheduler(trainer: Any, extra_state: Mapping[str, Any]) -> None:
+    """Tell the learning-rate scheduler the validation loss with which the last epoch ended.
+
+    fairseq saves the checkpoint of an epoch's end before it tells the scheduler, so a resumed scheduler would not know
+    that loss: its best loss would differ, and `reduce_lr_on_plateau` would train with another learning rate.
+    """
+    position, loss = extra_state["train_iterator"], extra_state.get("val_loss")
+    if position["iterations_in_epoch"] == 0 and loss is not None:
+        trainer.lr_step(position["epoch"] - 1, loss)

@@ -90,6 +90,10 @@ class FakeTrainer:
         self.checkpoint_suffix = suffix
         self.is_data_parallel_master = True
         self.data_parallel_world_size = 1
+        self.scheduler_steps: list[tuple[int, float]] = []
+
+    def lr_step(self, epoch: int, val_loss: float) -> None:
+        self.scheduler_steps.append((epoch, val_loss))
 
 
 @pytest.mark.parametrize(
@@ -108,10 +112,31 @@ def test_fairseq_resumes_from_the_newest_intact_checkpoint(attack, monkeypatch, 
     write_folder(attack.folder, FOLDER)
     last = attack.folder / "checkpoint_last.pt"
     last.write_bytes(b"")
-    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: "loaded by fairseq")
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (None, "loaded by fairseq"))
     config = CheckpointConfig(save_dir=str(attack.folder), **changes)
-    assert fairseq_hooks.resume(config, FakeTrainer(suffix)) == "loaded by fairseq"
+    assert fairseq_hooks.resume(config, FakeTrainer(suffix)) == (None, "loaded by fairseq")
     assert (last.stat().st_size > 0) == recovers
+    attack.outcomes.append("handled")
+
+
+@pytest.mark.parametrize(
+    ("position", "loss", "changes", "steps"),
+    [
+        ({"epoch": 3, "iterations_in_epoch": 0}, 2.5, {}, [(2, 2.5)]),  # killed after saving the end of epoch 2
+        ({"epoch": 3, "iterations_in_epoch": 7}, 2.5, {}, []),
+        ({"epoch": 3, "iterations_in_epoch": 0}, None, {}, []),
+        ({"epoch": 3, "iterations_in_epoch": 0}, 2.5, {"reset_lr_scheduler": True}, []),
+        ({"epoch": 3, "iterations_in_epoch": 0}, 2.5, {"reset_dataloader": True}, []),
+    ],
+)
+def test_the_scheduler_learns_the_loss_of_an_epoch_that_ended(attack, monkeypatch, position, loss, changes, steps):
+    write_folder(attack.folder, FOLDER)
+    extra_state = {"train_iterator": position, "val_loss": loss}
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (extra_state, "epochs"))
+    trainer = FakeTrainer()
+    config = CheckpointConfig(save_dir=str(attack.folder), **changes)
+    assert fairseq_hooks.resume(config, trainer) == (extra_state, "epochs")
+    assert trainer.scheduler_steps == steps
     attack.outcomes.append("handled")
 
 
