@@ -4,7 +4,7 @@
 
 Both compute value and gradients for the same features [positions, size], in turn. Reported are the median of fairseq's
 time over relumt's with a 95 % interval, and the largest amount of memory that tensors held beyond features, weight and
-targets. Uses a GPU if there is one. With --memory-only nothing is timed, so that fp16 can be measured on a CPU, too.
+targets. Uses a GPU if there is one. With --no-timing nothing is timed, so that fp16 can be measured on a CPU, too.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="fp32")
     parser.add_argument("--repeats", type=int, default=10, help="timed repeats (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--memory-only", action="store_true")
+    parser.add_argument("--no-timing", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print("| types | speed relative to fairseq's (95 % interval) | MB, fairseq | MB, relumt |\n|---|---|---|---|")
@@ -78,7 +78,7 @@ def main() -> None:
         steps = make_steps(args.positions, args.size, types, DTYPES[args.dtype])
         megabytes = " | ".join(f"{peak_bytes(step) / 1e6:.0f}" for step in steps.values())
         speed = "not measured"
-        if not args.memory_only:
+        if not args.no_timing:
             relative = relative_speeds("fairseq", step_times(steps, args.repeats))["relumt"]
             speed = f"{relative['median']:.2f} ({relative['low']:.2f}–{relative['high']:.2f})"
         print(f"| {types:,} | {speed} | {megabytes} |", flush=True)

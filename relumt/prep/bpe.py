@@ -4,9 +4,11 @@ A `BpeMethod` learns its merges or model into a folder, and loads from that fold
 lines of space-separated subwords.
 """
 
+import gc
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -53,7 +55,7 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
     if max(map(len, counts), default=0) < 2:
         raise UserError("no word of the training set has two letters, so BPE has nothing to learn; use --bpe none")
     learned = 0
-    with open_text(folder / "bpe.codes", "w") as file:
+    with open_text(folder / "bpe.codes", "w") as file, paused_garbage_collection():
         file.write("#version: 0.2\n")
         for first, second in learn_merges(counts, merges):
             file.write(f"{first} {second}\n")
@@ -64,6 +66,21 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
             "no pair of letters occurs twice in the training set, so BPE has nothing to learn; use --bpe none"
         )
     return learned
+
+
+@contextmanager
+def paused_garbage_collection() -> Iterator[None]:
+    """Pause the search for reference cycles, which visits the millions of tuples of BPE's statistics again and again.
+
+    They have no cycles; it takes a fifth of the time of learning.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def load_subword_nmt(folder: Path) -> Rewrite:

@@ -1,3 +1,4 @@
+import gc
 import io
 import pickle
 
@@ -6,7 +7,7 @@ from hypothesis import given
 from subword_nmt.apply_bpe import BPE
 
 from relumt.errors import UserError
-from relumt.prep.bpe import BPE_METHODS, WordSegmenter
+from relumt.prep.bpe import BPE_METHODS, WordSegmenter, paused_garbage_collection
 from tests.prep.awkward import awkward_lines
 
 UNDO = {
@@ -68,3 +69,10 @@ def test_sizes_that_cannot_be_learned(text, tmp_path):
 def test_subwords_are_those_of_subword_nmt(line):
     codes = "#version: 0.2\nr d</w>\no rd</w>\nW ord</w>\n. .\n5 ,\na a</w>\n@ @</w>\n&lt ;</w>\n"
     assert WordSegmenter(codes).segment(line) == BPE(io.StringIO(codes)).process_line(line)
+
+
+def test_garbage_collection_goes_on_after_learning_failed():
+    with pytest.raises(KeyError), paused_garbage_collection():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
