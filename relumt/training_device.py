@@ -66,6 +66,18 @@ def require_cpu_bf16(device: torch.device, is_training: bool) -> None:
         _require_fast_bf16()
 
 
+def check_translation_in_bf16(is_cpu_forced: bool) -> None:
+    """Check that fairseq-generate's --bf16 has an effect: fairseq ignores it, our models take it on a CPU.
+
+    Raises:
+        UserError: there is a GPU that would be used, or bf16 would be slower than fp32.
+    """
+    if torch.cuda.is_available() and not is_cpu_forced:
+        raise UserError("--bf16 translates on a CPU, but there is a GPU; use --fp16, or add --cpu")
+    if not cpu_products.has_fast_bf16():
+        raise UserError("--bf16 needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag")
+
+
 def _require_fast_bf16() -> None:
     """Raise UserError if training in bf16 would be slower than in fp32 on this CPU."""
     if not cpu_products.has_fast_bf16():

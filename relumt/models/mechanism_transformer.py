@@ -25,13 +25,19 @@ from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import VARIANT_CHOICES
-from relumt.training_device import check_training_device
+from relumt.training_device import check_training_device, check_translation_in_bf16
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
 @register_model("mechanism_transformer")
 class MechanismTransformer(TransformerModel):
-    """fairseq's `transformer` with other attention and feed-forward layers; equivalent to it with softmax attention."""
+    """fairseq's `transformer` with other attention and feed-forward layers; equivalent to it with softmax attention.
+
+    Attributes:
+        translates_in_bf16: whether beam search computes products in bf16, on a CPU.
+    """
+
+    translates_in_bf16 = False
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -83,6 +89,14 @@ class MechanismTransformer(TransformerModel):
     def trained_activations(self) -> list[str]:
         """Names of the parameters of feed-forward activations, which are logged as, e.g., "encoder.layers.0.beta"."""
         return [name for name, _ in self.named_parameters() if ".activation_fn." in name]
+
+    def prepare_for_inference_(self, cfg: Any) -> None:
+        """Prepare for fairseq-generate; --bf16, which fairseq ignores there, selects products in bf16 on a CPU."""
+        super().prepare_for_inference_(cfg)
+        if cfg.common.bf16:
+            with exit_on_user_error():
+                check_translation_in_bf16(cfg.common.cpu)
+        self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:
         """Let the hypotheses of a beam share one source; fairseq's beam search calls this if a model has it."""

@@ -79,9 +79,9 @@ class Environment:
     revision: Revision
     device: Device
 
-    def in_single_precision(self) -> "Environment":
-        """Return the environment of translation, which runs in fp32 whatever the precision of training."""
-        return replace(self, device=replace(self.device, precision="fp32"))
+    def in_precision(self, precision: Precision) -> "Environment":
+        """Return this environment with another precision: translation does not take that of training."""
+        return replace(self, device=replace(self.device, precision=precision))
 
 
 def current_environment(device: Device) -> Environment:

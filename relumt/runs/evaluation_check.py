@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_steps import subset_name
+from relumt.runs.evaluation_steps import subset_name, translation_precision
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig
@@ -22,6 +23,8 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str]) 
     record = trained_record(config)
     flags = config.generate_flags(extra_flags, record.provenance.flags)
     config.data_bin.require_subset(subset_name(flags))
+    if translation_precision(flags) == "bf16" and record.provenance.flags.get("--arch", "").startswith("transformer"):
+        raise UserError(f"{config.model}: --bf16 works with relumt's architectures, found --arch transformer; drop it")
     if not is_scored(config, record, extra_flags):
         from relumt.runs.flag_checks import check_generate_flags  # imports fairseq, which takes seconds
 

@@ -8,7 +8,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
-from relumt.runs.environment import Device, current_environment
+from relumt.runs.environment import Device, Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.evaluation_results import (
     SINGLE_SENTENCES,
@@ -48,7 +48,7 @@ def start_evaluation(
         print_status(f"{config.folder}: {setup.subset} evaluated already")
         return None
     refuse_other_vocabulary(record.provenance, config.data_bin)
-    trained_in = record.provenance.environment.in_single_precision()
+    trained_in = record.provenance.environment.in_precision(setup.environment.device.precision)
     if differences := environment_differences(trained_in, setup.environment):
         record = accept_or_refuse(config, record, differences, accept_changes)
     from relumt.checkpoints.loading import load_checkpoint_safely  # imports PyTorch, which takes seconds
@@ -80,9 +80,14 @@ def describe_evaluation(config: RunConfig, flags: Flags, device: Device, one_by_
         data=config.data_bin.evaluation_checksum(subset),
         checkpoint=checkpoint.name,
         checkpoint_sha256=file_sha256(checkpoint),
-        environment=current_environment(device).in_single_precision(),
+        environment=current_environment(device).in_precision(translation_precision(flags)),
         one_by_one=one_by_one,
     )
+
+
+def translation_precision(flags: Flags) -> Precision:
+    """Return the precision that fairseq-generate computes products in."""
+    return "bf16" if "--bf16" in flags else "fp32"
 
 
 def subset_name(flags: Flags) -> str:

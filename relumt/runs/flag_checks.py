@@ -19,7 +19,7 @@ from torch import Tensor
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError
-from relumt.training_device import CPU_BF16_FLAG
+from relumt.training_device import CPU_BF16_FLAG, check_translation_in_bf16
 
 MINIMUM = {
     r"(\w+_)?(embed|output|input)_dim|adaptive_input_factor": 1,
@@ -101,6 +101,8 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
     settings = _parse("fairseq-generate", options.get_generation_parser, arguments, UNUSABLE_IN_TRANSLATION)
     if settings.nbest > settings.beam:
         _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
+    if settings.bf16:
+        check_translation_in_bf16(settings.cpu)
     _attempt("fairseq-generate", lambda: _convert(settings))
 
 

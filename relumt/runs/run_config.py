@@ -12,7 +12,9 @@ from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
 from relumt.runs.names import require_name, require_path, shown
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
-PRECISION_ADVICE = "set PRECISION (fp32, bf16, fp16) for training; translation is in fp32"
+PRECISION_ADVICE = (
+    "set PRECISION (fp32, bf16, fp16) for training; evaluate.sh takes --bf16, and translates in fp32 without"
+)
 
 LANGUAGE_ADVICE = "languages are those of the data-bin; prepare another one for the other direction"
 INITIAL_WEIGHTS_ADVICE = "set starts_from in the file of the dataset instead, which run.json records"
@@ -97,7 +99,7 @@ class RunConfig:
             UserError: a flag is one that the scripts set.
         """
         flags = self.dataset_config.train | read_flags(self.model_args)
-        return RESUMABLE | _override(flags, extra) | {"--seed": [str(self.seed)]}
+        return RESUMABLE | _override(flags, extra, RESERVED_FLAGS) | {"--seed": [str(self.seed)]}
 
     def generate_flags(self, extra: list[str], trained: Mapping[str, str]) -> Flags:
         """Return fairseq-generate's flags: how to read the data, overridden by the dataset's, overridden by `extra`.
@@ -112,7 +114,8 @@ class RunConfig:
         flags |= {"--required-batch-size-multiple": ["1"]}
         if self.data_bin.subwords in POST_PROCESS:
             flags["--post-process"] = [POST_PROCESS[self.data_bin.subwords]]
-        return flags | _override(self.dataset_config.generate, extra)
+        reserved = {name: advice for name, advice in RESERVED_FLAGS.items() if name != "--bf16"}
+        return flags | _override(self.dataset_config.generate, extra, reserved)
 
     def train_command(self, flags: Flags, device: Device) -> list[str]:
         """Return the arguments of fairseq-train."""
@@ -121,7 +124,7 @@ class RunConfig:
         return self._command(flags) + device.train_flags()
 
     def generate_command(self, flags: Flags, checkpoint: Path, folder: Path, device: Device) -> list[str]:
-        """Return the arguments of fairseq-generate, which translates in fp32 and writes to `folder`."""
+        """Return the arguments of fairseq-generate, which writes to `folder`."""
         files = {"--path": [str(checkpoint)], "--results-path": [str(folder)], "--log-format": ["json"]}
         return self._command(flags | files) + device.generate_flags()
 
@@ -131,10 +134,10 @@ class RunConfig:
         return [*data, "--target-lang", self.data_bin.target, "--user-dir", str(package), *command_line(flags)]
 
 
-def _override(flags: Flags, extra: list[str]) -> Flags:
+def _override(flags: Flags, extra: list[str], reserved: Mapping[str, str]) -> Flags:
     """Add the flags of the command line; raises UserError if any flag is reserved."""
     flags = flags | parse_flags(extra, "command line")
-    for name, advice in RESERVED_FLAGS.items():
+    for name, advice in reserved.items():
         if name in flags:
             raise UserError(f"{name} is set by the scripts; {advice}")
     return flags

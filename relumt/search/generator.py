@@ -79,6 +79,14 @@ class BeamSearchGenerator(SequenceGenerator):
         bos_token: int | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence in a batch, best first."""
+        in_bf16 = any(getattr(model, "translates_in_bf16", False) for model in self.model.models)
+        with torch.autocast("cpu", torch.bfloat16, enabled=in_bf16):
+            return self._generate_in_current_precision(sample, prefix_tokens, constraints, bos_token)
+
+    def _generate_in_current_precision(
+        self, sample: dict[str, Any], prefix_tokens: Tensor | None, constraints: Tensor | None, bos_token: int | None
+    ) -> list[list[Hypothesis]]:
+        """Search with `_search` if it supports this search, else with fairseq's."""
         if prefix_tokens is not None or constraints is not None or not self.supports(sample["net_input"]):
             hypotheses: list[list[Hypothesis]] = super()._generate(sample, prefix_tokens, constraints, bos_token)
             return hypotheses
