@@ -164,7 +164,7 @@ def test_a_checkpoint_keeps_the_defaults_it_was_trained_with():
 
 def prepare_for_generation(model, **flags):
     generation = {"print_alignment": None, "retain_dropout_modules": None} | flags
-    model.prepare_for_inference_(OmegaConf.create({"generation": generation}))
+    model.prepare_for_inference_(OmegaConf.create({"common": {"bf16": False}, "generation": generation}))
     return model
 
 
