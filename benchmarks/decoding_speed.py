@@ -11,12 +11,13 @@ time over each model's, with a 95 % interval from 10,000 bootstrap samples. Uses
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from timing import benchmark_device, is_up_to_date, relative_speeds, seconds, write_results
+from timing import alternating_times, benchmark_device, is_up_to_date, relative_speeds, write_results
 
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.console import quiet_fairseq
@@ -141,13 +142,8 @@ def decoding_speeds(
     translators: dict[str, Callable[[list[int]], None]], indices: list[int], repeats: int
 ) -> dict[str, dict[str, float]]:
     """Return the speed of each model on these sentences relative to the first one, see `relative_speeds`."""
-    times: dict[str, list[float]] = {name: [] for name in translators}
-    for repeat in range(repeats + 1):
-        for name in list(translators)[:: 1 if repeat % 2 else -1]:
-            elapsed = seconds(lambda name=name: translators[name](indices))
-            if repeat:  # the first one is a warm-up
-                times[name].append(elapsed)
-    return relative_speeds(next(iter(translators)), times)
+    works = {name: partial(translate, indices) for name, translate in translators.items()}
+    return relative_speeds(next(iter(translators)), alternating_times(works, repeats))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

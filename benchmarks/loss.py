@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from timing import peak_bytes, relative_speeds, seconds
+from timing import alternating_times, peak_bytes, relative_speeds
 from torch import Tensor
 
 from relumt.criterions.projected_cross_entropy import projected_cross_entropy
@@ -50,17 +50,6 @@ def make_steps(positions: int, size: int, types: int, dtype: torch.dtype) -> dic
     return {"fairseq": lambda: step(fairseq_loss), "relumt": lambda: step(relumt_loss)}
 
 
-def step_times(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
-    """Return name → seconds of each repeat after a warm-up, measured in alternating order."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(repeats + 1):
-        for name in list(steps)[:: 1 if repeat % 2 else -1]:
-            elapsed = seconds(steps[name])
-            if repeat:
-                times[name].append(elapsed)
-    return times
-
-
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,7 +68,7 @@ def main() -> None:
         megabytes = " | ".join(f"{peak_bytes(step) / 1e6:.0f}" for step in steps.values())
         speed = "not measured"
         if not args.no_timing:
-            relative = relative_speeds("fairseq", step_times(steps, args.repeats))["relumt"]
+            relative = relative_speeds("fairseq", alternating_times(steps, args.repeats))["relumt"]
             speed = f"{relative['median']:.2f} ({relative['low']:.2f}–{relative['high']:.2f})"
         print(f"| {types:,} | {speed} | {megabytes} |", flush=True)
 

@@ -36,6 +36,17 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def alternating_times(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Return name → seconds of each repeat after a warm-up; the order of the works alternates."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for repeat in range(repeats + 1):
+        for name in list(works)[:: 1 if repeat % 2 else -1]:
+            elapsed = seconds(works[name])
+            if repeat:  # the first one is a warm-up
+                times[name].append(elapsed)
+    return times
+
+
 def kernel_seconds(work: Callable[[], object]) -> float:
     """Return the median time of `work` by the GPU's clock, without a GPU its wall time.
 

@@ -49,7 +49,7 @@ def _check_cpu_bf16(args: Namespace) -> None:
             f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations, which would compute activations again "
             "in fp32; drop one of them"
         )
-    _require_fast_bf16()
+    _require_fast_bf16(CPU_BF16_FLAG)
 
 
 def require_cpu_bf16(device: torch.device, is_training: bool) -> None:
@@ -63,7 +63,7 @@ def require_cpu_bf16(device: torch.device, is_training: bool) -> None:
     if device.type != "cpu":
         raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but the batches are on {device}; use --bf16, or add --cpu")
     if is_training:
-        _require_fast_bf16()
+        _require_fast_bf16(CPU_BF16_FLAG)
 
 
 def check_translation_in_bf16(is_cpu_forced: bool) -> None:
@@ -74,13 +74,10 @@ def check_translation_in_bf16(is_cpu_forced: bool) -> None:
     """
     if torch.cuda.is_available() and not is_cpu_forced:
         raise UserError("--bf16 translates on a CPU, but there is a GPU; use --fp16, or add --cpu")
-    if not cpu_products.has_fast_bf16():
-        raise UserError("--bf16 needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag")
+    _require_fast_bf16("--bf16")
 
 
-def _require_fast_bf16() -> None:
-    """Raise UserError if training in bf16 would be slower than in fp32 on this CPU."""
+def _require_fast_bf16(flag: str) -> None:
+    """Raise UserError, which names `flag`, if bf16 would be slower than fp32 on this CPU."""
     if not cpu_products.has_fast_bf16():
-        raise UserError(
-            f"{CPU_BF16_FLAG} needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag"
-        )
+        raise UserError(f"{flag} needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag")

@@ -98,15 +98,14 @@ def projection_weight(model: nn.Module) -> Tensor | None:
     It must not if it has a bias, quantization or an adaptive softmax, if its shards are gathered by the model's forward
     pass only, or if DistributedDataParallel looks for unused parameters, which would take it for one.
     """
-    if any(getattr(module, "find_unused_parameters", False) for module in model.modules()):
-        return None
-    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+    if any(
+        type(module).__name__ == "FullyShardedDataParallel" or getattr(module, "find_unused_parameters", False)
+        for module in model.modules()
+    ):
         return None
     decoder = getattr(model, "decoder", None)
     projection = getattr(decoder, "output_projection", None)
     has_adaptive_softmax = getattr(decoder, "adaptive_softmax", None) is not None
-    return (
-        projection.weight
-        if type(projection) is nn.Linear and projection.bias is None and not has_adaptive_softmax
-        else None
-    )
+    if type(projection) is not nn.Linear or projection.bias is not None or has_adaptive_softmax:
+        return None
+    return projection.weight
