@@ -53,6 +53,14 @@ def score(metric: str) -> Measure:
 BLEU_TOKENIZED, BLEU_DETOKENIZED = score("bleu_tokenized"), score("bleu_detokenized")
 
 
+def best_validation_loss(run: Run) -> float | None:
+    """Return the lowest validation loss, which does not include the regularizer."""
+    return run.record.training.best_valid_loss if run.record.training else None
+
+
+VALIDATION_LOSS = Measure("best validation loss", best_validation_loss, ".3f")
+
+
 def analysis_measure(
     label: str, value: Callable[[CheckpointAnalysis], float | None], format_spec: str = ".2f"
 ) -> Measure:

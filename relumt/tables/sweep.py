@@ -4,9 +4,9 @@ from itertools import chain
 
 from relumt.tables.context import TableContext, spread_note
 from relumt.tables.experiments import IWSLT, Experiment, by_preset
-from relumt.tables.measures import BLEU_TOKENIZED, Measure
+from relumt.tables.measures import BLEU_TOKENIZED, VALIDATION_LOSS
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import Run, require_comparable
+from relumt.tables.runs import require_comparable
 from relumt.tables.table import Table
 
 SETTINGS = (
@@ -24,14 +24,6 @@ def sweep_experiment(preset: str, gamma: float, norm: float, entropy: float) -> 
     variant = f"gamma-{gamma:g}-norm-{norm:g}-entropy-{entropy:g}"
     command_line = tuple(str(token) for flag in flags.items() for token in flag)
     return Experiment(by_preset(IWSLT)[preset], "reluformer", variant, command_line)
-
-
-def best_validation_loss(run: Run) -> float | None:
-    """Return the lowest validation loss, which does not include the regularizer."""
-    return run.record.training.best_valid_loss if run.record.training else None
-
-
-VALIDATION_LOSS = Measure("best validation loss", best_validation_loss, ".3f")
 
 
 class Sweep(Table):
