@@ -104,8 +104,7 @@ class GatedLinearUnit(nn.Module):
 class APTx1(nn.Module):
     """APTx Stage 1 of [AF]: ((α + tanh(βx))·γx)², α = 1. [..., h] → [..., h].
 
-    β and γ are trained and start at 1 and ½. The note prints no formula, but says that Stage 1 is the square of APTx;
-    this is the square of the APTx in the work that the note cites.
+    β and γ are trained and start at 1 and ½, as in the author's class `APTxS1`. It is the square of APTx (Kumar 2022).
     """
 
     def __init__(self) -> None:
@@ -121,12 +120,10 @@ class APTx1(nn.Module):
 
 
 class ReLUGT(nn.Module):
-    """ReLU GT of [AF]: a·x² for x ≥ 0, max(b·x, −2.5) for x < 0. [..., h] → [..., h].
+    """ReLU GT of [AF]: a·x² for x ≥ 0, 2.5·b·x for x < 0. [..., h] → [..., h].
 
-    a and b are trained and start at 1 and 0.05. The note names the components (a trainable negative slope from 0.05, a
-    static negative alpha of 2.5, a trainable positive alpha from 1.0, the positive side squared), but not how they
-    combine. Here the slope gives the negative side and the static alpha bounds it, so that one large negative score
-    cannot swamp the sum.
+    a and b are trained and start at 1 and 0.05, so the negative side starts with a slope of 0.125. The note prints no
+    formula; this one and the constants are those of the author's class `ReLUGT`.
     """
 
     NEGATIVE_ALPHA = 2.5
@@ -139,9 +136,10 @@ class ReLUGT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return ReLU GT of x, elementwise."""
         exact = at_least_float32(x)
-        positive = self.positive_alpha.to(exact.dtype) * F.relu(exact).square()
-        negative = (self.negative_slope.to(exact.dtype) * exact.clamp(max=0)).clamp(min=-self.NEGATIVE_ALPHA)
-        return cast_saturating(positive + negative, x.dtype)
+        # A sum, because `where` would multiply the overflowing square of a large negative x by a gradient of 0: NaN.
+        squared_part = self.positive_alpha.to(exact.dtype) * F.relu(exact).square()
+        linear_part = self.NEGATIVE_ALPHA * self.negative_slope.to(exact.dtype) * F.relu(-exact)
+        return cast_saturating(squared_part - linear_part, x.dtype)
 
 
 @dataclass(frozen=True)
