@@ -1,7 +1,7 @@
 """ReLA, rectified linear attention, [RL] Eq. 3–5, and the ablations of its Table 1. Shapes: B H T S D, E = H·D.
 
     s_ij = ReLU(q_i·k_j/√D),    z_i = Σ_j s_ij v_j of all heads, concatenated
-    ReLA-i: g ⊙ z/RMS(z),               g initialized from U(−√(3/D), √(3/D))
+    ReLA-i: g ⊙ z/RMS(z),               g initialized from U(−√(3/E), √(3/E))
     ReLA-g: σ(w ⊙ z) ⊙ g ⊙ z/RMS(z),    g initialized to 1
 
 The norm replaces softmax's: without it the output grows with the number of keys. A token whose weights are 0 in every
@@ -57,9 +57,12 @@ class ReLAi(ReLAWithRMSNorm):
     """ReLA-i, [RL] Eq. 4: RMSNorm whose gain starts small and with either sign. Fewer parameters than ReLA-g."""
 
     def build_norm(self, size: int) -> nn.Module:
-        """Build an RMSNorm; its gain has Glorot's uniform initialization for fan-in and fan-out D."""
+        """Build an RMSNorm; its gain has Glorot's uniform initialization for fan-in and fan-out d_h of the paper.
+
+        [RL] defines Eq. 4 for a single head and normalizes the concatenation of all heads, so d_h is E = `size`.
+        """
         norm = RMSNorm(size)
-        bound = math.sqrt(3 / self.head_dim)
+        bound = math.sqrt(3 / size)
         nn.init.uniform_(norm.weight, -bound, bound)
         return norm
 

@@ -43,19 +43,37 @@ def test_scale_does_not_matter_to_a_norm_without_a_gate(norm):
     torch.testing.assert_close(norm(z), norm(1000 * z), rtol=1e-4, atol=1e-4)
 
 
-def test_gains_and_gates_are_initialized_as_in_the_paper():
+def initial_values(name, heads, head_dim, parameter):
     torch.manual_seed(1)
-    gains = torch.cat([MECHANISMS["rela_i"](8, 64).norm.weight for _ in range(20)])
-    bound = math.sqrt(3 / 64)
-    assert gains.abs().max() <= bound
-    assert gains.min() < -0.95 * bound
-    assert gains.max() > 0.95 * bound
-    norms = [MECHANISMS["rela_g"](8, 64).norm for _ in range(20)]
-    gates = torch.cat([norm.gate for norm in norms])
-    assert all(torch.equal(norm.norm.weight, torch.ones(512)) for norm in norms)
-    bound = math.sqrt(3 / 512)
-    assert gates.abs().max() <= bound
-    assert gates.max() > 0.95 * bound
+    copies = [MECHANISMS[name](heads, head_dim).norm.get_parameter(parameter) for _ in range(10_000 // E)]
+    return torch.cat(copies).detach()
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("rela_i", "weight"), ("rela_g", "gate")])
+@pytest.mark.parametrize("heads", [1, H, E])
+def test_the_gain_of_rela_i_and_the_gate_of_rela_g_have_glorots_distribution_for_the_model_size(name, parameter, heads):
+    """U(−√(3/E), √(3/E)), which has a variance of 1/E, for any number of heads.
+
+    [RL] Eq. 4 initializes ReLA-i's gain from U(−√(3/d_h), √(3/d_h)) "assuming only one attention head", so its d_h is
+    E. That is Glorot's for a vector of length E, which the authors' code (modules/rela.py of github.com/bzhangGo/zero)
+    takes for ReLA-g's gate.
+    """
+    values = initial_values(name, heads, E // heads, parameter)
+    bound = math.sqrt(3 / E)
+    assert values.abs().max() <= bound
+    assert values.min() < -0.99 * bound and values.max() > 0.99 * bound
+    assert values.var().item() == pytest.approx(1 / E, rel=0.05)
+    quartiles = values.quantile(torch.tensor([0.25, 0.5, 0.75]))
+    torch.testing.assert_close(quartiles, torch.tensor([-bound / 2, 0.0, bound / 2]), rtol=0, atol=0.05 * bound)
+
+
+def test_the_gain_of_rela_i_at_the_size_of_the_paper():
+    gain = MECHANISMS["rela_i"](num_heads=8, head_dim=64).norm.weight
+    assert 0.07 < gain.abs().max() <= 0.077  # √(3/512)
+
+
+def test_the_gain_of_rela_g_starts_at_1():
+    assert torch.equal(MECHANISMS["rela_g"](H, D).norm.norm.weight, torch.ones(E))
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_n", "rela_unnormalized", "rela_rmsnorm", "rela_i", "rela_g"])
