@@ -19,6 +19,7 @@ from torch import Tensor
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError
+from relumt.search.length_penalty import check_length_penalty
 from relumt.training_device import CPU_BF16_FLAG, check_translation_in_bf16
 
 MINIMUM = {
@@ -103,6 +104,7 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
         _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
     if settings.bf16:
         check_translation_in_bf16(settings.cpu)
+    check_length_penalty(settings)
     _attempt("fairseq-generate", lambda: _convert(settings))
 
 

@@ -13,6 +13,7 @@ Everything else (sampling, constraints, prefixes, ensembles, language models, ..
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 from relumt.errors import AttemptFailedError, exit_on_user_error
 from relumt.modules import MechanismAttention
 from relumt.modules.layers import MechanismDecoder
+from relumt.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
 from relumt.search.topk import topk_by_chunks
 
 Hypothesis = dict[str, Tensor]
@@ -69,7 +71,16 @@ class Candidates:
 
 
 class BeamSearchGenerator(SequenceGenerator):
-    """Replaces fairseq's `SequenceGenerator`; a search with options that it does not support is fairseq's."""
+    """Replaces fairseq's `SequenceGenerator`; a search with options that it does not support is fairseq's.
+
+    Args:
+        arguments, options: fairseq's.
+        length_penalty: key of LENGTH_PENALTIES.
+    """
+
+    def __init__(self, *arguments: Any, length_penalty: str = FAIRSEQ_PENALTY, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.length_penalty = length_penalty
 
     def _generate(
         self,
@@ -88,10 +99,26 @@ class BeamSearchGenerator(SequenceGenerator):
     ) -> list[list[Hypothesis]]:
         """Search with `_search` if it supports this search, else with fairseq's."""
         if prefix_tokens is not None or constraints is not None or not self.supports(sample["net_input"]):
-            hypotheses: list[list[Hypothesis]] = super()._generate(sample, prefix_tokens, constraints, bos_token)
-            return hypotheses
+            return self._apply_length_penalty(super()._generate(sample, prefix_tokens, constraints, bos_token))
         with exit_on_user_error():
             return self._search(sample["net_input"], self.eos if bos_token is None else bos_token)
+
+    def _apply_length_penalty(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Replace the scores that fairseq's search has divided by len^p, and sort the hypotheses by the new ones."""
+        if self.length_penalty == FAIRSEQ_PENALTY or not self.normalize_scores:
+            return found
+        for hypothesis in chain(*found):
+            length = len(hypothesis["tokens"])
+            hypothesis["score"] = hypothesis["score"] * length**self.len_penalty / self._divisor(length)
+        return [best_first(hypotheses) for hypotheses in found]
+
+    def _divisor(self, length: int) -> float:
+        """Return what the log-probability of a hypothesis is divided by.
+
+        Args:
+            length: number of its tokens with the end-of-sentence symbol.
+        """
+        return LENGTH_PENALTIES[self.length_penalty](length, self.len_penalty) if self.normalize_scores else 1
 
     def supports(self, net_input: dict[str, Any]) -> bool:
         """Return whether `_search` finds the hypotheses that fairseq's search would find.
@@ -150,7 +177,7 @@ class BeamSearchGenerator(SequenceGenerator):
                 f"{finished.count([])} of {batch_size} sentences have no translation, because the model's "
                 "probabilities are not finite; use another checkpoint"
             )
-        return [sorted(found, key=lambda hypothesis: -float(hypothesis["score"])) for found in finished]
+        return [best_first(hypotheses) for hypotheses in finished]
 
     def _log_probs(self, tokens: Tensor, encoder_out: Any, state: dict[str, Any], step: int, max_len: int) -> Tensor:
         """Return the log-probability of each next token [N, V], with -∞ for tokens that must not come next."""
@@ -206,7 +233,7 @@ class BeamSearchGenerator(SequenceGenerator):
             rows = candidates.rows[positions, ranks]
             scores = torch.cat((beam.scores[rows], candidates.scores[positions, ranks].unsqueeze(1)), dim=1)
             tokens = torch.nn.functional.pad(beam.tokens[rows, 1:], (0, 1), value=self.eos)
-            totals = scores[:, -1] / tokens.shape[1] ** self.len_penalty if self.normalize_scores else scores[:, -1]
+            totals = scores[:, -1] / self._divisor(tokens.shape[1])
             token_scores = torch.cat((scores[:, :1], scores.diff()), dim=1)
             for i, sentence in enumerate(beam.sentences[positions].tolist()):
                 if len(finished[sentence]) < self.beam_size:
@@ -234,6 +261,11 @@ class BeamSearchGenerator(SequenceGenerator):
         )
         beam.select(rows, tokens, scores)
         self.model.single_model.decoder.reorder_incremental_state_scripting(state, rows)
+
+
+def best_first(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Sort the hypotheses of a sentence by their scores."""
+    return sorted(hypotheses, key=lambda hypothesis: -float(hypothesis["score"]))
 
 
 def makes_rows_differ(module: torch.nn.Module) -> bool:
