@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 
 import torch
-from timing import median_interval, peak_bytes, seconds
+from timing import median_interval, peak_bytes, print_origin, seconds
 
 from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
@@ -62,6 +62,7 @@ def main() -> None:
     extra = peak_bytes(analyze) - peak_bytes(validate)
     print(f"time: {statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) of a validation pass")
     print(f"memory: {extra / 2**20:.0f} MiB more at the peak")
+    print_origin()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from timing import median_interval, peak_bytes, seconds
+from timing import median_interval, peak_bytes, print_origin, seconds
 from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
@@ -183,12 +183,14 @@ def main() -> None:
     if args.short_sentences:
         print(f"CPU time of explicit relative to fused softmax: median (95 % interval); {args.rounds} rounds")
         print_softmax_tables(args.rounds)
+        print_origin()
         return
     cells = {n: measure(args, n) for n in args.lengths}
     mask = "causal" if args.causal else "dense"
     print(f"B {args.batch}, H {args.heads}, D {args.head_dim}, {args.dtype}, {mask}; {args.rounds} rounds;")
     print(f"relative to {args.baseline}: median time (95 % interval) · peak memory\n")
     print(markdown_tables(args, cells))
+    print_origin()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from fairseq.data.data_utils import load_indexed_dataset
+from timing import print_origin
 
 from relumt.data.chunks import chunk_sizes, chunk_starts, count_too_long
 from relumt.data.document_lengths import read_document_lengths
@@ -49,6 +50,7 @@ def main() -> None:
     for subset in args.subsets:
         for row in table_rows(data, subset, args.lengths):
             print(f"| {' | '.join(map(str, row))} |")
+    print_origin()
 
 
 if __name__ == "__main__":

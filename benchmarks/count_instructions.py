@@ -23,6 +23,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     sys.exit("relumt: error: TRITON_INTERPRET is 1; unset it, so that Triton compiles")
 
 import triton
+from timing import print_origin
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
@@ -195,6 +196,7 @@ def main() -> None:
             print("| kernel | " + " | ".join(counts) + " |\n" + "|---" * (len(counts) + 1) + "|")
             header_printed = True
         print(f"| {kernel.name} | " + " | ".join(f"{value:.3g}" for value in counts.values()) + " |", flush=True)
+    print_origin()
 
 
 if __name__ == "__main__":

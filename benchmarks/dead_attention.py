@@ -12,7 +12,7 @@ from pathlib import Path
 from batches import first_batches
 from fairseq_worker import build_trainer
 from measurement import relumt_arguments
-from timing import benchmark_device
+from timing import benchmark_device, print_origin
 from torch import Tensor
 
 import relumt
@@ -59,6 +59,7 @@ def main() -> None:
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         shares = [percent_zeros(projection.weight.grad) for projection in projections]
         print(f"| {name} | {percent_zeros(outputs[name])} | " + " | ".join(shares) + " |")
+    print_origin()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import alternating_times, benchmark_device, is_up_to_date, relative_speeds, write_results
+from timing import alternating_times, benchmark_device, is_up_to_date, print_origin, relative_speeds, write_results
 
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.console import quiet_fairseq
@@ -185,6 +185,7 @@ def main() -> None:
         groups.append({"shortest": int(sizes.min()), "longest": int(sizes.max()), "relative": relative})
         cells = map(format_ratio, relative.values())
         print(f"| {sizes.min()}–{sizes.max()} | " + " | ".join(cells) + " |", flush=True)
+    print_origin()
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
         results = {"checkpoints": checkpoints, "groups": groups}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
+from timing import describe_revision
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
@@ -56,7 +57,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     right, wrong = zip(*measured, strict=True)
     noisy = np.random.default_rng(arguments.seed).random(len(right)) < arguments.noise
-    result: dict[str, Any] = {"pairs": len(right), "noise": arguments.noise, "wrong pairs": int(noisy.sum())}
+    result: dict[str, Any] = {"revision": describe_revision(), "pairs": len(right), "noise": arguments.noise}
+    result["wrong pairs"] = int(noisy.sum())
     for name in MEASURES:
         own, swapped = (np.array([getattr(score, name) for score in scores]) for scores in (right, wrong))
         precision, recall, _ = precision_recall_curve(noisy, np.where(noisy, swapped, own))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from timing import benchmark_device, kernel_seconds, peak_bytes, write_results
+from timing import benchmark_device, kernel_seconds, peak_bytes, print_origin, write_results
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -248,6 +248,7 @@ def main() -> None:
                 measured_device(args.dtype),
                 {"ceilings": limits, "lengths": results},
             )
+    print_origin()
 
 
 if __name__ == "__main__":

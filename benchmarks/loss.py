@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from timing import alternating_times, peak_bytes, relative_speeds
+from timing import alternating_times, peak_bytes, print_origin, relative_speeds
 from torch import Tensor
 
 from relumt.criterions.projected_cross_entropy import projected_cross_entropy
@@ -71,6 +71,7 @@ def main() -> None:
             relative = relative_speeds("fairseq", alternating_times(steps, args.repeats))["relumt"]
             speed = f"{relative['median']:.2f} ({relative['low']:.2f}–{relative['high']:.2f})"
         print(f"| {types:,} | {speed} | {megabytes} |", flush=True)
+    print_origin()
 
 
 if __name__ == "__main__":

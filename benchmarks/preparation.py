@@ -155,6 +155,9 @@ def main() -> None:
     if len(measured) > 1:
         seconds = extrapolate(measured[-2], measured[-1], options.extrapolate)
         print(f"\n{options.extrapolate:,} lines by extrapolation: {seconds / 60:.1f} minutes")
+    from timing import print_origin  # torch's memory is not part of the measurement
+
+    print_origin()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Timing, peak memory and bootstrap intervals, which all benchmarks share."""
 
 import json
+import platform
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -12,9 +14,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+import relumt
 from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
-from relumt.runs.environment import Device, Precision, find_device
+from relumt.runs.environment import CPU_INFO, Device, Precision, find_device, revision
 
 WARM_UPS, REPEATS = 3, 10
 CYCLES_TO_QUEUE = 4_000_000
@@ -96,9 +99,27 @@ def benchmark_device(precision: Precision | None) -> Device:
     return replace(find_device(precision), count=1)
 
 
+def describe_revision() -> str:
+    """Return the revision of relumt that is measured, or its version if it is not run from a checkout."""
+    return revision().describe(relumt.__version__)
+
+
+def print_origin(threads: int | None = None) -> None:
+    """Print the machine, the number of threads (by default torch's) and the revision: where a copied table is from."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
+    print(f"\nMachine: {name}, {threads or torch.get_num_threads()} threads; {describe_revision()}")
+
+
+def cpu_name() -> str:
+    """Return the name that Linux gives the processor, elsewhere its architecture."""
+    text = CPU_INFO.read_text(encoding="utf-8") if CPU_INFO.is_file() else ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
 def write_results(path: Path, what: str, baseline: str, device: Device, results: dict[str, Any]) -> None:
-    """Write results as JSON: what was measured, on which device, relative to what."""
-    described = {"what": what, "baseline": baseline, "device": str(device)}
+    """Write results as JSON: what was measured, on which device, relative to what, and the revision."""
+    described = {"what": what, "baseline": baseline, "device": str(device), "revision": describe_revision()}
     write_text_atomically(path, json.dumps(described | results, indent=2) + "\n")
 
 

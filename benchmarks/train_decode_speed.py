@@ -27,7 +27,7 @@ from decoding_speed import (
     make_translator,
 )
 from measurement import Speeds, Workload, fairseq_command, measure, relative_seconds, relumt_arguments
-from timing import benchmark_device, is_up_to_date, write_results
+from timing import benchmark_device, describe_revision, is_up_to_date, print_origin, write_results
 from training import MODELS
 
 import relumt
@@ -101,9 +101,16 @@ def main() -> None:
     for model in args.models:
         cells = (format_ratio(by_model[model]) for by_model in speeds.values())
         print(f"| {model} | " + " | ".join(cells) + " |")
+    print_origin()
     if args.json:
         results: dict[str, Any] = {"checkpoints": checkpoints} | {
-            kind: {"what": what[kind], "baseline": args.models[0], "device": str(devices[kind]), "relative": relative}
+            kind: {
+                "what": what[kind],
+                "baseline": args.models[0],
+                "device": str(devices[kind]),
+                "revision": describe_revision(),
+                "relative": relative,
+            }
             for kind, relative in speeds.items()
         }
         write_results(args.json, "training and decoding", args.models[0], devices["training"], results)

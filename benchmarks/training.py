@@ -32,7 +32,7 @@ from measurement import (
     relumt_arguments,
     tokens_per_second,
 )
-from timing import benchmark_device, write_results
+from timing import benchmark_device, print_origin, write_results
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
@@ -209,6 +209,7 @@ def main() -> None:
     if args.decode:
         results["decoding"] = relative_seconds(baseline, {name: system.decoding for name, system in measured.items()})
         print("\n" + decoding_table(baseline, results["decoding"], measured))
+    print_origin(args.threads)
     if args.json:
         write_results(args.json, "training steps", baseline, device, results)
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from timing import kernel_seconds
+from timing import kernel_seconds, print_origin
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch
@@ -90,6 +90,7 @@ def main() -> None:
         for config in [*sorted(times, key=times.__getitem__)[:5], *({current} & set(times))]:
             cells = (kernel, *config, f"{times[config] / reference:.3f}")
             print("| " + " | ".join(map(str, cells)) + " |")
+    print_origin()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -20,13 +21,15 @@ LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """A function that runs a benchmark with arguments and returns what it prints."""
+    """A function that runs a benchmark with arguments and returns what it prints, which names the revision."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
     def run(name, *arguments):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
-        return capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert re.search(r"revision [0-9a-f]{7}|relumt \d", printed)
+        return printed
 
     return run
 
@@ -212,6 +215,7 @@ def test_kernels(run, monkeypatch):
 def test_chunks(run, data):
     printed = run("chunk_statistics.py", data, "--subsets", "test", "--lengths", "10", "100")
     assert [row[3] for row in table_rows(printed)[1:]] == ["10", "100"]
+    assert re.search(r"^Machine: .+, \d+ threads; ", printed, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -228,7 +232,7 @@ def test_filtering(run, data, tmp_path):
 
 def test_loss_measures_time_and_memory(run):
     table = run("loss.py", "--positions", 600, "--size", 8, "--types", 300, "--repeats", 2)
-    types, speed, fairseq, ours = table.splitlines()[-1].strip("| ").split(" | ")
+    types, speed, fairseq, ours = (cell.strip("| ") for cell in table_rows(table)[-1])
     assert types == "300"
     assert float(speed.split()[0]) > 0
     assert int(fairseq) > int(ours)

@@ -70,6 +70,12 @@ class Revision:
     code: str = ""
     dirty: str = ""
 
+    def describe(self, version: str) -> str:
+        """Return the commit, or the version of relumt if it is not run from a checkout."""
+        if not self.commit:
+            return f"relumt {version}"
+        return f"revision {self.commit[:7]}{' with uncommitted changes' if self.dirty else ''}"
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -78,6 +84,11 @@ class Environment:
     versions: dict[str, str]
     revision: Revision
     device: Device
+
+    @property
+    def relumt(self) -> str:
+        """The revision of relumt, or its version if it is not run from a checkout."""
+        return self.revision.describe(self.versions.get("relumt", "of unknown version"))
 
     def in_precision(self, precision: Precision) -> "Environment":
         """Return this environment with another precision: translation does not take that of training."""

@@ -4,7 +4,7 @@ Scripts in benchmarks/ measure them and write RUNS/TABLE-DATASET.json; `scripts/
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypedDict, TypeVar
 
@@ -32,11 +32,15 @@ class Ratio(TypedDict):
 
 @dataclass(frozen=True)
 class Measurement:
-    """How speeds were measured: what, relative to which model, and on which device."""
+    """How speeds were measured: what, relative to which model, on which device and by which revision of relumt.
+
+    Files of earlier versions lack the revision.
+    """
 
     what: str
     baseline: str
     device: str
+    revision: str = field(default="unknown revision", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,10 @@ def format_ratio(ratio: Mapping[str, float] | Ratio | None) -> str:
 
 def describe_measurement(measured: Measurement) -> str:
     """Return how speeds were measured."""
-    return f"{measured.what}, relative to {measured.baseline}, on {measured.device}; median and 95 % interval"
+    return (
+        f"{measured.what}, relative to {measured.baseline}, on {measured.device}, {measured.revision}; "
+        "median and 95 % interval"
+    )
 
 
 def decoding_speed_tables(

@@ -9,7 +9,8 @@ from relumt.tables import get_table
 from tests.tables.cases import render, write_run
 
 RELATIVE = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}, "rela_g": {"median": 0.9, "low": 0.85, "high": 0.95}}
-KIND = {"what": "40 steps", "baseline": "softmax", "device": "x86_64 (cpu, fp32)", "relative": RELATIVE}
+DEVICE = "x86_64 (cpu, fp32)"
+KIND = {"what": "40 steps", "baseline": "softmax", "device": DEVICE, "revision": "revision c", "relative": RELATIVE}
 
 
 def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
@@ -22,7 +23,8 @@ def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["rela_g"] == ["72.34", "2.34", "0.93", "0.90 (0.85–0.95)", "0.98", "0.90 (0.85–0.95)"]
     assert rows["sparsemax"] == ["72.31", "", "0.26", "", "0.54", ""]
-    assert "training: 40 steps, relative to softmax, on x86_64 (cpu, fp32); median and 95 % interval" in table.notes
+    origin = f"relative to softmax, on {DEVICE}, revision c; median and 95 % interval"
+    assert f"training: 40 steps, {origin}" in table.notes
     speeds.write_text("{")
     with pytest.raises(UserError, match="not in the expected format"):
         render("rela_table2", tmp_path)
@@ -33,8 +35,10 @@ def test_decoding_speed_is_a_second_table_of_reluformer_table4(tmp_path):
         experiment for experiment in get_table("reluformer_table4").experiments("small") if experiment.model == "rela_g"
     )
     write_run(experiment, tmp_path)
-    (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps({"decoding": KIND}))
+    earlier = {name: value for name, value in KIND.items() if name != "revision"}  # a file of an earlier version
+    (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps({"decoding": earlier}))
     _, table = render("reluformer_table4", tmp_path)
+    assert any("unknown revision" in note for note in table.notes)
     assert ["rela", "0.99", "0.90 (0.85–0.95)"] in [list(row) for row in table.rows]
 
 
