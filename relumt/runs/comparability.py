@@ -1,6 +1,6 @@
 """Which runs may be compared with each other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TypeVar
@@ -78,6 +78,17 @@ def require_run_folder(folder: Path, record: RunRecord) -> None:
     """Raise UserError unless the folder has the run's name: a copy would count as another seed, model or dataset."""
     if folder.absolute().parts[-3:] != tuple(record.name.split("/")):
         raise UserError(f"{folder}: expected the folder of a run, found that of {record.name}; rename or move it")
+
+
+def describe_revisions(records: Iterable[RunRecord]) -> str:
+    """Return the revisions of relumt that trained the runs, and those that translated with them if others did."""
+    records = list(records)
+    trained = dict.fromkeys(record.provenance.environment.relumt for record in records)
+    translated = dict.fromkeys(
+        evaluation.setup.environment.relumt for record in records for evaluation in record.evaluations.values()
+    )
+    text = f"trained with {', '.join(trained)}"
+    return text if translated.keys() <= trained.keys() else f"{text}; translated with {', '.join(translated)}"
 
 
 def average(values: list[float], form: str) -> str:

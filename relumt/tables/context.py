@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.runs.comparability import describe_revisions
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure
@@ -94,12 +95,13 @@ class TableContext:
         return {experiment: list(filter(is_analyzed_or_diverged, seeds)) for experiment, seeds in runs.items()}
 
     def notes(self, dataset: str, runs: Iterable[Run], measures: Sequence[Measure] = ()) -> list[str]:
-        """Return the notes about a dataset's runs: seeds, signatures of the scores among `measures`, differences."""
+        """Return the notes about a dataset's runs: seeds, revisions, signatures of the `measures`, differences."""
         runs = list(runs)
         if not runs:
             return []
         notes = [f"{dataset}: test set, {describe_seeds(runs)}"]
         records = [run.record for run in runs]
+        notes.append(f"{dataset}: {describe_revisions(records)}")
         if initial_dataset := records[0].provenance.initialization.dataset:
             notes.append(f"{dataset}: trained on {initial_dataset} first")
         if differences := list_differences(records):
@@ -125,10 +127,10 @@ def is_analyzed_or_diverged(run: Run) -> bool:
 def describe_seeds(runs: Sequence[Run]) -> str:
     """Return the seeds of all runs, and the models that lack some of them."""
     seeds = sorted({run.seed for run in runs})
-    seeds_by_folder: dict[Path, set[int]] = {}
+    by_model: dict[str, set[int]] = {}
     for run in runs:
-        seeds_by_folder.setdefault(run.folder.parent, set()).add(run.seed)
-    incomplete = [folder.name for folder, found in seeds_by_folder.items() if len(found) < len(seeds)]
+        by_model.setdefault(str(Path(run.experiment.variant, run.experiment.model)), set()).add(run.seed)
+    incomplete = [model for model, found in by_model.items() if len(found) < len(seeds)]
     listed = f"seeds {', '.join(map(str, seeds))}"
     return f"{listed}; fewer of {', '.join(incomplete)}" if incomplete else listed
 

@@ -7,6 +7,7 @@ from relumt.errors import UserError
 from relumt.runs.comparability import (
     SCORES,
     average,
+    describe_revisions,
     require_equal,
     require_equal_batches,
     require_equal_evaluations,
@@ -94,7 +95,7 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
 def _notes(records: list[RunRecord]) -> list[str]:
     """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
     lines = [f"{title}: `{records[0].test_score(metric).signature}`" for metric, title in SCORES.items()]
-    lines += _device_notes(records)
+    lines += [*_device_notes(records), describe_revisions(records)]
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
     if any(len(group) > 1 for group in _group_by_model(records)):

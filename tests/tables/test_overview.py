@@ -29,6 +29,7 @@ def test_one_row_per_model_with_its_seeds_and_the_signatures_below():
         "- BLEU detok: `tok:13a`",
         "- chrF: `nc:6`",
         "- tokens/s: target tokens per second in training, on x86_64 (cpu, fp32)",
+        "- trained with revision c",
         "- ±: standard deviation over seeds",
     ]
 
@@ -108,7 +109,7 @@ def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_f
     deeper = tmp_path / "slots-32"
     save_record(deeper / scored_record().name, scored_record())
     for options, message in (
-        (["--preset", "small"], "--preset needs the name of a paper's table: rela_"),
+        (["--preset", "small"], "--preset needs the name of a paper's table: "),
         (["--dataset", "/small"], "--dataset /small: not the name of a folder"),
         ([], f"no scored run; give --runs {deeper}"),
     ):
