@@ -1,7 +1,7 @@
-"""Tables of numbers with one row per model: the paper's number, ours, their difference and a p-value."""
+"""Tables of numbers by model, or by variant of a model: the paper's number, ours, their difference and a p-value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import mean
 
@@ -45,18 +45,65 @@ class Column:
 
 
 @dataclass(frozen=True)
-class ScoreTable(Table):
-    """A table of a paper with one row per model.
+class TableRow:
+    """A row of a table.
 
     Attributes:
-        rows: label in papers.json -> model in configs/models.
+        model: name in configs/models.
+        paper_row: its label in papers.json, "" if the paper prints no number for it.
+        variant, flags: those of its experiments.
+        baseline: the row that it is tested against, "" for that of the table.
+    """
+
+    model: str
+    paper_row: str = ""
+    variant: str = ""
+    flags: tuple[str, ...] = ()
+    baseline: str = ""
+
+
+Rows = Mapping[str, str | TableRow]
+"""Label -> row; the name of a model stands for its runs without further flags, beside the paper's row of that label."""
+
+
+def resolve_rows(rows: Rows) -> dict[str, TableRow]:
+    """Return the rows of the models that are given by name only, too."""
+    return {label: TableRow(row, paper_row=label) if isinstance(row, str) else row for label, row in rows.items()}
+
+
+def vary_rows(rows: Rows, name: str, variant: str, flags: tuple[str, ...], baseline: str = "") -> dict[str, TableRow]:
+    """Return the rows of runs with further flags, each tested against the baseline among them.
+
+    Args:
+        rows: the rows without these flags.
+        name: ends the labels.
+        variant, flags: those of the experiments.
+        baseline: label of the row among `rows` that the others are tested against, "" for the baseline of the table.
+    """
+    return {
+        f"{label}, {name}": replace(
+            row,
+            variant=variant,
+            flags=flags,
+            baseline=f"{baseline}, {name}" if baseline and label != baseline else "",
+        )
+        for label, row in resolve_rows(rows).items()
+    }
+
+
+@dataclass(frozen=True)
+class ScoreTable(Table):
+    """A table of a paper with one row per model, or per variant of a model.
+
+    Attributes:
+        rows: the rows by label.
         columns: preset -> columns.
         baseline: the row that the others are tested against, "" for no significance tests.
         needs_analysis: whether columns show measures of analysis.json.
         notes: explanations below the table.
     """
 
-    rows: Mapping[str, str]
+    rows: Rows
     columns: Mapping[str, Sequence[Column]]
     baseline: str = ""
     needs_analysis: bool = False
@@ -64,11 +111,17 @@ class ScoreTable(Table):
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
-        return [self.experiment(model, column) for column in self.columns[preset] for model in self.rows.values()]
+        rows = self.resolved_rows.values()
+        return [self.experiment(row, column) for column in self.columns[preset] for row in rows]
 
-    def experiment(self, model: str, column: Column) -> Experiment:
+    @property
+    def resolved_rows(self) -> dict[str, TableRow]:
+        """Label -> row."""
+        return resolve_rows(self.rows)
+
+    def experiment(self, row: TableRow, column: Column) -> Experiment:
         """Return the experiment of a cell."""
-        return Experiment(column.dataset, model, needs_analysis=self.needs_analysis)
+        return Experiment(column.dataset, row.model, row.variant, row.flags, self.needs_analysis)
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table."""
@@ -78,7 +131,7 @@ class ScoreTable(Table):
             context.warn_not_analyzed(found)
         titled_cells = [("", list(self.rows))]
         for column in columns:
-            runs = {row: found[self.experiment(model, column)] for row, model in self.rows.items()}
+            runs = {label: found[self.experiment(row, column)] for label, row in self.resolved_rows.items()}
             require_comparable(chain(*runs.values()), column.measure.metric or BLEU_TOKENIZED.metric)
             self.print_unmeasured(column, runs)
             titled_cells += self.render_column(column, runs, context)
@@ -88,7 +141,8 @@ class ScoreTable(Table):
         tables = [RenderedTable(context.caption(self.title), titles, rows, notes)]
         if self.speed_benchmark:
             datasets = dict.fromkeys(column.dataset for column in columns)
-            tables += decoding_speed_tables(self.paper, self.item, self.rows, datasets, context)
+            models = {label: row.model for label, row in self.resolved_rows.items()}
+            tables += decoding_speed_tables(self.paper, self.item, models, datasets, context)
         return tables
 
     def render_column(
@@ -97,41 +151,53 @@ class ScoreTable(Table):
         """Return what is shown for a column of the paper: titles and the cells below each."""
         columns = [(column.title, [column.measure_of(row).format_mean(runs[row]) for row in self.rows])]
         if column.paper_column:
-            printed = [format_printed(self.paper, self.item, row, column.paper_column) for row in self.rows]
+            printed = [self.format_printed(row, column.paper_column) for row in self.resolved_rows.values()]
             columns.insert(0, (f"[{self.paper}] {column.paper_column}", printed))
         if column.same_corpus:
             columns.append(("difference", [self.difference(row, column, runs[row]) for row in self.rows]))
         if self.baseline and column.measure.metric:
             p_values = [
-                "" if row == self.baseline else format_p_values(runs[row], runs[self.baseline], column, context.test)
-                for row in self.rows
+                self.format_p_values(label, row.baseline or self.baseline, runs, column.measure.metric, context.test)
+                for label, row in self.resolved_rows.items()
             ]
             columns.append((f"p against {self.baseline}", p_values))
         return columns
 
-    def difference(self, row: str, column: Column, runs: Sequence[Run]) -> str:
+    def format_printed(self, row: TableRow, paper_column: str) -> str:
+        """Return the paper's number, "" if it prints none."""
+        return format_printed(self.paper, self.item, row.paper_row, paper_column) if row.paper_row else ""
+
+    def format_p_values(
+        self, label: str, baseline: str, runs: Mapping[str, Sequence[Run]], metric: str, test: str
+    ) -> str:
+        """Return the p-values of a row against another, "" for the baseline itself."""
+        return "" if label == baseline else format_p_values(runs[label], runs[baseline], metric, test)
+
+    def difference(self, label: str, column: Column, runs: Sequence[Run]) -> str:
         """Return our mean minus the paper's number, "" without either."""
-        measure = column.measure_of(row)
-        ours, paper = measure.values(runs), printed_values(self.paper, self.item, row)[column.paper_column]
+        measure, paper_row = column.measure_of(label), self.resolved_rows[label].paper_row
+        paper = printed_values(self.paper, self.item, paper_row)[column.paper_column] if paper_row else None
+        ours = measure.values(runs)
         return f"{mean(ours) - paper:+{measure.format_spec}}" if ours and paper is not None else ""
 
     def print_unmeasured(self, column: Column, runs: Mapping[str, Sequence[Run]]) -> None:
-        """Print which models have no value although their runs were analyzed."""
-        models = [
-            model
-            for row, model in self.rows.items()
+        """Print which rows have no value although their runs were analyzed."""
+        rows = [
+            row
+            for row in self.rows
             if runs[row]
             and not any_diverged(runs[row])
             and all(run.analysis or not self.needs_analysis for run in runs[row])
             and not column.measure_of(row).values(runs[row])
         ]
-        if models:
-            listed = ", ".join(dict.fromkeys(models))
-            print_status(f"{column.title}: no values for {listed}, whose weights or test set do not allow this measure")
+        if rows:
+            print_status(
+                f"{column.title}: no values for {', '.join(rows)}, whose weights or test set do not allow this measure"
+            )
 
     def notes_below(self, columns: Sequence[Column], found: Runs, context: TableContext) -> list[str]:
         """Return the notes: preset, datasets, significance test, seeds."""
-        notes = [context.preset_note, *self.notes]
+        notes = [context.preset_note, *self.stand_in_note(context.preset), *self.notes]
         for dataset in dict.fromkeys(column.dataset for column in columns):
             runs = chain(*(runs for experiment, runs in found.items() if experiment.dataset == dataset))
             notes += context.notes(dataset, runs, [column.measure for column in columns if column.dataset == dataset])
@@ -139,12 +205,21 @@ class ScoreTable(Table):
             notes.append(P_VALUE_NOTES[context.test])
         return notes + spread_note(found)
 
+    def stand_in_note(self, preset: str) -> list[str]:
+        """Return the note that names the paper's corpora if this preset has others, and how many it lacks."""
+        ours, papers = (list(dict.fromkeys(column.dataset for column in self.columns[p])) for p in (preset, "paper"))
+        if ours == papers:
+            return []
+        note = f"{', '.join(ours)} instead of the paper's {', '.join(papers)}"
+        missing = len(papers) - len(ours)
+        return [f"{note}; this preset has no counterpart of the other {missing}" if missing else note]
 
-def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], column: Column, test: str) -> str:
+
+def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> str:
     """Return the p-value of each seed that both have; "" if a seed of either diverged."""
     if any_diverged([*systems, *baselines]):
         return ""
     from relumt.tables.significance import p_values  # sacreBLEU is slow to import
 
-    by_seed = p_values(systems, baselines, column.measure.metric, test)
+    by_seed = p_values(systems, baselines, metric, test)
     return ", ".join(f"seed {seed}: {p:.3f}" if len(systems) > 1 else f"{p:.3f}" for seed, p in by_seed.items())

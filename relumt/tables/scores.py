@@ -12,11 +12,12 @@ from relumt.tables.measures import (
     ENTROPY,
     ENTROPY_NON_NULL,
     NULL_RATE,
+    VALIDATION_LOSS,
     Measure,
     analysis_measure,
     mean_over_layers,
 )
-from relumt.tables.score_table import Column, ScoreTable
+from relumt.tables.score_table import Column, Rows, ScoreTable, TableRow, vary_rows
 
 Columns = dict[str, tuple[Column, ...]]
 """Preset -> columns."""
@@ -33,10 +34,10 @@ def columns_on_one_corpus(dataset: str, measures: dict[str, Measure], *extra: Me
     }
 
 
-def columns_per_corpus(measure: Measure, datasets: dict[str, str], shown_in_small: str) -> Columns:
-    """Return one column per corpus for preset paper, else a single one, beside the paper's column `shown_in_small`.
+def columns_per_corpus(measure: Measure, datasets: dict[str, str], shown_in_small: str = "") -> Columns:
+    """Return one column per corpus for preset paper, else a single one.
 
-    datasets: the paper's column -> dataset.
+    datasets: the paper's column -> dataset. shown_in_small: the paper's column beside the single one, "" for none.
     """
     return {
         "paper": tuple(Column(name, measure, column, True) for column, name in datasets.items()),
@@ -76,17 +77,42 @@ TEMPERATURES = {f"rela_g tau={tau:.2f}": str(tau) for tau in (1.0, 0.5, 0.25, 0.
 
 NULL_ROWS_NOTE = "a row without weight counts as entropy 0, so a dead attention looks like a concentrated one"
 
+SELF_ATTENTIONS: Rows = {
+    "relu, no scale factor": "relu_alone",
+    "relu, scale factor": "relu_unregularized",
+    "relu, LayerNorm": TableRow("relu_layernorm"),
+}
+"""Rows of [RF] Table 2 after softmax, and that of [RF] section 4."""
+
+ABLATIONS: Rows = {
+    "reluformer": "reluformer",
+    "- scale factor": "relu_unscaled",
+    "- regularization loss": "relu_unregularized",
+    "- scale factor - regularization loss": TableRow("relu_alone"),
+}
+"""Rows of [RF] Table 5, and one without both parts."""
+
+FAIRSEQ_INIT = ("fairseq's initialization", "fairseq-init", ("--relu-initial-score", "0", "--relu-initial-gain", "1"))
+"""How labels of rows end, the variant of their runs, and its flags: projections of q and k as fairseq starts them."""
+
+FAIRSEQ_INIT_NOTE = (
+    "the paper does not print the initialization, so its numbers stand beside our runs from the positive start "
+    f"(docs/design.md) and from fairseq's ({' '.join(FAIRSEQ_INIT[2])})"
+)
+
 TABLES = (
     ScoreTable(
         "RF",
         "table2",
-        rows={
-            "softmax": "softmax",
-            "relu, no scale factor": "relu_alone",
-            "relu, scale factor": "relu_unregularized",
-        },
-        columns=columns_on_one_corpus(IWSLT, {"BLEU": BLEU_TOKENIZED}),
+        rows={"softmax": "softmax", **SELF_ATTENTIONS, **vary_rows(SELF_ATTENTIONS, *FAIRSEQ_INIT)},
+        columns=columns_on_one_corpus(IWSLT, {"BLEU": BLEU_TOKENIZED}, VALIDATION_LOSS),
         baseline="softmax",
+        notes=(
+            "no row has the regularizer",
+            "relu, LayerNorm: section 4 of the paper calls LayerNorm in place of the scale factor worse, and prints "
+            "no number",
+            FAIRSEQ_INIT_NOTE,
+        ),
     ),
     ScoreTable(
         "RF",
@@ -119,15 +145,18 @@ TABLES = (
     ScoreTable(
         "RF",
         "table5",
-        rows={
-            "reluformer": "reluformer",
-            "- scale factor": "relu_unscaled",
-            "- regularization loss": "relu_unregularized",
-        },
-        columns=columns_on_one_corpus(IWSLT, {"BLEU": BLEU_TOKENIZED, "entropy": ENTROPY}, ENTROPY_NON_NULL, NULL_RATE),
+        rows={**ABLATIONS, **vary_rows(ABLATIONS, *FAIRSEQ_INIT, baseline="reluformer")},
+        columns=columns_on_one_corpus(
+            IWSLT, {"BLEU": BLEU_TOKENIZED, "entropy": ENTROPY}, VALIDATION_LOSS, ENTROPY_NON_NULL, NULL_RATE
+        ),
         baseline="reluformer",
         needs_analysis=True,
-        notes=(NULL_ROWS_NOTE,),
+        notes=(
+            NULL_ROWS_NOTE,
+            "- scale factor - regularization loss: ReLU alone, in the paper the row of Table 2 without scale factor",
+            FAIRSEQ_INIT_NOTE,
+            "ablations from fairseq's initialization are tested against reluformer from fairseq's initialization",
+        ),
     ),
     ScoreTable(
         "RF",
@@ -170,7 +199,6 @@ TABLES = (
                 "WMT18 Zh-En": "wmt18_zh_en",
                 "WMT16 Ro-En": "wmt16_ro_en",
             },
-            shown_in_small="WMT16 Ro-En",
         ),
         baseline="softmax",
     ),
@@ -192,12 +220,17 @@ TABLES = (
     ScoreTable(
         "RL",
         "table6",
-        rows={**same_names("softmax", "entmax15"), **dict.fromkeys(TEMPERATURES, "rela_g")},
+        rows={
+            **same_names("softmax", "entmax15"),
+            **dict.fromkeys(TEMPERATURES, "rela_g"),
+            "rela_g, α/Σα": TableRow("rela_g"),
+            "reluformer, α/Σα": TableRow("reluformer"),
+        },
         columns={
             preset: tuple(
                 Column(
                     dataset,
-                    head_diversity(site, "raw"),
+                    head_diversity(site, "normalized"),
                     site,
                     preset == "paper",
                     {label: head_diversity(site, temperature) for label, temperature in TEMPERATURES.items()},
@@ -207,5 +240,9 @@ TABLES = (
             for preset, dataset in by_preset(WMT_RELA).items()
         },
         needs_analysis=True,
+        notes=(
+            "tau: weights as a softmax of α^τ, as in the paper; α/Σα: normalized weights; those of softmax and entmax15 "
+            "sum to 1 as they are",
+        ),
     ),
 )

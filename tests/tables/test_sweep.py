@@ -1,13 +1,39 @@
+"""Sweeps over settings, from made-up runs."""
+
+from relumt.runs.analysis_record import FeedForwardMetrics
 from relumt.tables import get_table
-from tests.tables.cases import make_record, render, write_run
+from relumt.tables.ffn_table import ffn_experiment
+from tests.tables.cases import analysis, make_record, render, write_run, write_translations
 
 
-def test_one_row_per_setting_with_validation_loss_and_bleu(tmp_path):
-    experiments = get_table("reluformer_sweep").experiments("small")
-    assert len({experiment.variant for experiment in experiments}) == len(experiments)
-    (default,) = (experiment for experiment in experiments if experiment.variant == "gamma-1-norm-0.1-entropy-0.1")
+def test_one_row_per_setting_with_validation_loss_bleu_and_p(tmp_path):
+    experiments = {experiment.variant: experiment for experiment in get_table("reluformer_sweep").experiments("small")}
+    assert len(experiments) == 8
+    default, other = (experiments[f"gamma-{gamma}-norm-0.1-entropy-0.1"] for gamma in (1, 0.5))
     for seed, bleu in ((1, 30.0), (2, 31.0)):
-        write_run(default, tmp_path, make_record(default, seed, bleu))
+        record = make_record(default, seed, bleu)
+        write_translations(write_run(default, tmp_path, record), record, set())
+    record = make_record(other)
+    write_translations(write_run(other, tmp_path, record), record, {0, 1, 2, 3, 4})
     (table,) = render("reluformer_sweep", tmp_path)
-    assert ["1", "0.1", "0.1", "4.500 ± 0.000", "30.50 ± 0.71"] in table.rows
-    assert ["0.5", "0.1", "0.1", "", ""] in table.rows
+    losses_and_bleu = ["best validation loss", "BLEU tok"]
+    assert table.header == ["γ", "λ₁", "λ₂", *losses_and_bleu, "p against γ = 1, λ₁ = 0.1, λ₂ = 0.1"]
+    assert ["1", "0.1", "0.1", "4.500 ± 0.000", "30.50 ± 0.71", ""] in table.rows
+    (found,) = (row for row in table.rows if row[0] == "0.5")
+    assert found[3:5] == ["4.500", "30.00"] and float(found[5]) < 0.05
+    assert ["2", "0.1", "0.1", "", "", ""] in table.rows
+    assert any("fewer of gamma-0.5-norm-0.1-entropy-0.1/reluformer" in note for note in table.notes)
+
+
+def test_temperatures_share_the_run_without_one_and_show_the_variance_ratio(tmp_path):
+    """[RF] section 3.4: the temperature of softmax(x/τ) in feed-forward layers has little effect."""
+    experiments = get_table("reluformer_temperature").experiments("small")
+    default = ffn_experiment("small", "ffn_softmax", 512)
+    assert experiments[2] == default
+    assert experiments[0].flags == (*default.flags, "--memory-temperature", "0.25")
+    metrics = {"encoder.layers.0": FeedForwardMetrics(512, 100, 0.01, 0.0, {}, 0.01)}
+    write_run(default, tmp_path, analysis=analysis(feedforward=metrics))
+    write_run(experiments[0], tmp_path)
+    (table,) = render("reluformer_temperature", tmp_path)
+    assert table.rows[2] == ["1", "4.500", "30.00", "0.010", ""]
+    assert table.rows[0][:4] == ["0.25", "4.500", "30.00", ""]  # not analyzed

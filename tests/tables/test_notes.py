@@ -1,0 +1,55 @@
+"""Notes below tables of scores, from made-up runs: what the preset lacks, revisions and differences."""
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.runs.environment import Revision
+from relumt.tables import get_table
+from tests.runs.cases import with_value
+from tests.tables.cases import make_record, render, write_run
+
+
+def test_a_preset_names_the_papers_corpora_that_it_lacks(tmp_path):
+    """[RL] Table 3 has four language pairs; preset small has one corpus, beside which none of the four is shown."""
+    write_run(get_table("rela_table3").experiments("small")[0], tmp_path)
+    (table,) = render("rela_table3", tmp_path)
+    assert table.header == ["", "BLEU detok, multi30k_de_en_small", "p against softmax"]
+    corpora = "wmt14_en_fr, wmt18_en_fi, wmt18_zh_en, wmt16_ro_en"
+    lacking = "this preset has no counterpart of the other 3"
+    assert f"multi30k_de_en_small instead of the paper's {corpora}; {lacking}" in table.notes
+
+
+def test_the_revisions_of_training_and_of_translation_are_named(tmp_path):
+    experiments = {experiment.model: experiment for experiment in get_table("reluformer_table4").experiments("small")}
+    write_run(experiments["softmax"], tmp_path)
+    other = with_value(
+        make_record(experiments["rela_g"]), "provenance.environment.revision", Revision("1234567890", "c")
+    )
+    write_run(experiments["rela_g"], tmp_path, other)
+    (table,) = render("reluformer_table4", tmp_path)
+    assert "multi30k_de_en_small: trained with revision c, revision 1234567" in table.notes
+    other = with_value(other, "evaluations.test.setup.environment.revision", Revision("abc", "c", "dirty"))
+    write_run(experiments["rela_g"], tmp_path, other)
+    (table,) = render("reluformer_table4", tmp_path)
+    translated = "translated with revision c, revision abc with uncommitted changes"
+    assert f"multi30k_de_en_small: trained with revision c, revision 1234567; {translated}" in table.notes
+    installed = with_value(make_record(experiments["rela_g"]), "provenance.environment.revision", Revision())
+    installed = with_value(installed, "provenance.environment.versions.relumt", "0.1.0")
+    write_run(experiments["rela_g"], tmp_path, installed)
+    (table,) = render("reluformer_table4", tmp_path)
+    assert "multi30k_de_en_small: trained with revision c, relumt 0.1.0" in table.notes
+
+
+def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backends_noted(tmp_path):
+    experiments = get_table("reluformer_table4").experiments("small")[:2]
+    for experiment in experiments:
+        write_run(experiment, tmp_path)
+    other = with_value(make_record(experiments[1]), "provenance.environment.revision.code", "d")
+    other = with_value(other, "provenance.environment.device.fp32_backend", "onednn")
+    write_run(experiments[1], tmp_path, other)
+    (note,) = (note for note in render("reluformer_table4", tmp_path)[0].notes if "the runs differ in" in note)
+    assert "the revision of relumt and the backend of fp32 products" in note
+    for name, value in (("count", 8), ("precision", "bf16")):
+        write_run(experiments[1], tmp_path, with_value(other, f"provenance.environment.device.{name}", value))
+        with pytest.raises(UserError, match="differ in the number of devices or the precision of training"):
+            render("reluformer_table4", tmp_path)
