@@ -14,8 +14,8 @@ IWSLT, WMT, WMT_RELA = "iwslt14_de_en", "wmt14_en_de", "wmt14_en_de_rela"
 SMALL, SMOKE = "multi30k_de_en_small", "smoke"
 SMOKE_DOCUMENTS = "smoke_documents"
 
-ALIGNED = {"paper": "wmt14_de_en_aligned", "small": "europarl7_aligned", "smoke": SMOKE}
-"""Preset -> dataset whose test set has gold word alignments."""
+ALIGNED = {"paper": "wmt14_en_de_aligned", "small": "europarl7_en_de_aligned", "smoke": SMOKE}
+"""Preset -> dataset whose test set has gold word alignments; English to German, as in [RL] Table 5."""
 
 DOCUMENTS = {
     "paper": {str(limit): f"europarl7_en_de_{limit}" for limit in (128, 256, 512, 1024, 2048)},

@@ -54,7 +54,7 @@ def test_only_selects_models_of_the_table(capsys):
         (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
         (
             ["rela_table5", "--preset", "small", "--root", ROOT],
-            "no data-bin for 'europarl7_aligned'; make it with data_prep/prepare.sh",
+            "no data-bin for 'europarl7_en_de_aligned'; make it with data_prep/prepare.sh",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from relumt.runs.flags import parse_flags
 from relumt.runs.run_config import RESERVED_FLAGS
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
-WMT_RELA = ("wmt14_en_de_rela", "wmt14_de_en_aligned", "wmt14_en_fr", "wmt16_ro_en", "wmt18_en_fi", "wmt18_zh_en")
+WMT_RELA = ("wmt14_en_de_rela", "wmt14_en_de_aligned", "wmt14_en_fr", "wmt16_ro_en", "wmt18_en_fi", "wmt18_zh_en")
 
 
 def write(folder, **files):
