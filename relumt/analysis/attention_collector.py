@@ -1,4 +1,4 @@
-"""Measures of attention on a test set, by module and head. Shapes: B H T S; R rows of real queries.
+"""Measures of attention on a test set, by module and head. Shapes: B H T S; R rows of real queries, K keys.
 
 Measures are summed while the model reads the references, so memory holds one batch's attention maps at a time.
 """
@@ -11,23 +11,24 @@ from contextlib import contextmanager
 from statistics import variance
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from relumt.analysis.units import AttentionRows, BatchReader, SiteTokens
 from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.attention.row_stats import NULL_WEIGHT_SUM
 from relumt.metrics import attention_metrics as metrics
 from relumt.metrics import head_diversity
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook, named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, PerHead, mean_over_heads
 
-TOP_PERCENTS = (1, 2, 5, 10, 20, 50)
-"""Percentages of the visible keys for `top_share`."""
+TOP_PERCENTS = (*(tenths / 10 for tenths in range(1, 16)), 2, 5, 10, 20, 50)
+"""Percentages of the visible keys for `top_share`: 0.1 to 1.5 as in [RF] Fig. 4, and a few more."""
 
 DISTANT = 10
 """A key more than this many tokens away from a self-attention query counts as distant."""
 
-DIVERSITY_KEYS = ("raw", *head_diversity.TEMPERATURES)
+DIVERSITY_KEYS = ("normalized", *head_diversity.TEMPERATURES)
 
 
 class RunningMeans:
@@ -59,33 +60,32 @@ class _RowCollector(ABC):
 
     Args:
         model: a model of relumt's architectures.
-        pad: padding index of both dictionaries.
+        reader: says what the queries and keys of a batch are.
     """
 
     need: Need
 
-    def __init__(self, model: nn.Module, pad: int) -> None:
+    def __init__(self, model: nn.Module, reader: BatchReader) -> None:
         self.model = model
-        self.pad = pad
+        self.reader = reader
         self.means: dict[str, RunningMeans] = defaultdict(RunningMeans)
 
     @contextmanager
     def observe(self, sample: dict[str, Any]) -> Iterator[None]:
         """Add what the model computes inside the block, which must run on this batch."""
-        tokens = sample["net_input"]
-        is_real = metrics.real_queries(tokens["src_tokens"], tokens["prev_output_tokens"], (self.pad, self.pad))
+        tokens = self.reader.read(sample)
 
         def add(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
-            self._add(name, attention, result, mask, is_real[attention.site])
+            self._add(name, attention, result, mask, tokens[attention.site])
 
         with attention_hook(self.model, add, self.need):
             yield
 
     @abstractmethod
     def _add(
-        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, is_real: Tensor
+        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, tokens: SiteTokens
     ) -> None:
-        """Add one attention result; is_real: queries that are not padding, [B, T] bool."""
+        """Add one attention result, whose queries and keys are `tokens`."""
 
 
 class AttentionCollector(_RowCollector):
@@ -94,16 +94,19 @@ class AttentionCollector(_RowCollector):
     need = Need.WEIGHTS
 
     def _add(
-        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, is_real: Tensor
+        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, tokens: SiteTokens
     ) -> None:
         if result.weights is None:
             return
-        B, _, T, S = result.weights.shape
-        rows, num_visible = metrics.select_rows(result.weights, mask, is_real)
+        selected = tokens.select_rows(result.weights, mask)
+        rows, num_visible = selected.weights, selected.num_visible
         means = self.means[name]
         means.num_rows += len(rows)
         sparsity = metrics.sparsity(rows, num_visible)
         means.add("sparsity", sparsity)
+        if selected.is_stop_word is not None:
+            is_visible_stop_word = selected.is_stop_word & selected.visible
+            means.add("stop_word_rate", (is_visible_stop_word.sum(-1) / num_visible)[:, None])
         if attention.mechanism.has_negative_weights:
             return  # the other measures need p = α/Σα to be a distribution
         is_null, entropy = metrics.is_null_row(rows), metrics.entropy(rows)
@@ -112,20 +115,22 @@ class AttentionCollector(_RowCollector):
         means.add("entropy_non_null", entropy.masked_fill(is_null, math.nan))
         means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))
         means.add("top_share", metrics.top_share(rows, num_visible, TOP_PERCENTS))
+        if selected.is_stop_word is not None:
+            means.add("stop_word_share", metrics.mean_over_keys(rows, selected.is_stop_word))
         if attention.site != "cross":
-            positions = torch.arange(T, device=rows.device).expand(B, T)[is_real]
-            means.add("distance", metrics.mean_distance(rows, positions))
-            means.add("distant_share", metrics.distant_share(rows, positions, DISTANT))
-        if attention.mechanism.weights_sum_to_one:
-            means.add("diversity raw", head_diversity.jensen_shannon_divergence(rows)[:, None])
-            return
-        dense = mask.to_dense(T, S, rows.device)  # [B or 1, 1, T or 1, S]
-        visible = torch.ones_like(rows[:, 0], dtype=torch.bool)
-        if dense is not None:
-            visible = dense[:, 0].expand(B, T, S)[is_real]
-        for tau in head_diversity.TEMPERATURES:
-            p = head_diversity.renormalize(rows, visible, tau)
-            means.add(f"diversity {tau}", head_diversity.jensen_shannon_divergence(p)[:, None])
+            means.add("distance", metrics.mean_distance(rows, selected.positions))
+            means.add("distant_share", metrics.distant_share(rows, selected.positions, DISTANT))
+        self._add_diversity(means, attention, selected)
+
+    def _add_diversity(self, means: RunningMeans, attention: MechanismAttention, selected: AttentionRows) -> None:
+        """Add the head diversity of the normalized weights, and of their softmax unless they are distributions."""
+        distributions = {"normalized": head_diversity.normalize_with_dummy(selected.weights)}
+        if not attention.mechanism.weights_sum_to_one:
+            for tau in head_diversity.TEMPERATURES:
+                p = head_diversity.softmax_with_dummy(selected.weights, selected.visible, tau)
+                distributions[str(tau)] = p
+        for key, p in distributions.items():
+            means.add(f"diversity {key}", head_diversity.jensen_shannon_divergence(p)[:, None])
 
     def result(self) -> dict[str, AttentionMetrics]:
         """Return the measures by attention module, e.g. "decoder.layers.0.encoder_attn"."""
@@ -140,7 +145,7 @@ def _to_metrics(attention: MechanismAttention, means: RunningMeans) -> Attention
     top_share = None
     if "top_share" in means.totals:
         shares = means.totals["top_share"] / means.counts["top_share"]  # [percents, H]
-        top_share = {str(percent): _nan_to_none(heads) for percent, heads in zip(TOP_PERCENTS, shares, strict=True)}
+        top_share = {f"{percent:g}": _nan_to_none(heads) for percent, heads in zip(TOP_PERCENTS, shares, strict=True)}
     diversity = {str(key): mean_over_heads(means.heads(f"diversity {key}")) for key in DIVERSITY_KEYS}
     return AttentionMetrics(
         site=attention.site,
@@ -155,6 +160,8 @@ def _to_metrics(attention: MechanismAttention, means: RunningMeans) -> Attention
         top_share=top_share,
         distance=means.heads("distance"),
         distant_share=means.heads("distant_share"),
+        stop_word_share=means.heads("stop_word_share"),
+        stop_word_rate=mean_over_heads(means.heads("stop_word_rate")),
         head_diversity={key: value for key, value in diversity.items() if value is not None},
     )
 
@@ -165,11 +172,11 @@ class NullRateCollector(_RowCollector):
     need = Need.ROW_STATS
 
     def _add(
-        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, is_real: Tensor
+        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, tokens: SiteTokens
     ) -> None:
         if result.row_stats is not None:
-            # [B, H, T] -> [R, H]
-            self.means[name].add("null_rate", result.row_stats.is_null.transpose(1, 2)[is_real].float())
+            weight_sum = tokens.select_weight_sums(result.row_stats.weight_sum)
+            self.means[name].add("null_rate", (weight_sum <= NULL_WEIGHT_SUM).float())
 
     def result(self) -> dict[str, PerHead]:
         """Return the null rates by attention module; modules whose mechanism has no row statistics are missing."""

@@ -10,12 +10,13 @@ from relumt.analysis.attention_maps import MapCollector, SentenceMaps
 from relumt.analysis.collector import Collector, collect
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
 from relumt.analysis.loaded_model import LoadedModel, load_model
+from relumt.analysis.units import BatchReader, find_subwords
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
 from relumt.metrics.alignment import GoldAlignment, read_alignments
 from relumt.modules.hooks import named_attentions
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis
+from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.environment import versions
 
@@ -32,6 +33,7 @@ class AnalysisConfig:
         num_maps: number of sentence pairs whose attention maps are kept.
         max_tokens: tokens in a batch.
         cpu: do not use a GPU.
+        unit: whether to measure the attention of subwords or of words.
     """
 
     data: Path | None
@@ -41,6 +43,7 @@ class AnalysisConfig:
     num_maps: int = 0
     max_tokens: int = 4096
     cpu: bool = False
+    unit: Unit = "subwords"
 
 
 def measure_checkpoint(
@@ -57,8 +60,9 @@ def measure_checkpoint(
     num_pairs = loaded.load_subset(subset)
     gold, gold_path = load_gold_alignments(loaded, data, num_pairs, config)
     pad = task.target_dictionary.pad()
-    feedforward, attention = FeedForwardCollector(model, pad), AttentionCollector(model, pad)
-    maps, null_rates = MapCollector(model, task, config.num_maps), NullRateCollector(model, pad)
+    reader = BatchReader(task, find_subwords(data, task.cfg.target_lang), config.unit)
+    feedforward, attention = FeedForwardCollector(model, pad), AttentionCollector(model, reader)
+    maps, null_rates = MapCollector(model, task, config.num_maps), NullRateCollector(model, reader)
     collectors: list[Collector] = [feedforward, attention, maps]
     alignment = None
     if gold is not None:
@@ -75,6 +79,11 @@ def measure_checkpoint(
         for module, measured in attention.result().items()
     }
     report_missing_measures(path, metrics)
+    if reader.languages_without_stop_words:
+        print_status(
+            f"{path}: NLTK has no stop words for {' or '.join(reader.languages_without_stop_words)}; shares of weight "
+            "on them are left out"
+        )
     if alignment is not None:
         report_alignment_problems(alignment, path, gold_path, config.first_word if config.alignments else 0)
     analysis = CheckpointAnalysis(
@@ -83,6 +92,7 @@ def measure_checkpoint(
         data=printable(str(data)),
         sha256=file_sha256(path),
         versions=versions(),
+        unit=config.unit,
         num_pairs=num_read,
         num_pairs_too_long=num_pairs - num_read,
         attention=metrics,

@@ -137,7 +137,7 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
             "Jensen–Shannon divergence of the heads' distributions in nats. Weights that do not sum to 1 are "
             "renormalized by a softmax (τ = 1). Gray: means over layers reported by [RL].",
             add_paper_values(
-                plot_by_layer(checkpoints, lambda layer: layer.main_diversity),
+                plot_by_layer(checkpoints, lambda layer: layer.rela_diversity),
                 {
                     "[RL] softmax": list(printed_values("RL", "table6", "softmax").values()),
                     "[RL] entmax15": list(printed_values("RL", "table6", "entmax15").values()),

@@ -55,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="sentence pair drawn in maps.png, counted from 1 (default: the first of a readable length)",
     )
+    parser.add_argument(
+        "--units",
+        default="subwords",
+        choices=["subwords", "words"],
+        help="measure the attention of subwords, or merge their weights to those of words (default: subwords)",
+    )
     parser.add_argument("--numbers-only", action="store_true", help="write nothing but analysis.json")
     parser.add_argument("--max-tokens", type=positive_integer, default=4096, help="tokens in a batch (default: 4096)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
@@ -83,6 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
         0 if arguments.numbers_only else arguments.sentences,
         arguments.max_tokens,
         arguments.cpu,
+        arguments.units,
     )
     names = short_names(arguments.checkpoints)
     measured = [measure_checkpoint(path, name, config) for path, name in zip(arguments.checkpoints, names, strict=True)]

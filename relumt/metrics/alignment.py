@@ -1,8 +1,7 @@
 """Word alignment from attention weights and its error rate ([RL] Table 5, Fig. 4; Zenkel et al. 2019).
 
-Shapes: H heads, T target, S source. Weights of subwords are merged to words: summed over the subwords of a source word,
-averaged over those of a target word. Each target word is linked to the source word with the largest weight, or to none
-if all its weights are 0.
+Shapes: H heads. Weights of subwords are merged to words first (`merge_to_words`). Each target word is linked to the
+source word with the largest weight, or to none if all its weights are 0.
 """
 
 import re
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from relumt.errors import UserError
@@ -78,42 +76,6 @@ class AlignmentCounts:
         """AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|); 0 if there are neither sure nor predicted links."""
         total = self.predicted + self.sure
         return 1 - (self.predicted_sure + self.predicted_possible) / total if total else 0.0
-
-
-def word_indices(tokens: Sequence[str], subwords: str) -> list[int]:
-    """Return the index of the word that each subword belongs to, from 0.
-
-    Args:
-        tokens: subwords of a sentence, without the end-of-sentence symbol.
-        subwords: segmentation: "subword-nmt" (a piece that does not end its word ends in @@), "sentencepiece" (a piece
-            that starts a word begins with ▁) or "none".
-    """
-    indices: list[int] = []
-    for position, token in enumerate(tokens):
-        if subwords == "subword-nmt":
-            starts_word = not tokens[position - 1].endswith("@@")
-        else:
-            starts_word = subwords == "none" or token.startswith("▁")
-        indices.append(indices[-1] + starts_word if indices else 0)
-    return indices
-
-
-def merge_to_words(weights: Tensor, target_words: Sequence[int], source_words: Sequence[int]) -> Tensor:
-    """Merge the weights of subwords [H, T, S] to weights of words [H, target words, source words].
-
-    Args:
-        weights: [H, T, S].
-        target_words: index of the word of each target subword, see `word_indices`.
-        source_words: the same for the source.
-    """
-    to_target, to_source = (_membership(words).to(weights) for words in (target_words, source_words))
-    return (to_target / to_target.sum(1, keepdim=True)) @ weights @ to_source.T
-
-
-def _membership(words: Sequence[int]) -> Tensor:
-    """Return a [words, subwords] bool matrix, True where the subword belongs to the word."""
-    indices = torch.tensor(words)
-    return indices == torch.arange(int(indices.max()) + 1)[:, None]
 
 
 def links_of_largest_weight(weights: Tensor) -> list[Links]:

@@ -70,35 +70,51 @@ def normalize(rows: Tensor) -> Tensor:
 def top_share(rows: Tensor, num_visible: Tensor, percents: Sequence[float]) -> Tensor:
     """Return the share of Σα on the top p % of the visible keys ([RF] Fig. 4), [len(percents), R, H].
 
-    The number of keys is rounded up, so it is at least one. NaN for null rows.
+    These are points of the Lorenz curve of the weights: n·p/100 is rarely a whole number, and the share is interpolated
+    linearly between whole numbers of keys. Uniform weights thus have p % of the weight on p % of the keys for every n,
+    whereas with rounding the top 0.1 % and the top 10 % of ten keys would be the same key. NaN for null rows.
 
     Args:
         rows: [R, H, S].
         num_visible: n, [R].
         percents: each above 0, at most 100.
     """
-    # Subtract a little before rounding up: n·p/100 can exceed a whole number by a floating-point error.
-    counts = torch.stack([(num_visible * (percent / 100) - 1e-9).ceil().clamp(min=1) for percent in percents]).long()
-    cumulative = normalize(rows).sort(-1, descending=True).values.cumsum(-1)
-    index = (counts - 1)[:, :, None, None].expand(-1, -1, rows.shape[1], 1)  # [P, R] -> [P, R, H, 1]
-    return cumulative.expand(len(percents), *cumulative.shape).gather(-1, index).squeeze(-1)
+    ordered = normalize(rows).sort(-1, descending=True).values
+    cumulative = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0))  # [R, H, S + 1], from 0 keys to all
+    num_keys = num_visible[:, None] * torch.tensor(percents, dtype=torch.float64, device=rows.device) / 100  # [R, P]
+    whole = num_keys.floor()
+    index = whole.long()[:, None].expand(-1, rows.shape[1], -1)  # [R, P] -> [R, H, P]
+    below, above = (cumulative.gather(-1, (index + step).clamp(max=rows.shape[-1])) for step in (0, 1))
+    shares = below + (num_keys - whole).to(rows)[:, None] * (above - below)
+    return shares.permute(2, 0, 1)  # [R, H, P] -> [P, R, H]
 
 
 def mean_distance(rows: Tensor, positions: Tensor) -> Tensor:
-    """Return Σ_j p_j |i − j|: how many tokens away a self-attention query at position i attends. NaN for null rows.
+    """Return Σ_j p_j |i − j|: how many keys away a self-attention query at position i attends. NaN for null rows.
 
     Args:
         rows: [R, H, S].
         positions: i, [R].
     """
-    return (normalize(rows) * _distances(rows, positions)).sum(-1)
+    return mean_over_keys(rows, _distances(rows, positions))
 
 
 def distant_share(rows: Tensor, positions: Tensor, beyond: int) -> Tensor:
-    """Return the share of weight on keys more than `beyond` tokens away ([RF] Fig. 5). NaN for null rows."""
-    return (normalize(rows) * (_distances(rows, positions) > beyond)).sum(-1)
+    """Return the share of weight on keys more than `beyond` keys away ([RF] Fig. 5). NaN for null rows."""
+    return mean_over_keys(rows, _distances(rows, positions) > beyond)
+
+
+def mean_over_keys(rows: Tensor, values: Tensor) -> Tensor:
+    """Return Σ_j p_j v_j, the mean of the keys' values by weight. NaN for null rows.
+
+    Args:
+        rows: [R, H, S].
+        values: v, [R, S]; a bool tensor gives the share of the weight on the keys that are True.
+    """
+    total = (rows @ values.to(rows)[..., None]).squeeze(-1)  # [R, H, S] @ [R, S, 1] -> [R, H]
+    return total / rows.sum(-1).masked_fill(is_null_row(rows), math.nan)
 
 
 def _distances(rows: Tensor, positions: Tensor) -> Tensor:
     keys = torch.arange(rows.shape[-1], device=rows.device)
-    return (positions[:, None] - keys).abs()[:, None]  # [R, 1, S]
+    return (positions[:, None] - keys).abs()  # [R, S]

@@ -4,8 +4,10 @@ The generalized Jensen-Shannon divergence of the heads' rows, in nats,
 
     JS(p_1 … p_H) = H(1/H Σ_h p_h) − 1/H Σ_h H(p_h),
 
-is 0 if all heads attend alike and log H if no two heads share a key. Weights that do not sum to 1 are renormalized by a
-softmax of α^τ over the visible keys. A null row becomes all weight on an extra dummy key.
+is 0 if all heads attend alike and log H if no two heads share a key. Weights α that do not sum to 1 become
+distributions in one of two ways: p = α/Σα, or [RL]'s softmax of α^τ over the visible keys. The latter depends on the
+scale of the weights: of ReLUFormer's, which are of the order 1/n, it is nearly uniform, so all heads seem alike. In
+both, a null row becomes all weight on an extra dummy key: null rows are alike, and unlike any row with weights.
 """
 
 import torch
@@ -26,17 +28,31 @@ def jensen_shannon_divergence(p: Tensor) -> Tensor:
     return _entropy(p.mean(1)) - _entropy(p).mean(1)
 
 
-def renormalize(rows: Tensor, visible: Tensor, tau: float) -> Tensor:
-    """Return non-negative rows as distributions over their keys and the dummy key, [R, H, S + 1].
+def normalize_with_dummy(rows: Tensor) -> Tensor:
+    """Return α/Σα over the keys and the dummy key, [R, H, S + 1].
 
     Args:
-        rows: [R, H, S].
+        rows: non-negative weights, [R, H, S].
+    """
+    is_null = is_null_row(rows)
+    return _add_dummy(rows / rows.sum(-1).masked_fill(is_null, 1.0)[..., None], is_null)
+
+
+def softmax_with_dummy(rows: Tensor, visible: Tensor, tau: float) -> Tensor:
+    """Return the softmax of α^τ over the visible keys, and the dummy key, [R, H, S + 1].
+
+    Args:
+        rows: non-negative weights, [R, H, S].
         visible: [R, S] bool.
         tau: exponent of the weights; 0^τ is 0.
     """
-    p = rows.pow(tau).masked_fill(~visible[:, None], -torch.inf).softmax(-1)
-    is_null = is_null_row(rows)[..., None]
-    return torch.cat([p.masked_fill(is_null, 0.0), is_null.to(p.dtype)], dim=-1)
+    return _add_dummy(rows.pow(tau).masked_fill(~visible[:, None], -torch.inf).softmax(-1), is_null_row(rows))
+
+
+def _add_dummy(p: Tensor, is_null: Tensor) -> Tensor:
+    """Append the dummy key to p [R, H, S]; it gets all the weight of null rows [R, H]."""
+    is_null = is_null[..., None]
+    return torch.cat([p.masked_fill(is_null, 0.0), is_null.to(p)], dim=-1)
 
 
 def _entropy(p: Tensor) -> Tensor:

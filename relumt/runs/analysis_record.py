@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,11 +21,14 @@ from relumt.runs.field_types import Count
 from relumt.runs.record import TEST, RunRecord
 
 ANALYSIS = "analysis.json"
-SCHEMA = 3
+SCHEMA = 4
 """Increase this whenever a field of analysis.json changes its name or meaning."""
 
 PerHead = list[float | None]
 """One value per head; None if no query of the head has a value, for example because all its rows are null."""
+
+Unit = Literal["subwords", "words"]
+"""What the queries and keys of attention maps are."""
 
 Percentage = Annotated[str, Meta(pattern=r"\A[0-9]{1,2}(\.[0-9]{1,3})?\Z")]
 Site = Annotated[str, Meta(pattern=r"\A(encoder|decoder|cross)\Z")]
@@ -51,11 +54,15 @@ class AttentionMetrics:
         null_rate_shuffled: null rate when each target is paired with another source.
         entropy: entropy of the normalized weights in nats; a null row counts as 0.
         entropy_non_null, sparsity_non_null: the same, over queries that are not null rows.
-        top_share: percentage p -> share of the weight on the top p % of the visible keys.
-        distance: mean distance in tokens between a query and the keys it attends to (self-attention).
-        distant_share: share of the weight on keys more than 10 tokens away (self-attention).
-        head_diversity: Jensen-Shannon divergence between the heads, by the temperature of the softmax that
-            renormalizes the weights; "raw" if the weights are distributions already. Empty if it does not apply.
+        top_share: percentage p -> share of the weight on the top p % of the visible keys, interpolated between whole
+            numbers of keys.
+        distance: mean distance between a query and the keys it attends to (self-attention).
+        distant_share: share of the weight on keys more than 10 tokens, or words, away (self-attention).
+        stop_word_share: share of the weight on stop words. None if the language has no list of stop words.
+        stop_word_rate: share of stop words among the visible keys, which is `stop_word_share` of uniform weights.
+        head_diversity: Jensen-Shannon divergence between the heads' distributions: "normalized" for α/Σα, and for
+            weights α that do not sum to 1 also the temperature τ of a softmax of α^τ, "1.0" to "0.1". Empty if it does
+            not apply.
     """
 
     site: Site
@@ -71,12 +78,15 @@ class AttentionMetrics:
     top_share: dict[Percentage, PerHead] | None = None
     distance: PerHead | None = None
     distant_share: PerHead | None = None
+    stop_word_share: PerHead | None = None
+    stop_word_rate: float | None = None
     head_diversity: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_head = (
             self.sparsity, self.null_rate, self.null_rate_shuffled, self.entropy, self.entropy_non_null,
-            self.sparsity_non_null, self.distance, self.distant_share, *(self.top_share or {}).values(),
+            self.sparsity_non_null, self.distance, self.distant_share, self.stop_word_share,
+            *(self.top_share or {}).values(),
         )  # fmt: skip
         if len({len(values) for values in by_head if values is not None}) > 1:
             raise ValueError("the measures of an attention module have different numbers of heads")
@@ -87,9 +97,9 @@ class AttentionMetrics:
         return self.sparsity is not None
 
     @property
-    def main_diversity(self) -> float | None:
-        """Head diversity of the raw weights, or at temperature 1 where they have to be renormalized."""
-        return self.head_diversity.get("raw", self.head_diversity.get("1.0"))
+    def rela_diversity(self) -> float | None:
+        """Head diversity as [RL] Fig. 5 has it: of the softmax at temperature 1 if the weights do not sum to 1."""
+        return self.head_diversity.get("1.0", self.head_diversity.get("normalized"))
 
 
 @dataclass(frozen=True)
@@ -180,6 +190,8 @@ class CheckpointAnalysis:
         data: data-bin with the test set.
         sha256: checksum of the checkpoint.
         versions: versions of the packages that computed the measures.
+        unit: whether the measures of attention are about subwords or about words. Those of alignments are always
+            about words, those of feed-forward layers about subwords.
         num_pairs: sentence pairs read.
         num_pairs_too_long: sentence pairs left out because they exceed the model's maximum positions.
         attention: measures by attention module, for example "decoder.layers.0.encoder_attn".
@@ -193,6 +205,7 @@ class CheckpointAnalysis:
     data: str
     sha256: str
     versions: dict[str, str]
+    unit: Unit
     num_pairs: Count
     num_pairs_too_long: Count
     attention: dict[str, AttentionMetrics]

@@ -213,7 +213,7 @@ TABLES = (
         "RL",
         "figure5",
         models=("softmax", "entmax15", "rela_g"),
-        curves=(attention_curve("Jensen–Shannon divergence", lambda layer: layer.main_diversity),),
+        curves=(attention_curve("Jensen–Shannon divergence", lambda layer: layer.rela_diversity),),
         axis_label="head diversity",
     ),
     LayerFigure(

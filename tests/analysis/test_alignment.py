@@ -12,9 +12,7 @@ from relumt.metrics.alignment import (
     AlignmentCounts,
     GoldAlignment,
     links_of_largest_weight,
-    merge_to_words,
     read_alignments,
-    word_indices,
 )
 
 LINK = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -36,25 +34,6 @@ def test_error_rate_agrees_with_the_definition_and_nltk(found, sure, more):
     rate = AlignmentCounts.compare(found, gold).error_rate
     assert rate == 1 - (len(found & sure) + len(found & gold.possible)) / (len(found) + len(sure))
     assert rate == pytest.approx(alignment_error_rate(Alignment(sure), Alignment(found), Alignment(gold.possible)))
-
-
-@pytest.mark.parametrize(
-    ("symbols", "subwords", "words"),
-    [
-        (["a@@", "b", "c", "d@@", "e@@", "f"], "subword-nmt", [0, 0, 1, 2, 2, 2]),
-        (["▁a", "b", "▁c", "▁", "d"], "sentencepiece", [0, 0, 1, 2, 2]),
-        (["a@@", "▁b"], "none", [0, 1]),
-        ([], "subword-nmt", []),
-    ],
-)
-def test_word_indices_of_subwords(symbols, subwords, words):
-    assert word_indices(symbols, subwords) == words
-
-
-def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
-    weights = torch.tensor([[[0.1, 0.2, 0.7], [0.3, 0.5, 0.2], [1.0, 0.0, 0.0]]])
-    merged = merge_to_words(weights, target_words=[0, 0, 1], source_words=[0, 1, 1])
-    torch.testing.assert_close(merged, torch.tensor([[[0.2, 0.8], [1.0, 0.0]]]))
 
 
 def test_a_word_with_no_weight_has_no_link():

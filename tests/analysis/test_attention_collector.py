@@ -8,6 +8,7 @@ import torch
 
 from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
 from relumt.analysis.attention_maps import MapCollector, bertviz_arguments, load_maps, save_maps
+from relumt.analysis.units import BatchReader
 from relumt.attention import MECHANISMS
 from relumt.metrics import attention_metrics as rows
 from tests.models.build import build, dictionary, sample, task
@@ -16,8 +17,12 @@ PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
 PAD = dictionary().pad()
 
 
+def reader(units="subwords"):
+    return BatchReader(task(), "none", units)
+
+
 def measured(model, batches, collector=AttentionCollector):
-    observer = collector(model, PAD)
+    observer = collector(model, reader())
     for batch in batches:
         with observer.observe(batch), torch.no_grad():
             model(**batch["net_input"])
@@ -32,7 +37,8 @@ def one_by_one(pairs):
         source, given = whole["net_input"]["src_tokens"][row], whole["net_input"]["prev_output_tokens"][row]
         source, given = source[source.ne(PAD)][None], given[given.ne(PAD)][None]
         lengths = torch.tensor([source.shape[1]])
-        batches.append({"net_input": {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": given}})
+        inputs = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": given}
+        batches.append({"net_input": inputs, "target": whole["target"][row][None, : given.shape[1]]})
     return batches
 
 
@@ -61,9 +67,9 @@ def test_softmax_has_no_zeros_no_null_rows_and_shares_that_grow():
     result = measured(model, [sample(PAIRS)])
     for measures in result.values():
         assert measures.sparsity == measures.null_rate == [0.0, 0.0]
-        shares = [measures.top_share[str(p)][0] for p in (1, 10, 50)]
+        shares = [measures.top_share[p][0] for p in ("0.1", "1", "1.1", "10", "50")]
         assert shares == sorted(shares) and 0 < shares[0] < 1
-        assert list(measures.head_diversity) == ["raw"]
+        assert list(measures.head_diversity) == ["normalized"]
     assert result["encoder.layers.0.self_attn"].num_queries == sum(source for source, _ in PAIRS)
     assert result["decoder.layers.1.encoder_attn"].num_queries == sum(target for _, target in PAIRS)
     assert result["decoder.layers.1.encoder_attn"].distance is None
@@ -114,7 +120,7 @@ def test_maps_have_no_padding_and_fit_bertviz(tmp_path):
     assert [len(viewed[f"{site}_attention"]) for site in ("encoder", "decoder", "cross")] == [2, 2, 2]
     assert viewed["cross_attention"][0].shape == (1, 2, 5, 7) and len(viewed["encoder_tokens"]) == 7
     # the same weights as a model gives that reads the sentence alone
-    alone = AttentionCollector(model, PAD)
+    alone = AttentionCollector(model, reader())
     with alone.observe(one_by_one(PAIRS)[0]), torch.no_grad():
         model(**one_by_one(PAIRS)[0]["net_input"])
     own = viewed["encoder_attention"][0][0].transpose(0, 1)

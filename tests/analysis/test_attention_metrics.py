@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from relumt.metrics import attention_metrics as rows
 from relumt.metrics.flops import rela_g_flops, softmax_flops
-from relumt.metrics.head_diversity import jensen_shannon_divergence, renormalize
+from relumt.metrics.head_diversity import jensen_shannon_divergence, normalize_with_dummy, softmax_with_dummy
 from relumt.papers import papers
 
 ROW = torch.tensor([[[0.0, 2.0, 0.0, 6.0, 0.0]]])  # [1, 1, 5], its last key not visible
@@ -21,8 +21,8 @@ def test_a_row_by_hand():
     assert rows.sparsity(ROW, SEEN).item() == 0.5
     assert not rows.is_null_row(ROW).item()
     assert rows.entropy(ROW).item() == pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75)))
-    shares = rows.top_share(ROW, SEEN, [1, 25, 26, 50, 100]).flatten().tolist()
-    assert shares == pytest.approx([0.75, 0.75, 1.0, 1.0, 1.0])
+    shares = rows.top_share(ROW, SEEN, [1, 12.5, 25, 30, 50, 100]).flatten().tolist()
+    assert shares == pytest.approx([0.03, 0.375, 0.75, 0.8, 1.0, 1.0])  # of 4 keys: 0.04, 0.5, 1, 1.2, 2, 4
     position = torch.tensor([1])
     assert rows.mean_distance(ROW, position).item() == pytest.approx(0.75 * 2)
     assert rows.distant_share(ROW, position, 1).item() == pytest.approx(0.75)
@@ -36,6 +36,39 @@ def test_a_null_row():
         rows.top_share(NOTHING, SEEN, [10]).isnan().all()
         and rows.mean_distance(NOTHING, torch.tensor([0])).isnan().all()
     )
+
+
+def lorenz_by_loops(weights, percent):
+    """Return the weight on the top `percent` % of the visible `weights`, a fraction of a key counting as a fraction."""
+    left, share = len(weights) * percent / 100, 0.0
+    for weight in sorted(weights, reverse=True):
+        share += weight * min(left, 1)
+        left -= min(left, 1)
+    return share / sum(weights)
+
+
+@given(st.integers(1, 40), st.integers(0, 8), st.integers(0, 2**31))
+def test_top_shares_of_any_percentage_agree_with_a_loop_over_the_keys(visible, hidden, seed):
+    generator = torch.Generator().manual_seed(seed)
+    seen = torch.randn(3, 2, visible, generator=generator, dtype=torch.float64).relu() + 1e-3
+    weights = torch.cat([seen, seen.new_zeros(3, 2, hidden)], dim=-1)
+    percents = [0.1, 0.2, 1.5, 7, 33.3, 50, 99.9, 100]
+    shares = rows.top_share(weights, torch.full((3,), visible), percents)
+    for percent, found in zip(percents, shares.tolist(), strict=True):
+        for row, by_head in zip(seen.tolist(), found, strict=True):
+            assert by_head == pytest.approx([lorenz_by_loops(head, percent) for head in row], abs=1e-12)
+
+
+@given(st.integers(1, 5000))
+def test_uniform_weights_have_p_percent_on_the_top_p_percent_of_any_number_of_keys(keys):
+    shares = rows.top_share(torch.full((1, 1, keys), 2.0), torch.tensor([keys]), [0.1, 0.2, 1.5, 50])
+    assert shares.flatten().tolist() == pytest.approx([0.001, 0.002, 0.015, 0.5], rel=1e-4)
+
+
+def test_the_share_on_chosen_keys_by_hand():
+    chosen = torch.tensor([[True, True, False, False, True]])
+    assert rows.mean_over_keys(ROW, chosen).item() == pytest.approx(0.25)
+    assert rows.mean_over_keys(NOTHING, chosen).isnan().all()
 
 
 @given(st.integers(1, 30), st.integers(0, 2**31))
@@ -61,10 +94,42 @@ def test_divergence_is_0_for_equal_heads_and_log_h_for_disjoint_ones():
 def test_renormalized_rows_are_distributions_and_null_rows_attend_to_the_dummy():
     weights = torch.tensor([[[0.0, 4.0, 0.0], [0.0, 0.0, 0.0]]])
     mask = torch.tensor([[True, True, False]])
-    p = renormalize(weights, mask, 0.5)
+    p = softmax_with_dummy(weights, mask, 0.5)
     e2 = math.exp(2)
     assert p[0, 0].tolist() == pytest.approx([1 / (1 + e2), e2 / (1 + e2), 0, 0])
     assert p[0, 1].tolist() == [0, 0, 0, 1]
+    normalized = normalize_with_dummy(torch.tensor([[[0.5, 1.5, 0.0], [0.0, 0.0, 0.0]]]))
+    assert normalized.tolist() == [[[0.25, 0.75, 0, 0], [0, 0, 0, 1]]]
+
+
+def divergence_by_loops(heads):
+    """Return JS of the normalized rows of some heads; a head without weight attends to nothing, as one more key."""
+    distributions = []
+    for weights in heads:
+        total = sum(weights)
+        distributions.append([w / total for w in weights] + [0.0] if total > 1e-6 else [0.0] * len(weights) + [1.0])
+    mean = [sum(column) / len(heads) for column in zip(*distributions, strict=True)]
+    entropies = [-sum(p * math.log(p) for p in row if p > 0) for row in (mean, *distributions)]
+    return entropies[0] - sum(entropies[1:]) / len(heads)
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.floats(1e-3, 1e3), st.integers(0, 2**31))
+def test_the_divergence_of_normalized_weights_agrees_with_a_loop_and_ignores_their_scale(keys, heads, scale, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(4, heads, keys, generator=generator, dtype=torch.float64).relu()  # some rows are null
+    found = jensen_shannon_divergence(normalize_with_dummy(weights))
+    assert found.tolist() == pytest.approx([divergence_by_loops(row) for row in weights.tolist()], abs=1e-12)
+    is_null = weights.sum(-1) <= 1e-6
+    if ((weights * scale).sum(-1) <= 1e-6).equal(is_null):
+        torch.testing.assert_close(jensen_shannon_divergence(normalize_with_dummy(weights * scale)), found)
+
+
+def test_disjoint_heads_with_small_weights_differ_only_if_the_weights_are_normalized():
+    """ReLUFormer's weights are of the order 1/n; their softmax is uniform, so heads that share no key seem alike."""
+    weights = torch.eye(8)[None, :4] / 50
+    visible = torch.ones(1, 8, dtype=torch.bool)
+    assert jensen_shannon_divergence(normalize_with_dummy(weights)).item() == pytest.approx(math.log(4))
+    assert jensen_shannon_divergence(softmax_with_dummy(weights, visible, 1.0)).item() == pytest.approx(0, abs=1e-4)
 
 
 def test_flops_agree_with_the_paper():

@@ -108,7 +108,8 @@ def test_a_head_with_null_rows_only_has_no_distance_and_no_line():
         head_diversity={"1.0": 0.5},
     )  # fmt: skip
     dead = replace(layer, top_share={"1": [None, None], "50": [None, None]}, distant_share=[None, None])
-    analysis = CheckpointAnalysis("x", "x.pt", "data-bin", "c", {}, 1, 0, {"a": layer, "b": dead}, None, {}, {})
+    layers = {"a": layer, "b": dead}
+    analysis = CheckpointAnalysis("x", "x.pt", "data-bin", "c", {}, "subwords", 1, 0, layers, None, {}, {})
     found = build_figures([analysis])
     assert list(found["distant"][2].data[0].y) == [0.25, None]
     assert list(found["top_share"][2].data[0].y) == [0.5, 0.9]

@@ -108,7 +108,8 @@ def finished(tmp_path, monkeypatch):
 
 
 def analysis_of(checkpoint):
-    return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
+    found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {})
+    return AnalysisFile("test", [found])
 
 
 def test_a_run_is_finished_if_it_was_scored_and_analyzed_with_the_same_flags(finished):

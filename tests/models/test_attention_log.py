@@ -5,7 +5,8 @@ import torch
 from fairseq.logging import metrics
 
 from relumt.analysis.attention_collector import AttentionCollector
-from tests.models.build import build, dictionary, sample
+from relumt.analysis.units import BatchReader
+from tests.models.build import build, sample, task
 
 PAIRS = [(7, 5), (3, 8), (6, 6)]
 
@@ -23,7 +24,7 @@ def test_all_sites_are_logged_at_the_interval_in_training_only():
     model = build("rela", "--log-attention-interval", "10", "--attention-encoder", "softmax").train()
     _, values = run_logged(model, 20, batch)
     assert len(values) == 9 and values["attention_sparsity_encoder"] == values["attention_null_rate_encoder"] == 0
-    collector = AttentionCollector(model, dictionary().pad())
+    collector = AttentionCollector(model, BatchReader(task(), "none"))
     with collector.observe(batch), torch.no_grad():
         model(**batch["net_input"])
     sparsities = [m.sparsity for m in collector.result().values() if m.site == "cross"]

@@ -31,6 +31,7 @@ ANALYSIS = AnalysisFile(
             data="data-bin",
             sha256="c",
             versions={"torch": "2"},
+            unit="words",
             num_pairs=3,
             num_pairs_too_long=1,
             attention={

@@ -174,7 +174,8 @@ def test_scored_translations_and_references_are_written(config, step):
 
 
 def analysis_of(checkpoint):
-    return AnalysisFile("test", [CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, 1, 0, {}, None, {}, {})])
+    found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {})
+    return AnalysisFile("test", [found])
 
 
 def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from relumt.analysis.attention_collector import TOP_PERCENTS
 from relumt.runs.analysis_record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, write_analysis
 from relumt.runs.record import RunRecord, save_record
 from relumt.tables import get_table
@@ -56,9 +57,11 @@ def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3), num_queries=
         null_rate_shuffled=[0.2, 0.4],
         null_rate_variance=0.01,
         entropy=list(entropy),
-        top_share={p: [0.2, 0.4] for p in ("1", "2", "5")},
+        top_share={f"{p:g}": [p / 10, p / 5] for p in TOP_PERCENTS},
         distant_share=None if site == "cross" else [0.1, 0.2],
-        head_diversity={"1.0": 0.9, "0.5": 0.8, "0.25": 0.7, "0.1": 0.6},
+        stop_word_share=[0.3, 0.5],
+        stop_word_rate=0.45,
+        head_diversity={"normalized": 0.95, "1.0": 0.9, "0.5": 0.8, "0.25": 0.7, "0.1": 0.6},
     )
 
 
@@ -70,6 +73,7 @@ def analysis(**changes) -> CheckpointAnalysis:
         "data": "data-bin",
         "sha256": "c",
         "versions": {},
+        "unit": "subwords",
         "num_pairs": 1,
         "num_pairs_too_long": 0,
         "attention": attention,

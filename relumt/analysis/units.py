@@ -1,0 +1,191 @@
+"""What the rows and columns of attention maps are in a batch: subwords or words. Shapes: B H T S; R rows, K keys.
+
+In self-attention, a position stands for the token that the model reads there, as a query and as a key; in
+cross-attention, a query stands for the token that the decoder predicts, as in alignments. The end-of-sentence symbol is
+a word of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from relumt.analysis.stop_words import is_stop_word, load_stop_words
+from relumt.attention import AttentionMask
+from relumt.metrics.words import (
+    NO_WORD,
+    belongs_to_word,
+    join_words,
+    merge_queries,
+    merge_to_words,
+    merge_visibility,
+    word_indices,
+)
+from relumt.runs.analysis_record import Unit
+from relumt.runs.data_bin import guess_subwords, open_data_bin
+
+
+@dataclass(frozen=True)
+class AttentionRows:
+    """Rows of attention maps of queries that are not padding.
+
+    Attributes:
+        weights: [R, H, K], exactly 0 where a key is not visible.
+        visible: keys that each query can attend to, [R, K] bool.
+        positions: index of each query among those of its sentence, [R].
+        is_stop_word: keys that are stop words, [R, K] bool; None without a list for their language.
+    """
+
+    weights: Tensor
+    visible: Tensor
+    positions: Tensor
+    is_stop_word: Tensor | None
+
+    @property
+    def num_visible(self) -> Tensor:
+        """The number of keys that each query can attend to, [R]."""
+        return self.visible.sum(-1)
+
+
+class BatchTokens:
+    """The tokens of one side of a batch, and the words that they form.
+
+    Args:
+        tokens: [B, L] token indices.
+        dictionary: their dictionary.
+        subwords: segmentation, see `word_indices`.
+        stop_words: stop words of their language.
+    """
+
+    def __init__(self, tokens: Tensor, dictionary: Dictionary, subwords: str, stop_words: frozenset[str]) -> None:
+        self.tokens = tokens
+        self.is_real = tokens.ne(dictionary.pad())
+        self.has_stop_words = bool(stop_words)
+        self._dictionary = dictionary
+        self._subwords = subwords
+        self._stop_words = stop_words
+
+    @cached_property
+    def words(self) -> Tensor:
+        """Index of the word of each token, [B, L] int64; NO_WORD for padding."""
+        words = torch.full_like(self.tokens, NO_WORD)
+        indices = [index for sentence in self._sentences for index in word_indices(sentence, self._subwords)]
+        words[self.is_real] = torch.tensor(indices, device=words.device)
+        return words
+
+    @cached_property
+    def stop_words(self) -> Tensor:
+        """Which tokens are subwords of stop words, [B, L] bool."""
+        is_stop_token = torch.zeros_like(self.is_real)
+        found: list[bool] = []
+        for sentence in self._sentences:
+            is_stop = [is_stop_word(word, self._stop_words) for word in join_words(sentence, self._subwords)]
+            found += [is_stop[index] for index in word_indices(sentence, self._subwords)]
+        is_stop_token[self.is_real] = torch.tensor(found, device=is_stop_token.device)
+        return is_stop_token
+
+    @cached_property
+    def _sentences(self) -> list[list[str]]:
+        rows = zip(self.tokens.tolist(), self.is_real.tolist(), strict=True)
+        return [
+            [self._dictionary[token] for token, is_real in zip(tokens, real, strict=True) if is_real]
+            for tokens, real in rows
+        ]
+
+
+@dataclass(frozen=True)
+class SiteTokens:
+    """The queries and keys of a site's attention maps.
+
+    Attributes:
+        queries, keys: the tokens that they stand for.
+        unit: whether to measure subwords, or words, for which their weights are merged.
+    """
+
+    queries: BatchTokens
+    keys: BatchTokens
+    unit: Unit
+
+    def select_rows(self, weights: Tensor, mask: AttentionMask) -> AttentionRows:
+        """Return the rows of the queries that are not padding.
+
+        Args:
+            weights: weights of subwords, [B, H, T, S].
+            mask: what the queries can attend to.
+        """
+        B, _, T, S = weights.shape
+        dense = mask.to_dense(T, S, weights.device)  # [B or 1, 1, T or 1, S], None if nothing is hidden
+        visible = weights.new_ones(B, T, S, dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)
+        is_stop_word = self.keys.stop_words if self.keys.has_stop_words else None
+        if self.unit == "words":
+            visible = merge_visibility(visible, self.queries.words, self.keys.words)
+            weights = merge_to_words(weights, self.queries.words, self.keys.words)
+            if is_stop_word is not None:
+                is_stop_word = (belongs_to_word(self.keys.words) & is_stop_word[:, None]).any(-1)  # [B, W, S] -> [B, W]
+        is_real = self.is_real_query
+        B, Q = is_real.shape
+        return AttentionRows(
+            weights=weights.transpose(1, 2)[is_real],  # [B, Q, H, K] -> [R, H, K]
+            visible=visible[is_real],
+            positions=torch.arange(Q, device=weights.device).expand(B, Q)[is_real],
+            is_stop_word=None if is_stop_word is None else is_stop_word[:, None].expand(B, Q, -1)[is_real],
+        )
+
+    def select_weight_sums(self, weight_sum: Tensor) -> Tensor:
+        """Return the sums of the weights of the queries that are not padding: [B, H, T] -> [R, H]."""
+        if self.unit == "words":
+            weight_sum = merge_queries(weight_sum[..., None], self.queries.words).squeeze(-1)  # N = 1
+        return weight_sum.transpose(1, 2)[self.is_real_query]
+
+    @property
+    def is_real_query(self) -> Tensor:
+        """Which queries are not padding, [B, queries or query words] bool."""
+        return belongs_to_word(self.queries.words).any(-1) if self.unit == "words" else self.queries.is_real
+
+
+class BatchReader:
+    """Says what the queries and keys of each site are in a batch.
+
+    Args:
+        task: fairseq's task, for the dictionaries and languages.
+        subwords: segmentation of the data, see `word_indices`.
+        unit: what to measure.
+    """
+
+    def __init__(self, task: FairseqTask, subwords: str, unit: Unit = "subwords") -> None:
+        self.unit = unit
+        self.languages = (task.cfg.source_lang, task.cfg.target_lang)
+        source, target = (load_stop_words(language) for language in self.languages)
+        self.languages_without_stop_words = [
+            language for language, words in zip(self.languages, (source, target), strict=True) if not words
+        ]
+        self._source: Callable[[Tensor], BatchTokens] = lambda tokens: BatchTokens(
+            tokens, task.source_dictionary, subwords, source
+        )
+        self._target: Callable[[Tensor], BatchTokens] = lambda tokens: BatchTokens(
+            tokens, task.target_dictionary, subwords, target
+        )
+
+    def read(self, sample: dict[str, Any]) -> dict[str, SiteTokens]:
+        """Return the queries and keys by site for one of fairseq's batches."""
+        inputs = sample["net_input"]
+        source, decoder_input = self._source(inputs["src_tokens"]), self._target(inputs["prev_output_tokens"])
+        predicted = self._target(sample["target"])
+        return {
+            "encoder": SiteTokens(source, source, self.unit),
+            "decoder": SiteTokens(decoder_input, decoder_input, self.unit),
+            "cross": SiteTokens(predicted, source, self.unit),
+        }
+
+
+def find_subwords(data: Path, target: str) -> str:
+    """Return how the words of a data-bin are split, from its prepare.json or the dictionary of the target language."""
+    if (data / "prepare.json").is_file():
+        return open_data_bin(data).subwords
+    return guess_subwords(data / f"dict.{target}.txt")

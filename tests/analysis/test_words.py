@@ -1,0 +1,205 @@
+"""Words of subwords: indices, texts and merged weights against loops, for every site of a model."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
+from relumt.analysis.stop_words import is_stop_word, load_stop_words
+from relumt.analysis.units import BatchReader
+from relumt.attention import MECHANISMS
+from relumt.metrics.head_diversity import jensen_shannon_divergence
+from relumt.metrics.words import NO_WORD, join_words, merge_to_words, merge_visibility, word_indices
+from relumt.modules.hooks import Need, attention_hook
+from tests.models.build import build, sample, task
+
+WITH_WEIGHTS = [name for name in MECHANISMS if not name.startswith("inhibitor")]
+PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "subwords", "indices", "words"),
+    [
+        (["a@@", "b", "c", "d@@", "e@@", "f"], "subword-nmt", [0, 0, 1, 2, 2, 2], ["ab", "c", "def"]),
+        (["▁a", "b", "▁c", "▁", "d"], "sentencepiece", [0, 0, 1, 2, 2], ["ab", "c", "d"]),
+        (["a@@", "▁b"], "none", [0, 1], ["a@@", "▁b"]),
+        ([], "subword-nmt", [], []),
+        (["▁a", "b", "<unk>", "c", "</s>"], "sentencepiece", [0, 0, 1, 2, 3], ["ab", "<unk>", "c", "</s>"]),
+        (["a@@", "<unk>", "b@@", "</s>"], "subword-nmt", [0, 1, 2, 3], ["a", "<unk>", "b", "</s>"]),
+    ],
+)  # fmt: skip
+def test_words_of_subwords(tokens, subwords, indices, words):
+    assert word_indices(tokens, subwords) == indices
+    assert join_words(tokens, subwords) == words
+
+
+def merge_by_loops(weights, query_words, key_words):
+    """Return weights of words from weights [T][S] of subwords: sums over keys, means over queries."""
+    queries, keys = ([w for w in words if w >= 0] for words in (query_words, key_words))
+    merged = [[0.0] * (max(keys) + 1) for _ in range(max(queries) + 1)]
+    for row, query in zip(weights, query_words, strict=True):
+        for weight, key in zip(row, key_words, strict=True):
+            if query >= 0 and key >= 0:
+                merged[query][key] += weight / queries.count(query)
+    return merged
+
+
+def word_sequences(length):
+    return st.lists(st.booleans(), min_size=length, max_size=length).map(
+        lambda starts: [sum(starts[1 : i + 1]) for i in range(length)]
+    )
+
+
+@given(word_sequences(7), word_sequences(9), st.integers(0, 2**31), st.integers(0, 3))
+def test_merged_weights_agree_with_a_loop(query_words, key_words, seed, padding):
+    weights = torch.rand(2, 7, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    key_words = [NO_WORD] * padding + key_words[padding:]  # fairseq pads sources on the left
+    key_words = [w if w < 0 else w - key_words[padding] for w in key_words]
+    merged = merge_to_words(weights, torch.tensor(query_words), torch.tensor(key_words))
+    for head, found in zip(weights.tolist(), merged.tolist(), strict=True):
+        for row, expected in zip(found, merge_by_loops(head, query_words, key_words), strict=True):
+            assert row == pytest.approx(expected, abs=1e-12)
+
+
+@given(word_sequences(8))
+def test_a_word_sees_the_words_up_to_and_including_its_own_in_causal_attention(words):
+    visible = torch.ones(8, 8, dtype=torch.bool).tril()
+    merged = merge_visibility(visible, torch.tensor(words), torch.tensor(words))
+    assert merged.equal(torch.ones_like(merged).tril())
+
+
+@pytest.mark.parametrize(
+    ("word", "language", "expected"),
+    [
+        ("The", "en", True), ("&apos;s", "en", True), ("'t", "en", True), ("don", "en", True), ("(and", "en", True),
+        ("man", "en", False), ("group", "en", False), (".", "en", False), ("</s>", "en", False),
+        ("Einem", "de", True), ("über", "de", True), ("Mann", "de", False),
+    ],
+)  # fmt: skip
+def test_stop_words(word, language, expected):
+    assert is_stop_word(word, load_stop_words(language)) == expected
+
+
+def test_every_language_of_the_papers_corpora_has_stop_words_and_others_have_none():
+    assert all(load_stop_words(language) for language in ("de", "en", "fr", "fi", "ro", "zh"))
+    assert load_stop_words("xx") == load_stop_words("") == frozenset()
+
+
+def subword_task():
+    """Return a task with subwords: "w0" to "w9" end a word, "w10@@" to "w15@@" do not; 4 tokens are stop words."""
+    found = task()
+    for dictionary, stop_words in ((found.src_dict, ("der", "die@@")), (found.tgt_dict, ("the", "is@@"))):
+        rename(dictionary, {"w1": stop_words[0], "w12": stop_words[1]} | {f"w{i}": f"w{i}@@" for i in (10, 11, 13, 14)})
+    return found
+
+
+def rename(dictionary: Dictionary, names):
+    for index, symbol in enumerate(dictionary.symbols):
+        dictionary.symbols[index] = names.get(symbol, symbol)
+
+
+def collect_maps(model, batch):
+    """Return the attention maps [B, H, T, S] and the site of every attention module."""
+    maps = {}
+
+    def keep(name, attention, result, mask):
+        maps[name] = attention.site, result.weights
+
+    with attention_hook(model, keep, Need.WEIGHTS), torch.no_grad():
+        model(**batch["net_input"])
+    return maps
+
+
+def measure_by_loops(maps, batch, found):
+    """Return by module and head, from maps of subwords, the sums over words of sparsity, null rows, stop-word share and
+    distance, and the number of words."""
+    inputs = batch["net_input"]
+    texts = {
+        "source": (inputs["src_tokens"], found.src_dict, load_stop_words("de")),
+        "read": (inputs["prev_output_tokens"], found.tgt_dict, load_stop_words("en")),
+        "predicted": (batch["target"], found.tgt_dict, load_stop_words("en")),
+    }
+    sides = {"encoder": ("source", "source"), "decoder": ("read", "read"), "cross": ("predicted", "source")}
+    results = {}
+    for name, (site, tensor) in maps.items():
+        weights = tensor.tolist()
+        query_side, key_side = sides[site]
+        totals = [[0.0, 0.0, 0.0, 0.0, 0] for _ in range(tensor.shape[1])]
+        for b in range(len(weights)):
+            positions, words = [], []
+            for side in (query_side, key_side):
+                tokens, dictionary, _ = texts[side]
+                real = [i for i, token in enumerate(tokens[b].tolist()) if token != dictionary.pad()]
+                positions.append(real)
+                words.append([dictionary[tokens[b, i]] for i in real])
+            indices = [word_indices(tokens, "subword-nmt") for tokens in words]
+            is_stop = [is_stop_word(word, texts[key_side][2]) for word in join_words(words[1], "subword-nmt")]
+            for h, total in enumerate(totals):
+                own = [[weights[b][h][t][s] for s in positions[1]] for t in positions[0]]
+                for query, row in enumerate(merge_by_loops(own, *indices)):
+                    visible = row[: query + 1] if site == "decoder" else row
+                    weight = sum(visible)
+                    total[0] += sum(w == 0 for w in visible) / len(visible)
+                    total[4] += 1
+                    if weight <= 1e-6:
+                        total[1] += 1
+                        continue
+                    total[2] += sum(w for w, stop in zip(row, is_stop, strict=True) if stop) / weight
+                    total[3] += sum(w * abs(query - key) for key, w in enumerate(row)) / weight
+        results[name] = totals
+    return results
+
+
+@pytest.mark.parametrize("name", ["softmax", "entmax15", "relu", "rela_i", "sigmoid"])
+def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
+    found, batch = subword_task(), sample(PAIRS)
+    model = build("mechanism_transformer", "--attention", name).eval().double()
+    reader = BatchReader(found, "subword-nmt", "words")
+    collector, nulls = AttentionCollector(model, reader), NullRateCollector(model, reader)
+    for one in (collector, nulls):
+        with one.observe(batch), torch.no_grad():
+            model(**batch["net_input"])
+    measured, expected = collector.result(), measure_by_loops(collect_maps(model, batch), batch, found)
+    for module, totals in expected.items():
+        layer, queries = measured[module], totals[0][4]
+        assert layer.num_queries == queries
+        assert layer.sparsity == pytest.approx([t[0] / queries for t in totals], abs=1e-6)
+        assert layer.null_rate == pytest.approx([t[1] / queries for t in totals], abs=1e-6)
+        assert nulls.result()[module] == pytest.approx(layer.null_rate)
+        for values, index in ((layer.stop_word_share, 2), (layer.distance, 3)):
+            means = [t[index] / (queries - t[1]) if queries > t[1] else None for t in totals]
+            assert (values is None and layer.site == "cross") or values == pytest.approx(means, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
+def test_words_are_subwords_if_nothing_is_split(name):
+    model, batch = build("mechanism_transformer", "--attention", name).eval(), sample(PAIRS)
+    results = []
+    for unit in ("subwords", "words"):
+        collector = AttentionCollector(model, BatchReader(task(), "none", unit))
+        with collector.observe(batch), torch.no_grad():
+            model(**batch["net_input"])
+        results.append(collector.result())
+    for module, layer in results[0].items():
+        merged = results[1][module]
+        assert (layer.num_queries, layer.sparsity) == (merged.num_queries, pytest.approx(merged.sparsity))
+        assert layer.head_diversity == pytest.approx(merged.head_diversity, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
+def test_weights_that_sum_to_one_have_one_diversity_and_it_is_that_of_the_weights(name):
+    """Normalizing changes nothing for softmax and its sparse relatives, so [RL]'s values of them are ours."""
+    model, batch = build("mechanism_transformer", "--attention", name).eval().double(), sample([(6, 6), (6, 6)])
+    attention = model.encoder.layers[0].self_attn
+    collector = AttentionCollector(model, BatchReader(task(), "none"))
+    with collector.observe(batch), torch.no_grad():
+        model(**batch["net_input"])
+    diversity = collector.result()["encoder.layers.0.self_attn"].head_diversity
+    if attention.mechanism.weights_sum_to_one:
+        _, weights = collect_maps(model, batch)["encoder.layers.0.self_attn"]
+        raw = jensen_shannon_divergence(weights.transpose(1, 2).flatten(0, 1)).mean().item()
+        assert diversity == {"normalized": pytest.approx(raw, abs=1e-6)}
+    else:
+        assert set(diversity) in ({"normalized", "1.0", "0.5", "0.25", "0.1"}, set())
