@@ -107,7 +107,8 @@ def describe_revision() -> str:
 def print_origin(threads: int | None = None) -> None:
     """Print the machine, the number of threads (by default torch's) and the revision: where a copied table is from."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
-    print(f"\nMachine: {name}, {threads or torch.get_num_threads()} threads; {describe_revision()}")
+    threads = threads or torch.get_num_threads()
+    print(f"\nMachine: {name}, {threads} thread{'s' if threads > 1 else ''}; {describe_revision()}")
 
 
 def cpu_name() -> str:

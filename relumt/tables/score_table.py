@@ -206,13 +206,12 @@ class ScoreTable(Table):
         return notes + spread_note(found)
 
     def stand_in_note(self, preset: str) -> list[str]:
-        """Return the note that names the paper's corpora if this preset has others, and how many it lacks."""
+        """Return the note that names the paper's corpora if this preset has others, and says if it has fewer."""
         ours, papers = (list(dict.fromkeys(column.dataset for column in self.columns[p])) for p in (preset, "paper"))
         if ours == papers:
             return []
         note = f"{', '.join(ours)} instead of the paper's {', '.join(papers)}"
-        missing = len(papers) - len(ours)
-        return [f"{note}; this preset has no counterpart of the other {missing}" if missing else note]
+        return [f"{note} ({len(ours)} instead of {len(papers)} corpora)" if len(ours) < len(papers) else note]
 
 
 def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> str:
