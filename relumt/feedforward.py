@@ -122,8 +122,8 @@ class APTx1(nn.Module):
 class ReLUGT(nn.Module):
     """ReLU GT of [AF]: a·x² for x ≥ 0, 2.5·b·x for x < 0. [..., h] → [..., h].
 
-    a and b are trained and start at 1 and 0.05, so the negative side starts with a slope of 0.125. The note prints no
-    formula; this one and the constants are those of the author's class `ReLUGT`.
+    a and b are trained and start at 1 and 0.05, so the negative side starts with a slope of 0.125. The function and
+    the constants are those of the author's class `ReLUGT`.
     """
 
     NEGATIVE_ALPHA = 2.5
