@@ -11,7 +11,7 @@ from relumt.errors import UserError
 from relumt.runs.comparability import describe_revisions
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
-from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure
+from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure, require_same_unit
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged, find_runs
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class TableContext:
         return found
 
     def warn_not_analyzed(self, runs: Runs) -> None:
-        """Print which runs are neither analyzed nor diverged."""
+        """Print which runs are neither analyzed nor diverged; raise UserError if their units of attention differ."""
+        require_same_unit(chain(*runs.values()))
         missing = [str(run.folder) for run in chain(*runs.values()) if not is_analyzed_or_diverged(run)]
         if missing:
             print_status(
@@ -140,7 +141,7 @@ def list_differences(records: Sequence[RunRecord]) -> list[str]:
     environments = [record.provenance.environment for record in records]
     aspects: dict[str, Sequence[object]] = {
         "versions of packages": [environment.versions for environment in environments],
-        "the revision of relumt": [replace(environment.revision, commit="") for environment in environments],
+        "the code of relumt": [replace(environment.revision, commit="") for environment in environments],
         "the kind of device": [environment.device.name for environment in environments],
         "the backend of fp32 products": [environment.device.fp32_backend for environment in environments],
     }

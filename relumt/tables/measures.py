@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
 from relumt.runs.comparability import SCORES, average
 from relumt.tables.runs import Run, any_diverged
@@ -73,6 +74,23 @@ def mean_over_layers(values: Iterable[float | None]) -> float | None:
     values = list(values)
     present = [value for value in values if value is not None]
     return mean(present) if present and len(present) == len(values) else None
+
+
+def require_same_unit(runs: Iterable[Run]) -> None:
+    """Raise UserError if the attention of some runs was measured on subwords and that of others on words."""
+    by_unit = {run.analysis.unit: run.folder for run in runs if not run.diverged and run.analysis}
+    if len(by_unit) > 1:
+        described = ", ".join(f"{folder}: of {unit}" for unit, folder in sorted(by_unit.items()))
+        raise UserError(
+            f"expected analyses of one kind of units, found {described}; "
+            "repeat one with relumt analyze RUN --out RUN --numbers-only --units subwords|words"
+        )
+
+
+def unit_note(runs: Iterable[Run]) -> list[str]:
+    """Return the note that says that attention was measured on words; nothing for subwords, the default."""
+    is_of_words = any(run.analysis.unit == "words" for run in runs if not run.diverged and run.analysis)
+    return ["attention of words: weights of subwords are merged (relumt analyze --units words)"] if is_of_words else []
 
 
 ENTROPY = analysis_measure(

@@ -9,7 +9,7 @@ from relumt.console import print_status
 from relumt.papers import format_printed, printed_values
 from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
 from relumt.tables.experiments import Experiment
-from relumt.tables.measures import BLEU_TOKENIZED, Measure
+from relumt.tables.measures import BLEU_TOKENIZED, Measure, unit_note
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.speeds import decoding_speed_tables
@@ -201,6 +201,8 @@ class ScoreTable(Table):
         for dataset in dict.fromkeys(column.dataset for column in columns):
             runs = chain(*(runs for experiment, runs in found.items() if experiment.dataset == dataset))
             notes += context.notes(dataset, runs, [column.measure for column in columns if column.dataset == dataset])
+        if self.needs_analysis:
+            notes += unit_note(chain(*found.values()))
         if self.baseline:
             notes.append(P_VALUE_NOTES[context.test])
         return notes + spread_note(found)

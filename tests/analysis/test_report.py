@@ -12,7 +12,8 @@ from plotly.offline import get_plotlyjs
 
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.map_plot import choose_sentence, sharpest_head
-from relumt.analysis.report import build_figures, summarize
+from relumt.analysis.report import summarize
+from relumt.analysis.report_figures import build_figures
 from relumt.cli import main
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis
 from tests.models.build import write_data_bin
@@ -64,7 +65,7 @@ def test_the_report_needs_no_other_file_and_is_small(report):
     text = report.read_text().replace(get_plotlyjs(), "")
     assert report.stat().st_size < 15e6
     assert re.findall(r'(?:src|href)="(.*?)"', text) == ["data:,"]
-    for name in ("sparsity", "null_rate", "entropy", "distant", "diversity", "top_share", "alignment"):
+    for name in ("sparsity", "null_rate", "entropy", "distant", "diversity", "stop_words", "top_share", "alignment"):
         assert f'id="figure-{name}"' in text
     assert "[RL] rela_g 52.41" in text  # a value from the paper
 
@@ -129,7 +130,7 @@ def test_selectors_change_the_maps_without_console_messages(report, tmp_path):
     tried = re.search(r"<title>tried (.*?)</title>", ended.stdout)
     assert tried, ended.stdout[:300] + ended.stderr[-2000:]
     seen = json.loads(tried[1])
-    assert seen["drawn"] == 7
+    assert seen["drawn"] == 8
     first, head, layer, site, sentence, left, right = seen["seen"]
     assert first[0][:2] == first[1][:2] == [5, 7]  # cross-attention of the first sentence: targets × sources
     assert head[0][1] == 7 and head[0] != first[0] and layer[0] != head[0]
