@@ -128,7 +128,7 @@ def training_speed_tables(context: TableContext) -> list[RenderedTable]:
     speeds = read_speeds(context, dataset, FeedForwardSpeeds)
     rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]
     header = ["model", f"training tokens/s relative to {speeds.baseline} (95 % interval)"]
-    notes = [f"{speeds.what} with the slots of configs/datasets/{dataset}.toml, on {speeds.device}"]
+    notes = [f"{speeds.what} with the slots of configs/datasets/{dataset}.toml, on {speeds.device}, {speeds.revision}"]
     return [RenderedTable(f"training speed of feed-forward variants; {dataset}", header, rows, notes)]
 
 

@@ -7,9 +7,10 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
+from relumt.runs.comparability import describe_revisions
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import ALIGNED, SMOKE_DOCUMENTS, WMT_RELA, Experiment, by_preset
-from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED
+from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED, unit_note
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.table import Table
@@ -59,6 +60,7 @@ class LayerFigure(Table):
         axis_label: label of the vertical axis.
         sites: attention sites to draw.
         datasets: preset -> dataset.
+        explanation: a note about the curves, "" for none.
     """
 
     models: tuple[str, ...]
@@ -66,6 +68,7 @@ class LayerFigure(Table):
     axis_label: str
     sites: tuple[str, ...] = tuple(SITE_TITLES)
     datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
+    explanation: str = ""
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
@@ -95,6 +98,8 @@ class LayerFigure(Table):
             context.preset_note,
             *context.notes(self.datasets[context.preset], all_runs),
             *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
+            *unit_note(all_runs),
+            *filter(None, [self.explanation]),
             self.figure_note,
             self.plot(values, context),
         ]
@@ -131,10 +136,83 @@ class LayerFigure(Table):
         return context.save_plot(figure)
 
 
-def top_share(percent: str) -> Callable[[AttentionMetrics], float | None]:
-    """Return the measure of [RF] Figure 4: the share of the weight on the top keys, mean over heads."""
-    return lambda layer: mean_over_heads((layer.top_share or {}).get(percent))
+@dataclass(frozen=True)
+class TopShareFigure(Table):
+    """[RF] Figure 4: the share of the weight on the top p % of the keys by p, one panel per site, one curve per model.
 
+    Attributes:
+        models: names in configs/models.
+        sites: attention sites to draw.
+        datasets: preset -> dataset.
+    """
+
+    models: tuple[str, ...]
+    sites: tuple[str, ...]
+    datasets: Mapping[str, str]
+
+    def experiments(self, preset: str) -> list[Experiment]:
+        """See Table."""
+        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
+
+    def render(self, context: TableContext) -> list[RenderedTable]:
+        """See Table; one row per model and site, one column per percentage."""
+        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
+        all_runs = list(chain(*found.values()))
+        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+        shares = {
+            (experiment.model, site): by_percentage
+            for experiment, runs in found.items()
+            if not any_diverged(runs)
+            for site in self.sites
+            if (by_percentage := mean_top_shares(runs, site))
+        }
+        if not shares:
+            raise UserError(f"{context.runs}: no run has an analysis with top shares; run {context.command}")
+        rows = [[*key, *(f"{share:.3f}" for share in by_percentage.values())] for key, by_percentage in shares.items()]
+        notes = [
+            f"{context.preset_note}; means over layers and heads",
+            *context.notes(self.datasets[context.preset], all_runs),
+            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
+            *unit_note(all_runs),
+            "share of the weight on the top p % of the visible keys, interpolated between whole numbers of keys",
+            self.figure_note,
+            self.plot(shares, context),
+        ]
+        header = ["model", "site", *(f"top {p} %" for p in FIGURE_PERCENTAGES)]
+        return [RenderedTable(context.caption(self.title), header, rows, notes)]
+
+    def plot(self, shares: Mapping[tuple[str, str], Mapping[str, float]], context: TableContext) -> str:
+        """Write the plot; return the note that says where."""
+        from relumt.analysis.plots import Figure
+
+        figure = Figure(figsize=(4 * len(self.sites), 3.6), layout="constrained")
+        axes = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
+        for (model, site), by_percentage in shares.items():
+            color = f"C{self.models.index(model)}"
+            axes[site].plot(list(map(float, by_percentage)), list(by_percentage.values()), marker=".", color=color, label=model)
+        for site, ax in axes.items():
+            ax.set(title=SITE_TITLES[site], xlabel="Top p % of the visible keys", xlim=(0, None), ylim=(0, None))
+            ax.legend(fontsize=7)
+        axes[self.sites[0]].set_ylabel("Share of the weight")
+        return context.save_plot(figure)
+
+
+def mean_top_shares(runs: Sequence[Run], site: str) -> dict[str, float]:
+    """Return percentage -> share of the weight, mean over heads, layers and seeds; nothing if a run has no shares."""
+    by_run = []
+    for run in runs:
+        layers = [layer.top_share for layer in run.analysis.attentions(site)] if run.analysis else []
+        shares = [
+            mean_over_heads([mean_over_heads(layer.get(p)) for layer in layers if layer]) for p in FIGURE_PERCENTAGES
+        ]
+        if None in shares:
+            return {}
+        by_run.append(shares)
+    return dict(zip(FIGURE_PERCENTAGES, (mean(s for s in shares if s is not None) for shares in zip(*by_run)), strict=True)) if by_run else {}
+
+
+FIGURE_PERCENTAGES = tuple(f"{tenths / 10:g}" for tenths in range(1, 16))
+"""The percentages of keys that [RF] Figure 4 draws."""
 
 DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": SMOKE_DOCUMENTS}
 
@@ -160,7 +238,7 @@ class NullHeads(Table):
         ]
         notes = [
             context.preset_note,
-            f"{experiment.dataset}: test set, seed {run.seed}",
+            f"{experiment.dataset}: test set, seed {run.seed}, {describe_revisions([run.record])}",
             self.figure_note,
             f"attention maps: relumt analyze {run.folder} --out DIR, then open DIR/report.html",
         ]
@@ -169,13 +247,11 @@ class NullHeads(Table):
 
 
 TABLES = (
-    LayerFigure(
+    TopShareFigure(
         "RF",
         "figure4",
         models=("softmax", "reluformer"),
         datasets=DOCUMENTS,
-        curves=tuple(attention_curve(f"top {p} %", top_share(p)) for p in ("1", "2", "5")),
-        axis_label="share of the weight",
         sites=("encoder", "decoder"),
     ),
     LayerFigure(
@@ -184,9 +260,14 @@ TABLES = (
         report_sentences=2,
         models=("softmax", "reluformer"),
         datasets=DOCUMENTS,
-        curves=(attention_curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),),
+        curves=(
+            attention_curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),
+            attention_curve("on stop words", lambda layer: mean_over_heads(layer.stop_word_share)),
+            attention_curve("stop words among the keys", lambda layer: layer.stop_word_rate),
+        ),
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
+        explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys",
     ),
     LayerFigure(
         "RL",
@@ -212,9 +293,15 @@ TABLES = (
     LayerFigure(
         "RL",
         "figure5",
-        models=("softmax", "entmax15", "rela_g"),
-        curves=(attention_curve("Jensen–Shannon divergence", lambda layer: layer.rela_diversity),),
+        models=("softmax", "entmax15", "rela_g", "reluformer"),
+        curves=(
+            attention_curve("softmax of α", lambda layer: layer.rela_diversity),
+            attention_curve("α/Σα", lambda layer: layer.head_diversity.get("normalized")),
+        ),
         axis_label="head diversity",
+        explanation="Jensen–Shannon divergence of the heads' weights α as distributions. Softmax of α: as in the paper, "
+        "unless the weights sum to 1 as those of softmax and entmax15 do; nearly uniform for weights as small as "
+        "reluformer's. α/Σα: normalized weights.",
     ),
     LayerFigure(
         "RL",

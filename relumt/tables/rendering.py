@@ -27,7 +27,15 @@ MARKDOWN_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])|(?<=\])\(")
 SPECIAL_AT_START = re.compile(r"^(\s*)([\[*])", re.MULTILINE)
 """A bracket or star that starts a row, which LaTeX would read as an option of the preceding `\\\\`."""
 
-LATEX_SYMBOLS = {"γ": r"$\gamma$", "λ₁": r"$\lambda_1$", "λ₂": r"$\lambda_2$", "Δ": r"$\Delta$"}
+LATEX_SYMBOLS = {
+    "α": r"$\alpha$",
+    "γ": r"$\gamma$",
+    "λ₁": r"$\lambda_1$",
+    "λ₂": r"$\lambda_2$",
+    "τ": r"$\tau$",
+    "Δ": r"$\Delta$",
+    "Σ": r"$\Sigma$",
+}
 """Symbols that pdfLaTeX does not know."""
 
 

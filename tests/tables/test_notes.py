@@ -3,10 +3,12 @@
 import pytest
 
 from relumt.errors import UserError
+from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
 from relumt.runs.environment import Revision
-from relumt.tables import get_table
+from relumt.tables import TABLES, get_table
+from relumt.tables.experiments import unique_experiments
 from tests.runs.cases import with_value
-from tests.tables.cases import make_record, render, write_run
+from tests.tables.cases import analysis, make_record, render, write_run
 
 
 def test_a_preset_names_the_papers_corpora_that_it_lacks(tmp_path):
@@ -16,6 +18,25 @@ def test_a_preset_names_the_papers_corpora_that_it_lacks(tmp_path):
     assert table.header == ["", "BLEU detok, multi30k_de_en_small", "p against softmax"]
     corpora = "wmt14_en_fr, wmt18_en_fi, wmt18_zh_en, wmt16_ro_en"
     assert f"multi30k_de_en_small instead of the paper's {corpora} (1 instead of 4 corpora)" in table.notes
+
+
+def write_complete_run(experiment, runs):
+    """Write a run whose analysis has everything that any table shows."""
+    layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 45.5], 60.0))
+    complete = analysis(
+        alignment=AlignmentMetrics(0, {"decoder.layers.0.encoder_attn": layer}),
+        feedforward={"encoder.layers.0": FeedForwardMetrics(32, 100, 0.1, 0.0, {"0.2": 0.3, "50": 0.9}, 0.01)},
+    )
+    write_run(experiment, runs, analysis=complete)
+
+
+@pytest.mark.parametrize("name", sorted(TABLES.keys() - {"rela_table2", "rela_table4", "rela_figure2"}))
+def test_a_table_of_scores_or_measures_names_the_revision_of_its_runs(tmp_path, name):
+    """The tables left out have speeds, whose revision test_speeds.py tests, or need no runs."""
+    for experiment in unique_experiments(get_table(name).experiments("small")):
+        write_complete_run(experiment, tmp_path)
+    (table, *_) = render(name, tmp_path)
+    assert any("trained with revision c" in note for note in table.notes)
 
 
 def test_the_revisions_of_training_and_of_translation_are_named(tmp_path):
@@ -47,7 +68,7 @@ def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backen
     other = with_value(other, "provenance.environment.device.fp32_backend", "onednn")
     write_run(experiments[1], tmp_path, other)
     (note,) = (note for note in render("reluformer_table4", tmp_path)[0].notes if "the runs differ in" in note)
-    assert "the revision of relumt and the backend of fp32 products" in note
+    assert "the code of relumt and the backend of fp32 products" in note
     for name, value in (("count", 8), ("precision", "bf16")):
         write_run(experiments[1], tmp_path, with_value(other, f"provenance.environment.device.{name}", value))
         with pytest.raises(UserError, match="differ in the number of devices or the precision of training"):

@@ -25,10 +25,11 @@ def test_latex_is_an_escaped_tabular_with_booktabs():
 
 
 def test_latex_protects_brackets_at_the_start_of_a_row_and_replaces_greek_letters():
-    text = FORMATS["latex"](RenderedTable("caption", ["γ", "λ₁"], [["[RF], IWSLT14", "1"], ["a [b]", "2"]]))
+    text = FORMATS["latex"](RenderedTable("caption", ["γ", "λ₁"], [["[RF], IWSLT14", "α/Σα"], ["a [b]", "τ"]]))
     rows = [line.strip() for line in text.splitlines()]
     assert any(row.startswith("{[}RF], IWSLT14") for row in rows) and not any(row.startswith("[") for row in rows)
-    assert "$\\gamma$" in text and "$\\lambda_1$" in text and "a [b]" in text
+    assert "$\\gamma$" in text and "$\\lambda_1$" in text and "a [b]" in text and "$\\tau$" in text
+    assert "$\\alpha$/$\\Sigma$$\\alpha$" in text
 
 
 def test_csv_quotes_what_needs_it():
