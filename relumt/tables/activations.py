@@ -58,7 +58,7 @@ TABLES = (
         baseline="relu",
         notes=(
             "[AF] puts aptx1 above relu2, and swiglu above relu2 above relu",
-            "swiglu and geglu have two thirds of the slots, so they have as many weights as the others",
+            "swiglu and geglu have two thirds of the slots, so they have about as many parameters as the others",
             "p tests the sentences of the test set; it says nothing about how much another seed would change the BLEU",
         ),
     ),
