@@ -174,6 +174,21 @@ def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
     (table,) = render("rela_table5", tmp_path)
     ours = ["64.46", "50.00", "61.64", "40.00", "59.24", "60.00", "52.41", "45.00"]
     assert row(table, "rela_g") == ["rela_g", *ours]
+    assert "the paper analyzes English-German models of three seeds (--seeds 1 2 3)" in table.notes
+
+
+@pytest.mark.parametrize("preset", ["paper", "small"])
+@pytest.mark.parametrize("name", ["rela_table5", "rela_figure4"])
+def test_words_are_aligned_by_english_german_models(name, preset):
+    """[RL] Table 5 and Figure 4; in the name of a dataset, the source language comes first."""
+    datasets = {experiment.dataset for experiment in get_table(name).experiments(preset)}
+    assert len(datasets) == 1 and re.fullmatch(r"\w+_en_de_aligned", *datasets)
+
+
+def test_differences_of_alignment_errors_are_those_of_the_papers_corpus():
+    columns = get_table("rela_table5").columns
+    assert all(column.same_corpus for column in columns["paper"])
+    assert not any(column.same_corpus for preset in ("small", "smoke") for column in columns[preset])
 
 
 def test_without_any_run_the_message_names_the_runs_and_the_command(tmp_path):
