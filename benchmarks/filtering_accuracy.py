@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
-from timing import describe_revision
 
 from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
+from relumt.runs.environment import describe_revision
 
 MEASURES = ("null_rate", "cross_entropy")
 RECALLS = (0.5, 0.8, 0.9, 0.95)

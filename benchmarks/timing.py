@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import relumt
 from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
-from relumt.runs.environment import CPU_INFO, Device, Precision, find_device, revision
+from relumt.runs.environment import CPU_INFO, Device, Precision, describe_revision, find_device
 
 WARM_UPS, REPEATS = 3, 10
 CYCLES_TO_QUEUE = 4_000_000
@@ -97,11 +96,6 @@ def relative_speeds(baseline: str, times: dict[str, list[float]]) -> dict[str, d
 def benchmark_device(precision: Precision | None) -> Device:
     """Return the single device to measure on, with the precision of training; None for what scripts/ choose."""
     return replace(find_device(precision), count=1)
-
-
-def describe_revision() -> str:
-    """Return the revision of relumt that is measured, or its version if it is not run from a checkout."""
-    return revision().describe(relumt.__version__)
 
 
 def print_origin(threads: int | None = None) -> None:

@@ -27,14 +27,14 @@ from decoding_speed import (
     make_translator,
 )
 from measurement import Speeds, Workload, fairseq_command, measure, relative_seconds, relumt_arguments
-from timing import benchmark_device, describe_revision, is_up_to_date, print_origin, write_results
+from timing import benchmark_device, is_up_to_date, print_origin, write_results
 from training import MODELS
 
 import relumt
 from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
 from relumt.runs.dataset_config import require_dataset
-from relumt.runs.environment import Device
+from relumt.runs.environment import Device, describe_revision
 from relumt.runs.flags import command_line, join_flag_values, read_flags
 from relumt.runs.record import RunRecord, load_record
 from relumt.tables.speeds import format_ratio

@@ -18,7 +18,7 @@ from relumt.metrics.alignment import GoldAlignment, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.environment import versions
+from relumt.runs.environment import describe_revision, versions
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def measure_checkpoint(
         path=printable(str(path)),
         data=printable(str(data)),
         sha256=file_sha256(path),
-        versions=versions(),
+        versions=versions() | {"revision": describe_revision()},
         unit=config.unit,
         num_pairs=num_read,
         num_pairs_too_long=num_pairs - num_read,

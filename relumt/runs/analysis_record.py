@@ -189,7 +189,7 @@ class CheckpointAnalysis:
         path: path of the checkpoint.
         data: data-bin with the test set.
         sha256: checksum of the checkpoint.
-        versions: versions of the packages that computed the measures.
+        versions: versions of the packages that computed the measures, and the revision of relumt.
         unit: whether the measures of attention are about subwords or about words. Those of alignments are always
             about words, those of feed-forward layers about subwords.
         num_pairs: sentence pairs read.

@@ -183,6 +183,11 @@ def revision() -> Revision:
     return Revision(commit, code, hash_uncommitted_changes(package))
 
 
+def describe_revision() -> str:
+    """Return the revision of relumt that is running, or its version if it is not run from a checkout."""
+    return revision().describe(relumt.__version__)
+
+
 def hash_uncommitted_changes(package: Path) -> str:
     """Return a hash of twelve hexadecimal digits over all that differs from HEAD in `package`, with untracked files.
 

@@ -103,6 +103,8 @@ class TableContext:
         notes = [f"{dataset}: test set, {describe_seeds(runs)}"]
         records = [run.record for run in runs]
         notes.append(f"{dataset}: {describe_revisions(records)}")
+        if analyzed_with := other_analysis_revisions(runs):
+            notes.append(f"{dataset}: analyzed with {', '.join(analyzed_with)}")
         if initial_dataset := records[0].provenance.initialization.dataset:
             notes.append(f"{dataset}: trained on {initial_dataset} first")
         if differences := list_differences(records):
@@ -123,6 +125,16 @@ class TableContext:
 def is_analyzed_or_diverged(run: Run) -> bool:
     """Return whether nothing is missing to show measures of the analysis; a diverged run needs none."""
     return run.diverged or run.analysis is not None
+
+
+def other_analysis_revisions(runs: Sequence[Run]) -> list[str]:
+    """Return the revisions of relumt that analyzed the runs, if they are not among those that trained them."""
+    analyses = [run.analysis for run in runs if run.experiment.needs_analysis and not run.diverged]
+    revisions = dict.fromkeys(
+        analysis.versions.get("revision", "an unknown revision") for analysis in analyses if analysis
+    )
+    trained = {run.record.provenance.environment.relumt for run in runs}
+    return [] if revisions.keys() <= trained else list(revisions)
 
 
 def describe_seeds(runs: Sequence[Run]) -> str:

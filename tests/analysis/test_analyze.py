@@ -11,6 +11,7 @@ from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.cli import main
 from relumt.commands.analyze import short_names
 from relumt.runs.analysis_record import read_analysis
+from relumt.runs.environment import describe_revision
 from relumt.runs.record import save_record
 from tests.models.build import write_data_bin
 from tests.runs.cases import scored_record, with_value
@@ -33,6 +34,7 @@ def test_two_checkpoints_are_measured(tmp_path, data, checkpoint_with):
     result = read_analysis(tmp_path / "out" / "analysis.json")
     assert [analysis.path for analysis in result.checkpoints] == [str(first), str(second)]
     assert [analysis.num_pairs for analysis in result.checkpoints] == [3, 3]
+    assert all(analysis.versions["revision"] == describe_revision() for analysis in result.checkpoints)
     assert sorted(result.checkpoints[0].feedforward) == [f"{x}coder.layers.{i}" for x in ("de", "en") for i in (0, 1)]
     assert result.checkpoints[1].activations["encoder.layers.0"] == {"beta": 1.0, "gamma": 0.5}
 

@@ -39,6 +39,18 @@ def test_a_table_of_scores_or_measures_names_the_revision_of_its_runs(tmp_path, 
     assert any("trained with revision c" in note for note in table.notes)
 
 
+def test_the_revision_of_an_analysis_is_named_if_another_one_trained(tmp_path):
+    (experiment, *_) = get_table("reluformer_table3").experiments("small")
+    for versions, note in (
+        ({"revision": "revision c"}, None),
+        ({"revision": "revision d"}, "multi30k_de_en_small: analyzed with revision d"),
+        ({}, "multi30k_de_en_small: analyzed with an unknown revision"),
+    ):
+        write_run(experiment, tmp_path, analysis=analysis(versions=versions))
+        (table,) = render("reluformer_table3", tmp_path)
+        assert [line for line in table.notes if "analyzed with" in line] == ([note] if note else [])
+
+
 def test_the_revisions_of_training_and_of_translation_are_named(tmp_path):
     experiments = {experiment.model: experiment for experiment in get_table("reluformer_table4").experiments("small")}
     write_run(experiments["softmax"], tmp_path)
