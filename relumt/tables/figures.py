@@ -13,13 +13,9 @@ from relumt.tables.experiments import ALIGNED, SMOKE_DOCUMENTS, WMT_RELA, Experi
 from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED, unit_note
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
+from relumt.tables.site_panels import SITE_TITLES, make_panels
 from relumt.tables.table import Table
-
-SITE_TITLES = {
-    "encoder": "Encoder self-attention",
-    "decoder": "Decoder self-attention",
-    "cross": "Cross-attention",
-}
+from relumt.tables.top_shares import TopShareFigure
 
 LINE_STYLES = ("-", "--", ":", "-.")
 """Style of each curve of a figure; the color is that of the model."""
@@ -118,101 +114,15 @@ class LayerFigure(Table):
 
     def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""
-        from relumt.analysis.plots import Figure
-
-        figure = Figure(figsize=(2 + 3.6 * len(self.sites), 3.6), layout="constrained")
-        axes = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
-        legend = {}
+        panels = make_panels(self.sites)
         for (model, site, curve), by_layer in values.items():
             label = f"{model}, {curve.label}" if len(self.curves) > 1 else model
             style, color = LINE_STYLES[self.curves.index(curve)], f"C{self.models.index(model)}"
             layers = range(1, len(by_layer) + 1)
-            (legend[label],) = axes[site].plot(layers, by_layer, style, marker=".", color=color)
-            axes[site].set_xticks(layers)
-        for site, ax in axes.items():
-            ax.set(title=SITE_TITLES[site], xlabel="Layer")
-        figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
-        axes[self.sites[0]].set_ylabel(self.axis_label.capitalize())
-        return context.save_plot(figure)
+            panels.draw(site, label, layers, by_layer, color, style)
+            panels.axes[site].set_xticks(layers)
+        return context.save_plot(panels.finish("Layer", self.axis_label.capitalize()))
 
-
-@dataclass(frozen=True)
-class TopShareFigure(Table):
-    """[RF] Figure 4: the share of the weight on the top p % of the keys by p, one panel per site, one curve per model.
-
-    Attributes:
-        models: names in configs/models.
-        sites: attention sites to draw.
-        datasets: preset -> dataset.
-    """
-
-    models: tuple[str, ...]
-    sites: tuple[str, ...]
-    datasets: Mapping[str, str]
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """See Table."""
-        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
-
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; one row per model and site, one column per percentage."""
-        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
-        all_runs = list(chain(*found.values()))
-        require_comparable(all_runs, BLEU_TOKENIZED.metric)
-        shares = {
-            (experiment.model, site): by_percentage
-            for experiment, runs in found.items()
-            if not any_diverged(runs)
-            for site in self.sites
-            if (by_percentage := mean_top_shares(runs, site))
-        }
-        if not shares:
-            raise UserError(f"{context.runs}: no run has an analysis with top shares; run {context.command}")
-        rows = [[*key, *(f"{share:.3f}" for share in by_percentage.values())] for key, by_percentage in shares.items()]
-        notes = [
-            f"{context.preset_note}; means over layers and heads",
-            *context.notes(self.datasets[context.preset], all_runs),
-            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
-            *unit_note(all_runs),
-            "share of the weight on the top p % of the visible keys, interpolated between whole numbers of keys",
-            self.figure_note,
-            self.plot(shares, context),
-        ]
-        header = ["model", "site", *(f"top {p} %" for p in FIGURE_PERCENTAGES)]
-        return [RenderedTable(context.caption(self.title), header, rows, notes)]
-
-    def plot(self, shares: Mapping[tuple[str, str], Mapping[str, float]], context: TableContext) -> str:
-        """Write the plot; return the note that says where."""
-        from relumt.analysis.plots import Figure
-
-        figure = Figure(figsize=(4 * len(self.sites), 3.6), layout="constrained")
-        axes = dict(zip(self.sites, figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0], strict=True))
-        for (model, site), by_percentage in shares.items():
-            color = f"C{self.models.index(model)}"
-            axes[site].plot(list(map(float, by_percentage)), list(by_percentage.values()), marker=".", color=color, label=model)
-        for site, ax in axes.items():
-            ax.set(title=SITE_TITLES[site], xlabel="Top p % of the visible keys", xlim=(0, None), ylim=(0, None))
-            ax.legend(fontsize=7)
-        axes[self.sites[0]].set_ylabel("Share of the weight")
-        return context.save_plot(figure)
-
-
-def mean_top_shares(runs: Sequence[Run], site: str) -> dict[str, float]:
-    """Return percentage -> share of the weight, mean over heads, layers and seeds; nothing if a run has no shares."""
-    by_run = []
-    for run in runs:
-        layers = [layer.top_share for layer in run.analysis.attentions(site)] if run.analysis else []
-        shares = [
-            mean_over_heads([mean_over_heads(layer.get(p)) for layer in layers if layer]) for p in FIGURE_PERCENTAGES
-        ]
-        if None in shares:
-            return {}
-        by_run.append(shares)
-    return dict(zip(FIGURE_PERCENTAGES, (mean(s for s in shares if s is not None) for shares in zip(*by_run)), strict=True)) if by_run else {}
-
-
-FIGURE_PERCENTAGES = tuple(f"{tenths / 10:g}" for tenths in range(1, 16))
-"""The percentages of keys that [RF] Figure 4 draws."""
 
 DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": SMOKE_DOCUMENTS}
 
@@ -299,9 +209,8 @@ TABLES = (
             attention_curve("α/Σα", lambda layer: layer.head_diversity.get("normalized")),
         ),
         axis_label="head diversity",
-        explanation="Jensen–Shannon divergence of the heads' weights α as distributions. Softmax of α: as in the paper, "
-        "unless the weights sum to 1 as those of softmax and entmax15 do; nearly uniform for weights as small as "
-        "reluformer's. α/Σα: normalized weights.",
+        explanation="Jensen–Shannon divergence of the heads' weights α as distributions; softmax of α: as in the "
+        "paper, only of weights that do not sum to 1; nearly uniform for weights as small as reluformer's",
     ),
     LayerFigure(
         "RL",

@@ -1,5 +1,7 @@
 """Figures of attention by layer, from made-up analyses."""
 
+from dataclasses import replace
+
 import pytest
 
 from relumt.errors import UserError
@@ -64,6 +66,58 @@ def test_runs_without_analysis_are_not_drawn(tmp_path):
     write_run(experiment, tmp_path)
     with pytest.raises(UserError, match="no run has an analysis with head diversity"):
         render("rela_figure5", tmp_path)
+
+
+def test_top_shares_from_a_tenth_of_a_percent_to_the_papers_limit(tmp_path):
+    """[RF] Figure 4 draws a curve up to 1.5 %; shares of the made-up heads are p/10 and p/5."""
+    experiments = experiments_of("reluformer_figure4")
+    for model in ("softmax", "reluformer"):
+        write_run(experiments[model], tmp_path, analysis=analysis())
+    (table,) = render("reluformer_figure4", tmp_path)
+    assert table.header == ["model", "site", *(f"top {tenths / 10:g} %" for tenths in range(1, 16))]
+    assert [row[:2] for row in table.rows] == [[m, s] for m in experiments for s in ("encoder", "decoder")]
+    assert table.rows[0][2:] == [f"{0.15 * tenths / 10:.3f}" for tenths in range(1, 16)]
+    assert (tmp_path / "plots" / "reluformer_figure4-small.png").is_file()
+
+
+def test_a_head_without_shares_is_left_out_and_a_model_without_any_is_not_drawn(tmp_path):
+    experiments = experiments_of("reluformer_figure4")
+    shares = attention_layer("encoder").top_share
+    one_head = replace(attention_layer("encoder"), top_share={p: [None, share] for p, (_, share) in shares.items()})
+    write_run(experiments["reluformer"], tmp_path, analysis=analysis(attention={"encoder.0": one_head}))
+    dead = replace(one_head, top_share={p: [None, None] for p in shares})
+    write_run(experiments["softmax"], tmp_path, analysis=analysis(attention={"encoder.0": dead}))
+    (table,) = render("reluformer_figure4", tmp_path)
+    assert [row[:3] for row in table.rows] == [["reluformer", "encoder", "0.020"]]
+
+
+def test_the_weight_on_stop_words_stands_beside_that_on_distant_tokens(tmp_path):
+    """[RF] Figure 5: ReLU keeps weight on distant words and less on stop words."""
+    experiment = experiments_of("reluformer_figure5")["reluformer"]
+    write_run(experiment, tmp_path, analysis=analysis())
+    (table,) = render("reluformer_figure5", tmp_path)
+    assert ["reluformer", "encoder", "more than 10 tokens away", "0.150", "0.150", "0.150"] in table.rows
+    assert ["reluformer", "encoder", "on stop words", "0.400", "0.400", "0.400"] in table.rows
+    assert ["reluformer", "decoder", "stop words among the keys", "0.450", "0.450", "0.450"] in table.rows
+
+
+def test_both_divergences_are_drawn_for_each_model_and_reluformer_is_one(tmp_path):
+    experiment = experiments_of("rela_figure5")["reluformer"]
+    write_run(experiment, tmp_path, analysis=analysis())
+    (table,) = render("rela_figure5", tmp_path)
+    assert ["reluformer", "cross", "softmax of α", "0.900", "0.900", "0.900"] in table.rows
+    assert ["reluformer", "cross", "α/Σα", "0.950", "0.950", "0.950"] in table.rows
+
+
+@pytest.mark.parametrize("name", ["rela_figure3", "rela_table6", "reluformer_figure4"])
+def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
+    first, second, *_ = experiments_of(name).values()
+    write_run(first, tmp_path, analysis=analysis(unit="words"))
+    (table,) = render(name, tmp_path)
+    assert any("attention of words" in note for note in table.notes)
+    write_run(second, tmp_path, analysis=analysis())
+    with pytest.raises(UserError, match=r"expected analyses of one kind of units, .*: of subwords, .*: of words;"):
+        render(name, tmp_path)
 
 
 def test_null_rates_of_heads(tmp_path):
