@@ -6,11 +6,9 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset
-from relumt.runs.flags import parse_flags
 from relumt.runs.run_config import RESERVED_FLAGS
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
-WMT_RELA = ("wmt14_en_de_rela", "wmt14_en_de_aligned", "wmt14_en_fr", "wmt16_ro_en", "wmt18_en_fi", "wmt18_zh_en")
 
 
 def write(folder, **files):
@@ -29,22 +27,6 @@ def test_shipped_datasets_leave_models_and_scripts_their_flags(name):
     for flags in (config.train, config.generate):
         assert flags and not flags.keys() & {"--arch", "--criterion", *RESERVED_FLAGS}
         assert all(flag.startswith("--") for flag in flags)
-
-
-def test_settings_of_reluformer_are_those_of_the_paper():
-    sizes = {"iwslt14_de_en": (4, 1024), "wmt14_en_de": (8, 2048)}
-    for name, (heads, ffn) in sizes.items():
-        expected = f"--encoder-layers 6 --encoder-attention-heads {heads} --encoder-embed-dim 512"
-        expected += f" --encoder-ffn-embed-dim {ffn} --max-tokens 8192"
-        assert parse_flags(expected.split(), "").items() <= shipped(name).train.items()
-
-
-@pytest.mark.parametrize("name", WMT_RELA)
-def test_settings_of_rela_are_those_of_the_paper(name):
-    config = shipped(name)
-    assert config.average_checkpoints == 5 <= int(config.train["--keep-interval-updates"][0])
-    assert config.train["--max-tokens"] == ["25000"] and config.train["--warmup-updates"] == ["4000"]
-    assert (config.generate["--beam"], config.generate["--lenpen"]) == (["4"], ["0.6"])
 
 
 @pytest.mark.parametrize("length", [128, 256, 512, 1024, 2048])
