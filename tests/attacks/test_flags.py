@@ -242,6 +242,8 @@ GENERATE_REFUSED = {
     "--beam x": "invalid int value: 'x'",
     "--nbest 7": "--nbest 7 is more than --beam 5",
     "--lenpen nan": "--lenpen is nan",
+    "--length-penalty wu": "unknown --length-penalty 'wu'; choose from length, gnmt",
+    "--length-penalty gnmt --unnormalized": "--length-penalty gnmt has no effect with --unnormalized",
     "--max-tokens -1": "--max-tokens is -1",
     "--bea 3": "unrecognized arguments: --bea 3",
     "--path x": "--path is set by the scripts",
@@ -266,5 +268,6 @@ def test_flags_of_translation_are_refused_before_anything_is_written(record, fla
 @pytest.mark.slow
 def test_flags_of_translation_that_work_are_accepted(record):
     write_finished_run(record)
-    for flags in ([], ["--beam", "1", "--nbest", "1"], ["--lenpen", "-1"]):
+    gnmt = ["--length-penalty", "gnmt", "--lenpen", "0.6"]
+    for flags in ([], ["--beam", "1", "--nbest", "1"], ["--lenpen", "-1"], gnmt):
         assert record("check-evaluation", *flags).stdout == "runs/small/tiny/1\n"
