@@ -71,24 +71,30 @@ def resolve_rows(rows: Rows) -> dict[str, TableRow]:
     return {label: TableRow(row, paper_row=label) if isinstance(row, str) else row for label, row in rows.items()}
 
 
-def vary_rows(rows: Rows, name: str, variant: str, flags: tuple[str, ...], baseline: str = "") -> dict[str, TableRow]:
-    """Return the rows of runs with further flags, each tested against the baseline among them.
+@dataclass(frozen=True)
+class RowVariant:
+    """Further flags of the runs of some rows, the variant of these runs, and how the labels of the rows end."""
 
-    Args:
-        rows: the rows without these flags.
-        name: ends the labels.
-        variant, flags: those of the experiments.
-        baseline: label of the row among `rows` that the others are tested against, "" for the baseline of the table.
-    """
-    return {
-        f"{label}, {name}": replace(
-            row,
-            variant=variant,
-            flags=flags,
-            baseline=f"{baseline}, {name}" if baseline and label != baseline else "",
-        )
-        for label, row in resolve_rows(rows).items()
-    }
+    label: str
+    variant: str
+    flags: tuple[str, ...]
+
+    def apply(self, rows: Rows, baseline: str = "") -> dict[str, TableRow]:
+        """Return the rows of the runs with these flags.
+
+        Args:
+            rows: the rows without these flags.
+            baseline: the one of them against whose variant the others are tested, "" for the baseline of the table.
+        """
+        return {
+            f"{label}, {self.label}": replace(
+                row,
+                variant=self.variant,
+                flags=self.flags,
+                baseline=f"{baseline}, {self.label}" if baseline and label != baseline else "",
+            )
+            for label, row in resolve_rows(rows).items()
+        }
 
 
 @dataclass(frozen=True)

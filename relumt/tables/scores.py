@@ -17,7 +17,7 @@ from relumt.tables.measures import (
     analysis_measure,
     mean_over_layers,
 )
-from relumt.tables.score_table import Column, Rows, ScoreTable, TableRow, vary_rows
+from relumt.tables.score_table import Column, Rows, RowVariant, ScoreTable, TableRow
 
 Columns = dict[str, tuple[Column, ...]]
 """Preset -> columns."""
@@ -92,19 +92,21 @@ ABLATIONS: Rows = {
 }
 """Rows of [RF] Table 5, and one without both parts."""
 
-FAIRSEQ_INIT = ("fairseq's initialization", "fairseq-init", ("--relu-initial-score", "0", "--relu-initial-gain", "1"))
-"""How labels of rows end, the variant of their runs, and its flags: projections of q and k as fairseq starts them."""
+FAIRSEQ_INIT = RowVariant(
+    "fairseq's initialization", "fairseq-init", ("--relu-initial-score", "0", "--relu-initial-gain", "1")
+)
+"""The projections of q and k start as fairseq initializes them."""
 
 FAIRSEQ_INIT_NOTE = (
     "the paper does not print the initialization, so its numbers stand beside our runs from the positive start "
-    f"(docs/design.md) and from fairseq's ({' '.join(FAIRSEQ_INIT[2])})"
+    f"(docs/design.md) and from fairseq's ({' '.join(FAIRSEQ_INIT.flags)})"
 )
 
 TABLES = (
     ScoreTable(
         "RF",
         "table2",
-        rows={"softmax": "softmax", **SELF_ATTENTIONS, **vary_rows(SELF_ATTENTIONS, *FAIRSEQ_INIT)},
+        rows={"softmax": "softmax", **SELF_ATTENTIONS, **FAIRSEQ_INIT.apply(SELF_ATTENTIONS)},
         columns=columns_on_one_corpus(IWSLT, {"BLEU": BLEU_TOKENIZED}, VALIDATION_LOSS),
         baseline="softmax",
         notes=(
@@ -145,7 +147,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table5",
-        rows={**ABLATIONS, **vary_rows(ABLATIONS, *FAIRSEQ_INIT, baseline="reluformer")},
+        rows={**ABLATIONS, **FAIRSEQ_INIT.apply(ABLATIONS, baseline="reluformer")},
         columns=columns_on_one_corpus(
             IWSLT, {"BLEU": BLEU_TOKENIZED, "entropy": ENTROPY}, VALIDATION_LOSS, ENTROPY_NON_NULL, NULL_RATE
         ),
