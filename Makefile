@@ -3,7 +3,7 @@
 # make test-end-to-end  reproduce one figure from nothing, in about two minutes
 # make test-slow        run the tests that train, install or take minutes
 # make smoke            make every table and figure on the generated corpus, in smoke/
-# make lint             check style, format, types and layers
+# make lint             check style, format, types, layers and the figures that the documentation quotes
 # make docs             write docs/mechanisms.md from the code and docs/figures/ from docs/results/
 #
 # Each target first installs what it needs into .venv, once.
@@ -38,6 +38,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	PYTHONPATH=. $(VENV)/bin/python docs/check_figures.py
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .

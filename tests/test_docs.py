@@ -1,6 +1,7 @@
-"""The documentation: generated pages and figures are up to date, links lead somewhere, the example runs."""
+"""The documentation: generated pages, figures and quotations are up to date, links lead somewhere, the example runs."""
 
 import importlib.util
+import random
 import re
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def load(name):
 
 
 generator = load("mechanisms")
+checker = load("check_figures")
 
 
 def anchors(page):
@@ -77,3 +79,62 @@ def test_figures_are_drawn_from_the_tables(tmp_path):
     drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     kept = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "figures").glob("*.svg")}
     assert drawn == kept, "run python docs/figures.py"
+
+
+def quoted_figures():
+    """Return every figure that a page quotes, as (page, text of the page, match)."""
+    for name in checker.QUOTING:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        readable = checker.blank(checker.LINK, checker.blank(checker.CODE, text))
+        yield from (
+            (name, text, match) for match in checker.NUMBER.finditer(readable) if checker.figures(match.group())
+        )
+
+
+def test_every_quoted_figure_is_in_the_results():
+    problems = [line for name in checker.QUOTING for line in checker.unfounded(name, (ROOT / name).read_text("utf-8"))]
+    assert not problems, problems[0]
+
+
+def test_a_wrong_digit_in_a_quoted_figure_is_found():
+    """At least nine wrong digits in ten are; the others make a figure that the linked section has, too."""
+    chance = random.Random(1)
+    found = []
+    for name, text, figure in chance.sample(list(quoted_figures()), 200):
+        place = chance.choice([place for place in range(*figure.span()) if text[place].isdigit()])
+        wrong = chance.choice([digit for digit in "0123456789" if digit != text[place]])
+        found.append(any(checker.unfounded(name, text[:place] + wrong + text[place + 1 :])))
+    assert sum(found) >= 0.9 * len(found)
+
+
+@pytest.mark.parametrize(
+    ("quotation", "problem"),
+    [
+        ("39.56 BLEU, see [Multi30k](results/multi30k.md)", "39.56 is not in multi30k.md"),
+        (
+            "a ratio of 0.398\n\n[FFN](results/ffn_slots.md#training-speed)",
+            "0.398 is not in ffn_slots.md#training-speed",
+        ),
+        ("89% of the weights", "89% is not in docs/results/, because no page of it is linked"),
+        ("| claim | paper | ours |\n|---|---|---|\n| Table 5: worse | 33.91 | |", "33.91 is not in papers.json"),
+    ],
+)
+def test_an_unfounded_figure_is_named(quotation, problem):
+    page = f"# [RF] A title\n\n{quotation}\n"
+    line = page[: page.index(problem.split()[0])].count("\n") + 1
+    assert list(checker.unfounded("docs/page.md", page)) == [f"docs/page.md:{line}: {problem}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["arXiv:2302.06461 §5.2", "version 2.6.0 of 1.5-entmax", "`--dropout 0.1`", "```\n0.1 BLEU\n```", "    lr 7.5\n"],
+)
+def test_names_and_code_are_not_figures(text):
+    assert not list(checker.unfounded("docs/page.md", text))
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "results").glob("*.md")), ids=lambda page: page.name)
+def test_every_page_of_results_names_a_command_and_a_revision(page):
+    text = page.read_text(encoding="utf-8")
+    assert re.search(r"^ {4}\S", text, flags=re.MULTILINE), "no command"
+    assert re.search(r"\b(commits?|[Rr]evisions?)\s[0-9a-f]{7}\b", text), "no revision"
