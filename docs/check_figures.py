@@ -2,7 +2,6 @@
 
 A figure is a percentage or a number with a decimal point or a thousands separator, but not in code, in a link target,
 in a reference ("§5.2"), in a version ("2.6.0") or in a name ("1.5-entmax"). Two rules:
-
 - In a table of claims, the columns "claim" and "paper" quote relumt/papers.json: a figure occurs under the tables and
   figures that the claim names, or anywhere under the paper if it names none.
 - Every other figure occurs, digit by digit, on a page of docs/results/ (or in its section) that is linked from the same
@@ -21,7 +20,6 @@ from relumt.papers import papers
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 QUOTING = ("README.md", *(f"docs/{name}.md" for name in ("results", "reluformer", "rela", "inhibitor", "activations")))
-
 NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\w|[.,]\d|-[a-z])")
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 CODE = re.compile(r"^```.*?^```|^(?: {4,}\S[^\n]*\n)+|`[^`]*`", flags=re.MULTILINE | re.DOTALL)
@@ -112,10 +110,9 @@ def evidence_figures(link: str) -> frozenset[str]:
     """Return the figures of a page of docs/results/, or of the section that the link's anchor names."""
     page, _, anchor = link.partition("#")
     text = (RESULTS / page).read_text(encoding="utf-8")
-    _, *parts = re.split(r"^#+ (.*)\n", text, flags=re.MULTILINE)  # heading, text below it, next heading, …
+    parts = re.split(r"^#+ (.*)\n", text, flags=re.MULTILINE)[1:]  # heading, text below it, next heading, …
     anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in parts[::2]]
-    sections = dict(zip(anchors, parts[1::2], strict=True))
-    return frozenset(figures(sections.get(anchor, "") if anchor else text))
+    return frozenset(figures(dict(zip(anchors, parts[1::2], strict=True)).get(anchor, "") if anchor else text))
 
 
 if __name__ == "__main__":
