@@ -1,6 +1,6 @@
 """Measure the time and peak memory of `relumt analyze` relative to a validation pass.
 
-    python benchmarks/analysis_cost.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5]
+    python benchmarks/analysis_cost.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5] [--units subwords|words]
 
 The analysis is forced decoding of the test set with all collectors, and of the test set with shuffled targets with null
 rows counted. It alternates in one process with the model's forward pass of validation. Reported is the median of the
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("data_bin", type=Path)
     parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
     parser.add_argument("--max-tokens", type=int, default=4096, help="tokens per batch (default: 4096)")
+    parser.add_argument("--units", choices=["subwords", "words"], default="subwords", help="(default: subwords)")
     args = parser.parse_args()
     quiet_fairseq()
     from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
@@ -32,6 +33,7 @@ def main() -> None:
     from relumt.analysis.collector import collect
     from relumt.analysis.ffn_collector import FeedForwardCollector
     from relumt.analysis.loaded_model import load_model
+    from relumt.analysis.units import BatchReader, find_subwords
 
     loaded, _ = load_model(args.checkpoint, args.data_bin, cpu=False)
     loaded.load_subset("test")
@@ -43,9 +45,10 @@ def main() -> None:
 
     def analyze() -> None:
         model, task = loaded.model, loaded.task
-        collectors = [FeedForwardCollector(model, pad), AttentionCollector(model, pad), MapCollector(model, task, 50)]
-        collect(loaded, test, collectors)
-        collect(loaded, shuffled, [NullRateCollector(model, pad)])
+        reader = BatchReader(task, find_subwords(args.data_bin, task.cfg.target_lang), args.units)
+        attention, maps = AttentionCollector(model, reader), MapCollector(model, task, 50)
+        collect(loaded, test, [FeedForwardCollector(model, pad), attention, maps])
+        collect(loaded, shuffled, [NullRateCollector(model, reader)])
 
     @torch.no_grad()
     def validate() -> None:

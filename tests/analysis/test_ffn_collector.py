@@ -94,6 +94,7 @@ def test_scores_that_can_be_negative_have_no_shares():
 
 def test_shares_of_softmax_memories_grow_with_the_percentage():
     shares = collected(model_of("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"].top_share
+    assert next(iter(shares)) == "0.2"  # the percentage of [RF]'s claim about Figure 2
     assert list(shares) == [str(percent) for percent in TOP_PERCENTS]
     assert list(shares.values()) == sorted(shares.values())
 
