@@ -57,7 +57,7 @@ def unfounded(name: str, text: str) -> Iterator[str]:
                 quoted = [it for it in figures(f"{claim} {theirs}") if float(re.sub("[,%]", "", it)) not in printed]
                 measured = figures(" ".join(ours))
             yield from (f"{name}:{number}: {it} is not in papers.json" for it in quoted)
-            pages = ", ".join(links) or "docs/results/, because no page of it is linked"
+            pages = ", ".join(links) or "docs/results/, because no page there is linked"
             yield from (f"{name}:{number}: {it} is not in {pages}" for it in measured if it not in evidence)
 
 

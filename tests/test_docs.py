@@ -115,7 +115,7 @@ def test_a_wrong_digit_in_a_quoted_figure_is_found():
             "a ratio of 0.398\n\n[FFN](results/ffn_slots.md#training-speed)",
             "0.398 is not in ffn_slots.md#training-speed",
         ),
-        ("89% of the weights", "89% is not in docs/results/, because no page of it is linked"),
+        ("89% of the weights", "89% is not in docs/results/, because no page there is linked"),
         ("| claim | paper | ours |\n|---|---|---|\n| Table 5: worse | 33.91 | |", "33.91 is not in papers.json"),
     ],
 )
