@@ -6,7 +6,7 @@ The generalized Jensen-Shannon divergence of the heads' rows, in nats,
 
 is 0 if all heads attend alike and log H if no two heads share a key. Weights α that do not sum to 1 become
 distributions in one of two ways: p = α/Σα, or [RL]'s softmax of α^τ over the visible keys. The latter depends on the
-scale of the weights: of ReLUFormer's, which are of the order 1/n, it is nearly uniform, so all heads seem alike. In
+scale of the weights: it is nearly uniform for weights as small as ReLUFormer's, about 1/n, so all heads seem alike. In
 both, a null row becomes all weight on an extra dummy key: null rows are alike, and unlike any row with weights.
 """
 

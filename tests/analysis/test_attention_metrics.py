@@ -125,7 +125,7 @@ def test_the_divergence_of_normalized_weights_agrees_with_a_loop_and_ignores_the
 
 
 def test_disjoint_heads_with_small_weights_differ_only_if_the_weights_are_normalized():
-    """ReLUFormer's weights are of the order 1/n; their softmax is uniform, so heads that share no key seem alike."""
+    """The softmax of weights as small as ReLUFormer's, about 1/n, is uniform: heads that share no key seem alike."""
     weights = torch.eye(8)[None, :4] / 50
     visible = torch.ones(1, 8, dtype=torch.bool)
     assert jensen_shannon_divergence(normalize_with_dummy(weights)).item() == pytest.approx(math.log(4))
