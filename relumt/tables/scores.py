@@ -155,7 +155,7 @@ TABLES = (
         needs_analysis=True,
         notes=(
             NULL_ROWS_NOTE,
-            "- scale factor - regularization loss: ReLU alone, in the paper the row of Table 2 without scale factor",
+            "without both parts it is ReLU alone, in the paper the row of Table 2 without scale factor",
             FAIRSEQ_INIT_NOTE,
             "ablations from fairseq's initialization are tested against reluformer from fairseq's initialization",
         ),
