@@ -20,7 +20,7 @@ from relumt.papers import papers
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 QUOTING = ("README.md", *(f"docs/{name}.md" for name in ("results", "reluformer", "rela", "inhibitor", "activations")))
-NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\w|[.,]\d|-[a-z])")
+NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\d|[.,]\d|-[a-z])")
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 CODE = re.compile(r"^```.*?^```|^(?: {4,}\S[^\n]*\n)+|`[^`]*`", flags=re.MULTILINE | re.DOTALL)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relumt.attention import MECHANISMS
-from relumt.papers import printed_values
+from relumt.papers import papers, printed_values
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -81,6 +81,23 @@ def test_figures_are_drawn_from_the_tables(tmp_path):
     assert drawn == kept, "run python docs/figures.py"
 
 
+@pytest.mark.parametrize(("paper", "name"), [("RF", "reluformer"), ("RL", "rela"), ("IN", "inhibitor")])
+def test_every_table_and_figure_of_a_paper_has_a_claim(paper, name):
+    claims = re.findall(r"^\| (Table|Figure) (\d+):", (DOCS / f"{name}.md").read_text("utf-8"), flags=re.MULTILINE)
+    entries = papers()[paper] | papers()[paper].get("figures", {})
+    printed = {entry for entry in entries if re.fullmatch(r"(table|figure)\d+", entry)}
+    assert {f"{kind.lower()}{number}" for kind, number in claims} == printed
+
+
+@pytest.mark.parametrize("name", ["reluformer", "rela", "inhibitor", "activations"])
+def test_every_claim_says_whether_it_is_seen(name):
+    lines = checker.blank(checker.CODE, (DOCS / f"{name}.md").read_text("utf-8")).splitlines()
+    claims = [checker.cells(line) for line in lines if line.startswith("| ") and not line.startswith("| claim |")]
+    verdict = re.compile(r"(yes|no|in part|not( yet)? run|not covered|the (order|numbers))\b")
+    unclear = [claim for claim, _, ours, seen, _ in claims if not verdict.match(seen or ours)]
+    assert claims and not unclear, unclear[0]
+
+
 def quoted_figures():
     """Return every figure that a page quotes, as (page, text of the page, match)."""
     for name in checker.QUOTING:
@@ -115,6 +132,7 @@ def test_a_wrong_digit_in_a_quoted_figure_is_found():
             "a ratio of 0.398\n\n[FFN](results/ffn_slots.md#training-speed)",
             "0.398 is not in ffn_slots.md#training-speed",
         ),
+        ("1.3x as fast, see [FFN](results/ffn_slots.md#training-speed)", "1.3 is not in ffn_slots.md#training-speed"),
         ("89% of the weights", "89% is not in docs/results/, because no page there is linked"),
         ("| claim | paper | ours |\n|---|---|---|\n| Table 5: worse | 33.91 | |", "33.91 is not in papers.json"),
     ],
