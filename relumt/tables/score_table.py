@@ -193,7 +193,7 @@ class ScoreTable(Table):
             for row in self.rows
             if runs[row]
             and not any_diverged(runs[row])
-            and all(run.analysis or not self.needs_analysis for run in runs[row])
+            and all(not self.needs_analysis or run.analysis for run in runs[row])
             and not column.measure_of(row).values(runs[row])
         ]
         if rows:
