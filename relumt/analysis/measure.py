@@ -14,7 +14,7 @@ from relumt.analysis.units import BatchReader, find_subwords
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
-from relumt.metrics.alignment import GoldAlignment, read_alignments
+from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.runs.data_bin import open_data_bin
@@ -122,8 +122,9 @@ def load_gold_alignments(
 ) -> tuple[list[GoldAlignment] | None, Path]:
     """Return the gold alignments of the subset, source word first, and their file; None if there are none.
 
-    The data-bin's own alignments are for its own translation direction and are swapped for a model of the other one.
-    They are ignored if their number differs, which is the case for models that read documents.
+    A file P.TGT-SRC.align has the target word first and is swapped. The data-bin's own alignments are for its own
+    translation direction and are swapped for a model of the other one. They are ignored if their number differs, which
+    is the case for models that read documents.
 
     Raises:
         UserError: the file is invalid, or the number of alignments in `config.alignments` is not `num_pairs`.
@@ -135,6 +136,8 @@ def load_gold_alignments(
                 f"{config.alignments}: expected one alignment for each of the {num_pairs} pairs of "
                 f"{config.subset}, found {len(gold)}"
             )
+        if is_target_first(config.alignments, loaded.task.cfg.source_lang, loaded.task.cfg.target_lang):
+            gold = [alignment.swap_sides() for alignment in gold]
         return gold, config.alignments
     path = data / "text" / f"{config.subset}.align"
     gold = read_alignments(path, 0) if path.is_file() else []

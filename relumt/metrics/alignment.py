@@ -87,6 +87,14 @@ def links_of_largest_weight(weights: Tensor) -> list[Links]:
     ]
 
 
+def is_target_first(path: Path, source: str, target: str) -> bool:
+    """Return whether the name of a file of links says that the word of the target language comes first.
+
+    P.TGT-SRC.align was made for the opposite translation direction; all other names give the source word first.
+    """
+    return path.name.endswith(f".{target}-{source}.align")
+
+
 def read_alignments(path: Path, start: int, count: int | None = None) -> list[GoldAlignment]:
     """Read gold alignments in one of two formats.
 

@@ -80,7 +80,10 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
     Raises:
         UserError: a file does not fit its text of `num_lines[split]` lines.
     """
-    from relumt.metrics.alignment import read_alignments  # torch takes seconds, also in every worker process
+    from relumt.metrics.alignment import (
+        is_target_first,
+        read_alignments,
+    )  # torch takes seconds, also in every worker process
 
     for name, path in inputs.items():
         split, _, kind = name.partition(".")
@@ -95,7 +98,7 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
             alignments = read_alignments(path, 0, expected)
             if len(alignments) != expected:
                 raise UserError(f"{path} has {len(alignments)} alignments, but the text has {expected} pairs; fix it")
-            if path.name.endswith(f".{languages[1]}-{languages[0]}.align"):
+            if is_target_first(path, *languages):
                 alignments = [alignment.swap_sides() for alignment in alignments]
             write_lines(folder / name, map(format_alignment, alignments))
 

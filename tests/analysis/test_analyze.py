@@ -39,6 +39,23 @@ def test_two_checkpoints_are_measured(tmp_path, data, checkpoint_with):
     assert result.checkpoints[1].activations["encoder.layers.0"] == {"beta": 1.0, "gamma": 0.5}
 
 
+def test_units_are_recorded_and_words_have_fewer_queries(tmp_path, data, checkpoint_with):
+    for language in ("de", "en"):  # every second symbol goes on
+        path = data / f"dict.{language}.txt"
+        lines = path.read_text().splitlines()
+        path.write_text("".join(line.replace(" ", "@@ " if n % 2 else " ", 1) + "\n" for n, line in enumerate(lines)))
+    for units in ("subwords", "words"):
+        analyze(
+            checkpoint_with(), "--data", data, "--out", tmp_path / units, "--numbers-only", "--units", units
+        )  # fmt: skip
+    results = [read_analysis(tmp_path / units / "analysis.json").checkpoints[0] for units in ("subwords", "words")]
+    assert [analysis.unit for analysis in results] == ["subwords", "words"]
+    for subwords, words in zip(*(analysis.attention.values() for analysis in results), strict=True):
+        assert words.num_queries < subwords.num_queries
+        assert words.null_rate_shuffled == subwords.null_rate_shuffled == [0.0, 0.0]
+    assert results[0].feedforward == results[1].feedforward
+
+
 def test_labels_are_the_shortest_unambiguous_part_of_the_path(tmp_path):
     runs = [tmp_path / dataset / "softmax" / "1" for dataset in ("short", "long")]
     for run in runs:
@@ -122,6 +139,7 @@ def test_a_diverged_model_is_refused(tmp_path, data, capsys, checkpoint_with):
             ["CHECKPOINT", "--data", "DATA", "--map-sentence", "51"],
             "--map-sentence must be between 1 and --sentences (50)",
         ),
+        (["CHECKPOINT", "--data", "DATA", "--units", "letters"], "argument --units: invalid choice: 'letters'"),
         (["CHECKPOINT", "--data", "OTHER"], "the checkpoint's vocabulary ("),
         (["NONSENSE", "--data", "DATA"], "not a readable checkpoint"),
         (["STOCK", "--data", "DATA"], "expected one of relumt's architectures"),
@@ -173,6 +191,17 @@ def test_the_data_bins_alignments_are_swapped_for_a_model_of_the_other_direction
         loaded, _ = load_model(checkpoint_with(*flags), aligned_data, cpu=True)
         gold, _ = load_gold_alignments(loaded, aligned_data, 3, AnalysisConfig(aligned_data, "test"))
         assert gold[0].sure == {link, (0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("name", "link"), [("gold", (6, 4)), ("gold.de-en.align", (6, 4)), ("gold.en-de.align", (4, 6))]
+)
+def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with, name, link):
+    """The model translates from German to English."""
+    (tmp_path / name).write_text("6-4 0-0\n0-1\n\n")
+    loaded, _ = load_model(checkpoint_with(), data, cpu=True)
+    gold, _ = load_gold_alignments(loaded, data, 3, AnalysisConfig(data, "test", alignments=tmp_path / name))
+    assert gold[0].sure == {link, (0, 0)}
 
 
 def test_a_run_stands_for_its_scored_checkpoint(tmp_path):
