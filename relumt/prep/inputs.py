@@ -80,10 +80,8 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
     Raises:
         UserError: a file does not fit its text of `num_lines[split]` lines.
     """
-    from relumt.metrics.alignment import (
-        is_target_first,
-        read_alignments,
-    )  # torch takes seconds, also in every worker process
+    # Not above: torch takes seconds, also in every worker process.
+    from relumt.metrics.alignment import is_target_first, read_alignments
 
     for name, path in inputs.items():
         split, _, kind = name.partition(".")
