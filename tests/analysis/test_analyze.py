@@ -1,5 +1,6 @@
 """`relumt analyze`: its results, and its messages for input that it cannot use."""
 
+import json
 import math
 from pathlib import Path
 
@@ -40,18 +41,17 @@ def test_two_checkpoints_are_measured(tmp_path, data, checkpoint_with):
 
 
 def test_units_are_recorded_and_words_have_fewer_queries(tmp_path, data, checkpoint_with):
-    for language in ("de", "en"):  # every second symbol goes on
-        path = data / f"dict.{language}.txt"
-        lines = path.read_text().splitlines()
-        path.write_text("".join(line.replace(" ", "@@ " if n % 2 else " ", 1) + "\n" for n, line in enumerate(lines)))
+    prepared = dict.fromkeys(("tokenized", "lowercased", "plain_references"), False)
+    # No symbol starts with a marker of sentencepiece, so each sentence is one word and the end of the sentence.
+    (data / "prepare.json").write_text(
+        json.dumps(prepared | {"source": "de", "target": "en", "bpe": "sentencepiece"}), encoding="utf-8"
+    )
     for units in ("subwords", "words"):
-        analyze(
-            checkpoint_with(), "--data", data, "--out", tmp_path / units, "--numbers-only", "--units", units
-        )  # fmt: skip
+        analyze(checkpoint_with(), "--data", data, "--out", tmp_path / units, "--numbers-only", "--units", units)
     results = [read_analysis(tmp_path / units / "analysis.json").checkpoints[0] for units in ("subwords", "words")]
     assert [analysis.unit for analysis in results] == ["subwords", "words"]
     for subwords, words in zip(*(analysis.attention.values() for analysis in results), strict=True):
-        assert words.num_queries < subwords.num_queries
+        assert words.num_queries == 2 * len(LENGTHS) - (words.site == "encoder") < subwords.num_queries
         assert words.null_rate_shuffled == subwords.null_rate_shuffled == [0.0, 0.0]
     assert results[0].feedforward == results[1].feedforward
 

@@ -87,6 +87,18 @@ def test_every_language_of_the_papers_corpora_has_stop_words_and_others_have_non
     assert load_stop_words("xx") == load_stop_words("") == frozenset()
 
 
+def test_a_language_without_stop_words_has_no_share_of_them():
+    model, batch, found = build("mechanism_transformer").eval(), sample(PAIRS), task()
+    found.cfg.target_lang = "xx"
+    reader = BatchReader(found, "none")
+    assert reader.languages_without_stop_words == ["xx"]
+    collector = AttentionCollector(model, reader)
+    with collector.observe(batch), torch.no_grad():
+        model(**batch["net_input"])
+    for layer in collector.result().values():
+        assert (layer.stop_word_share is None) == (layer.stop_word_rate is None) == (layer.site == "decoder")
+
+
 def subword_task():
     """Return a task with subwords: "w0" to "w9" end a word, "w10@@" to "w15@@" do not; 4 tokens are stop words."""
     found = task()
