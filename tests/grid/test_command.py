@@ -31,7 +31,8 @@ def test_a_dry_run_prints_every_command_and_runs_none(tmp_path, capsys, monkeypa
     lines = grid(capsys, "reluformer_table5", *options).out.splitlines()
     assert lines[0] == f"{ROOT}/data_prep/smoke.sh"
     assert lines[1] == f"RUNS=runs SEED=1 {ROOT}/scripts/analyze.sh smoke reluformer --lr 1"
-    assert len(lines) == 1 + 2 * 3 and not list(tmp_path.iterdir())
+    # Four models, each from two initializations, and two seeds.
+    assert len(lines) == 1 + 4 * 2 * 2 and not list(tmp_path.iterdir())
 
 
 def test_only_selects_models_of_the_table(capsys):
@@ -44,7 +45,7 @@ def test_only_selects_models_of_the_table(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_table"], "no table 'no_such_table'; known: rela_"),
+        (["no_such_table"], "no table 'no_such_table'; known: activations, rela_"),
         (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
         (["rela_table3", "--jobs", "0"], "argument --jobs: expected a whole number from 1"),
         (["rela_table3", "--seeds", "-1"], "argument --seeds: expected a whole number from 0"),
