@@ -6,6 +6,7 @@ attention = MECHANISMS["relu"](num_heads=4, head_dim=64)
 heads = attention(q, k, v, AttentionMask(is_causal=True)).output        # q, k, v: [batch, heads, length, 64]
 """
 
+from relumt.attention.gate import GATES, OutputGate
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import at_least_float32, cast_saturating
@@ -13,12 +14,14 @@ from relumt.attention.registry import MECHANISMS
 from relumt.attention.row_stats import NULL_WEIGHT_SUM, RowStats
 
 __all__ = [
+    "GATES",
     "MECHANISMS",
     "NULL_WEIGHT_SUM",
     "AttentionMask",
     "AttentionOutput",
     "Mechanism",
     "Need",
+    "OutputGate",
     "RowStats",
     "at_least_float32",
     "cast_saturating",

@@ -19,10 +19,13 @@ from relumt.attention.rela import (
     UnnormalizedReLA,
 )
 from relumt.attention.relu import ReLUAttention, ReLUInitOptions, ReLULayerNormAttention, ReLUOptions
+from relumt.attention.relu2 import SquaredReLUAttention
 from relumt.attention.relu_n import ReLUOverLengthAttention
+from relumt.attention.scalable_softmax import ScalableSoftmaxAttention
 from relumt.attention.sigmoid import SigmoidAttention
 from relumt.attention.softmax import SoftmaxAttention
-from relumt.attention.sparse import Entmax15Attention, SparsemaxAttention
+from relumt.attention.softpick import SoftpickAttention
+from relumt.attention.sparse import Entmax15Attention, LearnedEntmaxAttention, SparsemaxAttention
 from relumt.variant_spec import VariantSpec
 
 
@@ -52,6 +55,9 @@ MECHANISMS: dict[str, MechanismSpec] = {
     "entmax15": MechanismSpec(
         Entmax15Attention, paper_results=(("RF", "table4", "entmax15"), ("RL", "table1", "entmax15"))
     ),
+    "entmax_learned": MechanismSpec(LearnedEntmaxAttention),
+    "ssmax": MechanismSpec(ScalableSoftmaxAttention),
+    "softpick": MechanismSpec(SoftpickAttention),
     "sigmoid": MechanismSpec(SigmoidAttention),
     "relu_n": MechanismSpec(ReLUOverLengthAttention),
     "relu": MechanismSpec(
@@ -60,6 +66,7 @@ MECHANISMS: dict[str, MechanismSpec] = {
         "relu",
         paper_results=(("RF", "table4", "reluformer"), ("RF", "table5", "- regularization loss")),
     ),
+    "relu2": MechanismSpec(SquaredReLUAttention, ReLUOptions, "relu"),
     "relu_layernorm": MechanismSpec(ReLULayerNormAttention, ReLUInitOptions, "relu"),
     "rela_unnormalized": MechanismSpec(UnnormalizedReLA, paper_results=(("RL", "table1", "relu alone"),)),
     "rela_rmsnorm": MechanismSpec(ReLAWithRMSNorm, paper_results=(("RL", "table1", "relu + RMSNorm"),)),

@@ -1,20 +1,20 @@
-"""Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019), baselines of [RL] and [RF].
+"""Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019), baselines of [RL] and [RF], and α-entmax
+with α learned for each head (Correia et al. 2019). Shapes: B H T S D.
 
-    sparsemax(z) = argmin_p ‖p − z‖²,    entmax15(z) = argmax_p p·z + H_1.5(p),    p on the simplex
+    sparsemax(z) = argmin_p ‖p − z‖²,    entmax_α(z) = argmax_p p·z + H_α(p),    p on the simplex
+    H_α(p) = Σ_j (p_j − p_j^α)/(α(α − 1)),    α = 1 gives softmax, α = 2 sparsemax
 
-z are the scores q_i·k_j/√D of the keys visible to query i. The `entmax` package computes both. Shapes: B H T S D.
+z are the scores q_i·k_j/√D of the keys visible to query i. The `entmax` package computes the first two.
 """
+
+import math
 
 import entmax
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-
-OUT_OF_SUPPORT = -4.0
-"""Scores are raised to at least this, relative to the largest of their row. A weight is 0 at −1 and below in sparsemax,
-and at −2 and below in 1.5-entmax."""
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
@@ -33,9 +33,15 @@ def partial_sort_size(scores: Tensor) -> int | None:
 
 
 class SparseAttention(Mechanism):
-    """Attention whose weights are a sparse projection of the scores onto the simplex, with exact zeros."""
+    """Attention whose weights are a sparse projection of the scores onto the simplex, with exact zeros.
+
+    Attributes:
+        out_of_support: scores are raised to at least this, relative to the largest of their row; their weight is 0.
+    """
 
     weights_sum_to_one = True
+    out_of_support = -4.0
+    """A weight is 0 at −1 and below in sparsemax, and at −2 and below in 1.5-entmax."""
 
     def project(self, scores: Tensor) -> Tensor:
         """Project each row of scores [B, H, T, S] onto the simplex."""
@@ -50,7 +56,7 @@ class SparseAttention(Mechanism):
         # Shifting and clamping changes no weight and no gradient, and keeps entmax's sums over sorted scores exact:
         # -inf or a large number at hidden keys would not (entmax issue 30). entmax indexes out of bounds for a NaN, so
         # a NaN is replaced before it and added back after it.
-        clamped = (scores - largest).clamp_(min=OUT_OF_SUPPORT).nan_to_num_(OUT_OF_SUPPORT)
+        clamped = (scores - largest).clamp_(min=self.out_of_support).nan_to_num_(self.out_of_support)
         return mask.fill_hidden_(self.project(clamped) + 0 * largest, 0.0)
 
 
@@ -70,3 +76,52 @@ class Entmax15Attention(SparseAttention):
         """Return 1.5-entmax of each row, [B, H, T, S]."""
         weights: Tensor = entmax.entmax15(scores, dim=-1, k=partial_sort_size(scores))
         return weights
+
+
+MIN_ALPHA = 1.01
+"""Below it float32 cannot tell the scores apart: they are multiplied by α − 1, and the weights raised to 1/(α − 1)."""
+
+
+class LearnedEntmaxAttention(SparseAttention):
+    """α-entmax, α = 1 + σ(a), between softmax and sparsemax; a is trained for each head and starts at 0: α = 1.5."""
+
+    out_of_support = -1 / (MIN_ALPHA - 1)
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
+        super().__init__(num_heads, head_dim, dropout)
+        self.alpha_logit = nn.Parameter(torch.zeros(num_heads))
+
+    def project(self, scores: Tensor) -> Tensor:
+        """Return α-entmax of each row, [B, H, T, S]."""
+        # [H] -> [H, 1, 1]
+        alpha = (1 + self.alpha_logit.to(scores.dtype).sigmoid()).clamp(min=MIN_ALPHA)[:, None, None]
+        return entmax_alpha(scores, alpha)
+
+
+NUM_FINAL_STEPS = 6
+"""Steps of Newton's method once the sum is below e: enough for float64."""
+
+
+def entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
+    """Return p_j = max((α − 1)z_j − τ, 0)^(1/(α − 1)) with τ such that Σ_j p_j = 1, of each row of scores [..., T, S].
+
+    The sum is convex and decreasing in τ, so Newton's method from below approaches τ from below. Far from it each step
+    divides the sum by about e; near it the number of correct digits doubles. The last step alone is differentiated:
+    its gradient is that of τ, by the implicit function theorem.
+
+    Args:
+        scores: z, of which the largest in a row is 0.
+        alpha: α from MIN_ALPHA to 2, of a shape that broadcasts to scores.
+    """
+    z, exponent = scores * (alpha - 1), 1 / (alpha - 1)
+    with torch.no_grad():
+        threshold = -torch.ones_like(z[..., :1])
+        for _ in range(math.ceil(math.log(z.shape[-1])) + NUM_FINAL_STEPS):
+            distance = (z - threshold).clamp_(min=0)
+            slope = (distance ** (exponent - 1)).mul_(distance > 0)  # 0^0 is 1
+            excess = (slope * distance).sum(-1, keepdim=True) - 1
+            threshold = threshold + excess / (exponent * slope.sum(-1, keepdim=True))
+        negative_slope = exponent * ((z - threshold).clamp_(min=0) ** (exponent - 1)).mul_(z > threshold)
+    excess = ((z - threshold).clamp(min=0) ** exponent).sum(-1, keepdim=True) - 1
+    threshold = threshold + excess / negative_slope.sum(-1, keepdim=True)
+    return (z - threshold).clamp(min=0) ** exponent

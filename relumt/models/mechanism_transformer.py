@@ -20,6 +20,7 @@ from fairseq.models.transformer.transformer_legacy import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from relumt.attention import GATES
 from relumt.errors import UserError, exit_on_user_error
 from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
@@ -45,6 +46,11 @@ class MechanismTransformer(TransformerModel):
         super().add_args(parser)
         for choice in VARIANT_CHOICES:
             choice.add_arguments(parser)
+        parser.add_argument(
+            "--attention-gate",
+            choices=GATES,
+            help="gate on the output of every attention: one for each component, or one for each head (default: none)",
+        )
         parser.add_argument(
             "--log-attention-interval",
             type=int,

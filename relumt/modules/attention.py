@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, cast_saturating
+from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, cast_saturating
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.cache import (
     SPARE,
@@ -36,6 +36,7 @@ class MechanismAttention(MultiheadAttention):
         num_heads: H.
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention) or "cross".
+        gate: one of `relumt.attention.GATES`, or None for no gate on the output.
         **fairseq_kwargs: further arguments of `MultiheadAttention`; their order differs between fairseq versions.
 
     Attributes:
@@ -43,12 +44,20 @@ class MechanismAttention(MultiheadAttention):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, mechanism: Mechanism, site: str, **fairseq_kwargs: Any
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        mechanism: Mechanism,
+        site: str,
+        gate: str | None = None,
+        **fairseq_kwargs: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
         mechanism.init_projections(self.q_proj, self.k_proj)
+        self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)
         self.hooks: list[tuple[Need, Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]]] = []
         self.weights_for_alignment = False
 
@@ -92,7 +101,10 @@ class MechanismAttention(MultiheadAttention):
         T, B, _ = query.shape
         # [B/beam, H, beam, T, D] -> [T, B/beam, beam, H, D] -> [T, B, E]
         heads = self._split_beam(result.output, T).permute(3, 0, 2, 1, 4).reshape(T, B, -1)
-        output = self.out_proj(cast_saturating(self.mechanism.postprocess_heads(heads), q.dtype))
+        heads = self.mechanism.postprocess_heads(heads)
+        if self.gate is not None:
+            heads = self.gate(heads, query)
+        output = self.out_proj(cast_saturating(heads, q.dtype))
         if not return_weights:
             return output, None
         if result.weights is None:

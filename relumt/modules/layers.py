@@ -28,6 +28,7 @@ def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq
         num_heads,
         mechanism=mechanism,
         site=site,
+        gate=getattr(cfg, "attention_gate", None),
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
         **fairseq_kwargs,

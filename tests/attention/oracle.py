@@ -55,6 +55,20 @@ def entmax15(scores, n):
     return [max(s / 2 - low, 0) ** 2 for s in scores]
 
 
+def ssmax(scores, n):
+    """Nakanishi 2025, with s at its initial value, a float32."""
+    scale = torch.tensor(0.43).item()
+    return softmax([scale * math.log(n) * s for s in scores], n)
+
+
+def softpick(scores, n):
+    """Zuhri et al. 2025, in the scale of exp(−m), without which exp overflows."""
+    m = max(*scores, 0.0)
+    excess = [math.exp(s - m) - math.exp(-m) for s in scores]
+    total = sum(map(abs, excess)) + 1e-8 * math.exp(-m)
+    return [max(x, 0.0) / total for x in excess]
+
+
 def sigmoid(scores, n):
     return [(1 + math.tanh((s - math.log(n)) / 2)) / 2 for s in scores]  # σ(x), which overflows nowhere
 
@@ -66,6 +80,10 @@ def relu_n(scores, n):
 def reluformer(scores, n, gamma=1.0, scale="visible"):
     factor = gamma * (math.sqrt(n / 2) if scale == "visible" else 1.0)
     return [max(s, 0.0) / factor for s in scores]
+
+
+def relu2(scores, n, gamma=1.0):
+    return [max(s, 0.0) ** 2 / (gamma * math.sqrt(1.5 * n)) for s in scores]
 
 
 def relu(scores, n):
@@ -146,9 +164,13 @@ ORACLES = {
     "softmax": Oracle(weighted_sum(softmax)),
     "sparsemax": Oracle(weighted_sum(sparsemax)),
     "entmax15": Oracle(weighted_sum(entmax15)),
+    "entmax_learned": Oracle(weighted_sum(entmax15)),  # α starts at 1.5
+    "ssmax": Oracle(weighted_sum(ssmax)),
+    "softpick": Oracle(weighted_sum(softpick)),
     "sigmoid": Oracle(weighted_sum(sigmoid)),
     "relu_n": Oracle(weighted_sum(relu_n)),
     "relu": Oracle(weighted_sum(reluformer)),
+    "relu2": Oracle(weighted_sum(relu2)),
     "relu_layernorm": Oracle(weighted_sum(relu), with_layer_norm),
     "rela_unnormalized": Oracle(weighted_sum(relu)),
     "rela_rmsnorm": Oracle(weighted_sum(relu), with_rms_norm),

@@ -68,19 +68,20 @@ def test_relu_options_are_the_equation(case, gamma, scale):
     assert_close(result.output, output)
 
 
-def output_variance(scale, n):
+def output_variance(scale, n, name="relu"):
     seeded = torch.Generator().manual_seed(n)
     q, k, v = (torch.randn(1, 8, n, 64, generator=seeded) for _ in range(3))
-    return MECHANISMS["relu"](8, 64, scale=scale)(q, k, v, AttentionMask()).output.var().item()
+    return MECHANISMS[name](8, 64, scale=scale)(q, k, v, AttentionMask()).output.var().item()
+
+
+@pytest.mark.parametrize("name", ["relu", "relu2"])
+@pytest.mark.parametrize("n", [16, 128, 1024])
+def test_the_scale_factor_keeps_the_output_variance_near_1(name, n):
+    assert 0.5 <= output_variance("visible", n, name) <= 2
 
 
 @pytest.mark.parametrize("n", [16, 128, 1024])
-def test_the_scale_factor_keeps_the_output_variance_near_1(n):
-    assert 0.5 <= output_variance("visible", n) <= 2
-
-
-@pytest.mark.parametrize("n", [16, 128, 1024])
-def test_without_the_scale_factor_the_variance_grows_as_half_n(n):
+def test_without_the_scale_factor_the_variance_of_relu_grows_as_half_n(n):
     assert math.isclose(output_variance("none", n), n / 2, rel_tol=0.25)
 
 
@@ -94,6 +95,14 @@ def test_without_the_scale_factor_the_variance_grows_as_half_n(n):
 def test_bad_options_of_relu_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         MECHANISMS["relu"](2, 4, **options)
+
+
+@given(case=cases(), gamma=st.floats(0.1, 10))
+def test_gamma_of_relu2_is_the_equation(case, gamma):
+    _, output = oracle.attend(
+        oracle.weighted_sum(partial(oracle.relu2, gamma=gamma)), case.q, case.k, case.v, case.visible
+    )
+    assert_close(MECHANISMS["relu2"](case.H, case.D, gamma=gamma)(case.q, case.k, case.v, case.mask).output, output)
 
 
 def init_projections(initial_score, initial_gain):

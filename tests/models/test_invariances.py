@@ -8,7 +8,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from relumt.attention import MECHANISMS
+from relumt.attention import GATES, MECHANISMS
 from relumt.feedforward import FEEDFORWARDS
 from relumt.modules import MechanismAttention
 from relumt.modules.cache import CAPACITY_STEP
@@ -20,8 +20,8 @@ NUM_VARIANTS = max(len(MECHANISMS), len(FEEDFORWARDS))
 VARIANTS = [
     ("--attention", mechanism, "--feedforward", feedforward)
     for mechanism, feedforward in islice(zip(cycle(sorted(MECHANISMS)), cycle(sorted(FEEDFORWARDS))), NUM_VARIANTS)
-]
-"""Models with each mechanism at all sites and each feed-forward variant at least once."""
+] + [("--attention", "softmax", "--attention-gate", gate) for gate in GATES]
+"""Models with each mechanism at all sites, each feed-forward variant and each gate at least once."""
 
 all_variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda flags: f"{flags[1]}-{flags[3]}")
 RELU = ("--attention", "relu")

@@ -1,0 +1,36 @@
+"""Scalable-Softmax, SSMax (Nakanishi 2025, arXiv:2501.19399): softmax that stays sharp in long rows. Shapes: B H T S D.
+
+    s_ij = exp(c_i·z_ij) / Σ_l exp(c_i·z_il),    c_i = s_h·log n_i,    z_ij = q_i·k_j/√D
+
+over the keys j and l visible to query i, n_i of them. s_h is trained for each head. It starts at 0.43, the value of the
+paper's first figure; with 10 visible keys c is then 1, as in softmax.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import AttentionOutput, Need
+from relumt.attention.precision import at_least_float32, cast_saturating
+from relumt.attention.softmax import SoftmaxAttention
+
+INITIAL_SCALE = 0.43
+
+
+class ScalableSoftmaxAttention(SoftmaxAttention):
+    """Softmax of scores times s·log n, with s trained for each head."""
+
+    def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
+        super().__init__(num_heads, head_dim, dropout)
+        self.log_scale = nn.Parameter(torch.full((num_heads,), INITIAL_SCALE))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:
+        """Compute what `forward` returns. The factor goes to the queries, so fused attention can serve the rest."""
+        exact = at_least_float32(q)
+        n = mask.num_visible(q.shape[-2], k.shape[-2], exact)
+        log_n = n.log() if isinstance(n, Tensor) else math.log(n)
+        # [H] -> [1, H, 1, 1]
+        scaled = exact * (self.log_scale.to(exact.dtype).view(1, -1, 1, 1) * log_n)
+        return super().attend(cast_saturating(scaled, q.dtype), k, v, mask, need)
