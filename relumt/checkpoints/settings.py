@@ -126,9 +126,13 @@ CRITERION_TYPES: dict[str, Any] = {
     "label_smoothing": Probability,
     "ignore_prefix_size": Size,
     **dict.fromkeys(
-        "alignment_lambda reg_alpha attention_norm_weight attention_entropy_weight attention_entropy_bound".split(),
+        "alignment_lambda reg_alpha attention_norm_weight attention_entropy_weight attention_entropy_bound "
+        "attention_norm_margin".split(),
         Finite,
     ),
+    **dict.fromkeys("attention_norm_final_weight attention_entropy_final_weight".split(), Finite | None),
+    "attention_norm_penalty": Literal["abs", "square", "hinge"],
+    "attention_schedule_updates": Number,
 }
 """Setting of a criterion → its type."""
 
@@ -139,10 +143,11 @@ MAX_SHOWN, MAX_REASON = 60, 160
 @cache
 def variant_types() -> dict[str, Any]:
     """Return the types of the settings that choose mechanisms and feed-forward variants, and of their options."""
-    from relumt.options import VARIANT_CHOICES  # imports torch._dynamo, which takes seconds
+    from relumt.attention import GATES  # imports torch._dynamo, which takes seconds
+    from relumt.options import VARIANT_CHOICES
 
-    types: dict[str, Any] = {}
     literal: Any = Literal  # type checkers know Literal only with constants
+    types: dict[str, Any] = {"attention_gate": literal[(*GATES, None)]}
     for choice in VARIANT_CHOICES:
         known = literal[(*choice.registry, None)]
         types |= dict.fromkeys([choice.name, *(f"{choice.name}_{site}" for site in choice.sites)], known)

@@ -6,10 +6,11 @@ so its weight does not depend on the batch size, the number of accumulated batch
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from relumt.criterions.fused_label_smoothed_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
 )
-from relumt.criterions.regularization import RegularizerTerms
+from relumt.criterions.regularization import NORM_PENALTIES, RegularizerTerms, linear_weight
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook, named_attentions
@@ -39,9 +40,22 @@ SAMPLE_SIZE = "attention_sample_size"
 class AttentionRegularizationConfig(FusedLabelSmoothedCrossEntropyConfig):
     """Flags of the criterion; the weights are λ₁ and λ₂ of [RF] Eq. 7, whose values the paper does not report."""
 
-    attention_norm_weight: float = field(default=0.1, metadata={"help": "λ₁, weight of |log Σ_j s_ij|"})
+    attention_norm_weight: float = field(default=0.1, metadata={"help": "λ₁, weight of f(log Σ_j s_ij)"})
+    attention_norm_penalty: ChoiceEnum(NORM_PENALTIES) = field(  # type: ignore[valid-type]
+        default="abs", metadata={"help": "f: |x| as in the paper, x², or max(|x| − margin, 0)"}
+    )
+    attention_norm_margin: float = field(default=0.5, metadata={"help": "margin of --attention-norm-penalty hinge"})
+    attention_norm_final_weight: Optional[float] = field(  # noqa: UP045  fairseq does not know float | None
+        default=None, metadata={"help": "λ₁ from --attention-schedule-updates on (default: constant)"}
+    )
     attention_entropy_weight: float = field(default=0.1, metadata={"help": "λ₂, weight of max(H(p_i) − C_i, 0)"})
     attention_entropy_bound: float = field(default=0.7, metadata={"help": "c of the bound C_i = c·log n_i"})
+    attention_entropy_final_weight: Optional[float] = field(  # noqa: UP045
+        default=None, metadata={"help": "λ₂ from --attention-schedule-updates on (default: constant)"}
+    )
+    attention_schedule_updates: int = field(
+        default=0, metadata={"help": "updates until λ₁ and λ₂, which change linearly, have their final values"}
+    )
 
 
 @register_criterion(
@@ -50,27 +64,14 @@ class AttentionRegularizationConfig(FusedLabelSmoothedCrossEntropyConfig):
 class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     """Label-smoothed cross-entropy plus, in training, λ₁·norm_reg + λ₂·entropy_reg of the attention rows."""
 
-    def __init__(
-        self,
-        task: FairseqTask,
-        sentence_avg: bool,
-        label_smoothing: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-        cpu_bf16: bool = False,
-        attention_norm_weight: float = 0.1,
-        attention_entropy_weight: float = 0.1,
-        attention_entropy_bound: float = 0.7,
-    ) -> None:
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy, cpu_bf16)
+    def __init__(self, task: FairseqTask, cfg: AttentionRegularizationConfig) -> None:
+        super().__init__(
+            task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy, cfg.cpu_bf16
+        )
         with exit_on_user_error():
-            check_in_range("--label-smoothing", label_smoothing, 0, 1)
-            check_in_range("--attention-norm-weight", attention_norm_weight, 0, MAX_WEIGHT)
-            check_in_range("--attention-entropy-weight", attention_entropy_weight, 0, MAX_WEIGHT)
-            check_in_range("--attention-entropy-bound", attention_entropy_bound, 0, 1)
-        self.norm_weight = attention_norm_weight
-        self.entropy_weight = attention_entropy_weight
-        self.entropy_bound = attention_entropy_bound
+            check_config(cfg)
+        self.cfg = cfg
+        self.norm_penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)](cfg.attention_norm_margin)
         self.source_padding_idx = task.source_dictionary.pad()
 
     def forward(
@@ -86,7 +87,9 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
             if result.row_stats is None:
                 return
             is_real = is_real_source if attention.site == "encoder" else is_real_target
-            terms = RegularizerTerms.from_row_stats(result.row_stats, is_real, self.entropy_bound)
+            terms = RegularizerTerms.from_row_stats(
+                result.row_stats, is_real, self.cfg.attention_entropy_bound, self.norm_penalty
+            )
             terms_by_site[attention.site].append(terms)
 
         with attention_hook(model, collect):
@@ -97,13 +100,28 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
 
         if model.training and all_terms:
             mean = RegularizerTerms.mean(all_terms)
-            penalty = self.norm_weight * mean.norm + self.entropy_weight * mean.entropy_excess
+            norm_weight, entropy_weight = self.weights(getattr(model, "num_updates", 0))
+            penalty = norm_weight * mean.norm + entropy_weight * mean.entropy_excess
             loss = loss + penalty * sample_size
             log["loss"] = loss.data
         log |= summable_log("", all_terms, sample_size, loss)
         for site in SITES:
             log |= summable_log(f"_{site}", terms_by_site[site], sample_size, loss)
         return loss, sample_size, log
+
+    def weights(self, num_updates: int) -> tuple[float, float]:
+        """Return λ₁ and λ₂ after `num_updates` updates."""
+        cfg = self.cfg
+
+        def weight(initial: float, final: float | None) -> float:
+            return linear_weight(
+                initial, initial if final is None else final, num_updates, cfg.attention_schedule_updates
+            )
+
+        return (
+            weight(cfg.attention_norm_weight, cfg.attention_norm_final_weight),
+            weight(cfg.attention_entropy_weight, cfg.attention_entropy_final_weight),
+        )
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -115,6 +133,29 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
                 for name in LOG_NAMES.values():
                     total = sum(log[name + suffix] for log in logging_outputs)
                     metrics.log_scalar(name + suffix, total / sample_size, sample_size, round=4)
+
+
+def check_config(cfg: AttentionRegularizationConfig) -> None:
+    """Raise UserError if a flag is out of range or has no effect without another."""
+    check_in_range("--label-smoothing", cfg.label_smoothing, 0, 1)
+    check_in_range("--attention-entropy-bound", cfg.attention_entropy_bound, 0, 1)
+    check_in_range("--attention-norm-margin", cfg.attention_norm_margin, 0, MAX_WEIGHT)
+    check_in_range("--attention-norm-weight", cfg.attention_norm_weight, 0, MAX_WEIGHT)
+    check_in_range("--attention-entropy-weight", cfg.attention_entropy_weight, 0, MAX_WEIGHT)
+    final_weights = {
+        "--attention-norm-final-weight": cfg.attention_norm_final_weight,
+        "--attention-entropy-final-weight": cfg.attention_entropy_final_weight,
+    }
+    given = {flag: weight for flag, weight in final_weights.items() if weight is not None}
+    for flag, weight in given.items():
+        check_in_range(flag, weight, 0, MAX_WEIGHT)
+    num_updates = cfg.attention_schedule_updates
+    if num_updates < 0 or bool(num_updates) != bool(given):
+        raise UserError(
+            f"--attention-schedule-updates is {num_updates}, with {' and '.join(given) or 'no final weight'}; "
+            "a schedule needs a positive number of updates and --attention-norm-final-weight or "
+            "--attention-entropy-final-weight"
+        )
 
 
 def check_in_range(flag: str, value: float, least: float, most: float) -> None:

@@ -36,9 +36,11 @@ class MechanismTransformer(TransformerModel):
 
     Attributes:
         translates_in_bf16: whether beam search computes products in bf16, on a CPU.
+        num_updates: how often the weights have been updated when a batch is trained on.
     """
 
     translates_in_bf16 = False
+    num_updates = 0
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -86,7 +88,7 @@ class MechanismTransformer(TransformerModel):
     def set_num_updates(self, num_updates: int) -> None:
         """Set the number of updates, which fairseq does before every training step; log the trained activations."""
         super().set_num_updates(num_updates)
-        self.attention_log.num_updates = num_updates
+        self.num_updates = self.attention_log.num_updates = num_updates
         for name in self.trained_activations:
             value = self.get_parameter(name).detach().float().clone()  # meters sum in the dtype of their values
             metrics.log_scalar(name.replace(".activation_fn", ""), value, round=4)

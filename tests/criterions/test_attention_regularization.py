@@ -1,5 +1,8 @@
 """The criterion in fairseq: what it adds to the loss, when, and what it logs."""
 
+import math
+import re
+
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -8,14 +11,15 @@ from fairseq.logging import metrics
 from relumt.criterions.attention_regularization import AttentionRegularization
 from relumt.criterions.regularization import RegularizerTerms
 from relumt.modules.hooks import attention_hook
+from tests.criterions.cases import regularized_criterion
 from tests.models.build import build, sample, task
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
 
 
 def make_criterion(norm=0.3, entropy=0.2, bound=0.1):
-    return AttentionRegularization(
-        task(), False, 0.1, attention_norm_weight=norm, attention_entropy_weight=entropy, attention_entropy_bound=bound
+    return regularized_criterion(
+        attention_norm_weight=norm, attention_entropy_weight=entropy, attention_entropy_bound=bound
     )
 
 
@@ -128,3 +132,70 @@ def test_half_precision_models_have_a_finite_penalty_in_float32(dtype):
     assert log["norm_reg"].dtype == torch.float32
     loss.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+PENALTIES = {
+    "abs": lambda x: abs(x),
+    "square": lambda x: x * x,
+    "hinge": lambda x: max(abs(x) - 0.2, 0.0),
+}
+
+
+@pytest.mark.parametrize("shape", PENALTIES)
+def test_the_penalty_has_the_chosen_shape(shape):
+    model, batch, sums = build("reluformer").train(), sample([(5, 5)]), []
+    criterion = regularized_criterion(
+        attention_norm_penalty=shape, attention_norm_margin=0.2, attention_norm_weight=0.3, attention_entropy_weight=0.0
+    )
+    loss, size, _ = criterion(model, batch)
+    with attention_hook(model, lambda name, attention, result, mask: sums.append(result.row_stats.weight_sum)):
+        base, _, _ = plain_criterion()(model, batch)
+    by_attention = [
+        sum(PENALTIES[shape](math.log(total)) if total > 1e-6 else 0.0 for total in rows.flatten().tolist())
+        / rows.numel()
+        for rows in sums
+    ]
+    torch.testing.assert_close(loss, base + 0.3 * sum(by_attention) / len(by_attention) * size)
+
+
+def test_weights_fall_linearly_to_their_final_values():
+    criterion = regularized_criterion(
+        attention_norm_weight=0.1,
+        attention_norm_final_weight=0.02,
+        attention_entropy_weight=0.3,
+        attention_entropy_final_weight=0.0,
+        attention_schedule_updates=100,
+    )
+    assert criterion.weights(0) == (0.1, 0.3)
+    assert criterion.weights(25) == pytest.approx((0.08, 0.225))
+    assert criterion.weights(100) == criterion.weights(5000) == pytest.approx((0.02, 0.0))
+
+
+def test_the_penalty_follows_the_schedule_by_the_updates_of_the_model():
+    model, batch = build("reluformer").train(), sample(UNEVEN)
+    criterion = regularized_criterion(attention_norm_final_weight=0.0, attention_schedule_updates=10)
+    terms = compute_terms(model, batch, bound=0.7)
+    base, size, _ = plain_criterion()(model, batch)
+    for num_updates, norm_weight in ((0, 0.1), (5, 0.05), (10, 0.0)):
+        model.set_num_updates(num_updates)
+        loss, _, _ = criterion(model, batch)
+        torch.testing.assert_close(loss, base + (norm_weight * terms.norm + 0.1 * terms.entropy_excess) * size)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"attention_schedule_updates": 10}, "--attention-schedule-updates is 10, with no final weight"),
+        ({"attention_norm_final_weight": 0.1}, "is 0, with --attention-norm-final-weight; a schedule needs a positive"),
+        ({"attention_schedule_updates": -1}, "--attention-schedule-updates is -1"),
+        (
+            {"attention_entropy_final_weight": -0.1, "attention_schedule_updates": 1},
+            "--attention-entropy-final-weight must be a number from 0 to 1e\\+06, not -0.1",
+        ),
+        ({"attention_norm_margin": math.nan}, "--attention-norm-margin must be a number from 0 to 1e\\+06, not nan"),
+    ],
+)
+def test_flags_out_of_range_or_without_effect_are_rejected(flags, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        regularized_criterion(**flags)
+    assert re.search(message, capsys.readouterr().err)

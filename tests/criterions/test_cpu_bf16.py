@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from relumt.attention import MECHANISMS, Need
-from relumt.criterions.attention_regularization import AttentionRegularization
 from relumt.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy
 from relumt.feedforward import FEEDFORWARDS
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
+from tests.criterions.cases import regularized_criterion
 from tests.models.build import arguments, sample, task, trainer
 from tests.models.build import build as build_model
 
@@ -119,7 +119,7 @@ def test_the_penalty_is_that_of_fp32_up_to_rounding(bf16_cpu, arch):
     logs = []
     model = build_model(arch)
     for cpu_bf16 in (False, True):
-        criterion = AttentionRegularization(task(), False, 0.1, cpu_bf16=cpu_bf16)
+        criterion = regularized_criterion(cpu_bf16=cpu_bf16)
         _, sample_size, log = criterion(model, sample(BATCH))
         assert all(torch.isfinite(torch.as_tensor(value)).all() for value in log.values())
         logs.append({name: float(log[name]) / sample_size for name in ("norm_reg", "entropy", "null_rate")})

@@ -15,8 +15,8 @@ from torch.multiprocessing import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from relumt.attention import MECHANISMS
-from relumt.criterions.attention_regularization import AttentionRegularization
 from relumt.feedforward import FEEDFORWARDS
+from tests.criterions.cases import regularized_criterion
 from tests.criterions.train_cases import CASES, PENALIZED, SPEEDS
 from tests.models.build import build, sample, task, write_data_bin
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 def compute_loss(model, name, lengths):
     if name in PENALIZED or name in FEEDFORWARDS:
-        criterion = AttentionRegularization(task(), False, 0.1, attention_entropy_bound=0.1)
+        criterion = regularized_criterion(attention_entropy_bound=0.1)
     else:
         criterion = LabelSmoothedCrossEntropyCriterion(task(), False, 0.1)
     loss, size, _ = criterion(model, sample(lengths))

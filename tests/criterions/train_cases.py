@@ -19,7 +19,7 @@ from fairseq.trainer import Trainer
 from fairseq_cli import train
 
 import relumt
-from relumt.attention import MECHANISMS
+from relumt.attention import GATES, MECHANISMS
 from relumt.feedforward import FEEDFORWARDS
 
 REGULARIZED = "--criterion label_smoothed_cross_entropy_with_attention_regularization --attention-entropy-bound 0.1"
@@ -28,7 +28,10 @@ CASES = {
     **{name: f"--attention {name}" for name in MECHANISMS},
     **{f"feedforward {name}": f"--attention softmax --feedforward {name}" for name in FEEDFORWARDS},
     **{f"{name} regularized": f"--attention {name} {REGULARIZED}" for name in PENALIZED},
+    **{f"{gate} gate": f"--attention softmax --attention-gate {gate}" for gate in GATES},
     "relu in the encoder only, regularized": f"--attention-encoder relu {REGULARIZED}",
+    "relu regularized, with schedule and margin": f"--attention relu {REGULARIZED} --attention-norm-penalty hinge "
+    "--attention-norm-final-weight 0.01 --attention-schedule-updates 3",
     "relu regularized, loss per sentence": f"--attention relu --sentence-avg {REGULARIZED}",
     "relu regularized, statistics logged": f"--attention relu --log-attention-interval 1 {REGULARIZED}",
 }

@@ -68,7 +68,11 @@ def build_rejected(capsys, *flags, arch):
 @pytest.mark.parametrize(
     ("arch", "flags", "message"),
     [
-        ("mechanism_transformer", "--relu-gamma 2", "--relu-gamma is an option of relu, relu2, but the attention is softmax"),
+        (
+            "mechanism_transformer",
+            "--relu-gamma 2",
+            "--relu-gamma is an option of relu, relu2, but the attention is softmax",
+        ),
         ("reluformer", "--relu-gamma -1", "--relu-gamma must be a number from 1e-06 to 1e+06, not -1.0"),
         ("reluformer", "--relu-gamma inf", "--relu-gamma must be a number from 1e-06 to 1e+06, not inf"),
         ("reluformer", "--relu-initial-gain nan", "--relu-initial-gain must be a number from -1e+06 to 1e+06, not nan"),
