@@ -27,6 +27,7 @@ setup(
         "sentencepiece",
         "sacremoses",
         "sacrebleu>=2.4",
+        "scipy",
         "tabulate",
         "msgspec",
         "requests",

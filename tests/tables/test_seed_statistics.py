@@ -1,0 +1,68 @@
+"""Statistics over seeds against their definitions, and against scipy where it has them."""
+
+import math
+from itertools import product
+from statistics import mean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ttest_rel
+
+from relumt.tables.seed_statistics import MAX_SEEDS, compare_seeds, holm, seeds_needed, sign_flip_p_value
+
+BLEU = {1: 38.34, 2: 39.10, 3: 38.80}
+BASELINE = {1: 39.57, 2: 39.20, 3: 39.90, 4: 40.0}
+
+
+@given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=2, max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_the_p_value_is_the_share_of_sign_flips_that_are_as_extreme(differences):
+    flipped = [
+        abs(mean(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    expected = sum(value >= abs(mean(differences)) - 1e-12 for value in flipped) / len(flipped)
+    assert sign_flip_p_value(differences) == pytest.approx(expected)
+
+
+def test_seeds_pair_the_runs():
+    found = compare_seeds(BLEU, BASELINE)
+    assert found.num_seeds == 3
+    assert found.difference == pytest.approx((-1.23 - 0.10 - 1.10) / 3)
+    assert found.p_value == 0.25  # the least that three seeds can give
+
+
+def test_the_interval_is_that_of_a_paired_t_test():
+    common = sorted(BLEU)
+    expected = ttest_rel([BLEU[s] for s in common], [BASELINE[s] for s in common]).confidence_interval(0.95)
+    assert compare_seeds(BLEU, BASELINE).interval == pytest.approx((expected.low, expected.high))
+
+
+def test_one_seed_has_neither_an_interval_nor_significance():
+    found = compare_seeds({1: 38.0}, {1: 39.0, 2: 40.0})
+    assert (found.num_seeds, found.interval, found.p_value, found.seeds_needed) == (1, None, 1.0, None)
+
+
+def test_models_without_a_common_seed_are_rejected():
+    with pytest.raises(ValueError, match=r"expected a common seed, got \[1\] and \[2\]"):
+        compare_seeds({1: 38.0}, {2: 39.0})
+
+
+def test_seeds_needed_give_the_power_of_the_literature():
+    """An effect of 0.5 standard deviations needs 34 pairs, one of 1 needs 10 (Cohen 1988, paired, α = 0.05, 80 %)."""
+    unit = [1 - math.sqrt(0.5), 1 + math.sqrt(0.5)]  # mean 1, standard deviation 1
+    assert seeds_needed(unit) == 10
+    assert seeds_needed([d - 0.5 for d in unit]) == 34
+
+
+def test_seeds_needed_has_bounds():
+    assert seeds_needed([1.0, 1.0, 1.0]) == 6  # 2^(1 − 6) is the first p below 0.05
+    assert seeds_needed([0.001, -0.5, 0.5]) is None and MAX_SEEDS == 1000
+    assert seeds_needed([0.0, 0.0]) is None
+
+
+def test_holms_correction_is_the_textbook_example():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
