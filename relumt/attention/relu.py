@@ -47,7 +47,8 @@ class ReLUOptions(ReLUInitOptions):
         default=1.0, metadata={"help": "γ of [RF] Eq. 6, which divides the weights", "range": POSITIVE}
     )
     scale: Literal["visible", "none"] = field(
-        default="visible", metadata={"help": "'visible' divides by √(n/2), n = visible keys; 'none' is an ablation"}
+        default="visible",
+        metadata={"help": "'visible' divides by √(n/2) (relu2: √(3n/2)), n = visible keys; 'none' is an ablation"},
     )
 
 

@@ -1,10 +1,10 @@
-"""Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019), baselines of [RL] and [RF], and α-entmax
-with α learned for each head (Correia et al. 2019). Shapes: B H T S D.
+"""Sparse projections onto the simplex: sparsemax, 1.5-entmax and α-entmax with a learned α. Shapes: B H T S D.
 
     sparsemax(z) = argmin_p ‖p − z‖²,    entmax_α(z) = argmax_p p·z + H_α(p),    p on the simplex
     H_α(p) = Σ_j (p_j − p_j^α)/(α(α − 1)),    α = 1 gives softmax, α = 2 sparsemax
 
-z are the scores q_i·k_j/√D of the keys visible to query i. The `entmax` package computes the first two.
+z are the scores q_i·k_j/√D of the keys visible to query i. Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters
+et al. 2019) are baselines of [RL] and [RF]; the `entmax` package computes them. Correia et al. 2019 learn α.
 """
 
 import math
