@@ -12,6 +12,7 @@ from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, unit_note
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
+from relumt.tables.seed_columns import MIN_SEEDS, NOTE, seed_columns
 from relumt.tables.speeds import decoding_speed_tables
 from relumt.tables.table import Table
 
@@ -125,6 +126,11 @@ class ScoreTable(Table):
         """Label -> row."""
         return resolve_rows(self.rows)
 
+    @property
+    def baselines(self) -> dict[str, str]:
+        """Label -> the label of the row that it is tested against."""
+        return {label: row.baseline or self.baseline for label, row in self.resolved_rows.items()}
+
     def experiment(self, row: TableRow, column: Column) -> Experiment:
         """Return the experiment of a cell."""
         return Experiment(column.dataset, row.model, row.variant, row.flags, self.needs_analysis)
@@ -163,10 +169,11 @@ class ScoreTable(Table):
             columns.append(("difference", [self.difference(row, column, runs[row]) for row in self.rows]))
         if self.baseline and column.measure.metric:
             p_values = [
-                self.format_p_values(label, row.baseline or self.baseline, runs, column.measure.metric, context.test)
-                for label, row in self.resolved_rows.items()
+                self.format_p_values(label, baseline, runs, column.measure.metric, context.test)
+                for label, baseline in self.baselines.items()
             ]
             columns.append((f"p against {self.baseline}", p_values))
+            columns += seed_columns(self.baselines, runs, column.measure)
         return columns
 
     def format_printed(self, row: TableRow, paper_column: str) -> str:
@@ -211,6 +218,8 @@ class ScoreTable(Table):
             notes += unit_note(chain(*found.values()))
         if self.baseline:
             notes.append(P_VALUE_NOTES[context.test])
+            if any(len(runs) >= MIN_SEEDS for runs in found.values()):
+                notes.append(NOTE)
         return notes + spread_note(found)
 
     def stand_in_note(self, preset: str) -> list[str]:

@@ -23,8 +23,8 @@ class SeedComparison:
         difference: mean of d.
         interval: its 95 % confidence interval (Student's t); None for one pair.
         p_value: two-sided, exact sign-flip test; at least 2^(1 − n).
-        seeds_needed: pairs with which a difference of this size would be significant in four of five studies, None if
-            more than MAX_SEEDS or unknown.
+        seeds_needed: pairs with which a difference of this size would be significant in four of five studies; None if
+            there is no difference, more than MAX_SEEDS would be needed, or there is one pair.
     """
 
     num_seeds: int

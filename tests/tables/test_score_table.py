@@ -69,13 +69,34 @@ def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path
         record = make_record(experiments[model], seed)
         write_translations(write_run(experiments[model], tmp_path, record), record, numbers)
     (table,) = render("reluformer_table4", tmp_path)
-    assert float(row(table, "sparsemax")[-1]) < 0.05
-    identical, as_good = row(table, "reluformer")[-1].split(", ")
+    p_values = table.header.index("p against transformer")
+    assert float(row(table, "sparsemax")[p_values]) < 0.05
+    identical, as_good = row(table, "reluformer")[p_values].split(", ")
     assert identical == "seed 1: 1.000" and float(as_good.removeprefix("seed 2: ")) > 0.2
     assert any("which is one-sided" in note for note in table.notes)
     record = make_record(experiments["reluformer"], 2, bleu=0.1)
     write_translations(write_run(experiments["reluformer"], tmp_path, record), record, {2})
     assert row(render("reluformer_table4", tmp_path)[0], "reluformer")[-2:] == ["-", ""]
+
+
+def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_path):
+    experiments = experiments_of("reluformer_table4")
+    bleu = {
+        "softmax": (30.0, 31.0, 32.0),
+        "reluformer": (30.5, 31.0, 33.0),
+        "rela_g": (29.0, 30.5),
+        "entmax15": (31.0,),
+    }
+    for model, scores in bleu.items():
+        for seed, score in enumerate(scores, start=1):
+            record = make_record(experiments[model], seed, score)
+            write_translations(write_run(experiments[model], tmp_path, record), record, {seed})
+    (table,) = render("reluformer_table4", tmp_path)
+    assert table.header[-3:] == ["difference over seeds", "p over seeds", "seeds needed"]
+    assert row(table, "reluformer")[-3:] == ["+0.50 (-0.74 to +1.74)", "1.000", "10"]  # d: 0.5, 0, 1; p is 0.5 twice
+    assert row(table, "rela")[-3:] == ["-0.75 (-3.93 to +2.43)", "1.000", "6"]  # d: -1, -0.5
+    assert row(table, "transformer")[-3:] == row(table, "entmax15")[-3:] == ["", "", ""]
+    assert any("exact two-sided sign-flip test" in note for note in table.notes)
 
 
 def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):

@@ -1,0 +1,68 @@
+"""Columns that compare each row with its baseline over seeds: difference, interval, p-value, seeds needed."""
+
+from collections.abc import Mapping, Sequence
+
+from relumt.tables.measures import Measure
+from relumt.tables.runs import Run, any_diverged
+from relumt.tables.seed_statistics import MAX_SEEDS, SeedComparison, compare_seeds, holm
+
+MIN_SEEDS = 2
+"""Common seeds from which on there is an interval."""
+
+NOTE = (
+    "over seeds: mean difference with its 95 % interval (paired, Student's t); p of an exact two-sided sign-flip test, "
+    "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; and the number of seeds that "
+    "such a difference would need for p < 0.05 in four of five studies"
+)
+
+
+def seed_columns(
+    baselines: Mapping[str, str], runs: Mapping[str, Sequence[Run]], measure: Measure
+) -> list[tuple[str, list[str]]]:
+    """Return titles and cells, by row; nothing if no row has enough seeds in common with its baseline.
+
+    Args:
+        baselines: row -> the row that it is compared with; a row that is its own baseline has empty cells.
+        runs: row -> its runs.
+        measure: what is compared.
+    """
+    compared = {
+        row: comparison
+        for row, baseline in baselines.items()
+        if row != baseline and (comparison := compare_runs(runs[row], runs[baseline], measure))
+    }
+    if not compared:
+        return []
+    corrected = dict(zip(compared, holm([comparison.p_value for comparison in compared.values()]), strict=True))
+    cells = [
+        [format_difference(compared[row], measure), f"{corrected[row]:.3f}", format_needed(compared[row])]
+        if row in compared
+        else ["", "", ""]
+        for row in baselines
+    ]
+    titles = ["difference over seeds", "p over seeds", "seeds needed"]
+    return [(title, list(column)) for title, column in zip(titles, zip(*cells, strict=True), strict=True)]
+
+
+def compare_runs(runs: Sequence[Run], baselines: Sequence[Run], measure: Measure) -> SeedComparison | None:
+    """Compare the runs of two models; None if one diverged or they have too few seeds in common."""
+    if any_diverged([*runs, *baselines]):
+        return None
+    scores, others = (
+        {run.seed: value for run in group if (value := measure.value(run)) is not None} for group in (runs, baselines)
+    )
+    return compare_seeds(scores, others) if len(scores.keys() & others.keys()) >= MIN_SEEDS else None
+
+
+def format_difference(comparison: SeedComparison, measure: Measure) -> str:
+    """Return the mean difference and its interval, as in "-0.35 (-1.20 to +0.50)"."""
+    low, high = comparison.interval or (comparison.difference, comparison.difference)
+    return " ".join(
+        f"{prefix}{value:+{measure.format_spec}}{suffix}"
+        for prefix, value, suffix in (("", comparison.difference, ""), ("(", low, " to"), ("", high, ")"))
+    )
+
+
+def format_needed(comparison: SeedComparison) -> str:
+    """Return the number of seeds needed; without a difference no number is enough."""
+    return str(comparison.seeds_needed) if comparison.seeds_needed else f"> {MAX_SEEDS}"
