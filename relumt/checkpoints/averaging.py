@@ -32,8 +32,7 @@ def last_checkpoints(folder: Path, count: int) -> list[Path]:
     Raises:
         UserError: there are fewer.
     """
-    matches = {path: NUMBERED_CHECKPOINT.fullmatch(path.name) for path in folder.glob("checkpoint*.pt")}
-    numbers = {path: tuple(int(group or 0) for group in match.groups()) for path, match in matches.items() if match}
+    numbers = numbered_checkpoints(folder)
     by_updates = [path for path, (_, updates) in numbers.items() if updates]
     last = sorted(by_updates or numbers, key=numbers.__getitem__)[-count:]
     if len(last) < count:
@@ -42,6 +41,12 @@ def last_checkpoints(folder: Path, count: int) -> list[Path]:
             "keep more with --keep-interval-updates or --keep-last-epochs"
         )
     return last
+
+
+def numbered_checkpoints(folder: Path) -> dict[Path, tuple[int, ...]]:
+    """Return the epoch and the updates (0 at the end of an epoch) of the checkpoints that are named by them."""
+    matches = {path: NUMBERED_CHECKPOINT.fullmatch(path.name) for path in folder.glob("checkpoint*.pt")}
+    return {path: tuple(int(group or 0) for group in match.groups()) for path, match in matches.items() if match}
 
 
 def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:

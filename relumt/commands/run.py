@@ -16,6 +16,7 @@ from relumt.errors import AttemptFailedError
 from relumt.runs.environment import Device, find_device
 from relumt.runs.evaluation_check import check_evaluation, is_scored
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
+from relumt.runs.length_penalty_search import finish_search, start_search
 from relumt.runs.record import find_record
 from relumt.runs.run_config import RunConfig
 from relumt.runs.run_lock import RunLock
@@ -119,10 +120,14 @@ def train_locked(config: RunConfig, settings: StageSettings, flags: list[str]) -
 
 
 def evaluate(config: RunConfig, settings: StageSettings, flags: list[str], lock: RunLock) -> None:
-    """Translate the test set and score it."""
+    """Choose a length penalty if the dataset leaves it open, translate the test set and score it."""
     if run_in_child(check_evaluation, config, settings.device, flags) is None:
         return
     lock.acquire(config.folder)
+    command = run_in_child(start_search, config, settings.device, flags, settings.accept_mixed)
+    if command is not None:
+        generate(command)
+        attempt(finish_search, config)
     command = run_in_child(start_evaluation, config, settings.device, flags, settings.one_by_one, settings.accept_mixed)
     if command is None:
         return

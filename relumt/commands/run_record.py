@@ -120,6 +120,18 @@ def _start_training(config: RunConfig, arguments: argparse.Namespace) -> Fairseq
     return start_training(config, device, arguments.flags, arguments.accept_mixed)
 
 
+def _start_search(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:
+    from relumt.runs.length_penalty_search import start_search
+
+    return start_search(config, find_device(arguments.precision), arguments.flags, arguments.accept_mixed)
+
+
+def _finish_search(config: RunConfig, _: argparse.Namespace) -> None:
+    from relumt.runs.length_penalty_search import finish_search
+
+    finish_search(config)
+
+
 def _start_evaluation(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:
     from relumt.runs.evaluation_steps import start_evaluation
 
@@ -175,6 +187,11 @@ STEPS: dict[str, tuple[Step, str]] = {
         _check_evaluation,
         "before anything is written: check the flags of translation, and print the run's folder",
     ),
+    "start-length-penalty-search": (
+        _start_search,
+        "before translation, if the dataset has length_penalties: translate the validation set",
+    ),
+    "finish-length-penalty-search": (_finish_search, "after that translation: choose the length penalty"),
     "start-evaluation": (
         _start_evaluation,
         "before translation: check checkpoint, vocabulary and environment, and record what will be translated",

@@ -2,11 +2,16 @@
 
 A file has these keys, all optional:
 
-    base = "NAME"              take the flags and average_checkpoints of another dataset; those given here replace them
+    base = "NAME"              take the flags, average_checkpoints and length_penalties of another dataset; those given
+                               here replace them
     data_bin = "NAME"          the data is in data-bin/NAME (default: the file's own name)
     train = '''…'''            flags of fairseq-train
     generate = '''…'''         flags of fairseq-generate
-    average_checkpoints = 5    translate with the average of the last 5 checkpoints (default: with the best one)
+    average_checkpoints = 5    translate with the average of the last 5 checkpoints (default: with the best one); unless
+                               --save-interval-updates makes others, these are of epochs, and training keeps them
+    length_penalties = [0.6, 1.0, 1.4]
+                               choose --lenpen from these values on the validation set (default: []); a --lenpen in
+                               `generate` or on the command line is taken instead
     starts_from = "DATASET"    train the same model on that dataset first, and start from its weights
 
     [documents]                train, generate and starts_from of NAME_N, which has documents of at most N tokens
@@ -22,7 +27,11 @@ import msgspec
 
 from relumt.errors import UserError
 from relumt.runs.flags import Flags, parse_flag_lines
+from relumt.runs.length_penalty_choice import check_candidates
 from relumt.runs.names import is_name, require_name, shown
+from relumt.runs.run_checkpoints import keep_numbered_checkpoints
+
+LENPEN = "--lenpen"
 
 DATASET_WITH_LENGTH = re.compile(r"(?P<name>.+)_(?P<length>[1-9]\d{0,8})", re.ASCII)
 
@@ -43,6 +52,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     train: str = ""
     generate: str = ""
     average_checkpoints: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
+    length_penalties: list[float] | None = None
     starts_from: str = ""
     documents: DocumentSettings | None = None
 
@@ -57,6 +67,7 @@ class DatasetConfig:
         data_bin: where its data-bin is unless the user says otherwise.
         train, generate: flags of fairseq-train and fairseq-generate.
         average_checkpoints: number of last checkpoints whose average translates; 0 to use the best checkpoint.
+        length_penalties: values of --lenpen to choose from on the validation set.
         starts_from: dataset on which the same model is trained first, "" for none.
     """
 
@@ -66,7 +77,12 @@ class DatasetConfig:
     train: Flags = field(default_factory=dict)
     generate: Flags = field(default_factory=dict)
     average_checkpoints: int = 0
+    length_penalties: tuple[float, ...] = ()
     starts_from: str = ""
+
+    def penalties_to_compare(self, flags: Flags) -> tuple[float, ...]:
+        """Return the values of --lenpen to choose from; none if `flags` of fairseq-generate have one."""
+        return () if LENPEN in flags else self.length_penalties
 
     def how_to_make(self, data_bin: Path) -> str:
         """Return the command that makes `data_bin`: a script of its own, or the one for any parallel corpus."""
@@ -134,17 +150,36 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
         base = read_dataset(settings.base, datasets, (name, *derived))
     data_bin = settings.data_bin or name
     require_name(data_bin, f"{path}: data_bin")
+    generate = parse_flag_lines(settings.generate, f"{path}:generate")
+    average = base.average_checkpoints if settings.average_checkpoints is None else settings.average_checkpoints
+    penalties = base.length_penalties
+    if settings.length_penalties is not None:
+        penalties = _length_penalties(path, settings.length_penalties, generate)
+    # Values to choose from replace a --lenpen of the base.
+    replaced = {LENPEN} if settings.length_penalties else set()
+    inherited = {name: values for name, values in base.generate.items() if name not in replaced}
+    train = base.train | parse_flag_lines(settings.train, f"{path}:train")
     return DatasetConfig(
         path=path,
         name=name,
         data_bin=Path("data-bin") / data_bin,
-        train=base.train | parse_flag_lines(settings.train, f"{path}:train"),
-        generate=base.generate | parse_flag_lines(settings.generate, f"{path}:generate"),
-        average_checkpoints=(
-            base.average_checkpoints if settings.average_checkpoints is None else settings.average_checkpoints
-        ),
+        train=keep_numbered_checkpoints(train, average),
+        generate=inherited | generate,
+        average_checkpoints=average,
+        length_penalties=penalties,
         starts_from=settings.starts_from,
     )
+
+
+def _length_penalties(path: Path, values: list[float], generate: Flags) -> tuple[float, ...]:
+    """Return the values of --lenpen to choose from; raises UserError if they cannot be compared or one is given."""
+    try:
+        check_candidates(values)
+    except ValueError as error:
+        raise UserError(f"{path}: length_penalties: {error}; correct it") from None
+    if values and LENPEN in generate:
+        raise UserError(f"{path}: length_penalties chooses --lenpen, which `generate` has already; drop one of them")
+    return tuple(values)
 
 
 def read_toml(path: Path) -> DatasetSettings:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_steps import subset_name, translation_precision
-from relumt.runs.flags import join_flag_values
+from relumt.runs.evaluation_setup import subset_name, translation_precision
+from relumt.runs.length_penalty_search import check_search, is_translated_as_asked
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import report_divergence, trained_record
@@ -23,6 +23,7 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str]) 
     record = trained_record(config)
     flags = config.generate_flags(extra_flags, record.provenance.flags)
     config.data_bin.require_subset(subset_name(flags))
+    check_search(config, flags)
     if translation_precision(flags) == "bf16" and record.provenance.flags.get("--arch", "").startswith("transformer"):
         raise UserError(f"{config.model}: --bf16 works with relumt's architectures, found --arch transformer; drop it")
     if not is_scored(config, record, extra_flags):
@@ -40,5 +41,4 @@ def is_scored(config: RunConfig, record: RunRecord, extra_flags: list[str]) -> b
         UserError: a flag is one that the scripts set, or the flags do not name a subset.
     """
     flags = config.generate_flags(extra_flags, record.provenance.flags)
-    scored = record.evaluations.get(subset_name(flags))
-    return scored is not None and scored.setup.flags == join_flag_values(flags)
+    return is_translated_as_asked(config, record, flags)

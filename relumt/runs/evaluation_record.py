@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from relumt.runs.environment import Environment
 from relumt.runs.field_types import Count, Name, NonNegative, Subset
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 
 REQUIRED_SCORES = frozenset({"bleu_tokenized", "bleu_detokenized", "chrf"})
 """Metrics by which every subset is scored."""
@@ -34,6 +35,7 @@ class EvaluationSetup:
         checkpoint_sha256: its SHA-256.
         environment: software and hardware.
         one_by_one: whether the sentences of documents that lost a separator are translated one by one.
+        length_penalty: how --lenpen was chosen; None if the dataset or the user gave it, or left it to fairseq.
     """
 
     subset: Subset
@@ -43,6 +45,22 @@ class EvaluationSetup:
     checkpoint_sha256: str
     environment: Environment
     one_by_one: bool
+    length_penalty: LengthPenaltyChoice | None = None
+
+
+@dataclass(frozen=True)
+class LengthPenaltySearch:
+    """A translation whose hypotheses serve to choose --lenpen.
+
+    Attributes:
+        setup: how it was made.
+        candidates: values of --lenpen to compare.
+        choice: the result; None until the translation is scored.
+    """
+
+    setup: EvaluationSetup
+    candidates: list[float]
+    choice: LengthPenaltyChoice | None = None
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from relumt.runs.document_translations import (
     load_chunks,
     replace_lost_separators,
 )
-from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, SubsetScores
+from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, SubsetScores
 from relumt.runs.names import shown
 from relumt.runs.record import RECORD
 from relumt.runs.run_config import RunConfig
-from relumt.runs.score import score_documents, score_translations
+from relumt.runs.score import score_documents, score_translations, tokenized_bleu
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
 from relumt.text_files import write_lines
 
@@ -57,6 +57,23 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
         tokens_per_second=speed,
         subsets=_score_subsets(config, subset, translations),
     )
+
+
+def bleu_of_output(config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput) -> Score:
+    """Return the tokenized BLEU of sentences, or of whole documents, without writing anything.
+
+    Raises:
+        UserError: fairseq-generate did not translate every sentence.
+    """
+    if document_length(setup):
+        separator = setup.flags.get("--document-separator", "")
+        chunks, documents = _chunks_and_documents(config, setup)
+        lines = load_chunks(generated, setup.subset, chunks, separator)
+        aligned = align_documents(lines, generated, config.data_bin, setup.subset, chunks, documents, separator)
+        translations = aligned.documents
+    else:
+        translations = align_translations(generated, config.data_bin, setup.subset)
+    return tokenized_bleu(translations, config.data_bin.lowercased)
 
 
 def document_length(setup: EvaluationSetup) -> int:

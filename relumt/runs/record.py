@@ -14,7 +14,7 @@ from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
 from relumt.json_files import decode_json, read_json
 from relumt.runs.environment import Environment
-from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
+from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, LengthPenaltySearch, Score
 from relumt.runs.field_types import Count, Name, NonNegative
 
 RECORD = "run.json"
@@ -113,6 +113,7 @@ class RunRecord:
         environment_changes: one entry for each time that a change of provenance was accepted.
         training: set when training has finished.
         divergence: set when training ended without a finite gradient instead.
+        length_penalty_search: the last choice of --lenpen, or the translation for it that is not scored yet.
         pending_evaluation: the translation that was started and is not scored yet.
         evaluations: scores by subset.
         schema: version of this format.
@@ -128,6 +129,7 @@ class RunRecord:
     environment_changes: list[EnvironmentChange] = field(default_factory=list)
     training: TrainingSummary | None = None
     divergence: Divergence | None = None
+    length_penalty_search: LengthPenaltySearch | None = None
     pending_evaluation: EvaluationSetup | None = None
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     schema: int = SCHEMA

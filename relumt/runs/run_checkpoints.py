@@ -1,11 +1,15 @@
 """The checkpoints in a run's folder."""
 
+import re
 from pathlib import Path
 
-from relumt.checkpoints.averaging import last_checkpoints, write_average
+from relumt.checkpoints.averaging import last_checkpoints, numbered_checkpoints, write_average
 from relumt.checkpoints.folder import LAST_CHECKPOINT, training_checkpoints
 from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
+from relumt.runs.flags import Flags
+
+WHOLE_NUMBER = re.compile("-?[0-9]{1,18}")
 
 CHECKPOINTS = "checkpoints"
 """Name of the folder of checkpoints in a run's folder."""
@@ -31,15 +35,51 @@ def best_checkpoint(run: Path) -> Path:
 def averaged_checkpoint(run: Path, count: int) -> Path:
     """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or older than them.
 
+    Afterwards the numbered checkpoints may be deleted to save space, all of them.
+
     Raises:
         UserError: there are fewer checkpoints, or they cannot be averaged.
     """
-    last = last_checkpoints(run / CHECKPOINTS, count)
     averaged = run / CHECKPOINTS / f"checkpoint_average_{count}.pt"
+    if not numbered_checkpoints(run / CHECKPOINTS) and averaged.is_file() and is_intact(averaged):
+        return averaged
+    last = last_checkpoints(run / CHECKPOINTS, count)
     newest = max(path.stat().st_mtime for path in last)
     if not (averaged.is_file() and averaged.stat().st_mtime >= newest and is_intact(averaged)):
         write_average(last, averaged)
     return averaged
+
+
+def keep_numbered_checkpoints(train: Flags, count: int) -> Flags:
+    """Return the flags of fairseq-train so that training leaves the last `count` checkpoints to average.
+
+    Flags that save checkpoints by updates stay as they are; otherwise those of the last epochs are kept.
+    """
+    if not count or "--save-interval-updates" in train:
+        return train
+    kept = {name: values for name, values in train.items() if name != "--no-epoch-checkpoints"}
+    return {"--keep-last-epochs": [str(count)]} | kept
+
+
+def require_numbered_checkpoints(train: Flags, count: int) -> None:
+    """Raise UserError if training with these flags does not keep `count` checkpoints to average, however long it is."""
+    by_updates = _number(train, "--save-interval-updates", 0) > 0
+    keep = "--keep-interval-updates" if by_updates else "--keep-last-epochs"
+    kept = _number(train, keep, -1)  # -1: all
+    if not by_updates and "--no-epoch-checkpoints" in train:
+        problem = "--no-epoch-checkpoints saves none; drop it, or give --save-interval-updates"
+    elif 0 <= kept < count:
+        problem = f"{keep} keeps {kept}; give {keep} {count}"
+    else:
+        return
+    if count:
+        raise UserError(f"the dataset's average_checkpoints = {count} needs {count} numbered checkpoints: {problem}")
+
+
+def _number(flags: Flags, name: str, default: int) -> int:
+    """Return the value of a flag, or `default` if it is missing or no whole number, which fairseq's parser refuses."""
+    values = flags.get(name, [])
+    return int(values[0]) if len(values) == 1 and WHOLE_NUMBER.fullmatch(values[0]) else default
 
 
 def count_updates(run: Path) -> int:

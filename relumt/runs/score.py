@@ -18,14 +18,19 @@ def score_translations(translations: Translations, ignore_case: bool) -> Scores:
 
 def score_documents(translations: Translations, ignore_case: bool) -> Scores:
     """Score as `score_translations` does, but without TER, whose search for shifts takes hours on long lines."""
-    tokenized = (translations.tokenized_hypotheses, translations.tokenized_references)
     plain = (translations.hypotheses, translations.references)
     return {
-        # force only silences sacreBLEU's warning that the text looks tokenized, which it is meant to be
-        "bleu_tokenized": corpus_score(BLEU(tokenize="none", lowercase=ignore_case, force=True), *tokenized),
+        "bleu_tokenized": tokenized_bleu(translations, ignore_case),
         "bleu_detokenized": corpus_score(BLEU(tokenize="13a", lowercase=ignore_case), *plain),
         "chrf": corpus_score(CHRF(lowercase=ignore_case), *plain),
     }
+
+
+def tokenized_bleu(translations: Translations, ignore_case: bool) -> Score:
+    """Score Moses tokens by BLEU."""
+    # force only silences sacreBLEU's warning that the text looks tokenized, which it is meant to be
+    metric = BLEU(tokenize="none", lowercase=ignore_case, force=True)
+    return corpus_score(metric, translations.tokenized_hypotheses, translations.tokenized_references)
 
 
 def corpus_score(metric: Metric, hypotheses: list[str], references: list[str]) -> Score:

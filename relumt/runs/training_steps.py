@@ -30,7 +30,7 @@ from relumt.runs.record import (
     recovery_advice,
     save_record,
 )
-from relumt.runs.run_checkpoints import count_updates, has_checkpoints
+from relumt.runs.run_checkpoints import count_updates, has_checkpoints, require_numbered_checkpoints
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_log import COMMAND_PREFIX, find_divergence, read_training_log
 
@@ -76,6 +76,7 @@ def check_training(
         runs = check_training(pretraining, device, [], accept_changes, data_bin)
     require_writable(config.folder)
     flags = config.train_flags(extra_flags)
+    require_numbered_checkpoints(flags, config.dataset_config.average_checkpoints)
     train, *valid = training_subsets(flags)
     for subset in [train] if "--disable-validation" in flags else [train, *valid]:
         config.data_bin.require_subset(subset)
@@ -166,6 +167,7 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
         provenance=provenance,
         training=None,
         divergence=None,
+        length_penalty_search=None,
         pending_evaluation=None,
         evaluations={},
     )

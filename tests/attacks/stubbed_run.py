@@ -41,6 +41,7 @@ def main() -> None:
         "check_training": lambda *_: [config],
         "start_training": lambda *_: None if os.environ.get("IS_TRAINED") else COMMAND,
         "check_evaluation": lambda *_: FOLDER,
+        "start_search": lambda *_: None,
         "start_evaluation": lambda *_: None if os.environ.get("IS_EVALUATED") else COMMAND,
         "folder_to_analyze": lambda _: FOLDER,
         "measure_run": wait,

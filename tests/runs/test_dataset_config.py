@@ -6,6 +6,8 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset
+from relumt.runs.flags import parse_flag_lines
+from relumt.runs.run_checkpoints import require_numbered_checkpoints
 from relumt.runs.run_config import RESERVED_FLAGS
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
@@ -53,11 +55,84 @@ def test_a_dataset_takes_flags_from_its_base_and_replaces_some(tmp_path):
         mine="base = 'paper'\ntrain = '--lr 2'  # faster\nstarts_from = 'paper'\n[documents]\ngenerate = '--beam 4'",
     )
     config = require_dataset("mine", tmp_path)
-    assert config.train == {"--lr": ["2"], "--dropout": ["0.1"]} and config.generate == {"--beam": ["5"]}
+    assert config.train == {"--keep-last-epochs": ["5"], "--lr": ["2"], "--dropout": ["0.1"]}
+    assert config.generate == {"--beam": ["5"]}
     assert (config.average_checkpoints, config.starts_from, config.data_bin) == (5, "paper", Path("data-bin/mine"))
     documents = require_dataset("mine_64", tmp_path)
     assert documents.train == config.train | {"--document-length": ["64"]} and documents.generate == {"--beam": ["4"]}
     assert (documents.name, documents.starts_from, documents.data_bin) == ("mine_64", "", config.data_bin)
+
+
+def test_datasets_that_average_keep_the_checkpoints(tmp_path):
+    write(
+        tmp_path,
+        best="train = '--lr 1 --no-epoch-checkpoints'",
+        epochs="base = 'best'\naverage_checkpoints = 5",
+        more="base = 'epochs'\ntrain = '--keep-last-epochs 9'\naverage_checkpoints = 3",
+        updates="base = 'best'\naverage_checkpoints = 5\ntrain = '--save-interval-updates 9'",
+    )
+    kept = {name: require_dataset(name, tmp_path).train for name in ("best", "epochs", "more", "updates")}
+    assert kept["best"] == {"--lr": ["1"], "--no-epoch-checkpoints": []}
+    assert kept["epochs"] == {"--lr": ["1"], "--keep-last-epochs": ["5"]}
+    assert kept["more"] == {"--lr": ["1"], "--keep-last-epochs": ["9"]}
+    assert kept["updates"] == kept["best"] | {"--save-interval-updates": ["9"]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "count", "problem"),
+    [
+        ("--no-epoch-checkpoints", 0, ""),
+        ("--max-epoch 9", 5, ""),
+        ("--keep-last-epochs 5", 5, ""),
+        ("--no-epoch-checkpoints --save-interval-updates 9", 5, ""),
+        ("--no-epoch-checkpoints", 5, "--no-epoch-checkpoints saves none"),
+        ("--no-epoch-checkpoints --save-interval-updates 0", 5, "--no-epoch-checkpoints saves none"),
+        ("--keep-last-epochs 4", 5, "--keep-last-epochs keeps 4; give --keep-last-epochs 5"),
+        ("--save-interval-updates 9 --keep-interval-updates 4", 5, "give --keep-interval-updates 5"),
+    ],
+)
+def test_training_that_keeps_too_few_checkpoints_to_average_is_refused(flags, count, problem):
+    train = parse_flag_lines(flags, "test")
+    if not problem:
+        return require_numbered_checkpoints(train, count)
+    with pytest.raises(UserError, match=problem):
+        require_numbered_checkpoints(train, count)
+
+
+def test_values_to_choose_a_length_penalty_from_are_inherited_and_replaced(tmp_path):
+    write(
+        tmp_path,
+        choice="length_penalties = [1, 0.6]\n[documents]\ngenerate = '--lenpen 2'",
+        same="base = 'choice'",
+        fixed="base = 'choice'\ngenerate = '--lenpen 1'",
+        off="base = 'choice'\nlength_penalties = []",
+        again="base = 'fixed'\nlength_penalties = [2.0]",
+        plain="generate = '--lenpen 3'",
+        kept="base = 'plain'\nlength_penalties = []",
+    )
+    compared = {
+        name: (config.penalties_to_compare(config.generate), config.generate.get("--lenpen"))
+        for name in ("choice", "choice_64", "same", "fixed", "off", "again", "kept")
+        for config in [require_dataset(name, tmp_path)]
+    }
+    assert compared == {
+        "choice": ((1.0, 0.6), None),
+        "choice_64": ((), ["2"]),
+        "same": ((1.0, 0.6), None),
+        "fixed": ((), ["1"]),
+        "off": ((), None),
+        "again": ((2.0,), None),
+        "kept": ((), ["3"]),
+    }
+
+
+def test_studies_differ_from_multi30k_only_in_their_evaluation():
+    multi30k, *studies = map(shipped, ("multi30k_de_en", "multi30k_de_en_study", "iwslt14_30pct_study"))
+    del multi30k.train["--no-epoch-checkpoints"]
+    for study in studies:
+        assert study.train == multi30k.train | {"--keep-last-epochs": ["5"]} and study.generate == multi30k.generate
+        assert (study.average_checkpoints, study.length_penalties) == (5, (0.6, 1.0, 1.4, 1.8, 2.2))
+    assert [study.data_bin.name for study in studies] == ["multi30k_de_en", "iwslt14_de_en_30pct"]
 
 
 def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
@@ -75,6 +150,13 @@ def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
         ("train = '", "bad.toml: not a TOML file"),
         ("average = 5", "bad.toml: Object contains unknown field `average`; known keys: base, data_bin, train"),
         ("average_checkpoints = 'all'", "bad.toml: Expected `int | null`, got `str` - at `.*average_checkpoints`"),
+        ("length_penalties = 1.0", "bad.toml: Expected `array | null`, got `float` - at `.*length_penalties`"),
+        ("length_penalties = ['1']", "bad.toml: Expected `float`, got `str` - at `.*length_penalties"),
+        ("length_penalties = [1, nan]", "bad.toml: length_penalties: expected numbers from -10 to 10, found nan"),
+        ("length_penalties = [-inf]", "bad.toml: length_penalties: expected numbers from -10 to 10, found -inf"),
+        ("length_penalties = [1, 1.0]", "bad.toml: length_penalties: expected distinct values, found 1.0, 1.0"),
+        (f"length_penalties = {[*range(-10, 11)]}", "length_penalties: expected at most 20 values, found 21"),
+        ("length_penalties = [1]\ngenerate = '--lenpen 1'", "chooses --lenpen, which `generate` has already"),
         ("[documents]\ndata_bin = 'x'", "unknown field `data_bin` .*documents`; .*: train, generate, starts_from"),
         ("documents = 512", "bad.toml: Expected `object | null`, got `int` - at `.*documents`"),
         ("train = '''\n--lr 1\n0.1'''", "bad.toml:train:2: expected a flag that begins with --, found '0.1'"),

@@ -4,7 +4,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_steps import describe_evaluation
+from relumt.runs.evaluation_setup import describe_evaluation
 from relumt.runs.flag_checks import check_generate_flags
 from tests.runs.cases import train, write_checkpoint
 
