@@ -18,6 +18,7 @@ from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_log import statistics
 from relumt.tables.experiments import Experiment, unique_experiments
+from relumt.tables.runs import has_results
 
 LOG = "grid.log"
 """File in the run's folder to which its scripts' output is appended at every start."""
@@ -74,9 +75,8 @@ class Job:
     @property
     def command(self) -> list[str]:
         """The script and its arguments."""
-        script = "analyze.sh" if self.experiment.needs_analysis else "run.sh"
-        arguments = [self.experiment.dataset, self.experiment.model, *self.train_flags]
-        return [str(self.root / "scripts" / script), *arguments]
+        script = self.root / "scripts" / self.experiment.script
+        return [str(script), self.experiment.dataset, self.experiment.model, *self.train_flags]
 
     @property
     def train_flags(self) -> list[str]:
@@ -107,7 +107,9 @@ class Job:
                 return False
             if record.divergence is not None:
                 return True
-            return record.is_scored and (not self.experiment.needs_analysis or is_analyzed(self.folder, record))
+            if not has_results(self.experiment, record):
+                return False
+            return not self.experiment.needs_analysis or is_analyzed(self.folder, record)
         except UserError:  # the script reports it
             return False
 
@@ -125,7 +127,7 @@ class Job:
         record = find_record(self.folder)
         if record and record.divergence:
             return JobState.DIVERGED
-        return JobState.DONE if record and record.is_scored else JobState.FAILED
+        return JobState.DONE if record and has_results(self.experiment, record) else JobState.FAILED
 
     def is_locked(self) -> bool:
         """Return whether a process holds the lock that scripts/common.sh takes on a run."""

@@ -55,8 +55,8 @@ def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
     )
 
 
-def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless scored runs share vocabulary, training data, test set and flags of translation.
+def require_equal_data(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless runs share vocabulary and training data.
 
     Training data is compared between runs that recorded its content; earlier versions of relumt did not.
     """
@@ -64,6 +64,11 @@ def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
     data = {name: checksums for name, checksums in data.items() if has_data_checksums(checksums)}
     require_equal(data, "the training data", lambda checksums: checksums)
     require_equal(records, "the dictionaries", lambda record: record.provenance.dictionaries)
+
+
+def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless scored runs share vocabulary, training data, test set and flags of translation."""
+    require_equal_data(records)
     require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
     require_equal(records, "the flags of translation", lambda record: record.test_evaluation.setup.flags)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.comparability import describe_revisions
+from relumt.runs.comparability import describe_calibration, describe_revisions
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure, require_same_unit
@@ -96,13 +96,15 @@ class TableContext:
         return {experiment: list(filter(is_analyzed_or_diverged, seeds)) for experiment, seeds in runs.items()}
 
     def notes(self, dataset: str, runs: Iterable[Run], measures: Sequence[Measure] = ()) -> list[str]:
-        """Return the notes about a dataset's runs: seeds, revisions, signatures of the `measures`, differences."""
+        """Return the notes about a dataset's runs: subset, seeds, revisions, signatures, differences."""
         runs = list(runs)
         if not runs:
             return []
-        notes = [f"{dataset}: test set, {describe_seeds(runs)}"]
+        subset = "test set" if any(run.experiment.needs_test for run in runs) else "validation set"
+        notes = [f"{dataset}: {subset}, {describe_seeds(runs)}"]
         records = [run.record for run in runs]
         notes.append(f"{dataset}: {describe_revisions(records)}")
+        notes += [f"{dataset}: {note}" for note in describe_calibration(records)]
         if analyzed_with := other_analysis_revisions(runs):
             notes.append(f"{dataset}: analyzed with {', '.join(analyzed_with)}")
         if initial_dataset := records[0].provenance.initialization.dataset:

@@ -11,6 +11,7 @@ from relumt.runs.analysis_record import ANALYSIS, CheckpointAnalysis, read_analy
 from relumt.runs.comparability import (
     require_equal,
     require_equal_batches,
+    require_equal_data,
     require_equal_evaluations,
     require_equal_initialization,
     require_equal_signatures,
@@ -26,7 +27,7 @@ MIN_BLEU = 1.0
 """A run with a lower BLEU on the test set counts as diverged, like one whose gradient was no longer finite."""
 
 MODEL_FLAGS = re.compile(
-    rf"--(seed|arch|criterion|attention-(norm-weight|entropy-weight|entropy-bound)|{MECHANISM_FLAGS})"
+    rf"--(seed|arch|criterion|attention-(norm|entropy)-.*|attention-schedule-updates|{MECHANISM_FLAGS})"
 )
 """Flags that may differ within a column of a table: the seed, and those that files of configs/models set."""
 
@@ -53,12 +54,12 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged, or the BLEU of the test set is below MIN_BLEU."""
+        """Whether training diverged, or the test set was translated and its BLEU is below MIN_BLEU."""
         if self.record.divergence:
             return True
         # After seconds of training every score is low.
         is_smoke = self.record.dataset in (SMOKE, SMOKE_DOCUMENTS)
-        return not is_smoke and self.record.test_score("bleu_tokenized").score < MIN_BLEU
+        return self.record.is_scored and not is_smoke and self.record.test_score("bleu_tokenized").score < MIN_BLEU
 
     @cached_property
     def analysis(self) -> CheckpointAnalysis | None:
@@ -85,8 +86,13 @@ def any_diverged(runs: Iterable[Run]) -> bool:
     return any(run.diverged for run in runs)
 
 
+def has_results(experiment: Experiment, record: RunRecord) -> bool:
+    """Return whether the test set is scored or, for an experiment that does not need it, training has finished."""
+    return record.is_scored if experiment.needs_test else record.training is not None
+
+
 def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
-    """Return the runs of an experiment that are scored or diverged, by seed; `runs` is the folder of all runs.
+    """Return the runs of an experiment that have results or diverged, by seed; `runs` is the folder of all runs.
 
     Raises:
         UserError: a run.json is in the wrong folder, or the seeds were trained with different settings.
@@ -100,7 +106,7 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
                 f"{record.dataset}/{record.model}; move it to its folder"
             )
         require_run_folder(path.parent, record)
-        if record.is_scored or record.divergence:
+        if has_results(experiment, record) or record.divergence:
             found.append(Run(path.parent, record, experiment))
     records = records_by_folder(found)
     require_equal(records, TRAINING_FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
@@ -129,6 +135,7 @@ def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] =
     require_equal(records, TRAINING_FLAGS, common_flags)
     require_equal_batches(records)
     require_equal_initialization(records)
+    require_equal_data(records)
     by_folder = {str(run.folder): run for run in runs}
     require_equal(by_folder, "the model flags that the user added", lambda run: run.extra_model_flags)
     scored = {folder: record for folder, record in records.items() if record.is_scored}

@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from relumt.grid.jobs import TrainingProgress, create_jobs, read_progress
 from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.flags import join_flag_values
-from relumt.runs.record import Divergence, save_record
+from relumt.runs.record import Divergence, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record, with_value
@@ -40,6 +41,14 @@ def test_every_run_has_one_job_with_its_analysis_if_any_experiment_needs_it(tmp_
     jobs = create_jobs(duplicated, [1, 2], tmp_path, tmp_path, ())
     assert [(job.experiment.model, job.seed) for job in jobs] == [("x", 1), ("y", 1), ("x", 2), ("y", 2)]
     assert jobs[0].command[0].endswith("analyze.sh") and jobs[1].command[0].endswith("run.sh")
+
+
+def test_a_run_whose_test_set_is_held_out_is_only_trained_unless_another_experiment_translates_it(tmp_path):
+    job = job_in(tmp_path, needs_test=False)
+    assert job.shell_command() == f"RUNS={tmp_path / 'runs'} SEED=3 {tmp_path}/scripts/train.sh data model --lr 1"
+    held_out = [Experiment("a", "x", needs_test=False), Experiment("a", "y", needs_test=False), Experiment("a", "x")]
+    jobs = create_jobs(held_out, [1], tmp_path, tmp_path, ())
+    assert [Path(job.command[0]).name for job in jobs] == ["run.sh", "train.sh"]
 
 
 def test_threads_that_the_user_set_are_kept(tmp_path, monkeypatch):
@@ -92,6 +101,18 @@ def test_outcomes(tmp_path):
     assert job.outcome(0) == "diverged"
 
 
+def test_training_is_the_outcome_of_a_run_that_is_only_trained(tmp_path):
+    job = job_in(tmp_path, needs_test=False)
+    trained = replace(scored_record(), evaluations={})
+    save_record(job.folder, replace(trained, training=None))
+    assert job.outcome(0) == "failed"
+    save_record(job.folder, trained)
+    assert [job.outcome(status) for status in (0, 1, 2)] == ["done", "failed", "refused"]
+    assert job_in(tmp_path).outcome(0) == "failed"
+    save_record(job.folder, replace(trained, divergence=Divergence(3, "inf")))
+    assert job.outcome(0) == "diverged"
+
+
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
     """A finished job whose run was made with the real configs."""
@@ -115,6 +136,16 @@ def analysis_of(checkpoint):
 def test_a_run_is_finished_if_it_was_scored_and_analyzed_with_the_same_flags(finished):
     assert finished.is_finished()
     assert not replace(finished, extra_flags=("--lr", "2")).is_finished()
+
+
+def test_a_run_that_was_only_trained_is_finished_until_its_test_set_is_needed(finished):
+    record = load_record(finished.folder)
+    held_out = replace(finished, experiment=Experiment("smoke", "softmax", needs_test=False))
+    save_record(finished.folder, replace(record, evaluations={}))
+    assert held_out.is_finished()
+    assert not replace(finished, experiment=Experiment("smoke", "softmax")).is_finished()
+    save_record(finished.folder, replace(record, evaluations={}, training=None))
+    assert not held_out.is_finished()
 
 
 def test_an_analysis_of_another_checkpoint_or_an_unreadable_record_does_not_count(finished):
