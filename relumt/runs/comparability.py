@@ -6,8 +6,10 @@ from statistics import mean, stdev
 from typing import TypeVar
 
 from relumt.errors import UserError
+from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.provenance import has_data_checksums
 from relumt.runs.record import RunRecord
+from relumt.runs.run_checkpoints import AVERAGE
 
 SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
 """Metric in run.json → its column's title."""
@@ -67,10 +69,48 @@ def require_equal_data(records: Mapping[str, RunRecord]) -> None:
 
 
 def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless scored runs share vocabulary, training data, test set and flags of translation."""
+    """Raise UserError unless scored runs share vocabulary, training data, test set and the way of translating it.
+
+    The values of --lenpen may differ if each is the best of the same values on the same validation set.
+    """
     require_equal_data(records)
     require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
-    require_equal(records, "the flags of translation", lambda record: record.test_evaluation.setup.flags)
+    require_equal(records, "the flags of translation", lambda record: _translation_flags(record.test_evaluation.setup))
+    require_equal(records, "the checkpoint that translates", lambda record: record.test_evaluation.setup.checkpoint)
+    require_equal(records, "the choice of --lenpen", lambda record: _choice_procedure(record.test_evaluation.setup))
+
+
+def _translation_flags(setup: EvaluationSetup) -> dict[str, str]:
+    """Return the flags of translation, without the value of --lenpen if it was chosen on another subset."""
+    choice = setup.length_penalty
+    return setup.flags | ({"--lenpen": f"chosen from {choice.candidates} on {choice.subset}"} if choice else {})
+
+
+def _choice_procedure(setup: EvaluationSetup) -> str:
+    """Describe how --lenpen was chosen, "" if it was not; flags tell which values were compared."""
+    choice = setup.length_penalty
+    return f"by {choice.signature} on the data {choice.data}" if choice else ""
+
+
+def describe_calibration(records: Iterable[RunRecord]) -> list[str]:
+    """Return notes on averaged checkpoints and chosen length penalties, by model and in the order of the records."""
+    setups = [(record.model, record.test_evaluation.setup) for record in records if record.is_scored]
+    averages = {match[1] for _, setup in setups if (match := AVERAGE.fullmatch(setup.checkpoint))}
+    notes = [f"translated with the average of the last {count} checkpoints" for count in sorted(averages)]
+    chosen: dict[str, dict[str, list[str]]] = {}
+    for model, setup in setups:
+        if choice := setup.length_penalty:
+            title = f"length penalty chosen by BLEU on {choice.subset} from {choice.candidates}"
+            chosen.setdefault(title, {}).setdefault(model, []).append(choice.chosen)
+    for title, values in chosen.items():
+        by_model = [f"{model} {_join_seeds(found)}" for model, found in values.items()]
+        notes.append(f"{title}: {'; '.join(by_model)}")
+    return notes
+
+
+def _join_seeds(values: list[str]) -> str:
+    """Join the values of several seeds: "1.4, 1.8, 1.4", or "1.4" if all are equal."""
+    return values[0] if len(set(values)) == 1 else ", ".join(values)
 
 
 def require_equal_signatures(records: Mapping[str, RunRecord], metric: str) -> None:

@@ -9,6 +9,9 @@ from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
 from relumt.runs.flags import Flags
 
+AVERAGE = re.compile(r"checkpoint_average_(\d+)\.pt")
+"""Name of an average, and how many checkpoints are averaged."""
+
 WHOLE_NUMBER = re.compile("-?[0-9]{1,18}")
 
 CHECKPOINTS = "checkpoints"

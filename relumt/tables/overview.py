@@ -7,6 +7,7 @@ from relumt.errors import UserError
 from relumt.runs.comparability import (
     SCORES,
     average,
+    describe_calibration,
     describe_revisions,
     require_equal,
     require_equal_batches,
@@ -95,7 +96,7 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
 def _notes(records: list[RunRecord]) -> list[str]:
     """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
     lines = [f"{title}: `{records[0].test_score(metric).signature}`" for metric, title in SCORES.items()]
-    lines += [*_device_notes(records), describe_revisions(records)]
+    lines += [*describe_calibration(records), *_device_notes(records), describe_revisions(records)]
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
     if any(len(group) > 1 for group in _group_by_model(records)):
