@@ -28,28 +28,11 @@ class ParameterCount(Measure):
 PARAMETERS = ParameterCount("parameters", num_parameters, ",")
 
 
-class ActivationTable(ScoreTable):
-    """One row per feed-forward variant. [AF] is a blog post: it has no key in papers.json and prints no such table."""
-
-    @property
-    def name(self) -> str:
-        """Its name on the command line."""
-        return "activations"
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-        return "feed-forward activations, the claims of [AF]"
-
-    def stand_in_note(self, preset: str) -> list[str]:
-        """Return the note that says how the task differs from that of [AF]."""
-        return ["[AF] trains an encoder to classify reviews (IMDB); these models translate"]
-
-
 TABLES = (
-    ActivationTable(
+    ScoreTable(
         "AF",
         "activations",
+        caption="feed-forward activations, the claims of [AF]",
         rows={name: f"ffn_{name}" for name in VARIANTS},
         columns={
             preset: tuple(Column(dataset, measure) for measure in (VALIDATION_LOSS, BLEU_TOKENIZED, PARAMETERS))
@@ -57,6 +40,7 @@ TABLES = (
         },
         baseline="relu",
         notes=(
+            "[AF] trains an encoder to classify reviews (IMDB); these models translate",
             "[AF] puts aptx1 above relu2, and swiglu above relu2 above relu",
             "swiglu and geglu have two thirds of the slots, so they have about as many parameters as the others",
             "p tests the sentences of the test set; it says nothing about how much another seed would change the BLEU",

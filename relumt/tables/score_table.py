@@ -7,6 +7,7 @@ from statistics import mean
 
 from relumt.console import print_status
 from relumt.papers import format_printed, printed_values
+from relumt.runs.flags import parse_flags
 from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
 from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, unit_note
@@ -27,6 +28,7 @@ class Column:
         paper_column: its name in papers.json, "" if the paper does not have it.
         same_corpus: whether the paper's numbers are for this dataset; only then do differences make sense.
         measure_by_row: row label -> measure, for rows that show a different one than `measure`.
+        compared_over_seeds: whether rows are compared with the baseline over seeds; scores always are.
     """
 
     dataset: str
@@ -34,6 +36,7 @@ class Column:
     paper_column: str = ""
     same_corpus: bool = False
     measure_by_row: Mapping[str, Measure] = field(default_factory=dict)
+    compared_over_seeds: bool = False
 
     @property
     def title(self) -> str:
@@ -135,6 +138,10 @@ class ScoreTable(Table):
         """Return the experiment of a cell."""
         return Experiment(column.dataset, row.model, row.variant, row.flags, self.needs_analysis)
 
+    def varied_flags(self, preset: str) -> list[str]:
+        """Return the flags of training that distinguish the rows beside their models."""
+        return sorted({flag for one in self.experiments(preset) for flag in parse_flags(one.flags, self.name)})
+
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table."""
         columns = self.columns[context.preset]
@@ -144,7 +151,8 @@ class ScoreTable(Table):
         titled_cells = [("", list(self.rows))]
         for column in columns:
             runs = {label: found[self.experiment(row, column)] for label, row in self.resolved_rows.items()}
-            require_comparable(chain(*runs.values()), column.measure.metric or BLEU_TOKENIZED.metric)
+            metric = column.measure.metric or BLEU_TOKENIZED.metric
+            require_comparable(chain(*runs.values()), metric, self.varied_flags(context.preset))
             self.print_unmeasured(column, runs)
             titled_cells += self.render_column(column, runs, context)
         titles = [title for title, _ in titled_cells]
@@ -173,6 +181,7 @@ class ScoreTable(Table):
                 for label, baseline in self.baselines.items()
             ]
             columns.append((f"p against {self.baseline}", p_values))
+        if self.baseline and (column.measure.metric or column.compared_over_seeds):
             columns += seed_columns(self.baselines, runs, column.measure)
         return columns
 
@@ -223,9 +232,12 @@ class ScoreTable(Table):
         return notes + spread_note(found)
 
     def stand_in_note(self, preset: str) -> list[str]:
-        """Return the note that names the paper's corpora if this preset has others, and says if it has fewer."""
+        """Return the note that names the paper's corpora if this preset has others, and says if it has fewer.
+
+        None below a table that no paper prints.
+        """
         ours, papers = (list(dict.fromkeys(column.dataset for column in self.columns[p])) for p in (preset, "paper"))
-        if ours == papers:
+        if self.caption or ours == papers:
             return []
         note = f"{', '.join(ours)} instead of the paper's {', '.join(papers)}"
         return [f"{note} ({len(ours)} instead of {len(papers)} corpora)" if len(ours) < len(papers) else note]

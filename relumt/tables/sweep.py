@@ -22,7 +22,6 @@ class Sweep(Table):
     """One row per setting. Choose by the validation loss, not by the BLEU of the test set.
 
     Attributes:
-        caption: what it shows; the paper has no such table.
         parameters: their symbols.
         settings: one row each.
         baseline: the setting that the others are tested against.
@@ -31,18 +30,12 @@ class Sweep(Table):
         notes: explanations below the table.
     """
 
-    caption: str
     parameters: tuple[str, ...]
     settings: tuple[Setting, ...]
     baseline: Setting
     experiment: Callable[[str, Setting], Experiment]
     measures: tuple[Measure, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """See Table."""
-        return self.caption
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""

@@ -12,34 +12,37 @@ if TYPE_CHECKING:
     from relumt.tables.context import TableContext
 
 
-PREFIXES = {"RF": "reluformer", "RL": "rela"}
-"""Paper -> how the names of its tables start on the command line."""
+PREFIXES = {"RF": "reluformer_", "RL": "rela_"}
+"""Paper -> how the names of its tables start on the command line; those of other sources have no prefix."""
 
 
 @dataclass(frozen=True)
 class Table(ABC):
-    """A table or figure of a paper.
+    """A table or figure of a paper, or one of our own.
 
     Attributes:
-        paper, item: its keys in papers.json, for example "RF" and "table4".
+        paper, item: its keys in papers.json, for example "RF" and "table4". A table that no paper prints has an item
+            that is not in papers.json; its paper, if any, is the one that it belongs to.
+        caption: what it shows, if no paper prints it.
         speed_benchmark: script in benchmarks/ that measures the speed of its models, "" for none.
         report_sentences: how many sentences its HTML report shows attention maps of, 0 for no report.
     """
 
     paper: str
     item: str
+    caption: str = field(default="", kw_only=True)
     speed_benchmark: str = field(default="", kw_only=True)
     report_sentences: int = field(default=0, kw_only=True)
 
     @property
     def name(self) -> str:
         """Its name on the command line, for example reluformer_table4."""
-        return f"{PREFIXES[self.paper]}_{self.item}"
+        return PREFIXES.get(self.paper, "") + self.item
 
     @property
     def title(self) -> str:
-        """Its number and caption in the paper."""
-        return title(self.paper, self.item)
+        """Its number and caption in the paper, or its own caption."""
+        return self.caption or title(self.paper, self.item)
 
     @property
     def figure_note(self) -> str:
