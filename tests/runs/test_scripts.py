@@ -113,10 +113,13 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
         (configs / "models" / f"{model}.args").write_text((ROOT / "configs" / "models" / f"{model}.args").read_text())
     settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
 
-    for model in ("stock", "reluformer"):
-        first = run_script("run.sh", str(data_bin), model, **settings)
-        assert first.returncode == 0, first.stdout + first.stderr
-        record = load_record(tmp_path / "runs" / "tiny" / model / "1")
+    for model, scripts in (("stock", ["run.sh"]), ("reluformer", ["train.sh", "run.sh"])):
+        for script in scripts:
+            first = run_script(script, str(data_bin), model, **settings)
+            assert first.returncode == 0, first.stdout + first.stderr
+        folder = tmp_path / "runs" / "tiny" / model / "1"
+        assert (folder / "train.log").read_text().count("| training on 1 devices") == 1
+        record = load_record(folder)
         assert record.training.epochs == 2 and record.training.tokens_per_second > 0
         # 13 is not a multiple of 8: by default fairseq would skip sentences
         assert record.test_evaluation.sentences == 13

@@ -1,15 +1,19 @@
 """Every table: its entry, its experiments, its counterpart in the papers."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
+from relumt.criterions.attention_regularization import AttentionRegularizationConfig
 from relumt.errors import UserError
 from relumt.papers import papers
 from relumt.runs.dataset_config import load_dataset
+from relumt.runs.flags import read_flags
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS
+from relumt.tables.runs import MODEL_FLAGS
 from tests.tables.cases import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,3 +53,17 @@ def test_the_operations_of_rela_table4_are_those_of_the_paper_except_for_roundin
 def test_an_unknown_table_is_refused():
     with pytest.raises(UserError, match=r"no table 'table1'; known: .*reluformer_table1"):
         get_table("table1")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "models").glob("*.args")), ids=lambda path: path.stem)
+def test_models_of_configs_differ_only_in_flags_that_may_differ_within_a_column(path):
+    assert not [flag for flag in read_flags(path) if not MODEL_FLAGS.fullmatch(flag)]
+
+
+def test_every_flag_of_the_regularizer_and_no_other_one_of_training_may_differ_within_a_column():
+    flags = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(AttentionRegularizationConfig)}
+    assert {flag for flag in flags if MODEL_FLAGS.fullmatch(flag)} == {
+        flag for flag in flags if flag.startswith("--attention-")
+    }
+    for flag in ("--attention-dropout", "--dropout", "--lr", "--weight-decay", "--encoder-attention-heads"):
+        assert not MODEL_FLAGS.fullmatch(flag)
