@@ -5,6 +5,7 @@ import pytest
 from relumt.cli import main
 from relumt.errors import UserError
 from relumt.runs.environment import Device
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.runs.record import EnvironmentChange, Initialization, save_record
 from relumt.tables.overview import dataset_tables, overview_tables
 from relumt.tables.rendering import to_markdown
@@ -32,6 +33,48 @@ def test_one_row_per_model_with_its_seeds_and_the_signatures_below():
         "- trained with revision c",
         "- ±: standard deviation over seeds",
     ]
+
+
+def with_choice(record, chosen, bleu=None, **settings):
+    bleu = bleu or {value: 31.0 if value == chosen else 30.0 for value in ("1.0", "1.4", "1.8")}
+    choice = LengthPenaltyChoice("valid", **({"data": "v", "signature": "s"} | settings), bleu=bleu, chosen=chosen)
+    record = with_value(record, "evaluations.test.setup.flags", {"--beam": "5", "--lenpen": chosen})
+    return with_value(record, "evaluations.test.setup.length_penalty", choice)
+
+
+def test_length_penalties_may_differ_if_they_were_chosen_alike_and_are_named():
+    softmax = [with_choice(scored_record(seed=seed), "1.4") for seed in (1, 2)]
+    relu = [with_choice(scored_record(model="relu", seed=seed), chosen) for seed, chosen in ((1, "1.8"), (2, "1.0"))]
+    records = [
+        with_value(record, "evaluations.test.setup.checkpoint", "checkpoint_average_5.pt")
+        for record in (*softmax, *relu)
+    ]
+    lines = printed(*records).splitlines()
+    assert "- translated with the average of the last 5 checkpoints" in lines
+    assert "- length penalty chosen by BLEU on valid from 1.0, 1.4 and 1.8: softmax 1.4; relu 1.8, 1.0" in lines
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (with_value(scored_record(model="relu"), "evaluations.test.setup.flags", {"--lenpen": "1.4"}), "the flags of"),
+        (scored_record(model="relu"), "the flags of translation"),
+        (with_choice(scored_record(model="relu"), "1.4", {"1.4": 31.0}), "the flags of translation"),
+        (with_choice(scored_record(model="relu"), "1.4", data="w"), "the choice of --lenpen"),
+        (with_choice(scored_record(model="relu"), "1.4", signature="t"), "the choice of --lenpen"),
+        (
+            with_value(
+                with_choice(scored_record(model="relu"), "1.4"),
+                "evaluations.test.setup.checkpoint",
+                "checkpoint_average_5.pt",
+            ),
+            "the checkpoint that translates",
+        ),
+    ],
+)
+def test_length_penalties_that_were_not_chosen_alike_are_refused(other, message):
+    with pytest.raises(UserError, match=f"differ in {message}"):
+        dataset_tables("small", [with_choice(scored_record(), "1.4"), other])
 
 
 def test_environment_changes_are_marked_and_devices_named():
