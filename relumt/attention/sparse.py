@@ -110,7 +110,7 @@ def entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
     its gradient is that of τ, by the implicit function theorem.
 
     Args:
-        scores: z, of which the largest in a row is 0.
+        scores: z; the largest of each row is 0.
         alpha: α from MIN_ALPHA to 2, of a shape that broadcasts to scores.
     """
     z, exponent = scores * (alpha - 1), 1 / (alpha - 1)
