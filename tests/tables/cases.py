@@ -8,6 +8,7 @@ from relumt.runs.record import RunRecord, save_record
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import Experiment
+from relumt.tables.rendering import RenderedTable
 from tests.runs.cases import SIGNATURES, scored_record, with_value
 
 SIGNATURE = "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"
@@ -18,6 +19,20 @@ SENTENCES = [
 
 def render(name: str, runs: Path, preset: str = "small"):
     return get_table(name).render(TableContext(name, runs, preset, out=runs / "plots"))
+
+
+def experiments_of(name: str, preset: str = "small") -> dict[str, Experiment]:
+    """Return the experiments of a table by model, or by variant/model if the runs have further flags."""
+    return {
+        str(Path(experiment.variant, experiment.model)): experiment
+        for experiment in get_table(name).experiments(preset)
+    }
+
+
+def row(table: RenderedTable, name: str) -> list[str]:
+    """Return the cells of the row that begins with `name`."""
+    (found,) = (cells for cells in table.rows if cells[0] == name)
+    return list(map(str, found))
 
 
 def make_record(experiment: Experiment, seed: int = 1, bleu: float = 30.0, **flags: str) -> RunRecord:

@@ -11,7 +11,7 @@ from relumt.runs.record import Divergence
 from relumt.tables import get_table
 from relumt.tables.experiments import PRESETS
 from tests.runs.cases import with_value
-from tests.tables.cases import make_record, render, write_run, write_translations
+from tests.tables.cases import make_record, render, row, write_run, write_translations
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = [f"ffn_{name}" for name in "relu relu2 aptx1 relu_gt swiglu geglu gelu swish mish".split()]
@@ -32,10 +32,6 @@ def write(experiments, tmp_path):
         write_translations(write_run(experiments[f"ffn_{name}"], tmp_path, record), record, set(wrong))
 
     return write_one
-
-
-def row(table, name):
-    return list(next(cells for cells in table.rows if cells[0] == name))
 
 
 def test_its_runs_are_those_of_the_configurations_without_further_flags():

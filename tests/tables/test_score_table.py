@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,20 +11,16 @@ from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, Layer
 from relumt.runs.record import Divergence, Initialization
 from relumt.tables import get_table
 from tests.runs.cases import with_value
-from tests.tables.cases import analysis, attention_layer, make_record, render, write_run, write_translations
-
-
-def experiments_of(name: str, preset: str = "small"):
-    """Return the experiments by model, or by variant/model if the runs have further flags."""
-    return {
-        str(Path(experiment.variant, experiment.model)): experiment
-        for experiment in get_table(name).experiments(preset)
-    }
-
-
-def row(table, name: str) -> list[str]:
-    (found,) = (cells for cells in table.rows if cells[0] == name)
-    return list(found)
+from tests.tables.cases import (
+    analysis,
+    attention_layer,
+    experiments_of,
+    make_record,
+    render,
+    row,
+    write_run,
+    write_translations,
+)
 
 
 def test_the_papers_number_our_mean_over_seeds_and_empty_cells(tmp_path, capsys):
@@ -77,26 +72,6 @@ def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path
     record = make_record(experiments["reluformer"], 2, bleu=0.1)
     write_translations(write_run(experiments["reluformer"], tmp_path, record), record, {2})
     assert row(render("reluformer_table4", tmp_path)[0], "reluformer")[-2:] == ["-", ""]
-
-
-def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_path):
-    experiments = experiments_of("reluformer_table4")
-    bleu = {
-        "softmax": (30.0, 31.0, 32.0),
-        "reluformer": (30.5, 31.0, 33.0),
-        "rela_g": (29.0, 30.5),
-        "entmax15": (31.0,),
-    }
-    for model, scores in bleu.items():
-        for seed, score in enumerate(scores, start=1):
-            record = make_record(experiments[model], seed, score)
-            write_translations(write_run(experiments[model], tmp_path, record), record, {seed})
-    (table,) = render("reluformer_table4", tmp_path)
-    assert table.header[-3:] == ["difference over seeds", "p over seeds", "seeds needed"]
-    assert row(table, "reluformer")[-3:] == ["+0.50 (-0.74 to +1.74)", "1.000", "10"]  # d: 0.5, 0, 1; p is 0.5 twice
-    assert row(table, "rela")[-3:] == ["-0.75 (-3.93 to +2.43)", "1.000", "6"]  # d: -1, -0.5
-    assert row(table, "transformer")[-3:] == row(table, "entmax15")[-3:] == ["", "", ""]
-    assert any("exact two-sided sign-flip test" in note for note in table.notes)
 
 
 def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):

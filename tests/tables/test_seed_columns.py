@@ -1,0 +1,23 @@
+"""The columns that compare rows with their baseline over seeds, from made-up runs."""
+
+from tests.tables.cases import experiments_of, make_record, render, row, write_run, write_translations
+
+
+def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_path):
+    experiments = experiments_of("reluformer_table4")
+    bleu = {
+        "softmax": (30.0, 31.0, 32.0),
+        "reluformer": (30.5, 31.0, 33.0),
+        "rela_g": (29.0, 30.5),
+        "entmax15": (31.0,),
+    }
+    for model, scores in bleu.items():
+        for seed, score in enumerate(scores, start=1):
+            record = make_record(experiments[model], seed, score)
+            write_translations(write_run(experiments[model], tmp_path, record), record, {seed})
+    (table,) = render("reluformer_table4", tmp_path)
+    assert table.header[-3:] == ["difference over seeds", "p over seeds", "seeds needed"]
+    assert row(table, "reluformer")[-3:] == ["+0.50 (-0.74 to +1.74)", "1.000", "10"]  # d: 0.5, 0, 1; p is 0.5 twice
+    assert row(table, "rela")[-3:] == ["-0.75 (-3.93 to +2.43)", "1.000", "6"]  # d: -1, -0.5
+    assert row(table, "transformer")[-3:] == row(table, "entmax15")[-3:] == ["", "", ""]
+    assert any("exact two-sided sign-flip test" in note for note in table.notes)
