@@ -17,7 +17,7 @@ from relumt.runs.evaluation_results import (
 )
 from relumt.runs.evaluation_setup import accept_environment, check_checkpoint, describe_evaluation
 from relumt.runs.flags import Flags
-from relumt.runs.length_penalty_search import is_translated_as_asked, require_choice, with_choice
+from relumt.runs.length_penalty_search import is_translated_as_asked, require_search, with_choice
 from relumt.runs.record import RunRecord, find_record, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
 from relumt.runs.run_config import RunConfig
@@ -41,14 +41,15 @@ def start_evaluation(
     if is_translated_as_asked(config, record, flags) and not has_checkpoints(config.folder):
         print_status(f"{config.folder}: evaluated already, and its checkpoints were deleted")
         return None
-    choice = require_choice(config, record, flags, device)
+    search = require_search(config, record, flags, device)
+    choice = search.choice if search else None
     flags = with_choice(flags, choice)
     setup = replace(describe_evaluation(config, flags, device, one_by_one), length_penalty=choice)
     evaluation = record.evaluations.get(setup.subset)
     if evaluation and evaluation.setup == setup:
         print_status(f"{config.folder}: {setup.subset} evaluated already")
         return None
-    if choice is None:  # else the environment was accepted before --lenpen was chosen
+    if search is None or search.setup.environment != setup.environment:  # else it was accepted before the search
         record = accept_environment(config, record, setup, accept_changes)
     check_checkpoint(config, record, setup)
     save_record(config.folder, replace(record, pending_evaluation=setup))

@@ -56,7 +56,8 @@ def start_search(
     if not candidates or (is_translated_as_asked(config, record, flags) and not has_checkpoints(config.folder)):
         return None
     setup = describe_search(config, flags, device)
-    if find_choice(record, setup, candidates):
+    found = find_search(record, setup, candidates)
+    if found and found.setup.environment == setup.environment:
         return None
     record = accept_environment(config, record, setup, accept_changes)
     check_checkpoint(config, record, setup)
@@ -79,16 +80,22 @@ def describe_search(config: RunConfig, flags: Flags, device: Device) -> Evaluati
     return describe_evaluation(config, search_flags(flags), device, one_by_one=False)
 
 
-def find_choice(record: RunRecord, setup: EvaluationSetup, candidates: tuple[float, ...]) -> LengthPenaltyChoice | None:
-    """Return the recorded choice between these candidates by such a translation, None if there is none."""
+def find_search(record: RunRecord, setup: EvaluationSetup, candidates: tuple[float, ...]) -> LengthPenaltySearch | None:
+    """Return the recorded search between these candidates by such a translation, in whatever environment.
+
+    Returns:
+        None if there is none, or if it is not scored.
+    """
     search = record.length_penalty_search
-    if search is None or search.setup != setup or sorted(search.candidates) != sorted(candidates):
+    if search is None or search.choice is None or sorted(search.candidates) != sorted(candidates):
         return None
-    return search.choice
+    return search if replace(search.setup, environment=setup.environment) == setup else None
 
 
-def require_choice(config: RunConfig, record: RunRecord, flags: Flags, device: Device) -> LengthPenaltyChoice | None:
-    """Return the recorded choice of --lenpen; None if the dataset or the user leaves no choice.
+def require_search(config: RunConfig, record: RunRecord, flags: Flags, device: Device) -> LengthPenaltySearch | None:
+    """Return the recorded search that chose --lenpen; None if the dataset or the user leaves no choice.
+
+    Editing relumt while the validation set is translated changes the environment, and does not matter here.
 
     Raises:
         UserError: the choice has to be made first.
@@ -96,13 +103,13 @@ def require_choice(config: RunConfig, record: RunRecord, flags: Flags, device: D
     candidates = config.dataset_config.penalties_to_compare(flags)
     if not candidates:
         return None
-    choice = find_choice(record, describe_search(config, flags, device), candidates)
-    if choice is None:
+    search = find_search(record, describe_search(config, flags, device), candidates)
+    if search is None:
         raise UserError(
             f"{config.folder}: --lenpen has not been chosen on {VALIDATION} for this translation; run "
             "scripts/evaluate.sh, or give --lenpen"
         )
-    return choice
+    return search
 
 
 def with_choice(flags: Flags, choice: LengthPenaltyChoice | None) -> Flags:

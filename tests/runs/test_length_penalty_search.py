@@ -210,6 +210,16 @@ def test_a_changed_environment_is_accepted_once(trained, step, refused, monkeypa
     assert len(load_record(trained.folder).environment_changes) == 1
 
 
+def test_the_code_may_change_while_the_validation_set_is_translated(trained, step, refused, monkeypatch):
+    search(trained, step)
+    revision = load_record(trained.folder).provenance.environment.revision
+    monkeypatch.setattr("relumt.runs.environment.revision", lambda: replace(revision, code="f" * 40))
+    assert "(now " in refused("start-evaluation")
+    assert step("start-evaluation", settings=["--accept-mixed"]).out
+    assert len(load_record(trained.folder).environment_changes) == 1
+    assert step("start-length-penalty-search", settings=["--accept-mixed"]).out  # a search of its own the next time
+
+
 def test_a_choice_without_effect_or_validation_set_is_refused(trained, refused):
     assert "length_penalties has no effect with --unnormalized" in refused("check-evaluation", "--unnormalized")
     (trained.data_bin.folder / "valid.de-en.en.idx").unlink()

@@ -107,7 +107,8 @@ def test_failed_training_exits_with_status_1(tmp_path):
 def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
     configs = tmp_path / "configs"
     (configs / "datasets").mkdir(parents=True)
-    write_dataset(configs, "default", train=TINY, generate="--beam 2 --max-len-b 10")
+    evaluation = {"average_checkpoints": 2, "length_penalties": [0.6, 1.0, 2.2]}
+    write_dataset(configs, "default", train=TINY, generate="--beam 2 --max-len-b 10", **evaluation)
     (configs / "models").mkdir()
     for model in ("stock", "reluformer"):
         (configs / "models" / f"{model}.args").write_text((ROOT / "configs" / "models" / f"{model}.args").read_text())
@@ -124,6 +125,9 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
         # 13 is not a multiple of 8: by default fairseq would skip sentences
         assert record.test_evaluation.sentences == 13
         assert record.test_evaluation.tokens_per_second > 0
+        setup = record.test_evaluation.setup
+        assert setup.checkpoint == "checkpoint_average_2.pt" and setup.flags["--lenpen"] == setup.length_penalty.chosen
+        assert list(setup.length_penalty.bleu) == ["0.6", "1.0", "2.2"]
 
     again = run_script("run.sh", str(data_bin), "stock", **settings)
     assert again.returncode == 0 and again.stdout == ""
@@ -198,7 +202,9 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
         with (data_bin / f"dict.{language}.txt").open("a") as dictionary:
             dictionary.write("<sep> 1\n")
     train = f"{TINY} {document_flags} --max-target-positions 40"
-    write_dataset(configs, "default", train=train, generate="--beam 2 --max-len-a 2 --max-len-b 10")
+    write_dataset(
+        configs, "default", train=train, generate="--beam 2 --max-len-a 2 --max-len-b 10", length_penalties=[0.6, 1.0]
+    )
     (configs / "models").mkdir()
     (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
     for subset, documents in (("train", [20] * 3), ("valid", [12]), ("test", [5, 8])):
@@ -209,6 +215,8 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     folder = runs / "tiny" / "stock" / "1"
     evaluated = load_record(folder).test_evaluation
+    assert set(evaluated.setup.length_penalty.bleu) == {"0.6", "1.0"}
+    assert "--lenpen" in evaluated.setup.flags
     chunks = [int(line) for line in (folder / "test.chunks").read_text().split()]
     assert evaluated.sentences == sum(chunks) == 13
     assert evaluated.documents.chunks == len(chunks) == len((folder / "test.hyp").read_text().splitlines())
