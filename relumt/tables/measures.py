@@ -1,5 +1,6 @@
 """Measures that tables show: scores of the test set, and averages of what `relumt analyze` measured."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -52,6 +53,27 @@ def score(metric: str) -> Measure:
 
 
 BLEU_TOKENIZED, BLEU_DETOKENIZED = score("bleu_tokenized"), score("bleu_detokenized")
+
+
+BREVITY = re.compile(r"\bBP = (\d\.\d+)")
+"""The brevity penalty in sacreBLEU's description of a BLEU."""
+
+
+def brevity_penalty(run: Run) -> float | None:
+    """Return the factor by which short translations lower the tokenized BLEU; None if run.json does not tell."""
+    match = BREVITY.search(run.record.test_score("bleu_tokenized").detail)
+    return float(match[1]) if match else None
+
+
+BREVITY_PENALTY = Measure("brevity penalty", brevity_penalty, ".3f")
+
+
+def length_penalty(run: Run) -> float | None:
+    """Return the exponent of the length in beam search, whether chosen or given; fairseq's default is 1."""
+    return float(run.record.test_evaluation.setup.flags.get("--lenpen", "1"))
+
+
+LENGTH_PENALTY = Measure("length penalty", length_penalty, ".1f")
 
 
 def best_validation_loss(run: Run) -> float | None:

@@ -7,7 +7,6 @@ from statistics import mean
 
 from relumt.console import print_status
 from relumt.papers import format_printed, printed_values
-from relumt.runs.flags import parse_flags
 from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
 from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, unit_note
@@ -137,10 +136,6 @@ class ScoreTable(Table):
     def experiment(self, row: TableRow, column: Column) -> Experiment:
         """Return the experiment of a cell."""
         return Experiment(column.dataset, row.model, row.variant, row.flags, self.needs_analysis)
-
-    def varied_flags(self, preset: str) -> list[str]:
-        """Return the flags of training that distinguish the rows beside their models."""
-        return sorted({flag for one in self.experiments(preset) for flag in parse_flags(one.flags, self.name)})
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table."""

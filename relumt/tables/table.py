@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from relumt.papers import papers, title
+from relumt.runs.flags import parse_flags
 from relumt.tables.experiments import Experiment
 from relumt.tables.rendering import RenderedTable
 
@@ -52,6 +53,10 @@ class Table(ABC):
     @abstractmethod
     def experiments(self, preset: str) -> list[Experiment]:
         """Return the experiments whose runs it needs."""
+
+    def varied_flags(self, preset: str) -> list[str]:
+        """Return the flags of training that distinguish its experiments beside their models."""
+        return sorted({flag for one in self.experiments(preset) for flag in parse_flags(one.flags, self.name)})
 
     @abstractmethod
     def render(self, context: "TableContext") -> list[RenderedTable]:
