@@ -116,6 +116,26 @@ def test_the_default_is_fairseqs_to_the_bit(path):
         assert scores[0] == [h["score"].item() for hypotheses in stock for h in hypotheses]
 
 
+@pytest.mark.parametrize("penalty", LENGTH_PENALTIES)
+@pytest.mark.parametrize("path", PATHS)
+def test_one_search_finds_the_hypotheses_for_every_power(path, penalty):
+    """`relumt.runs.nbest_lists` relies on it."""
+    divisor, best = LENGTH_PENALTIES[penalty], {}
+    for seed in SEEDS:
+        model, batch = build_model(seed), sample(LENGTHS, seed)
+        options = PATHS[path] | {"length_penalty": penalty}
+        lists = translate(BeamSearchGenerator, model, batch, len_penalty=0.0, **options)
+        for power in (-1.0, 0.6, 2.2):
+            expected = translate(BeamSearchGenerator, model, batch, len_penalty=power, **options)
+            best[seed, power] = [
+                max(found, key=lambda h, power=power: h["score"] / divisor(len(h["tokens"]), power)) for found in lists
+            ]
+            for hypothesis, hypotheses in zip(best[seed, power], expected, strict=True):
+                assert hypothesis["tokens"].tolist() == hypotheses[0]["tokens"].tolist()
+    lengths = {power: sum(len(h["tokens"]) for seed in SEEDS for h in best[seed, power]) for power in (-1.0, 2.2)}
+    assert lengths[-1.0] < lengths[2.2]  # otherwise all powers would choose the same hypotheses
+
+
 def test_the_penalties_count_the_end_of_sentence():
     """One word and the end of the sentence: len is 2."""
     assert LENGTH_PENALTIES["length"](2, 0.6) == 2**0.6
