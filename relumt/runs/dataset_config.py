@@ -7,8 +7,8 @@ A file has these keys, all optional:
     data_bin = "NAME"          the data is in data-bin/NAME (default: the file's own name)
     train = '''…'''            flags of fairseq-train
     generate = '''…'''         flags of fairseq-generate
-    average_checkpoints = 5    translate with the average of the last 5 checkpoints (default: with the best one); unless
-                               --save-interval-updates makes others, these are of epochs, and training keeps them
+    average_checkpoints = 5    translate with the average of the last 5 checkpoints (default: with the best one);
+                               training then keeps those of the last 5 epochs, unless --save-interval-updates is given
     length_penalties = [0.6, 1.0, 1.4]
                                choose --lenpen from these values on the validation set (default: []); a --lenpen in
                                `generate` or on the command line is taken instead
