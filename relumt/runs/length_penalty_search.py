@@ -61,10 +61,10 @@ def start_search(
         return None
     record = accept_environment(config, record, setup, accept_changes)
     check_checkpoint(config, record, setup)
-    save_record(config.folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, list(candidates))))
     folder = config.folder / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # first: an earlier translation must not be scored as this one's
     folder.mkdir()
+    save_record(config.folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, list(candidates))))
     arguments = config.generate_command(search_flags(flags), config.checkpoints / setup.checkpoint, folder, device)
     return FairseqCommand(generate_log(folder, setup), arguments)
 

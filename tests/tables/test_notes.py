@@ -5,6 +5,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
 from relumt.runs.environment import Revision
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import unique_experiments
 from tests.runs.cases import with_value
@@ -18,6 +19,17 @@ def test_a_preset_names_the_papers_corpora_that_it_lacks(tmp_path):
     assert table.header == ["", "BLEU detok, multi30k_de_en_small", "p against softmax"]
     corpora = "wmt14_en_fr, wmt18_en_fi, wmt18_zh_en, wmt16_ro_en"
     assert f"multi30k_de_en_small instead of the paper's {corpora} (1 instead of 4 corpora)" in table.notes
+
+
+def test_a_table_names_the_length_penalties_that_were_chosen(tmp_path):
+    for experiment, chosen in zip(get_table("reluformer_table2").experiments("small"), ("1.0", "1.4"), strict=False):
+        bleu = {value: 31.0 if value == chosen else 30.0 for value in ("1.0", "1.4")}
+        choice = LengthPenaltyChoice("valid", "v", "s", bleu, chosen)
+        record = with_value(make_record(experiment), "evaluations.test.setup.length_penalty", choice)
+        write_run(experiment, tmp_path, with_value(record, "evaluations.test.setup.flags", {"--lenpen": chosen}))
+    (table,) = render("reluformer_table2", tmp_path)
+    (note,) = (note for note in table.notes if "length penalty chosen" in note)
+    assert "by BLEU on valid from 1.0 and 1.4: " in note and " 1.0; " in note and note.endswith(" 1.4")
 
 
 def write_complete_run(experiment, runs):
