@@ -166,6 +166,13 @@ def test_chosen_flags_decide_the_runs_of_a_model_and_may_differ_within_a_column(
         render("study", tmp_path)
 
 
+def test_scores_on_a_part_of_iwslt14_are_labeled(tmp_path):
+    for preset, is_labeled in (("small", True), ("paper", False)):
+        write_run(experiments_of("study_iwslt14", preset)["softmax", ""], tmp_path)
+        (table,) = render("study_iwslt14", tmp_path, preset)
+        assert any(note.startswith("30 % of the training data") for note in table.notes) == is_labeled
+
+
 def test_the_tables_share_their_runs():
     mechanisms, sites = (get_table(name).experiments("small") for name in ("study", "study_sites"))
     assert {one.model for one in mechanisms} & {one.model for one in sites} == {"softmax", "reluformer"}
