@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from relumt.tables.context import TableContext
 
 
-PREFIXES = {"RF": "reluformer_", "RL": "rela_"}
+PREFIXES = {"RF": "reluformer", "RL": "rela"}
 """Paper -> how the names of its tables start on the command line; those of other sources have no prefix."""
 
 
@@ -38,7 +38,8 @@ class Table(ABC):
     @property
     def name(self) -> str:
         """Its name on the command line, for example reluformer_table4."""
-        return PREFIXES.get(self.paper, "") + self.item
+        prefix = PREFIXES.get(self.paper)
+        return f"{prefix}_{self.item}" if prefix else self.item
 
     @property
     def title(self) -> str:
