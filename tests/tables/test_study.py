@@ -10,7 +10,7 @@ from relumt.runs.record import Divergence
 from relumt.tables import get_table, study
 from relumt.tables.experiments import PRESETS
 from tests.runs.cases import with_value
-from tests.tables.cases import make_record, render, write_run, write_translations
+from tests.tables.cases import make_record, render, row, write_run, write_translations
 
 STUDY_TABLES = ("study", "study_iwslt14", "study_sites")
 DETAIL = "BLEU = 30.00 60.0/36.0/24.0/16.0 (BP = 0.916 ratio = 0.919 hyp_len = 11000 ref_len = 11969)"
@@ -23,11 +23,6 @@ def experiments_of(name, preset="small"):
 def trained_record(experiment, loss, seed=1):
     record = replace(make_record(experiment, seed), evaluations={})
     return with_value(record, "training.best_valid_loss", loss)
-
-
-def row(table, name):
-    (found,) = (cells for cells in table.rows if cells[0] == name)
-    return list(found)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
