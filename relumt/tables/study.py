@@ -75,7 +75,7 @@ SEARCH_FLAGS: Mapping[str, tuple[TrainFlags, ...]] = {
     "small": ((), ("--lr", "5e-4"), ("--lr", "1e-3"), ("--attention-dropout", "0.1")),
     "smoke": ((), ("--attention-dropout", "0.1")),
 }
-"""Preset -> settings to search, the first of which is the dataset's own: `--lr 7e-4 --attention-dropout 0.1` for preset
+"""Preset -> settings to search; the first is the dataset's own, `--lr 7e-4 --attention-dropout 0.1` for preset
 paper, `--lr 2e-3` without attention dropout for preset small."""
 
 OWN_SETTINGS = "the dataset's settings"
