@@ -21,7 +21,7 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     load_per_query,
     pointwise_weights,
 )
-from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile
+from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
 
 
 @triton.jit
@@ -114,8 +114,7 @@ def backward_dq(
             KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT,
             BLOCK_S,
         )  # fmt: skip
-    pointers = GradQ + b.to(tl.int64) * gq_b + h * gq_h + queries[:, None] * gq_t + dims[None] * gq_d
-    tl.store(pointers, grad_q.to(GradQ.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
+    store_tile(GradQ + b.to(tl.int64) * gq_b + h * gq_h, grad_q, gq_t, gq_d, queries, queries < T, dims, D)
 
 
 @triton.jit
@@ -195,8 +194,5 @@ def backward_dkdv(
         GradWeightSum, GradWLogW, b, bh, T, S, dropout_p, seed, after_diagonal, stop, dims, D,
         ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_T,
     )  # fmt: skip
-    in_bounds = (keys[:, None] < S) & (dims[None] < D)
-    k_pointers = GradK + b.to(tl.int64) * gk_b + h * gk_h + keys[:, None] * gk_s + dims[None] * gk_d
-    v_pointers = GradV + b.to(tl.int64) * gv_b + h * gv_h + keys[:, None] * gv_s + dims[None] * gv_d
-    tl.store(k_pointers, grad_k.to(GradK.dtype.element_ty), in_bounds)
-    tl.store(v_pointers, grad_v.to(GradV.dtype.element_ty), in_bounds)
+    store_tile(GradK + b.to(tl.int64) * gk_b + h * gk_h, grad_k, gk_s, gk_d, keys, keys < S, dims, D)
+    store_tile(GradV + b.to(tl.int64) * gv_b + h * gv_h, grad_v, gv_s, gv_d, keys, keys < S, dims, D)

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile
+from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
 
 TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32, whose logarithm stands in for log 0."""
@@ -152,8 +152,7 @@ def forward(
         )  # fmt: skip
     if Out.dtype.element_ty == tl.float16:
         out = tl.clamp(out, -MAX_FLOAT16, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
-    pointers = Out + b.to(tl.int64) * o_b + h * o_h + queries[:, None] * o_t + dims[None] * o_d
-    tl.store(pointers, out.to(Out.dtype.element_ty), (queries[:, None] < T) & (dims[None] < D))
+    store_tile(Out + b.to(tl.int64) * o_b + h * o_h, out, o_t, o_d, queries, queries < T, dims, D)
     if ROW_STATS:
         tl.store(WeightSum + bh * T + queries, weight_sum, queries < T)
         tl.store(WLogW + bh * T + queries, w_log_w * LN_2, queries < T)

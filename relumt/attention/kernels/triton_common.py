@@ -21,6 +21,16 @@ def load_tile(X, stride_row, stride_d, rows, row_mask, dims, D: tl.constexpr):
 
 
 @triton.jit
+def store_tile(X, x, stride_row, stride_d, rows, row_mask, dims, D: tl.constexpr):
+    """Store a [rows, dims] tile in X; rows outside `row_mask` and dimensions beyond D are left out.
+
+    Offsets have 64 bits: with [T, B, E] as the layout in memory, T·B·E can exceed 2³¹.
+    """
+    pointers = X + rows[:, None].to(tl.int64) * stride_row + dims[None] * stride_d
+    tl.store(pointers, x.to(X.dtype.element_ty), row_mask[:, None] & (dims[None] < D))
+
+
+@triton.jit
 def load_key_bounds(KeyBounds, b, S):
     """Return the index of a sentence's first real key and the index after its last one."""
     if KeyBounds is None:  # `else` is required: Triton compiles the code that follows a return
