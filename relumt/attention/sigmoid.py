@@ -22,7 +22,8 @@ class SigmoidAttention(Mechanism):
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
         """Return −log n."""
         n = mask.num_visible(T, S, like)
-        return -n.log() if isinstance(n, Tensor) else like.new_tensor(-math.log(n)).view(1, 1, 1, 1)
+        # new_full fills on the GPU; new_tensor would copy from the host, and wait for it.
+        return -n.log() if isinstance(n, Tensor) else like.new_full((1, 1, 1, 1), -math.log(n))
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return the sigmoid of scores [B, H, T, S] at visible keys."""
