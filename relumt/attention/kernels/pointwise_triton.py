@@ -15,6 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
+from relumt.attention.kernels.current_device import on_device_of_tensors
 from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.key_bounds import key_bounds
 from relumt.attention.kernels.pointwise_launch_configs import launch_config
@@ -93,6 +94,7 @@ class _Attend(torch.autograd.Function):
     """(q, k, v, call) → (output, Σ w, Σ w log w)."""
 
     @staticmethod
+    @on_device_of_tensors
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
         B, H, T, D = q.shape
         ctx.save_for_backward(q, k, v)
@@ -109,6 +111,7 @@ class _Attend(torch.autograd.Function):
         return output, weight_sum, w_log_w
 
     @staticmethod
+    @on_device_of_tensors
     @forbid_double_backward
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None

@@ -1,0 +1,21 @@
+"""Launch kernels on the GPU of their tensors: Triton launches on the current device, whatever its arguments are on."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+def on_device_of_tensors(method: Callable[..., Result]) -> Callable[..., Result]:
+    """Make the `forward` or `backward` of an autograd.Function run with the device of its first tensor as current."""
+
+    @functools.wraps(method)
+    def guarded(ctx: Any, *arguments: Any) -> Result:
+        tensor = next(argument for argument in arguments if isinstance(argument, torch.Tensor))
+        with torch.cuda.device_of(tensor):  # does nothing for tensors on a CPU
+            return method(ctx, *arguments)
+
+    return guarded
