@@ -1,8 +1,7 @@
 """The papers' figures of attention by layer, as tables and plots: [RF] Figures 4 and 5, [RL] Figures 3 to 7."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 from statistics import mean
 
 from relumt.errors import UserError
@@ -10,10 +9,10 @@ from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, La
 from relumt.runs.comparability import describe_revisions
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import ALIGNED, SMOKE_DOCUMENTS, WMT_RELA, Experiment, by_preset
-from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED, unit_note
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import Run, any_diverged, require_comparable
-from relumt.tables.site_panels import SITE_TITLES, make_panels
+from relumt.tables.runs import Run, any_diverged
+from relumt.tables.site_figure import SiteFigure
+from relumt.tables.site_panels import make_panels
 from relumt.tables.table import Table
 from relumt.tables.top_shares import TopShareFigure
 
@@ -46,35 +45,23 @@ def alignment_curve(label: str, value: Callable[[LayerAlignment], float]) -> Cur
     return Curve(label, values)
 
 
-@dataclass(frozen=True)
-class LayerFigure(Table):
+@dataclass(frozen=True, kw_only=True)
+class LayerFigure(SiteFigure):
     """Measures by layer, means over seeds: one panel per site, one or more curves per model.
 
     Attributes:
-        models: names in configs/models.
         curves: drawn for each model.
         axis_label: label of the vertical axis.
-        sites: attention sites to draw.
-        datasets: preset -> dataset.
         explanation: a note about the curves, "" for none.
     """
 
-    models: tuple[str, ...]
     curves: tuple[Curve, ...]
     axis_label: str
-    sites: tuple[str, ...] = tuple(SITE_TITLES)
-    datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
     explanation: str = ""
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """See Table."""
-        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table; one row per model, site and curve, one column per layer."""
-        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
-        all_runs = list(chain(*found.values()))
-        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+        found = self.analyzed_runs(context)
         values = {
             (experiment.model, site, curve): by_layer
             for experiment, runs in found.items()
@@ -92,9 +79,7 @@ class LayerFigure(Table):
             rows.append([model, site, curve.label, *map("{:.3f}".format, by_layer), *padding, f"{mean(by_layer):.3f}"])
         notes = [
             context.preset_note,
-            *context.notes(self.datasets[context.preset], all_runs),
-            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
-            *unit_note(all_runs),
+            *self.run_notes(found, context),
             *filter(None, [self.explanation]),
             self.figure_note,
             self.plot(values, context),

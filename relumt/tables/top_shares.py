@@ -2,46 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
 from relumt.tables.context import TableContext
-from relumt.tables.experiments import Experiment
-from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED, unit_note
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import Run, any_diverged, require_comparable
+from relumt.tables.runs import Run, any_diverged
+from relumt.tables.site_figure import SiteFigure
 from relumt.tables.site_panels import make_panels
-from relumt.tables.table import Table
 
 PERCENTAGES = tuple(f"{tenths / 10:g}" for tenths in range(1, 16))
 """The percentages that the paper draws, 0.1 to 1.5."""
 
 
-@dataclass(frozen=True)
-class TopShareFigure(Table):
-    """The share of the weight on the top p % of the visible keys: one panel per site, one curve per model.
-
-    Attributes:
-        models: names in configs/models.
-        sites: attention sites to draw.
-        datasets: preset -> dataset.
-    """
-
-    models: tuple[str, ...]
-    sites: tuple[str, ...]
-    datasets: Mapping[str, str]
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """See Table."""
-        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
+@dataclass(frozen=True, kw_only=True)
+class TopShareFigure(SiteFigure):
+    """The share of the weight on the top p % of the visible keys: one panel per site, one curve per model."""
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table; one row per model and site, one column per percentage."""
-        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
-        all_runs = list(chain(*found.values()))
-        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+        found = self.analyzed_runs(context)
         shares = {
             (experiment.model, site): mean_shares
             for experiment, runs in found.items()
@@ -54,9 +35,7 @@ class TopShareFigure(Table):
         rows = [[*key, *map("{:.3f}".format, mean_shares)] for key, mean_shares in shares.items()]
         notes = [
             f"{context.preset_note}; means over heads and layers",
-            *context.notes(self.datasets[context.preset], all_runs),
-            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
-            *unit_note(all_runs),
+            *self.run_notes(found, context),
             "shares are interpolated between whole numbers of keys",
             self.figure_note,
             self.plot(shares, context),
