@@ -12,7 +12,7 @@ import math
 from torch import Tensor
 
 from relumt.attention.mask import AttentionMask
-from relumt.attention.relu import RectifiedAttention, ReLUAttention
+from relumt.attention.relu import ReLUAttention
 
 
 class SquaredReLUAttention(ReLUAttention):
@@ -28,4 +28,4 @@ class SquaredReLUAttention(ReLUAttention):
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return the squared ReLU of scores [B, H, T, S] at visible keys."""
-        return RectifiedAttention.weights(self, scores, mask).square()
+        return super().weights(scores, mask).square()

@@ -13,7 +13,7 @@ both, a null row becomes all weight on an extra dummy key: null rows are alike, 
 import torch
 from torch import Tensor
 
-from relumt.metrics.attention_metrics import is_null_row
+from relumt.metrics.attention_metrics import is_null_row, normalize
 
 TEMPERATURES = (1.0, 0.5, 0.25, 0.1)
 """The values of τ in [RL] Table 6."""
@@ -34,8 +34,7 @@ def normalize_with_dummy(rows: Tensor) -> Tensor:
     Args:
         rows: non-negative weights, [R, H, S].
     """
-    is_null = is_null_row(rows)
-    return _add_dummy(rows / rows.sum(-1).masked_fill(is_null, 1.0)[..., None], is_null)
+    return _add_dummy(normalize(rows), is_null_row(rows))
 
 
 def softmax_with_dummy(rows: Tensor, visible: Tensor, tau: float) -> Tensor:
@@ -50,7 +49,7 @@ def softmax_with_dummy(rows: Tensor, visible: Tensor, tau: float) -> Tensor:
 
 
 def _add_dummy(p: Tensor, is_null: Tensor) -> Tensor:
-    """Append the dummy key to p [R, H, S]; it gets all the weight of null rows [R, H]."""
+    """Append the dummy key to p [R, H, S]; it gets all the weight of null rows [R, H], whatever p is there."""
     is_null = is_null[..., None]
     return torch.cat([p.masked_fill(is_null, 0.0), is_null.to(p)], dim=-1)
 

@@ -57,10 +57,8 @@ def compare_runs(runs: Sequence[Run], baselines: Sequence[Run], measure: Measure
 def format_difference(comparison: SeedComparison, measure: Measure) -> str:
     """Return the mean difference and its interval, as in "-0.35 (-1.20 to +0.50)"."""
     low, high = comparison.interval or (comparison.difference, comparison.difference)
-    return " ".join(
-        f"{prefix}{value:+{measure.format_spec}}{suffix}"
-        for prefix, value, suffix in (("", comparison.difference, ""), ("(", low, " to"), ("", high, ")"))
-    )
+    spec = f"+{measure.format_spec}"
+    return f"{comparison.difference:{spec}} ({low:{spec}} to {high:{spec}})"
 
 
 def format_needed(comparison: SeedComparison) -> str:
