@@ -10,10 +10,18 @@ from relumt.attention.kernels import dispatch, inhibitor_naive
 from tests.attention.test_pointwise_triton import DEVICE, assert_close_in_norm, random_inputs, with_gradients
 
 inhibitor_triton = pytest.importorskip("relumt.attention.kernels.inhibitor_triton")
+inhibitor_triton_fp16 = inhibitor_triton.inhibitor_triton_fp16
+IS_PACKED = inhibitor_triton_fp16.is_packed
 TOLERANCE = 1e-5
 HALF_TOLERANCE = 1e-3
 SMALL_SHAPES = [(1, 1, 5, 40, 24), (2, 2, 1, 5, 3)]
 """B, H, T, S and D of calls that fit into a block or two: the interpreter takes seconds for larger ones."""
+
+
+@pytest.fixture(autouse=True)
+def packed_half_precision(monkeypatch):
+    """Use the half-precision kernel whichever version of Triton runs the tests."""
+    monkeypatch.setattr(inhibitor_triton_fp16, "is_packed", lambda: True)
 
 
 def run_both(shape, causal, half, dropout_p=0.0, dropped=None):
@@ -139,3 +147,17 @@ def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch)
     naive = MECHANISMS[name](2, 8, implementation="naive").to(DEVICE)
     exact = naive(q.double(), k.double(), v.double(), mask).output
     assert_close_in_norm([fused], [exact], TOLERANCE if dtype == torch.float32 else HALF_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("version", "half"), [("3.7.1", False), ("3.8.0+git1234", False), ("3.9.0", True), ("3.10.0", True)]
+)
+def test_half_precision_is_used_where_triton_packs_it(version, half, monkeypatch):
+    monkeypatch.setattr(inhibitor_triton_fp16, "is_packed", IS_PACKED)
+    monkeypatch.setattr(inhibitor_triton_fp16.triton, "__version__", version)
+    inputs = [torch.randn(1, 1, 4, 3, generator=torch.Generator().manual_seed(1)).to(DEVICE) for _ in range(3)]
+    allowed, refused = (
+        inhibitor_triton.attend(*inputs, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.0, may_be_half)
+        for may_be_half in (True, False)
+    )
+    assert torch.equal(allowed, refused) is not half

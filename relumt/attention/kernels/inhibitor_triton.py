@@ -52,9 +52,11 @@ def attend(
         is_causal: query i sees keys j ≤ S − T + i.
         dropout_p: probability of dropping a pair; the remaining ones are not rescaled.
         half: whether the forward pass may use half precision, which clamps q and k to ±65,504 and v to a quarter of it.
+            It does if Triton makes it faster, see `inhibitor_triton_fp16.is_packed`.
     """
     seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
     key_bytes = None if key_mask is None else key_mask.contiguous().view(torch.uint8)  # Triton cannot load bool
+    half = half and inhibitor_triton_fp16.is_packed()
     call = _Call(1 / gamma, key_bytes, key_bounds(key_bytes), is_causal, dropout_p, seed, half)
     output: Tensor = _Attend.apply(q, k, v, shift.flatten().contiguous(), call)
     return output

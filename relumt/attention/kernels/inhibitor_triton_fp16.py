@@ -4,6 +4,9 @@ Equations and shapes: `inhibitor_triton_common`. k and v are float16, and so is 
 differences, each half of a distance's sum, and the sum over RUN keys. Scaling and shifting of distances and longer sums
 are in float32. The backward pass stays in float32: for values within 10⁻³ of their z, float16 decides differently which
 are larger, and that alone changes a gradient by 2 %.
+
+Triton packs two numbers into an instruction from version 3.9 on. Before, this kernel is longer than the float32 one
+(docs/kernels.md), so it is not used.
 """
 
 # Triton compiles the kernels; their arguments are pointers and tl.tensor, which mypy cannot check.
@@ -13,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from relumt.attention.kernels.inhibitor_triton_common import (
     key_range,
@@ -26,6 +30,15 @@ from relumt.attention.precision import cast_saturating
 
 RUN = tl.constexpr(4)
 """Keys whose contributions are summed in float16."""
+
+
+MIN_TRITON = (3, 9)
+"""The first version of Triton that packs two numbers into an instruction."""
+
+
+def is_packed() -> bool:
+    """Return whether this version of Triton packs two float16 numbers into an instruction."""
+    return bool(TorchVersion(triton.__version__) >= MIN_TRITON)
 
 
 def cast_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
