@@ -4,9 +4,9 @@ from argparse import Namespace
 
 from fairseq.tasks import FairseqTask
 
-from relumt.attention.kernels import dispatch
 from relumt.errors import UserError
 from relumt.feedforward import FeedForward
+from relumt.kernel_setting import kernel_choice
 from relumt.options import FEEDFORWARD_CHOICE
 from relumt.variant_spec import flag_name
 
@@ -56,7 +56,7 @@ def check_arguments(args: Namespace, task: FairseqTask) -> None:
     if getattr(args, "share_all_embeddings", False):
         check_shared_embeddings(args, task)
     try:
-        dispatch.kernel_choice()
+        kernel_choice()
     except ValueError as error:  # would otherwise surface in the first training step
         raise UserError(str(error)) from None
 

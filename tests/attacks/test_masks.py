@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from relumt.attention import MECHANISMS, AttentionMask, Need, RowStats
-from relumt.attention.kernels import dispatch
+from relumt.kernel_setting import VARIABLE
 from tests.attacks.test_numerics import kernels
 
 pytestmark = pytest.mark.attack("numerics")
@@ -261,7 +261,7 @@ def test_shape_errors_name_the_shapes_in_compiled_code_too(attack, name):
 
 @every_mechanism
 def test_an_unknown_choice_of_kernels_is_refused(attack, name, monkeypatch):
-    monkeypatch.setenv(dispatch.VARIABLE, "reference ")
+    monkeypatch.setenv(VARIABLE, "reference ")
     mechanism: nn.Module = build_mechanism(name)
     if mechanism.pointwise_activation is None:
         attack.outcomes.append("handled")

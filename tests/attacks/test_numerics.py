@@ -10,6 +10,7 @@ from torch import Tensor
 
 from relumt.attention import MECHANISMS, Mechanism, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
+from relumt.kernel_setting import VARIABLE
 from tests.attacks.numeric_cases import NumericCase, draw_case
 from tests.attention.conftest import bfloat16  # noqa: F401 (a fixture)
 
@@ -49,7 +50,7 @@ def implementations(case: NumericCase, is_slow: bool) -> Iterator[tuple[str, Mec
 def kernels(choice: str) -> Iterator[None]:
     """Set RELUMT_KERNELS; "auto" computes pointwise attention in small blocks, and softmax fused, whatever the size."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(dispatch.VARIABLE, choice)
+        patched.setenv(VARIABLE, choice)
         patched.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 1)
         if choice == "auto":
             patched.setattr(dispatch, "MAX_EXPLICIT_SOFTMAX_WEIGHTS", 0)

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from relumt.attention.kernels import pointwise_blocked
 from relumt.attention.mask import AttentionMask
+from relumt.kernel_setting import kernel_choice
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = "RELUMT_KERNELS"
-CHOICES = ("auto", "fused", "reference")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 128
 MAX_FLOAT32_HEAD_DIM = 64
@@ -40,14 +39,6 @@ MAX_EXPLICIT_SOFTMAX_WEIGHTS = 1 << 14
 attention, whose backward pass is slow for short sentences (docs/results/attention_speed.md)."""
 MIN_CAPABILITY = (8, 0)
 """Compute capability of Ampere; older GPUs have too little shared memory."""
-
-
-def kernel_choice() -> str:
-    """Return the value of RELUMT_KERNELS; raise ValueError if it is not one of CHOICES."""
-    choice = os.environ.get(VARIABLE, "auto")
-    if choice not in CHOICES:
-        raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
-    return choice
 
 
 def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller_reasons: str) -> bool:

@@ -1,0 +1,17 @@
+"""The environment variable RELUMT_KERNELS, which restricts the choice of kernels; needs no PyTorch."""
+
+import os
+from typing import Literal, cast, get_args
+
+KernelSetting = Literal["auto", "fused", "reference"]
+
+VARIABLE = "RELUMT_KERNELS"
+CHOICES: tuple[KernelSetting, ...] = get_args(KernelSetting)
+
+
+def kernel_choice() -> KernelSetting:
+    """Return the value of RELUMT_KERNELS; raise ValueError if it is not one of CHOICES."""
+    choice = os.environ.get(VARIABLE, "auto")
+    if choice not in CHOICES:
+        raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
+    return cast(KernelSetting, choice)
