@@ -1,7 +1,7 @@
 """The environment variable RELUMT_KERNELS, which restricts the choice of kernels; needs no PyTorch."""
 
 import os
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 KernelSetting = Literal["auto", "fused", "reference"]
 
@@ -14,4 +14,4 @@ def kernel_choice() -> KernelSetting:
     choice = os.environ.get(VARIABLE, "auto")
     if choice not in CHOICES:
         raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
-    return cast(KernelSetting, choice)
+    return choice

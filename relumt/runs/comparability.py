@@ -38,7 +38,8 @@ def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object]
 def require_equal_batches(records: Mapping[str, RunRecord]) -> None:
     """Raise UserError unless all used the same precision and number of devices, which multiplies the batch size.
 
-    The backend of fp32 products may differ, like versions of packages: each one is accurate to 1e-6. Tables name it.
+    The backend of fp32 products and attention's kernels may differ, like versions of packages: they change rounding
+    only. Tables name them.
     """
 
     def devices(record: RunRecord) -> list[object]:

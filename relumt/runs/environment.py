@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
+from relumt.kernel_setting import KernelSetting, kernel_choice
 
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -78,17 +79,44 @@ class Revision:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """What chooses and compiles the fused kernels of attention.
+
+    Attributes:
+        setting: the value of RELUMT_KERNELS.
+        triton: version of Triton, None if it is not installed.
+    """
+
+    setting: KernelSetting
+    triton: str | None
+
+
+@dataclass(frozen=True)
 class Environment:
-    """The software and hardware of training or translation: versions of packages, relumt's revision, the device."""
+    """The software and hardware of training or translation.
+
+    Attributes:
+        versions: of packages.
+        revision: of relumt.
+        device: what computes.
+        kernels: what chooses and compiles attention's kernels; None, for unknown, in records of earlier versions.
+    """
 
     versions: dict[str, str]
     revision: Revision
     device: Device
+    kernels: Kernels | None = None
 
     @property
     def relumt(self) -> str:
         """The revision of relumt, or its version if it is not run from a checkout."""
         return self.revision.describe(self.versions.get("relumt", "of unknown version"))
+
+    @property
+    def may_run_triton(self) -> bool:
+        """Whether results can depend on Triton: on a GPU unless RELUMT_KERNELS=reference, on a CPU if it is "fused"."""
+        setting = self.kernels.setting if self.kernels else "auto"
+        return setting == "fused" or (setting == "auto" and self.device.kind == "cuda")
 
     def in_precision(self, precision: Precision) -> "Environment":
         """Return this environment with another precision: translation does not take that of training."""
@@ -96,8 +124,16 @@ class Environment:
 
 
 def current_environment(device: Device) -> Environment:
-    """Describe the environment of this process, computing on `device`."""
-    return Environment(versions(), revision(), device)
+    """Describe the environment of this process, computing on `device`; raise UserError if RELUMT_KERNELS is invalid."""
+    return Environment(versions(), revision(), device, current_kernels())
+
+
+def current_kernels() -> Kernels:
+    """Return the setting of this process and the version of Triton; raise UserError if RELUMT_KERNELS is invalid."""
+    try:
+        return Kernels(kernel_choice(), installed_version("triton"))
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def find_device(precision: Precision | None) -> Device:
@@ -162,13 +198,19 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "fairseq": fairseq_version(), "relumt": relumt.__version__} | packages
 
 
+def installed_version(package: str) -> str | None:
+    """Return the version of a package, None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def fairseq_version() -> str:
     """Return the name and version of the package that provides fairseq; it is published under two names."""
     for package in FAIRSEQ_PACKAGES:
-        try:
-            return f"{package} {version(package)}"
-        except PackageNotFoundError:
-            continue
+        if found := installed_version(package):
+            return f"{package} {found}"
     raise UserError("fairseq is not installed; run pip install 'fairseq-fixed==0.12.3.1'")
 
 

@@ -78,7 +78,18 @@ def environment_differences(recorded: Environment, current: Environment) -> list
         *_changed("version", recorded.versions, versions),
         *_changed("revision", asdict(recorded.revision), revision),
         *_changed("device", asdict(recorded.device), asdict(current.device)),
+        *_kernel_differences(recorded, current),
     ]
+
+
+def _kernel_differences(recorded: Environment, current: Environment) -> list[str]:
+    """Return what differs in RELUMT_KERNELS, and in Triton if it may run; records of earlier versions have neither."""
+    if recorded.kernels is None or current.kernels is None:
+        return []
+    compared = asdict(current.kernels)
+    if not current.may_run_triton:
+        del compared["triton"]
+    return _changed("kernels", asdict(recorded.kernels), compared)
 
 
 def _changed(what: str, recorded: Mapping[str, object], current: Mapping[str, object]) -> list[str]:

@@ -158,6 +158,7 @@ def list_differences(records: Sequence[RunRecord]) -> list[str]:
         "the code of relumt": [replace(environment.revision, commit="") for environment in environments],
         "the kind of device": [environment.device.name for environment in environments],
         "the backend of fp32 products": [environment.device.fp32_backend for environment in environments],
+        "the kernels of attention": [environment.kernels for environment in environments if environment.kernels],
     }
     return [aspect for aspect, values in aspects.items() if any(value != values[0] for value in values)]
 

@@ -1,5 +1,6 @@
 import platform
 import subprocess
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ import torch
 import relumt
 from relumt.errors import UserError
 from relumt.runs import environment
-from relumt.runs.environment import Revision, find_device, revision, versions
+from relumt.runs.environment import Kernels, Revision, current_kernels, find_device, revision, versions
 
 
 @pytest.fixture
@@ -140,3 +141,13 @@ def test_missing_fairseq_is_reported(monkeypatch):
     monkeypatch.setattr(environment, "FAIRSEQ_PACKAGES", ("no-such-package",))
     with pytest.raises(UserError, match="fairseq is not installed"):
         environment.fairseq_version()
+
+
+def test_kernels_without_triton(monkeypatch):
+    monkeypatch.setattr(environment, "version", raise_not_found)
+    monkeypatch.delenv("RELUMT_KERNELS", raising=False)
+    assert current_kernels() == Kernels("auto", None)
+
+
+def raise_not_found(package):
+    raise PackageNotFoundError(package)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relumt.errors import UserError
-from relumt.runs.environment import Device
+from relumt.runs.environment import Device, Kernels, installed_version
 from relumt.runs.evaluation_record import DocumentResults, SubsetScores
 from relumt.runs.provenance import environment_differences, provenance_differences, training_provenance
 from relumt.runs.record import (
@@ -61,9 +61,39 @@ def test_a_record_without_the_backend_of_products_had_the_default(tmp_path):
     assert load_record(tmp_path) == record
 
 
+def test_the_kernels_of_attention_are_recorded_and_unknown_in_earlier_records(tmp_path, config, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "reference")
+    recorded = training_provenance(config.train_flags([]), config.data_bin, CPU)
+    save_record(tmp_path, replace(scored_record(), provenance=recorded))
+    written = json.loads((tmp_path / "run.json").read_text())
+    kernels = written["provenance"]["environment"].pop("kernels")
+    assert kernels == {"setting": "reference", "triton": installed_version("triton")}
+    (tmp_path / "run.json").write_text(json.dumps(written))
+    old = load_record(tmp_path).provenance
+    assert old.environment.kernels is None
+    assert provenance_differences(old, recorded) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "is_difference"),
+    [("cuda", "auto", True), ("cuda", "reference", False), ("cpu", "auto", False), ("cpu", "fused", True)],
+)
+def test_triton_counts_where_its_kernels_may_run(provenance, kind, setting, is_difference):
+    before = with_value(provenance, "environment.device.kind", kind)
+    before = with_value(before, "environment.kernels", Kernels(setting, "3.7.1"))
+    for version, phrase in (("3.9.0", "kernels triton 3.7.1 (now 3.9.0)"), (None, "kernels triton 3.7.1 (now none)")):
+        after = with_value(before, "environment.kernels.triton", version)
+        assert provenance_differences(before, after) == ([phrase] if is_difference else [])
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
+        (
+            "provenance.environment.kernels",
+            {"setting": "fast", "triton": None},
+            r"Invalid enum value 'fast' - at `\$.provenance.environment.kernels.setting`",
+        ),
         (
             "provenance.environment.device.fp32_backend",
             "other",
@@ -127,6 +157,7 @@ def test_equal_provenance_has_no_differences(provenance):
         ("environment.device.count", 2, "device count 1 (now 2)"),
         ("environment.device.precision", "bf16", "device precision fp32 (now bf16)"),
         ("environment.device.fp32_backend", "onednn", "device fp32_backend default (now onednn)"),
+        ("environment.kernels.setting", "reference", "kernels setting auto (now reference)"),
     ],
 )
 def test_every_difference_is_named(provenance, path, value, phrase):

@@ -68,6 +68,12 @@ def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
     assert "its vocabulary is not the one" in refused("start-evaluation")
 
 
+def test_an_unknown_setting_of_kernels_is_refused_before_anything_is_written(config, refused, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "fast")
+    assert "RELUMT_KERNELS is 'fast'; it must be one of auto" in refused("start-training")
+    assert not config.folder.exists()
+
+
 def test_a_checkpoint_that_contains_code_is_refused(config, step, refused):
     train(config, step)
     torch.save({"model": {}, "code": print}, config.checkpoints / "checkpoint_best.pt", pickle_module=pickle)

@@ -1,10 +1,12 @@
 """Notes below tables of scores, from made-up runs: what the preset lacks, revisions and differences."""
 
+import re
+
 import pytest
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
-from relumt.runs.environment import Revision
+from relumt.runs.environment import Kernels, Revision
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import unique_experiments
@@ -84,6 +86,22 @@ def test_the_revisions_of_training_and_of_translation_are_named(tmp_path):
     assert "multi30k_de_en_small: trained with revision c, relumt 0.1.0" in table.notes
 
 
+def _difference(runs):
+    (note,) = (note for note in render("reluformer_table4", runs)[0].notes if "the runs differ in" in note)
+    return re.fullmatch(r"the runs differ in (.*) \(see run\.json\)", note)[1]
+
+
+def test_other_kernels_are_noted_and_unknown_ones_are_not(tmp_path):
+    first, second, third = get_table("reluformer_table4").experiments("small")[:3]
+    for experiment in (first, second):
+        record = with_value(make_record(experiment), "provenance.environment.kernels", Kernels("auto", None))
+        write_run(experiment, tmp_path, record)
+    write_run(third, tmp_path)
+    assert not any("differ" in note for note in render("reluformer_table4", tmp_path)[0].notes)
+    write_run(second, tmp_path, with_value(record, "provenance.environment.kernels", Kernels("auto", "3.7.1")))
+    assert _difference(tmp_path) == "the kernels of attention"
+
+
 def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backends_noted(tmp_path):
     experiments = get_table("reluformer_table4").experiments("small")[:2]
     for experiment in experiments:
@@ -91,8 +109,7 @@ def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backen
     other = with_value(make_record(experiments[1]), "provenance.environment.revision.code", "d")
     other = with_value(other, "provenance.environment.device.fp32_backend", "onednn")
     write_run(experiments[1], tmp_path, other)
-    (note,) = (note for note in render("reluformer_table4", tmp_path)[0].notes if "the runs differ in" in note)
-    assert "the code of relumt and the backend of fp32 products" in note
+    assert _difference(tmp_path) == "the code of relumt and the backend of fp32 products"
     for name, value in (("count", 8), ("precision", "bf16")):
         write_run(experiments[1], tmp_path, with_value(other, f"provenance.environment.device.{name}", value))
         with pytest.raises(UserError, match="differ in the number of devices or the precision of training"):
