@@ -22,12 +22,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from timing import benchmark_device, kernel_seconds, peak_bytes, print_origin, write_results
+from timing import benchmark_device, peak_bytes, print_origin, write_results
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.errors import exit_on_user_error
+from relumt.kernel_timing import kernel_seconds
 from relumt.runs.environment import Device
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -121,7 +122,8 @@ def flex(args: argparse.Namespace, mask: AttentionMask, n: int) -> Attend:
     factor = MECHANISMS["relu"](args.heads, args.head_dim).factor(n, n, mask, like)
     factors = torch.as_tensor(factor, device=device(), dtype=torch.float32).flatten().expand(n).contiguous()
     block_mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device()) if args.causal else None
-    compiled = torch.compile(flex_attention)
+    torch.compiler.reset()  # else the limit of recompilations would leave the longest sequences uncompiled
+    compiled = torch.compile(flex_attention, dynamic=False)  # dynamic shapes would be slower
 
     def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return torch.log(torch.relu(s) * factors[i] + FLEX_OFFSET)

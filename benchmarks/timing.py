@@ -18,10 +18,6 @@ from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
 from relumt.runs.environment import CPU_INFO, Device, Precision, describe_revision, find_device
 
-WARM_UPS, REPEATS = 3, 10
-CYCLES_TO_QUEUE = 4_000_000
-"""About 2 ms: more than Python takes to queue what is timed."""
-
 
 def synchronize() -> None:
     """Wait for the GPU if there is one."""
@@ -47,29 +43,6 @@ def alternating_times(works: dict[str, Callable[[], object]], repeats: int) -> d
             if repeat:  # the first one is a warm-up
                 times[name].append(elapsed)
     return times
-
-
-def kernel_seconds(work: Callable[[], object]) -> float:
-    """Return the median time of `work` by the GPU's clock, without a GPU its wall time.
-
-    Before each repeat the GPU's cache is overwritten, and the GPU waits until all of `work` is queued, so that the time
-    Python takes to queue it does not count.
-    """
-    if not torch.cuda.is_available():
-        return seconds(work)
-    cache = torch.empty(256 * 2**20, dtype=torch.int8, device="cuda")
-    times = []
-    for repeat in range(WARM_UPS + REPEATS):
-        cache.zero_()
-        torch.cuda._sleep(CYCLES_TO_QUEUE)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        synchronize()
-        if repeat >= WARM_UPS:
-            times.append(start.elapsed_time(end) / 1e3)
-    return statistics.median(times)
 
 
 def median_interval(ratios: list[float], samples: int = 10_000) -> tuple[float, float]:

@@ -15,12 +15,13 @@ import sys
 from collections.abc import Callable
 
 import torch
-from timing import kernel_seconds, print_origin
+from timing import print_origin
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, LaunchConfig, call_kind
 from relumt.errors import UserError, exit_on_user_error
+from relumt.kernel_timing import kernel_seconds
 
 TILE_SIZES, WARPS, STAGES = (32, 64, 128), (4, 8), (2, 3)
 CANDIDATES = [
