@@ -79,6 +79,29 @@ def test_outputs_row_stats_and_gradients(shape, causal, activation):
 
 
 @pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+def test_outputs_and_gradients_of_relu_without_row_stats(dtype, causal):
+    """Without a bias and row stats, factors multiply sums over keys, except in float16."""
+    q, k, v, key_mask = random_inputs(2, 1, 33, 90, 24, dtype)
+    mask = AttentionMask(key_mask, causal)
+    params = make_params("relu", q, mask)
+    output = pointwise_triton.attend(q, k, v, params, key_mask, causal, 0.0, False, dtype)[0]
+    grads = [torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)]
+    doubles = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected = with_gradients(exact_attention(*doubles, params, mask)[:1], doubles, [grads[0].double()])
+    assert_close_in_norm(with_gradients([output], (q, k, v), grads), expected, TOLERANCE[dtype])
+
+
+def test_float16_weights_beyond_its_range_are_in_range_with_their_factors():
+    q, k = (torch.full((1, 1, 3, 16), value, dtype=torch.float16, device=DEVICE) for value in (300.0, 200.0))
+    v = torch.eye(16, dtype=torch.float16, device=DEVICE)[None, None, :3]
+    params = PointwiseParams("relu", torch.full((1, 1), 1e-3, device=DEVICE))
+    output = pointwise_triton.attend(q, k, v, params, None, False, 0.0, False, torch.float16)[0]
+    torch.testing.assert_close(output[..., :3], torch.full_like(output[..., :3], 960.0))
+
+
+@pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize("shape", [(1, 2, 70, 70, 32), (2, 1, 33, 90, 64)], ids=str)
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -92,6 +115,23 @@ def test_half_precision(shape, activation, dtype):
     rounded = [grad.to(x.dtype).double() for x, grad in zip(outputs, grads, strict=True)]
     expected = with_gradients(exact_attention(*doubles, params, mask), doubles, rounded)
     assert_close_in_norm(with_gradients(outputs, (q, k, v), grads), expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_dropout_is_the_same_in_both_directions_without_row_stats(is_causal):
+    T, S = 40, 48
+    q, k, _, key_mask = random_inputs(2, 2, T, S, S)
+    v = torch.eye(S, device=DEVICE).repeat(2, 2, 1, 1).requires_grad_()  # so that the output is the weights
+    mask = AttentionMask(key_mask, is_causal)
+    params = make_params("relu", q, mask)
+    output = pointwise_triton.attend(q, k, v, params, key_mask, is_causal, 0.3, False, torch.float32)[0]
+    doubles = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    without_dropout = exact_attention(*doubles, params, mask)[0]
+    dropout_mask = (output != 0).double() / 0.7
+    assert 0.6 < (dropout_mask[without_dropout != 0] > 0).double().mean() < 0.8
+    grads = [torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)]
+    expected = with_gradients(exact_attention(*doubles, params, mask, dropout_mask.detach())[:1], doubles, grads)
+    assert_close_in_norm(with_gradients([output], (q, k, v), grads), expected, TOLERANCE[torch.float32])
 
 
 def test_dropout_is_the_same_in_both_directions_and_leaves_row_stats_alone():

@@ -16,10 +16,12 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     MAX_FLOAT16,
     UNSPECIALIZED,
     diagonal_start,
+    drop,
     finite_log2,
     load_key_mask,
     load_per_query,
     pointwise_weights,
+    scales_late,
 )
 from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
 
@@ -31,13 +33,14 @@ def _tile_gradients(
 ):  # fmt: skip
     """Return a tile's weights after dropout and the gradient of its products q·k.
 
-    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout.
+    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. If `factor` and `scale`
+    are None, see `scales_late`, they are left out of the gradient, and the weights have only the right sign.
     """
     weights = pointwise_weights(products, factor, bias, key_mask, queries, keys, T, S, ACTIVATION, ON_DIAGONAL)
     dropped_weights = weights
     if kept is not None:
-        dropped_weights = tl.where(kept, weights * scale, 0.0)
-        grad_weights = tl.where(kept, grad_weights * scale, 0.0)
+        dropped_weights = drop(weights, kept, scale)
+        grad_weights = drop(grad_weights, kept, scale)
     if ROW_STATS:  # they sum the weights before dropout; d(w log w)/dw = 1 + log w
         grad_weights += grad_weight_sum + grad_w_log_w + grad_w_log_w * LN_2 * finite_log2(weights)
     grad_scores = tl.where(weights > 0, grad_weights, 0.0)
@@ -45,14 +48,14 @@ def _tile_gradients(
         grad_scores *= weights * (1 - weights)
     if IS_FLOAT16:
         dropped_weights = tl.minimum(dropped_weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
-    return dropped_weights, grad_scores * factor
+    return dropped_weights, grad_scores if factor is None else grad_scores * factor
 
 
 @triton.jit
 def _add_keys(
-    grad_q, q, grad_out, factor, bias, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh,
-    T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
-    ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, queries, K, k_s, k_d, V, v_s, v_d,
+    KeyMask, b, bh, T, S, dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr,
+    ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to q's gradient; `queries` and what belongs to them are [BLOCK_T, 1]."""
     for first in range(start, stop, BLOCK_S):
@@ -68,7 +71,7 @@ def _add_keys(
             kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
-            T, S, kept, 1 / (1 - dropout_p), ACTIVATION, ON_DIAGONAL, ROW_STATS, False,
+            T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS, False,
         )  # fmt: skip
         grad_q += tl.dot(grad_products.to(k.dtype), k, input_precision="ieee")
     return grad_q
@@ -93,6 +96,11 @@ def backward_dq(
     factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
+    dropout_scale = 1 / (1 - dropout_p)
+    gradient_scale = factor * dropout_scale
+    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
+    if SCALES_LATE:
+        factor, dropout_scale = None, None
     grad_weight_sum, grad_w_log_w = None, None
     if ROW_STATS:
         grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_column, T)
@@ -104,16 +112,19 @@ def backward_dq(
     start = start // BLOCK_S * BLOCK_S
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     grad_q = _add_keys(
-        grad_q, q, grad_out, factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V, v_s, v_d,
-        KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_S,
+        grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V,
+        v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS,
+        DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         grad_q = _add_keys(
-            grad_q, q, grad_out, factor, bias, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d, V, v_s, v_d,
-            KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT,
-            BLOCK_S,
+            grad_q, q, grad_out, factor, bias, dropout_scale, grad_weight_sum, grad_w_log_w, query_column, K, k_s, k_d,
+            V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS,
+            DROPOUT, BLOCK_S,
         )  # fmt: skip
+    if SCALES_LATE:
+        grad_q *= gradient_scale
     store_tile(GradQ + b.to(tl.int64) * gq_b + h * gq_h, grad_q, gq_t, gq_d, queries, queries < T, dims, D)
 
 

@@ -25,7 +25,7 @@ TINY = tl.constexpr(1.1754943508222875e-38)
 """The smallest normal float32, whose logarithm stands in for log 0."""
 
 MAX_FLOAT16 = tl.constexpr(65504.0)
-HAS_FAST_LOG2 = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.version.hip is None)
+ON_NVIDIA = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.version.hip is None)
 LN_2 = tl.constexpr(0.6931471805599453)
 
 UNSPECIALIZED = ["seed", "T", "S", "f_b", "f_t", "b_b", "b_t"]
@@ -48,14 +48,39 @@ def load_per_query(X, stride_b, stride_t, b, queries, T):
 
 
 @triton.jit
+def scales_late(Bias, dtype: tl.constexpr, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
+    """Return whether factors can multiply sums over keys instead of each weight, as ReLU(f·x) = f·ReLU(x) for f > 0.
+
+    Not in float16, whose range weights could leave without their factors, nor if the weights themselves are needed.
+    """
+    return ACTIVATION == "relu" and Bias is None and not ROW_STATS and dtype != tl.float16
+
+
+@triton.jit
+def round_positive_part(x, dtype: tl.constexpr):
+    """Round x⁺ to `dtype`; NaN stays NaN."""
+    if ON_NVIDIA and dtype == tl.bfloat16:  # one instruction for two numbers
+        return tl.inline_asm_elementwise(
+            "cvt.rn.relu.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+    else:
+        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL).to(dtype)
+
+
+@triton.jit
 def pointwise_weights(
     products, factor, bias, key_mask, queries, keys, T, S, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr
 ):  # fmt: skip
-    """Turn products q·k into weights, 0 where a key is hidden. Keys that are not real have been loaded as 0."""
-    scores = products * factor
+    """Turn products q·k into weights, 0 where a key is hidden. Keys that are not real have been loaded as 0.
+
+    If `factor` is None, see `scales_late`, negative weights remain: `round_positive_part` cuts them off.
+    """
+    scores = products if factor is None else products * factor
     if bias is not None:
         scores += bias
-    if ACTIVATION == "relu":
+    if factor is None:
+        weights = scores
+    elif ACTIVATION == "relu":
         weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
     else:
         weights = 1 / (1 + tl.exp(-scores))
@@ -67,9 +92,15 @@ def pointwise_weights(
 
 
 @triton.jit
+def drop(x, kept, scale):
+    """Set what dropout drops to 0 and multiply the rest by `scale`, unless it is None."""
+    return tl.where(kept, x if scale is None else x * scale, 0.0)
+
+
+@triton.jit
 def finite_log2(weights):
     """Return log₂ of weights; log₂ TINY instead of −∞ for 0, so that 0·log 0 is 0."""
-    if HAS_FAST_LOG2:  # one instruction instead of twenty, accurate to 22 bits
+    if ON_NVIDIA:  # one instruction instead of twenty, accurate to 22 bits
         return libdevice.fast_log2f(tl.maximum(weights, TINY))
     else:
         return tl.log2(tl.maximum(weights, TINY))
@@ -84,13 +115,13 @@ def diagonal_start(start, stop, T, S, BLOCK_T: tl.constexpr, BLOCK_S: tl.constex
 
 @triton.jit
 def _add_keys(
-    out, weight_sum, w_log_w, q, factor, bias, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S, dropout_p, seed,
-    start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr,
-    DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
+    out, weight_sum, w_log_w, q, factor, bias, dropout_scale, queries, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
+    dropout_p, seed, start, stop, dims, D: tl.constexpr, ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr,
+    ROW_STATS: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Add the keys from `start` to `stop` to the output and to the row sums; w log w is in base 2.
 
-    `queries`, `factor` and `bias` are [BLOCK_T, 1].
+    `queries`, `factor` and `bias` are [BLOCK_T, 1]; `factor` and `dropout_scale` are None if `scales_late`.
     """
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
@@ -107,10 +138,11 @@ def _add_keys(
         if DROPOUT:
             first_query = tl.program_id(1) * q.shape[0]
             kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
-            weights = tl.where(kept, weights * (1 / (1 - dropout_p)), 0.0)
+            weights = drop(weights, kept, dropout_scale)
         if v.dtype == tl.float16:  # an infinite weight times a value of 0 would be a NaN
             weights = tl.minimum(weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
-        out += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        rounded = weights.to(v.dtype) if factor is not None else round_positive_part(weights, v.dtype)
+        out += tl.dot(rounded, v, input_precision="ieee")
     return out, weight_sum, w_log_w
 
 
@@ -132,6 +164,11 @@ def forward(
     factor, bias = load_per_query(Factor, f_b, f_t, b, query_column, T), None
     if Bias is not None:
         bias = load_per_query(Bias, b_b, b_t, b, query_column, T)
+    dropout_scale = 1 / (1 - dropout_p)
+    output_scale = factor * dropout_scale
+    SCALES_LATE: tl.constexpr = scales_late(Bias, V.dtype.element_ty, ACTIVATION, ROW_STATS)
+    if SCALES_LATE:
+        factor, dropout_scale = None, None
     K += b.to(tl.int64) * k_b + h * k_h
     V += b.to(tl.int64) * v_b + h * v_h
     out = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
@@ -141,15 +178,17 @@ def forward(
     # Only blocks of keys on the diagonal need the causal mask; they get a loop of their own.
     diagonal = stop if not CAUSAL else diagonal_start(start, stop, T, S, BLOCK_T, BLOCK_S)
     out, weight_sum, w_log_w = _add_keys(
-        out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
-        dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_S,
+        out, weight_sum, w_log_w, q, factor, bias, dropout_scale, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b,
+        bh, T, S, dropout_p, seed, start, diagonal, dims, D, ACTIVATION, False, ROW_STATS, DROPOUT, BLOCK_S,
     )  # fmt: skip
     if CAUSAL:
         stop = tl.minimum(stop, (tl.program_id(1) + 1) * BLOCK_T + S - T)
         out, weight_sum, w_log_w = _add_keys(
-            out, weight_sum, w_log_w, q, factor, bias, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask, b, bh, T, S,
-            dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT, BLOCK_S,
+            out, weight_sum, w_log_w, q, factor, bias, dropout_scale, query_column, K, k_s, k_d, V, v_s, v_d, KeyMask,
+            b, bh, T, S, dropout_p, seed, diagonal, stop, dims, D, ACTIVATION, True, ROW_STATS, DROPOUT, BLOCK_S,
         )  # fmt: skip
+    if SCALES_LATE:
+        out *= output_scale
     if Out.dtype.element_ty == tl.float16:
         out = tl.clamp(out, -MAX_FLOAT16, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
     store_tile(Out + b.to(tl.int64) * o_b + h * o_h, out, o_t, o_d, queries, queries < T, dims, D)
