@@ -32,13 +32,13 @@ RUN = tl.constexpr(4)
 """Keys whose contributions are summed in float16."""
 
 
-MIN_TRITON = (3, 9)
+MIN_TRITON = "3.9"
 """The first version of Triton that packs two numbers into an instruction."""
 
 
 def is_packed() -> bool:
     """Return whether this version of Triton packs two float16 numbers into an instruction."""
-    return bool(TorchVersion(triton.__version__) >= MIN_TRITON)
+    return TorchVersion(triton.__version__) >= MIN_TRITON
 
 
 def cast_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
