@@ -117,12 +117,14 @@ class InhibitorAttention(Mechanism):
         """Compute Eq. 4, [B, H, T, any]; `is_half` says that the inputs were rounded to half precision."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
         p = self.dropout_p
+        output, attend = None, IMPLEMENTATIONS[self.options.implementation]
         if self.options.implementation == "fused" and dispatch.can_use_triton(q, k, v, mask):
-            output = dispatch.inhibitor_attention(q, k, v, self.gamma, shift, mask, p, is_half)
-        else:
+            output = dispatch.attend_inhibitor(q, k, v, self.gamma, shift, mask, p, is_half)
+            attend = dispatch.fused_inhibitor_without_triton(q.device)
+        if output is None:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
-            output = IMPLEMENTATIONS[self.options.implementation](q, k, v, self.gamma, shift, mask, dropped)
+            output = attend(q, k, v, self.gamma, shift, mask, dropped)
         return output / max(1 - p, torch.finfo(output.dtype).tiny) if p else output
 
 

@@ -148,8 +148,8 @@ class Mechanism(nn.Module):
             trains_norm = self.has_output_norm and (self.training or torch.is_grad_enabled())
             fused = dispatch.select_pointwise_kernel(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
             params = self.pointwise_params(q, k, mask) if fused else None
-            if fused and params:
-                return self.attend_fused(fused, params, q, k, v, mask, need)
+            if fused and params and (result := self.attend_fused(fused, params, q, k, v, mask, need)):
+                return result
         k, v, mask = mask.with_zero_padding(k, v)
         if dispatch.recomputes_weights(q, k) and torch.is_grad_enabled() and self.saves_weights(q, k, v, need):
             output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
@@ -203,21 +203,25 @@ class Mechanism(nn.Module):
 
     def attend_fused(
         self,
-        fused: Callable[..., tuple[Tensor, Tensor | None, Tensor | None]],
+        fused: Callable[..., dispatch.PointwiseResult | None],
         params: PointwiseParams,
         q: Tensor,
         k: Tensor,
         v: Tensor,
         mask: AttentionMask,
         need: Need,
-    ) -> AttentionOutput:
-        """Compute what `attend` returns with a kernel, in the dtype of q unless an output norm takes float32."""
+    ) -> AttentionOutput | None:
+        """Compute what `attend` returns with a kernel, in the dtype of q unless an output norm takes float32.
+
+        None if the kernel cannot be used on this machine.
+        """
         dtype = params.factor.dtype if self.has_output_norm else q.dtype
         needs_stats = Need.ROW_STATS in need
         with without_autocast(q):
-            output, weight_sum, weight_log_weight_sum = fused(
-                q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, needs_stats, dtype
-            )
+            result = fused(q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, needs_stats, dtype)
+        if result is None:
+            return None
+        output, weight_sum, weight_log_weight_sum = result
         if weight_sum is None or weight_log_weight_sum is None:
             return AttentionOutput(output)
         num_keys = mask.count_visible(q.shape[-2], k.shape[-2], q.device).squeeze(-1)

@@ -137,9 +137,9 @@ def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch)
     mask = AttentionMask(key_mask, True)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
     half_arguments = []
-    inhibitor_attention = dispatch.inhibitor_attention
+    attend_inhibitor = dispatch.attend_inhibitor
     monkeypatch.setattr(
-        dispatch, "inhibitor_attention", lambda *a: half_arguments.append(a[-1]) or inhibitor_attention(*a)
+        dispatch, "attend_inhibitor", lambda *a: half_arguments.append(a[-1]) or attend_inhibitor(*a)
     )
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask).output

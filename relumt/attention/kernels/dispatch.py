@@ -2,8 +2,9 @@
 
 The environment variable RELUMT_KERNELS restricts it:
 
-    auto        (default) Triton on a GPU, blocks on a CPU if there are many weights, the reference for what they lack
-    fused       Triton on a CPU too, in its interpreter (TRITON_INTERPRET=1): slow, for tests
+    auto        (default) Triton on a GPU after a self-check, blocks on a CPU if there are many weights, and the
+                reference for what they lack
+    fused       Triton without a self-check; on a CPU, in its interpreter (TRITON_INTERPRET=1): slow, for tests
     reference   PyTorch operators only
 
 When Triton is asked for and cannot serve a call, the reason is logged once.
@@ -17,10 +18,15 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
-from relumt.attention.kernels import pointwise_blocked
+from relumt.attention.kernels import inhibitor_cdist, inhibitor_compiled, pointwise_blocked
+from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels.self_check import verdicts
+from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.kernel_setting import kernel_choice
+from relumt.kernel_setting import VARIABLE, kernel_choice
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +56,16 @@ def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller
         mask: what each query may attend to.
         caller_reasons: the caller's own reasons against Triton; empty strings are no reasons.
     """
-    choice = kernel_choice()
-    if choice == "reference" or (choice == "auto" and not q.is_cuda):
+    if not _is_triton_wanted(q.device):
         return False
     reason = next(filter(None, (*caller_reasons, _reason_against_triton(q, k, v, mask))), "")
     if reason:
         _warn_once(f"no fused attention: {reason}; using PyTorch operators")
     return not reason
+
+
+def _is_triton_wanted(device: torch.device) -> bool:
+    return kernel_choice() == "fused" or (kernel_choice() == "auto" and device.type == "cuda")
 
 
 def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
@@ -65,14 +74,28 @@ def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask)
         return reason
     if q.shape[-1] > MAX_HEAD_DIM:
         return f"the head size {q.shape[-1]} exceeds {MAX_HEAD_DIM}"
-    if q.is_cuda and torch.cuda.get_device_capability(q.device) < MIN_CAPABILITY:
-        return "GPUs before Ampere have too little shared memory"
     if 0 in (*q.shape, *k.shape):
         return "a tensor is empty"
     if not _has_triton():
         return "Triton is not installed"
+    if q.is_cuda and (reason := _reason_against_gpu(q.device)):
+        return reason
     if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         return "there is no GPU, and TRITON_INTERPRET is not 1"
+    return ""
+
+
+def _reason_against_gpu(device: torch.device) -> str:
+    """Return why the kernels do not run on a GPU, "" if they do."""
+    name = torch.cuda.get_device_name(device)
+    if torch.version.hip is not None:
+        if kernel_choice() == "fused":
+            return ""
+        return f"{name} is an AMD GPU, whose shared memory is too small for some kernels; {VARIABLE}=fused tries them"
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) < MIN_CAPABILITY:
+        needed = ".".join(map(str, MIN_CAPABILITY))
+        return f"{name} has compute capability {major}.{minor}, and the kernels need {needed} (Ampere) or later"
     return ""
 
 
@@ -95,10 +118,17 @@ def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
+PointwiseResult = tuple[Tensor, Tensor | None, Tensor | None]
+"""The output [B, H, T, D], and both row sums, [B, H, T] or None."""
+
+
 def select_pointwise_kernel(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need_weights: bool, trains_norm: bool
-) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] | None:
-    """Return the `attend` of `pointwise_triton` or `pointwise_blocked` that serves a call; None for the reference.
+) -> Callable[..., PointwiseResult | None] | None:
+    """Return the function that serves a call; None for the reference.
+
+    It has the arguments of `pointwise_triton.attend`, and returns None if it turns out that the reference must serve
+    the call after all.
 
     trains_norm: whether the gradients come through a norm of the output, which can exceed float16's range.
     """
@@ -113,9 +143,7 @@ def select_pointwise_kernel(
         else "",
     )
     if can_use_triton(q, k, v, mask, *reasons):
-        from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
-
-        return pointwise_triton.attend
+        return attend_pointwise
     many_weights = q.device.type == "cpu" and q.shape[2] * k.shape[2] >= MIN_BLOCKED_WEIGHTS
     blocked = kernel_choice() == "auto" and many_weights and not need_weights
     return pointwise_blocked.attend if blocked and not _reason_for_reference(q, k, v, mask) else None
@@ -141,10 +169,38 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     return is_short and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
 
 
-def inhibitor_attention(
-    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
-) -> Tensor:
-    """Call `inhibitor_triton.attend`."""
-    from relumt.attention.kernels import inhibitor_triton
+@_disable_dynamo
+def attend_pointwise(
+    q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
+    dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
+) -> PointwiseResult | None:  # fmt: skip
+    """Call `pointwise_triton.attend`; return None if its kernels cannot be used on this GPU."""
+    from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
 
-    return inhibitor_triton.attend(q, k, v, gamma, shift, mask.key_mask, mask.is_causal, dropout_p, half)
+    arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
+    if kernel_choice() == "fused":
+        return pointwise_triton.attend(q, k, v, *arguments)
+    config = PointwiseConfig.of_call(q, k, *arguments)
+    return verdicts(q.device).run(config, lambda: pointwise_triton.attend(q, k, v, *arguments))
+
+
+@_disable_dynamo
+def attend_inhibitor(
+    q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropout_p: float, half: bool
+) -> Tensor | None:
+    """Call `inhibitor_triton.attend`; return None if its kernels cannot be used on this GPU."""
+    from relumt.attention.kernels import inhibitor_triton  # here, as above
+
+    arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
+    if kernel_choice() == "fused":
+        return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
+    config = InhibitorConfig.of_call(q, v, *arguments)
+    return verdicts(q.device).run(config, lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments))
+
+
+def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor]:
+    """Return the Inhibitor's implementation where its Triton kernels cannot be used.
+
+    On a GPU it is one that compiles nothing: `torch.compile` needs Triton and a compiler too.
+    """
+    return inhibitor_cdist.attend if device.type == "cuda" else inhibitor_compiled.attend

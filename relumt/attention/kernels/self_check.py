@@ -1,0 +1,183 @@
+"""Let the kernels prove themselves on the machine at hand before `auto` uses them.
+
+On the first use of a configuration, its output, row sums and gradients are compared with float64 on a small random
+case. A configuration that is wrong or cannot be launched is not used: the caller computes with PyTorch operators, and
+the log says so once. What passed is remembered on disk for the same GPU, driver, versions and kernels.
+"""
+
+import functools
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from relumt.attention.kernels import self_check_inhibitor, self_check_pointwise
+from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
+from relumt.attention.kernels.pointwise_params import Activation
+from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.kernels.verdict_cache import Environment, VerdictCache, cache_folder
+from relumt.errors import AttemptFailedError
+
+logger = logging.getLogger(__name__)
+
+KernelConfig = PointwiseConfig | InhibitorConfig
+Returned = TypeVar("Returned")
+DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+
+
+def check_config(config: KernelConfig, device: torch.device) -> str:
+    """Compare a configuration with float64; return why it cannot be used, "" if it can.
+
+    The state of all random number generators is kept.
+    """
+    try:
+        with _undisturbed(device):
+            if isinstance(config, PointwiseConfig):
+                results = self_check_pointwise.results(config, device)
+            else:
+                results = self_check_inhibitor.results(config, device)
+            return next(filter(None, (result.disagreement() for result in results)), "")
+    except Exception as error:  # a launch fails with errors of Triton, torch, the compiler or the file system
+        return describe_error(error)
+
+
+def describe_error(error: Exception) -> str:
+    """Return the type and the first line of an error."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+
+
+@contextmanager
+def _undisturbed(device: torch.device) -> Iterator[None]:
+    """Enable gradients, disable autocast, fill uninitialized memory with NaN, and restore all of it in the end.
+
+    NaN shows which results a kernel has not written. The state of the random number generators is restored as well.
+    """
+    was_deterministic = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    devices = [device] if device.type == "cuda" else []
+    with (
+        torch.random.fork_rng(devices),
+        torch.device("cpu"),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device.type, enabled=False),
+    ):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(was_deterministic, warn_only=only_warned)
+
+
+class Verdicts:
+    """Which configurations can be used on a device; each is checked once.
+
+    Args:
+        device: where the kernels run.
+        cache: remembers outcomes on disk.
+    """
+
+    def __init__(self, device: torch.device, cache: VerdictCache) -> None:
+        self.device = device
+        self.cache = cache
+        self.reasons = {
+            name: "" if outcome == "passed" else "it made the GPU fail before" for name, outcome in cache.read().items()
+        }
+
+    def run(self, config: KernelConfig, attend: Callable[[], Returned]) -> Returned | None:
+        """Return what `attend` returns, or None if this configuration cannot be used; check it first if need be.
+
+        Nothing is checked while a CUDA graph is captured, and what has not been checked is not used. A launch that
+        fails in spite of the check, for example because of a full disk, is not tried again either.
+
+        Raises:
+            AttemptFailedError: the check left the GPU unusable for this process.
+        """
+        if str(config) not in self.reasons:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return None
+            self._check(config)
+        if self.reasons[str(config)]:
+            return None
+        try:
+            return attend()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # Triton's, torch's, the compiler's or the file system's
+            self._reject(config, describe_error(error))
+            return None
+
+    def _check(self, config: KernelConfig) -> None:
+        reason = check_config(config, self.device)
+        if not reason:
+            self.reasons[str(config)] = ""
+            self.cache.add(str(config), "passed")
+        elif _is_usable(self.device):
+            self._reject(config, reason)
+        else:
+            self.cache.add(str(config), "crashed")
+            raise AttemptFailedError(
+                f"the kernel for {config} made {self.device} unusable for this process ({reason}); start again: it "
+                "will not be used any more"
+            )
+
+    def _reject(self, config: KernelConfig, reason: str) -> None:
+        self.reasons[str(config)] = reason
+        logger.warning("no fused %s: %s; using PyTorch operators (relumt doctor checks all kernels)", config, reason)
+
+
+@functools.cache
+def verdicts(device: torch.device) -> Verdicts:
+    """Return the verdicts on a device, the same object at each call."""
+    return Verdicts(device, VerdictCache(environment(device), cache_folder()))
+
+
+def environment(device: torch.device) -> Environment:
+    """Return everything that the outcome of a check depends on."""
+    import triton
+
+    folder = Path(__file__).parent
+    sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+    return {
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else "none: interpreted",
+        "driver": DRIVER_VERSION.read_text().partition("\n")[0] if DRIVER_VERSION.exists() else "unknown",
+        "torch": str(torch.__version__),
+        "triton": triton.__version__,
+        "kernels": sources[:16],
+    }
+
+
+def _is_usable(device: torch.device) -> bool:
+    """Return whether the device still works; after an illegal access, every call of this process fails."""
+    if device.type != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return False
+    return True
+
+
+def all_configs() -> list[KernelConfig]:
+    """Return the configurations that models use: all types, head sizes and kinds of calls, with and without options."""
+    configs: list[KernelConfig] = []
+    types = ((torch.bfloat16, (64, 128)), (torch.float16, (64, 128)), (torch.float32, (64,)))
+    activations: tuple[Activation, ...] = ("relu", "sigmoid")
+    for dtype, head_dims in types:
+        for head_dim, activation, length, has_options in itertools.product(
+            head_dims, activations, (SHORT, SHORT + 1), (False, True)
+        ):
+            kind = call_kind(torch.empty(1, 1, length, head_dim, dtype=dtype), float(has_options))
+            options = (has_options,) * 4
+            configs.append(
+                PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, activation == "sigmoid", *options)
+            )
+    for half, head_dim, value_factor, has_options in itertools.product((False, True), (64, 128), (1, 2), (False, True)):
+        configs.append(InhibitorConfig(half, head_dim, value_factor * head_dim, *(has_options,) * 3))
+    return list(dict.fromkeys(configs))

@@ -1,0 +1,161 @@
+"""What the self-check computes for `pointwise_triton.attend`. Shapes: B batch, H heads, T queries, S keys, D head size.
+
+Queries and keys are multiples of ¼, so every product q·k is exact in every type: rounding cannot decide whether ReLU
+lets a score through, and a gradient differs from float64's by rounding alone.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from relumt.attention.kernels.pointwise_launch_configs import call_kind
+from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
+from relumt.attention.kernels.self_check_result import Result
+from relumt.attention.mask import AttentionMask
+
+B, H = 2, 2
+LENGTHS = {"short": 40, "float32": 70}
+LONG = 150
+"""Length in other kinds of calls: more than a block of 128, and no multiple of any block's size."""
+DROPOUT = 0.3
+SEED = 1
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 5e-3}
+
+
+@dataclass(frozen=True)
+class PointwiseConfig:
+    """What decides which code Triton compiles for a call, apart from strides and alignment.
+
+    Attributes:
+        activation: φ.
+        dtype: of q, k and v.
+        output_dtype: of the output.
+        head_dim: D.
+        query_kind, key_kind: kinds of calls by the number of queries and of keys, see `pointwise_launch_configs`.
+        has_bias, has_key_mask, is_causal, has_row_stats, has_dropout: which options the call uses.
+    """
+
+    activation: Activation
+    dtype: torch.dtype
+    output_dtype: torch.dtype
+    head_dim: int
+    query_kind: str
+    key_kind: str
+    has_bias: bool = False
+    has_key_mask: bool = False
+    is_causal: bool = False
+    has_row_stats: bool = False
+    has_dropout: bool = False
+
+    @classmethod
+    def of_call(
+        cls, q: Tensor, k: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool, dropout_p: float,
+        need_row_stats: bool, output_dtype: torch.dtype,
+    ) -> "PointwiseConfig":  # fmt: skip
+        """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
+        return cls(
+            params.activation, q.dtype, output_dtype, q.shape[3], call_kind(q, dropout_p), call_kind(k, dropout_p),
+            params.bias is not None, key_mask is not None, is_causal, need_row_stats, dropout_p > 0,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        """Return a name for the log and for the cache of verdicts."""
+        flags = ("has_bias", "has_key_mask", "is_causal", "has_row_stats", "has_dropout")
+        words = [flag.partition("_")[2].replace("_", " ") for flag in flags if getattr(self, flag)]
+        types = " to ".join(str(x).removeprefix("torch.") for x in (self.dtype, self.output_dtype))
+        kinds = f"{self.query_kind} queries, {self.key_kind} keys"
+        return ", ".join([f"{self.activation} attention in {types}", f"head size {self.head_dim}", kinds, *words])
+
+
+def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
+    """Compute the output, the row sums and all gradients with the kernels and in float64."""
+    q, k, v, grads = _random_inputs(config)
+    T, S = q.shape[2], k.shape[2]
+    key_mask = torch.arange(S) < torch.tensor([S, S - 7])[:, None] if config.has_key_mask else None
+    mask = AttentionMask(key_mask, config.is_causal)
+    n = mask.count_visible(T, S).clamp(min=1).float().expand(B, 1, T, 1)[:, 0, :, 0]  # -> [B, T]
+    factor, bias = (config.head_dim * n / 2).rsqrt(), 0.25 - n.log() if config.has_bias else None
+    dense = mask.to_dense(T, S)
+    visible = torch.ones(B, 1, T, S, dtype=torch.bool) if dense is None else dense.expand(B, 1, T, S)
+    attend = functools.partial(_attend, config, PointwiseParams(config.activation, factor, bias), key_mask)
+
+    dropout_factor = torch.ones(B, H, T, S, dtype=torch.float64)
+    if config.has_dropout:
+        kept = _probe_dropout(config, attend, device, T, S)
+        share = kept[visible.expand(B, H, T, S)].mean()[None]
+        yield Result("share of weights that dropout keeps", share, torch.full((1,), 1 - DROPOUT), 0.1)
+        dropout_factor = kept / (1 - DROPOUT)
+    exact = functools.partial(_exact, config.activation, factor, bias, visible, dropout_factor)
+    expected = _with_gradients(exact, [q, k, v], grads)
+    actual = _with_gradients(attend, [x.to(device, config.dtype) for x in (q, k, v)], grads)
+    names = ["output", "sums of weights", "sums of w log w"][: len(grads)] + [f"gradient of {x}" for x in "qkv"]
+    for name, ours, theirs in zip(names, actual, expected, strict=True):
+        yield Result(name, ours, theirs, TOLERANCE[config.dtype])
+
+
+def _random_inputs(config: PointwiseConfig) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Return q, k, v and the gradients of the outputs, in float64 but representable in the type of the call."""
+    generator = torch.Generator().manual_seed(SEED)
+    T, S = (LENGTHS.get(kind, LONG) for kind in (config.query_kind, config.key_kind))
+    q, k = (torch.randn(B, H, n, config.head_dim, generator=generator).mul(4).round().div(4) for n in (T, S))
+    v, grad = (torch.randn(B, H, n, config.head_dim, generator=generator).to(config.dtype) for n in (S, T))
+    row_grads = [torch.randn(B, H, T, generator=generator) for _ in range(2 if config.has_row_stats else 0)]
+    return q.double(), k.double(), v.double(), [x.double() for x in (grad, *row_grads)]
+
+
+def _attend(
+    config: PointwiseConfig, params: PointwiseParams, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Call the kernels, on the device of q and with the same dropout each time."""
+    from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
+
+    bias = None if params.bias is None else params.bias.to(q.device)
+    torch.manual_seed(SEED)  # of the dropout; `self_check` restores the generator
+    return pointwise_triton.attend(
+        q, k, v, PointwiseParams(params.activation, params.factor.to(q.device), bias),
+        None if key_mask is None else key_mask.to(q.device), config.is_causal, DROPOUT if config.has_dropout else 0.0,
+        config.has_row_stats, config.output_dtype,
+    )  # fmt: skip
+
+
+def _exact(
+    activation: Activation, factor: Tensor, bias: Tensor | None, visible: Tensor, dropout_factor: Tensor, q: Tensor,
+    k: Tensor, v: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the output and both row sums in float64; factor and bias are [B, T]."""
+    scores = q @ k.mT * factor.double()[:, None, :, None]
+    if bias is not None:
+        scores = scores + bias.double()[:, None, :, None]
+    weights = (scores.relu() if activation == "relu" else scores.sigmoid()).masked_fill(~visible, 0.0)
+    w_log_w = torch.xlogy(weights, weights.clamp(min=1e-300))  # unclamped, its gradient at 0 would not be finite
+    return (weights * dropout_factor) @ v, weights.sum(-1), w_log_w.sum(-1)
+
+
+def _with_gradients(
+    attend: Callable[..., tuple[Tensor | None, ...]], inputs: list[Tensor], grads: list[Tensor]
+) -> list[Tensor]:
+    """Return the first outputs, as many as there are gradients of outputs, and the gradients of the inputs."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    outputs = [x for x in attend(*inputs)[: len(grads)] if x is not None]
+    gradients = torch.autograd.grad(outputs, inputs, [grad.to(x) for x, grad in zip(outputs, grads, strict=True)])
+    return [x.detach() for x in (*outputs, *gradients)]
+
+
+def _probe_dropout(
+    config: PointwiseConfig, attend: Callable[..., tuple[Tensor | None, ...]], device: torch.device, T: int, S: int
+) -> Tensor:
+    """Return which weights dropout keeps, [B, H, T, S] of 0 and 1.
+
+    Equal queries and keys give every visible key a positive weight, and values that are slices of the identity make
+    the output show the weights after dropout.
+    """
+    D = config.head_dim
+    q, k = (torch.ones(B, H, n, D, device=device, dtype=config.dtype) for n in (T, S))
+    identity = F.pad(torch.eye(S, device=device, dtype=config.dtype), (0, -S % D))
+    with torch.no_grad():
+        slices = [attend(q, k, v.expand(B, H, S, D).contiguous())[0] for v in identity.split(D, dim=1)]
+    return torch.cat([x for x in slices if x is not None], dim=-1)[..., :S].ne(0).double().cpu()

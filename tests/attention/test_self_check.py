@@ -1,0 +1,279 @@
+"""The self-check finds faulty kernels, training goes on without them, and outcomes are remembered."""
+
+import logging
+
+import msgspec
+import pytest
+import torch
+
+from relumt.attention import MECHANISMS, AttentionMask, Need
+from relumt.attention.inhibitor import IMPLEMENTATIONS
+from relumt.attention.kernels import dispatch, inhibitor_naive, self_check, self_check_inhibitor, self_check_pointwise
+from relumt.attention.kernels.self_check import Verdicts, all_configs, check_config, environment
+from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.kernels.verdict_cache import VerdictCache, cache_folder
+from relumt.errors import AttemptFailedError
+
+pytest.importorskip("triton")
+from triton.runtime.errors import OutOfResources
+
+from relumt.attention.kernels import inhibitor_triton, pointwise_triton
+
+CPU = torch.device("cpu")
+FUSED = [*sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation), "inhibitor"]
+CONFIG = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "float32", has_row_stats=True)
+
+
+@pytest.fixture(autouse=True)
+def auto_on_the_interpreter(monkeypatch, tmp_path):
+    """Let `auto` choose Triton in its interpreter, as on a GPU, with small cases and an empty cache."""
+    monkeypatch.setenv("RELUMT_KERNELS", "auto")
+    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(dispatch, "_is_triton_wanted", lambda device: True)
+    monkeypatch.setattr(dispatch, "fused_inhibitor_without_triton", lambda device: dispatch.inhibitor_cdist.attend)
+    monkeypatch.setattr(self_check_pointwise, "LENGTHS", dict.fromkeys(("short", "float32"), 20))
+    monkeypatch.setattr(self_check_pointwise, "LONG", 70)
+    for name in ("T", "S"):
+        monkeypatch.setattr(self_check_inhibitor, name, 8)
+    self_check.verdicts.cache_clear()
+    yield
+    self_check.verdicts.cache_clear()
+
+
+def train_step(name):
+    """Return the output, the row sums and the gradients of one step; `name` is a registered mechanism."""
+    mechanism = MECHANISMS[name](2, 16)
+    mask = AttentionMask(torch.arange(9) < torch.tensor([9, 6])[:, None], is_causal=True)
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(2, 2, 9, 16, generator=generator).div(3).requires_grad_() for _ in range(3))
+    output, _, row_stats = mechanism(q, k, v, mask, Need.ROW_STATS)
+    outputs = [output] if row_stats is None else [output, row_stats.weight_sum]
+    return [*outputs, *torch.autograd.grad(sum(x.square().sum() for x in outputs), (q, k, v))]
+
+
+def reference_step(name, monkeypatch):
+    with monkeypatch.context() as context:
+        context.setattr(dispatch, "_is_triton_wanted", lambda device: False)
+        context.setitem(IMPLEMENTATIONS, "fused", inhibitor_naive.attend)  # `torch.compile` takes seconds
+        return train_step(name)
+
+
+class FaultyKernel:
+    """Stands in for a Triton kernel; `fault` is called at each launch."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def __getitem__(self, grid):
+        return lambda *args, **kwargs: self.fault()
+
+
+def raising(error):
+    def launch():
+        raise error
+
+    return launch
+
+
+FAULTS = {
+    "writes nothing": lambda: None,
+    "too many resources": raising(OutOfResources(300_000, 232_448, "shared memory")),
+    "does not compile": raising(SyntaxError("at 12:7: unsupported operation\nsource code")),
+    "no compiler": raising(RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")),
+    "no driver": raising(AssertionError("libcuda.so cannot found!")),
+    "cache cannot be written": raising(PermissionError(13, "Permission denied", "/root/.triton/cache")),
+}
+
+
+def break_kernels(monkeypatch, fault, names=("forward", "backward_dq", "backward_dkdv")):
+    for name in names:
+        if hasattr(pointwise_triton, name):
+            monkeypatch.setattr(pointwise_triton, name, FaultyKernel(fault))
+        monkeypatch.setattr(inhibitor_triton.inhibitor_triton_fp32, name, FaultyKernel(fault))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_without_faults_the_kernels_are_used_and_nothing_is_logged(name, monkeypatch, caplog):
+    calls = []
+    for module in (pointwise_triton, inhibitor_triton):
+        original = module.attend
+        monkeypatch.setattr(module, "attend", lambda *args, f=original: calls.append(f) or f(*args))
+    results = train_step(name)
+    assert calls and not caplog.records
+    num_calls = len(calls)
+    train_step(name)
+    assert len(calls) == num_calls + 1  # no second check
+    torch.testing.assert_close(results, reference_step(name, monkeypatch), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("name", FUSED)
+def test_training_goes_on_with_the_reference_and_one_warning(name, fault, monkeypatch, caplog):
+    expected = reference_step(name, monkeypatch)
+    break_kernels(monkeypatch, fault)
+    for _ in range(2):
+        torch.testing.assert_close(train_step(name), expected, rtol=1e-5, atol=1e-5)
+    assert len(caplog.records) == 1
+    assert "\n" not in caplog.text.strip() and "using PyTorch operators" in caplog.text
+
+
+@pytest.mark.parametrize("kernel", ["forward", "backward_dq", "backward_dkdv"])
+@pytest.mark.parametrize("name", ["relu", "inhibitor"])
+def test_each_kernel_is_checked(kernel, name, monkeypatch, caplog):
+    expected = reference_step(name, monkeypatch)
+    break_kernels(monkeypatch, FAULTS["writes nothing"], [kernel])
+    torch.testing.assert_close(train_step(name), expected, rtol=1e-5, atol=1e-5)
+    assert len(caplog.records) == 1 and "differs from float64 by inf" in caplog.text
+
+
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_finds_an_error_of_one_percent_in_every_type(dtype, monkeypatch):
+    kind = "float32" if dtype == torch.float32 else "short"
+    config = PointwiseConfig("relu", dtype, dtype, 16, kind, kind)
+    assert check_config(config, CPU) == ""
+    original = pointwise_triton.attend
+
+    def scaled(*args):
+        output, *row_stats = original(*args)
+        return output * 1.01, *row_stats
+
+    monkeypatch.setattr(pointwise_triton, "attend", scaled)
+    assert check_config(config, CPU).startswith("the output differs from float64 by 0.01 ")
+
+
+def test_finds_one_wrong_element(monkeypatch):
+    original = pointwise_triton.attend
+
+    def attend_with_gap(*args):
+        output, *row_stats = original(*args)
+        output.data[1, 1, -1, -1] = 0
+        return output, *row_stats
+
+    monkeypatch.setattr(pointwise_triton, "attend", attend_with_gap)
+    assert check_config(CONFIG, CPU).startswith("the output differs from float64")
+
+
+def test_finds_dropout_that_differs_between_the_passes(monkeypatch):
+    config = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "float32", has_dropout=True)
+    assert check_config(config, CPU) == ""
+
+    class OtherSeed:
+        """The kernel of k's and v's gradients with dropout of its own."""
+
+        def __getitem__(self, grid):
+            kernel = original[grid]
+            seed = pointwise_triton.backward_dkdv_arguments.index("seed")
+            return lambda *args, **constants: kernel(*args[:seed], args[seed] + 1, *args[seed + 1 :], **constants)
+
+    original = pointwise_triton.backward_dkdv
+    monkeypatch.setattr(pointwise_triton, "backward_dkdv_arguments", original.arg_names, raising=False)
+    monkeypatch.setattr(pointwise_triton, "backward_dkdv", OtherSeed())
+    assert check_config(config, CPU).startswith("the gradient of k differs from float64")
+
+
+def test_leaves_random_numbers_and_settings_alone(monkeypatch):
+    state = torch.get_rng_state()
+    for attend, expected in ((pointwise_triton.attend, ""), (raising(RuntimeError()), "TypeError")):
+        monkeypatch.setattr(pointwise_triton, "attend", attend)
+        assert check_config(CONFIG, CPU).partition(":")[0] == expected
+        assert torch.equal(torch.get_rng_state(), state) and not torch.are_deterministic_algorithms_enabled()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        config = InhibitorConfig(False, 16, 16)
+        assert check_config(config, CPU) == ""
+        assert torch.is_inference_mode_enabled() and torch.is_autocast_enabled("cpu")
+
+
+def test_what_passed_is_remembered_for_the_same_environment_only(monkeypatch):
+    checked = []
+    monkeypatch.setattr(self_check, "check_config", lambda config, device: checked.append(config) or "")
+
+    def start(**changes):
+        return Verdicts(CPU, VerdictCache(environment(CPU) | changes, cache_folder()))
+
+    assert start().run(CONFIG, lambda: 1) == 1
+    assert start().run(CONFIG, lambda: 2) == 2
+    assert checked == [CONFIG]
+    for name in environment(CPU):
+        start(**{name: "another one"}).run(CONFIG, lambda: 3)
+    assert len(checked) == 1 + len(environment(CPU))
+
+
+def test_what_failed_is_checked_again_at_the_next_start(monkeypatch):
+    reasons = ["no compiler", ""]
+    monkeypatch.setattr(self_check, "check_config", lambda config, device: reasons.pop(0))
+    assert self_check.verdicts(CPU).run(CONFIG, lambda: 1) is None
+    self_check.verdicts.cache_clear()
+    assert self_check.verdicts(CPU).run(CONFIG, lambda: 1) == 1
+
+
+def test_a_kernel_that_crashed_the_gpu_is_not_used_at_the_next_start(monkeypatch):
+    monkeypatch.setattr(self_check, "check_config", lambda config, device: "an illegal memory access")
+    with monkeypatch.context() as context:
+        context.setattr(self_check, "_is_usable", lambda device: False)
+        with pytest.raises(AttemptFailedError, match=r"made cpu unusable .*illegal memory access.*; start again"):
+            self_check.verdicts(CPU).run(CONFIG, lambda: 1)
+    self_check.verdicts.cache_clear()
+    monkeypatch.setattr(self_check, "check_config", raising(AssertionError))
+    assert self_check.verdicts(CPU).run(CONFIG, lambda: 1) is None
+
+
+def test_a_launch_that_fails_later_is_not_tried_again(monkeypatch, caplog):
+    train_step("relu")
+    break_kernels(monkeypatch, FAULTS["cache cannot be written"])
+    expected = reference_step("relu", monkeypatch)
+    for _ in range(2):
+        torch.testing.assert_close(train_step("relu"), expected)
+    assert len(caplog.records) == 1 and "Permission denied" in caplog.text
+
+
+def test_running_out_of_memory_is_not_the_kernels_fault(monkeypatch):
+    monkeypatch.setattr(self_check, "check_config", lambda config, device: "")
+    verdicts = self_check.verdicts(CPU)
+    with pytest.raises(torch.OutOfMemoryError):
+        verdicts.run(CONFIG, raising(torch.OutOfMemoryError("CUDA out of memory")))
+    assert verdicts.run(CONFIG, lambda: 1) == 1
+
+
+POISONED = {
+    "no JSON": b"\x00\xff",
+    "another format": b'{"passed": true}',
+    "nothing": b"",
+    "unknown verdicts": b'{"environment": {}, "passed": [], "crashed": [], "trusted": []}',
+    "another environment": b'{"environment": {"gpu": "H100"}, "passed": ["%s"], "crashed": []}' % str(CONFIG).encode(),
+}
+
+
+@pytest.mark.parametrize("content", POISONED.values(), ids=POISONED)
+def test_a_poisoned_cache_is_not_trusted(content, monkeypatch, caplog):
+    path = VerdictCache(environment(CPU), cache_folder()).path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    break_kernels(monkeypatch, FAULTS["writes nothing"])
+    expected = reference_step("relu", monkeypatch)
+    torch.testing.assert_close(train_step("relu"), expected)
+    assert "using PyTorch operators" in caplog.text
+
+
+@pytest.mark.parametrize("content", POISONED.values(), ids=POISONED)
+def test_a_poisoned_cache_is_replaced_with_one_warning(content, caplog):
+    path = VerdictCache(environment(CPU), cache_folder()).path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    train_step("relu")
+    assert len(caplog.records) == (b"H100" not in content)
+    assert msgspec.json.decode(path.read_bytes())["passed"]
+
+
+def test_a_cache_that_cannot_be_written_costs_a_warning(monkeypatch, caplog):
+    monkeypatch.setenv("RELUMT_CACHE", "/proc/relumt")
+    train_step("relu")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "kernels are checked again at the next start" in caplog.text
+
+
+def test_the_configurations_of_doctor_have_different_names():
+    configs = all_configs()
+    assert len({str(config) for config in configs}) == len(configs)
+    assert {config.dtype for config in configs if isinstance(config, PointwiseConfig)} == set(dispatch.DTYPES)
