@@ -5,13 +5,13 @@ the key. fairseq's and PyTorch's `key_padding_mask` mean the opposite. A key tha
 it; any other key is *hidden*.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from relumt.attention.padding import fill_hidden, zero_padding
+from relumt.attention.tensor_cache import cached_on
 
 MIN_BITWISE_ELEMENTS = 1 << 14
 """From this size on, hidden keys are overwritten by operations on bits on a CPU: `masked_fill_` takes 2 to 30 times as
@@ -83,7 +83,13 @@ class AttentionMask:
         """
         if self.key_mask is None and self._is_one_row(T):
             return max(S, 1)
-        return self.count_visible(T, S, like.device).clamp(min=1).to(like.dtype)
+
+        def compute(_: Tensor) -> Tensor:
+            return self.count_visible(T, S, like.device).clamp(min=1).to(like.dtype)
+
+        if self.key_mask is None or self.attn_mask is not None:
+            return compute(like)
+        return cached_on(self.key_mask, f"num_visible {T} {S} {self.is_causal} {like.dtype}", compute)
 
     def count_visible(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Return the number of keys that each query may attend to, [B or 1, 1, T or 1, 1] int64."""
@@ -92,14 +98,12 @@ class AttentionMask:
         if self._is_one_row(T):
             if self.key_mask is None:
                 return torch.full((1, 1, 1, 1), S, device=device)
-            return self._cached("num_real_keys", self.key_mask, lambda keys: keys.sum(-1)[:, None, None, None])
-        last_key = torch.arange(S - T, S, device=device)
+            return cached_on(self.key_mask, "num_real_keys", lambda keys: keys.sum(-1)[:, None, None, None])
         if self.key_mask is None:
-            return (last_key + 1).clamp(min=0)[None, None, :, None]
+            return torch.arange(S - T + 1, S + 1, device=device).clamp_(min=0)[None, None, :, None]
         if not S:
-            return last_key.new_zeros(1, 1, 1, 1)
-        count = self.key_mask.cumsum(-1).index_select(-1, last_key.clamp(min=0))
-        return (count * (last_key >= 0))[:, None, :, None]  # queries that come before the first key have none
+            return torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
+        return cached_on(self.key_mask, f"num_past_keys {T}", lambda keys: _count_past_keys(keys, T))
 
     def every_query_sees_a_key(self, T: int, S: int, device: torch.device) -> bool:
         """Return whether no query is without visible keys. False on a GPU and in compiled code, which must not wait."""
@@ -116,8 +120,7 @@ class AttentionMask:
         if self._is_one_row(T):
             if self.key_mask is None:
                 return x
-            is_padding = self._cached("is_padding", self.key_mask, lambda keys: ~keys[:, None, None])
-            return x.masked_fill_(is_padding, value)
+            return x.masked_fill_(cached_on(self.key_mask, "is_padding", lambda keys: ~keys[:, None, None]), value)
         dense = self.to_dense(T, S, x.device)
         return x if dense is None else x.masked_fill_(~dense, value)
 
@@ -134,15 +137,10 @@ class AttentionMask:
         """Whether all of the T queries of a sentence may attend to the same keys."""
         return self.attn_mask is None and (T == 1 or not self.is_causal)
 
-    def _cached(self, name: str, key_mask: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return compute(key_mask), cached while key_mask does not change: every step of decoding needs it.
 
-        Not cached under `torch.compile` or inference mode, where tensor versions are unavailable.
-        """
-        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or key_mask.is_inference():
-            return compute(key_mask)
-        cached: tuple[int, Tensor] | None = vars(self).get(name)
-        if cached is None or cached[0] != key_mask._version:
-            cached = key_mask._version, compute(key_mask)
-            vars(self)[name] = cached  # bypasses the frozen dataclass, whose value a cache does not change
-        return cached[1]
+def _count_past_keys(key_mask: Tensor, T: int) -> Tensor:
+    """Return how many real keys each of T queries sees with a causal mask, [B, 1, T, 1] int64; S > 0."""
+    S = key_mask.shape[1]
+    last_key = torch.arange(S - T, S, device=key_mask.device)
+    count = key_mask.cumsum(-1).index_select(-1, last_key.clamp(min=0))
+    return (count * (last_key >= 0))[:, None, :, None]  # queries that come before the first key have none

@@ -15,6 +15,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, cast_saturating
+from relumt.attention.tensor_cache import cached_on
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.cache import (
     SPARE,
@@ -258,7 +259,9 @@ class MechanismAttention(MultiheadAttention):
 
     def _attention_mask(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> AttentionMask:
         """Turn fairseq's masks, in which True means hidden, into an `AttentionMask`, in which True means visible."""
-        key_mask = None if key_padding_mask is None else ~key_padding_mask.bool()
+        key_mask = None
+        if key_padding_mask is not None:  # all layers get the same tensor
+            key_mask = cached_on(key_padding_mask, "key_mask", lambda is_padding: ~is_padding.bool())
         if self.site == "decoder":  # its attn_mask is always the causal one, so the values need not be read
             return AttentionMask(key_mask, is_causal=attn_mask is not None)
         return AttentionMask(key_mask, attn_mask=None if attn_mask is None else ~attn_mask.bool())

@@ -138,9 +138,7 @@ def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch)
     mechanism = MECHANISMS[name](2, 8, implementation="fused").to(DEVICE)
     half_arguments = []
     attend_inhibitor = dispatch.attend_inhibitor
-    monkeypatch.setattr(
-        dispatch, "attend_inhibitor", lambda *a: half_arguments.append(a[-1]) or attend_inhibitor(*a)
-    )
+    monkeypatch.setattr(dispatch, "attend_inhibitor", lambda *a: half_arguments.append(a[-1]) or attend_inhibitor(*a))
     monkeypatch.setenv("RELUMT_KERNELS", "fused")
     fused = mechanism(q, k, v, mask).output
     assert half_arguments == [dtype != torch.float32]

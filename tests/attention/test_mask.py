@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from relumt.attention import AttentionMask
 from relumt.attention import mask as mask_module
+from relumt.attention.kernels.key_bounds import key_bounds
 from relumt.attention.padding import fill_hidden
 
 
@@ -136,6 +137,29 @@ def test_a_mask_used_in_inference_mode_can_be_trained_with():
     assert weights.grad.tolist() == [[[[2.0, 0.0]]]]
 
 
-def test_a_count_is_cached():
-    mask = AttentionMask(torch.tensor([[True, False]]))
-    assert mask.count_visible(1, 2) is mask.count_visible(1, 2)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_masks_of_the_same_keys_share_what_is_computed_from_them(is_causal):
+    keys = torch.tensor([[True, True, False]])
+    first, second = AttentionMask(keys, is_causal), AttentionMask(keys, is_causal)
+    like = torch.empty(0)
+    assert first.count_visible(3, 3) is second.count_visible(3, 3)
+    assert first.num_visible(3, 3, like) is second.num_visible(3, 3, like)
+    assert key_bounds(keys) is key_bounds(keys)
+    assert first.num_visible(3, 3, like.double()).dtype == torch.double
+
+
+@given(masks(), st.booleans())
+def test_what_is_computed_from_a_mask_follows_its_changes(case, is_causal):
+    mask, B, T, S = case
+    keys = torch.ones(B, S, dtype=torch.bool)
+    for _ in range(2):
+        for other_causal in (is_causal, not is_causal):  # both kinds of masks, on the same tensor
+            changed = AttentionMask(keys, other_causal, mask.attn_mask)
+            assert torch.equal(
+                changed.count_visible(T, S).expand(B, 1, T, 1), pair_by_pair(changed, B, T, S).sum(-1, keepdim=True)
+            )
+            n = torch.as_tensor(changed.num_visible(T, S, torch.empty(0))).expand(B, 1, T, 1)
+            assert torch.equal(n, changed.count_visible(T, S).clamp(min=1).float().expand(B, 1, T, 1))
+        start, stop = key_bounds(keys).unbind(-1)
+        assert (stop - start >= keys.sum(-1)).all() and torch.equal(stop > start, keys.any(-1))
+        keys[:, 0] = False

@@ -42,3 +42,17 @@ def test_an_attention_hook_is_removed_after_its_block_even_after_an_error():
     with pytest.raises(RuntimeError, match="inside the block"), attention_hook(model, print, Need.WEIGHTS):
         raise RuntimeError("inside the block")
     assert all(attention.hooks == [] for attention in named_attentions(model).values())
+
+
+def test_all_layers_share_what_is_computed_from_the_padding():
+    model, batch = build("reluformer"), sample([(5, 4), (3, 2)])
+    key_masks = {}
+
+    def record(name, attention, result, mask):
+        key_masks.setdefault(attention.site, []).append(mask.key_mask)
+
+    with attention_hook(model, record):
+        model(**batch["net_input"])
+    sources = key_masks["encoder"] + key_masks["cross"]
+    assert len(sources) == 4 and all(key_mask is sources[0] for key_mask in sources)
+    assert len(key_masks["decoder"]) == 2 and key_masks["decoder"][0] is key_masks["decoder"][1]

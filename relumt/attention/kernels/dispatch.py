@@ -180,7 +180,7 @@ def attend_pointwise(
     arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
     if kernel_choice() == "fused":
         return pointwise_triton.attend(q, k, v, *arguments)
-    config = PointwiseConfig.of_call(q, k, *arguments)
+    config = PointwiseConfig.from_call(q, k, *arguments)
     return verdicts(q.device).run(config, lambda: pointwise_triton.attend(q, k, v, *arguments))
 
 
@@ -194,7 +194,7 @@ def attend_inhibitor(
     arguments = (mask.key_mask, mask.is_causal, dropout_p, half)
     if kernel_choice() == "fused":
         return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
-    config = InhibitorConfig.of_call(q, v, *arguments)
+    config = InhibitorConfig.from_call(q, v, *arguments)
     return verdicts(q.device).run(config, lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments))
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
 from relumt.attention.kernels.current_device import on_device_of_tensors
 from relumt.attention.kernels.double_backward import forbid_double_backward
-from relumt.attention.kernels.key_bounds import key_bounds
+from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
 
 BLOCK = {"forward": 32, "backward": 16}
 """Queries or keys that a program holds; as many as fit into registers with D = V = 64."""
@@ -55,9 +55,8 @@ def attend(
             It does if Triton makes it faster, see `inhibitor_triton_fp16.is_packed`.
     """
     seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
-    key_bytes = None if key_mask is None else key_mask.contiguous().view(torch.uint8)  # Triton cannot load bool
     half = half and inhibitor_triton_fp16.is_packed()
-    call = _Call(1 / gamma, key_bytes, key_bounds(key_bytes), is_causal, dropout_p, seed, half)
+    call = _Call(1 / gamma, key_bytes(key_mask), key_bounds(key_mask), is_causal, dropout_p, seed, half)
     output: Tensor = _Attend.apply(q, k, v, shift.flatten().contiguous(), call)
     return output
 

@@ -3,15 +3,27 @@
 import torch
 from torch import Tensor
 
+from relumt.attention.tensor_cache import cached_on
+
+
+def key_bytes(key_mask: Tensor | None) -> Tensor | None:
+    """Return a mask of bool as contiguous uint8, because Triton cannot load bool; None for None."""
+    return None if key_mask is None else key_mask.contiguous().view(torch.uint8)
+
 
 def key_bounds(key_mask: Tensor | None) -> Tensor | None:
     """Return each sentence's first real key and the index after its last, [B, 2] int32; 0, 0 if it has none.
 
+    They are computed once for all layers that get the same mask.
+
     Args:
-        key_mask: [B, S] uint8, nonzero for real keys; None if all keys are real, which returns None.
+        key_mask: [B, S] bool, False for padding; None if all keys are real, which returns None.
     """
-    if key_mask is None:
-        return None
-    has_keys = key_mask.amax(-1) > 0
-    start, stop = key_mask.argmax(-1), key_mask.shape[1] - key_mask.flip(-1).argmax(-1)
+    return None if key_mask is None else cached_on(key_mask, "key_bounds", _compute_key_bounds)
+
+
+def _compute_key_bounds(key_mask: Tensor) -> Tensor:
+    keys = key_mask.view(torch.uint8)  # argmax does not support bool
+    has_keys = keys.amax(-1) > 0
+    start, stop = keys.argmax(-1), keys.shape[1] - keys.flip(-1).argmax(-1)
     return torch.stack([start.where(has_keys, 0), stop.where(has_keys, 0)], -1).int()

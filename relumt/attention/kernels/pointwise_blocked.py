@@ -104,7 +104,7 @@ class _Call:
         """Yield the blocks, less the keys that no query and the queries that no key of a block is visible to."""
         (B, H, T, _), S = q.shape, k.shape[2]
         block_h, block_t, block_s = self.block_sizes(T, S)
-        bounds = key_bounds(None if key_mask is None else key_mask.view(torch.uint8))
+        bounds = key_bounds(key_mask)
         ranges = [(0, S)] * B if bounds is None else bounds.tolist()
         number = 0
         for b, (first_key, key_stop) in enumerate(ranges):

@@ -1,56 +1,55 @@
 """Tile sizes, warps and pipeline stages of the pointwise Triton kernels.
 
-Tile sizes are multiples of 16, as dropout's random numbers require. `python benchmarks/tune_launch_configs.py` times
-candidates on the GPU at hand; the configurations below were chosen without a GPU, by counting instructions
-(docs/kernels.md).
+Tile sizes are multiples of 16, as dropout's random numbers require. The table was made without a GPU, by counting
+instructions, registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md). `relumt doctor
+--tune` times candidates on the GPU at hand; the fastest ones are then used instead of the table.
 """
 
-from typing import NamedTuple
+import functools
 
 import torch
 from torch import Tensor
 
+from relumt.attention.kernels import tuned_blocks
+from relumt.attention.kernels.launch_config import CallKind, KernelName, LaunchConfig
+
 SHORT = 64
 """The longest sentence that gets small tiles."""
 
-
-class LaunchConfig(NamedTuple):
-    """How a kernel is launched, by the names of its arguments: tile size, warps per program, stages of its pipeline."""
-
-    BLOCK_T: int
-    BLOCK_S: int
-    num_warps: int
-    num_stages: int
-
-
 # A wgmma instruction takes 64 rows per four warps: queries where a program holds queries, keys where it holds keys.
-LAUNCH_CONFIGS = {
+LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
     "forward": {
-        "short": LaunchConfig(64, 64, 4, 2),
-        "long": LaunchConfig(128, 128, 8, 3),
-        "dropout": LaunchConfig(128, 64, 8, 2),
-        "wide": LaunchConfig(64, 32, 4, 2),
-        "float32": LaunchConfig(32, 32, 4, 1),
+        "short": {0: LaunchConfig(64, 64, 4, 2)},
+        "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 128, 8, 3)},
+        "dropout": {0: LaunchConfig(128, 64, 8, 2)},
+        "wide": {0: LaunchConfig(64, 32, 4, 2), 224: LaunchConfig(128, 128, 8, 2)},
+        "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
     "backward_dq": {
-        "short": LaunchConfig(64, 64, 4, 2),
-        "long": LaunchConfig(128, 64, 8, 2),
-        "dropout": LaunchConfig(128, 64, 8, 2),
-        "wide": LaunchConfig(64, 32, 4, 2),
-        "float32": LaunchConfig(32, 32, 4, 1),
+        "short": {0: LaunchConfig(64, 64, 4, 2)},
+        "long": {0: LaunchConfig(128, 64, 8, 2)},
+        "dropout": {0: LaunchConfig(128, 64, 8, 2)},
+        "wide": {0: LaunchConfig(64, 32, 4, 2)},
+        "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
     "backward_dkdv": {
-        "short": LaunchConfig(64, 64, 4, 2),
-        "long": LaunchConfig(64, 128, 8, 2),
-        "dropout": LaunchConfig(32, 128, 8, 2),
-        "wide": LaunchConfig(16, 64, 4, 2),
-        "float32": LaunchConfig(32, 32, 4, 1),
+        "short": {0: LaunchConfig(64, 64, 4, 2)},
+        "long": {0: LaunchConfig(64, 128, 8, 2)},
+        "dropout": {0: LaunchConfig(32, 128, 8, 2)},
+        "wide": {0: LaunchConfig(16, 64, 4, 2)},
+        "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
 }
-"""Kernel → kind of call → configuration."""
+"""Kernel → kind of call → shared memory per program from which on a configuration is used, in KiB → configuration.
+
+Programs may use 227 KiB on GPUs of compute capability 9.0 and 10.0, 163 on 8.0, and 99 on 8.6, 8.9 and 12.0.
+"""
+
+UNLIMITED = 1 << 20
+"""Shared memory in Triton's interpreter, in KiB."""
 
 
-def call_kind(x: Tensor, dropout_p: float) -> str:
+def call_kind(x: Tensor, dropout_p: float) -> CallKind:
     """Return the kind of a call whose programs hold blocks of x, [B, H, T, D]: q, or k in `backward_dkdv`."""
     if x.dtype == torch.float32:
         return "float32"
@@ -61,6 +60,21 @@ def call_kind(x: Tensor, dropout_p: float) -> str:
     return "dropout" if dropout_p else "long"
 
 
-def launch_config(kernel: str, x: Tensor, dropout_p: float) -> LaunchConfig:
-    """Return the configuration of a kernel; see `call_kind` for the arguments."""
-    return LAUNCH_CONFIGS[kernel][call_kind(x, dropout_p)]
+def launch_config(kernel: KernelName, kind: CallKind, device: torch.device) -> LaunchConfig:
+    """Return the configuration that was fastest when this GPU was tuned, otherwise the table's."""
+    tuned = tuned_blocks.read(device).get(kernel, {}).get(kind)
+    return LaunchConfig(*tuned) if tuned else table_config(kernel, kind, shared_memory(device))
+
+
+def table_config(kernel: KernelName, kind: CallKind, shared_memory: int) -> LaunchConfig:
+    """Return the configuration for GPUs on which a program may use `shared_memory` KiB."""
+    configs = LAUNCH_CONFIGS[kernel][kind]
+    return configs[max(needed for needed in configs if needed <= shared_memory)]
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Return how much shared memory a program may use, in KiB."""
+    if device.type != "cuda":
+        return UNLIMITED
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin) // 1024

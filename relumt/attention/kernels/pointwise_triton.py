@@ -8,6 +8,7 @@ maximum, no rescaling, and only q, k and v are saved for the backward pass. The 
 same dropout: one kernel loops over keys for q's gradient, one over queries for those of k and v.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,16 @@ from torch import Tensor
 
 from relumt.attention.kernels.current_device import on_device_of_tensors
 from relumt.attention.kernels.double_backward import forbid_double_backward
-from relumt.attention.kernels.key_bounds import key_bounds
-from relumt.attention.kernels.pointwise_launch_configs import launch_config
+from relumt.attention.kernels.fitting_blocks import fitting_blocks
+from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
+from relumt.attention.kernels.launch_config import KernelName, LaunchConfig
+from relumt.attention.kernels.pointwise_launch_configs import call_kind
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
+
+
+KERNELS: dict[KernelName, Any] = {"forward": forward, "backward_dq": backward_dq, "backward_dkdv": backward_dkdv}
 
 
 def attend(
@@ -51,8 +57,7 @@ def attend(
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.
     """
     seed = int(torch.randint(2**31 - 1, ())) if dropout_p else 0
-    key_bytes = None if key_mask is None else key_mask.contiguous().view(torch.uint8)  # Triton cannot load bool
-    call = _Call(params, key_bytes, key_bounds(key_bytes), is_causal, dropout_p, seed, need_row_stats, dtype)
+    call = _Call(params, key_bytes(key_mask), key_bounds(key_mask), is_causal, dropout_p, seed, need_row_stats, dtype)
     result: tuple[Tensor, Tensor | None, Tensor | None] = _Attend.apply(q, k, v, call)
     return result
 
@@ -81,13 +86,20 @@ class _Call:
             H, T, k.shape[2], self.dropout_p, self.seed,
         ]  # fmt: skip
 
-    def constants(self, kernel: str, x: Tensor) -> dict[str, Any]:
-        """Return the compile-time arguments of a kernel whose programs hold blocks of x, which is q or k."""
-        D = x.shape[3]
-        return {
+    def launch(self, kernel: KernelName, x: Tensor, arguments: Sequence[Any]) -> None:
+        """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k."""
+        B, H, length, D = x.shape
+        constants = {
             "D": D, "BLOCK_D": max(16, triton.next_power_of_2(D)), "ACTIVATION": self.params.activation,
             "CAUSAL": self.is_causal, "ROW_STATS": self.need_row_stats, "DROPOUT": self.dropout_p > 0,
-        } | launch_config(kernel, x, self.dropout_p)._asdict()  # fmt: skip
+        }  # fmt: skip
+
+        def start(config: LaunchConfig) -> None:
+            block = config.BLOCK_S if kernel == "backward_dkdv" else config.BLOCK_T
+            grid = (B * H, triton.cdiv(length, block))
+            KERNELS[kernel][grid](*arguments, **constants, **config._asdict())
+
+        fitting_blocks(kernel, call_kind(x, self.dropout_p), x.device).launch(start)
 
 
 class _Attend(torch.autograd.Function):
@@ -105,9 +117,7 @@ class _Attend(torch.autograd.Function):
         weight_sum, w_log_w = (
             q.new_empty(B, H, T, dtype=torch.float32) if call.need_row_stats else None for _ in range(2)
         )
-        constants = call.constants("forward", q)
-        grid = (B * H, triton.cdiv(T, constants["BLOCK_T"]))
-        forward[grid](*call.inputs(q, k, v), *_with_strides(output), weight_sum, w_log_w, **constants)
+        call.launch("forward", q, [*call.inputs(q, k, v), *_with_strides(output), weight_sum, w_log_w])
         return output, weight_sum, w_log_w
 
     @staticmethod
@@ -128,13 +138,9 @@ class _Attend(torch.autograd.Function):
                 for grad in (grad_weight_sum, grad_w_log_w)
             )
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
-        inputs = (*call.inputs(q, k, v), *_with_strides(grad_output), grad_weight_sum, grad_w_log_w)
-        constants = call.constants("backward_dq", q)
-        grid = (B * H, triton.cdiv(T, constants["BLOCK_T"]))
-        backward_dq[grid](*inputs, *_with_strides(grad_q), **constants)
-        constants = call.constants("backward_dkdv", k)
-        grid = (B * H, triton.cdiv(k.shape[2], constants["BLOCK_S"]))
-        backward_dkdv[grid](*inputs, *_with_strides(grad_k), *_with_strides(grad_v), **constants)
+        inputs = [*call.inputs(q, k, v), *_with_strides(grad_output), grad_weight_sum, grad_w_log_w]
+        call.launch("backward_dq", q, [*inputs, *_with_strides(grad_q)])
+        call.launch("backward_dkdv", k, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
         return grad_q, grad_k, grad_v, None
 
 

@@ -42,7 +42,7 @@ class InhibitorConfig:
     has_dropout: bool = False
 
     @classmethod
-    def of_call(
+    def from_call(
         cls, q: Tensor, v: Tensor, key_mask: Tensor | None, is_causal: bool, dropout_p: float, half: bool
     ) -> "InhibitorConfig":
         """Describe a call of `inhibitor_triton.attend`, whose arguments these are."""

@@ -52,7 +52,7 @@ class PointwiseConfig:
     has_dropout: bool = False
 
     @classmethod
-    def of_call(
+    def from_call(
         cls, q: Tensor, k: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool, dropout_p: float,
         need_row_stats: bool, output_dtype: torch.dtype,
     ) -> "PointwiseConfig":  # fmt: skip

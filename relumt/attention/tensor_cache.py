@@ -1,0 +1,25 @@
+"""What has been computed from a tensor, remembered with it: all layers of a model share one mask."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+def cached_on(x: Tensor, name: str, compute: Callable[[Tensor], Value]) -> Value:
+    """Return compute(x), remembered under `name` for as long as x lives and is not modified.
+
+    Not remembered under `torch.compile` or inference mode, where tensor versions are unavailable, nor while a CUDA
+    graph is captured, whose memory is reused.
+    """
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or x.is_inference():
+        return compute(x)
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return compute(x)
+    values: dict[str, tuple[int, Value]] = vars(x).setdefault("relumt_cache", {})
+    if name not in values or values[name][0] != x._version:
+        values[name] = x._version, compute(x)
+    return values[name][1]
