@@ -76,17 +76,15 @@ def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask)
         return f"the head size {q.shape[-1]} exceeds {MAX_HEAD_DIM}"
     if 0 in (*q.shape, *k.shape):
         return "a tensor is empty"
+    return reason_against_device(q.device)
+
+
+def reason_against_device(device: torch.device) -> str:
+    """Return why the Triton kernels do not run on a device, "" if they do."""
     if not _has_triton():
         return "Triton is not installed"
-    if q.is_cuda and (reason := _reason_against_gpu(q.device)):
-        return reason
-    if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
-        return "there is no GPU, and TRITON_INTERPRET is not 1"
-    return ""
-
-
-def _reason_against_gpu(device: torch.device) -> str:
-    """Return why the kernels do not run on a GPU, "" if they do."""
+    if device.type != "cuda":
+        return "" if os.environ.get("TRITON_INTERPRET") == "1" else "there is no GPU, and TRITON_INTERPRET is not 1"
     name = torch.cuda.get_device_name(device)
     if torch.version.hip is not None:
         if kernel_choice() == "fused":
