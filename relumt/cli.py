@@ -12,6 +12,7 @@ from relumt.errors import exit_on_user_error
 from relumt.process import exit_on_signals, flushed_output, open_standard_streams
 
 COMMANDS = {
+    "doctor": "check the installation, the machine and the GPU kernels",
     "user-dir": "print the folder to pass to fairseq's --user-dir",
     "synth": "write the synthetic German-English corpus",
     "prepare": "turn a bitext into a fairseq data-bin",

@@ -1,0 +1,104 @@
+"""The report of `relumt doctor`, printed as it is found out."""
+
+import time
+
+from relumt.doctor.check import Check, run_check
+from relumt.doctor.checks import CHECKS
+from relumt.errors import AttemptFailedError, UserError, printable
+
+STYLES = {"ok": "green", "warning": "yellow", "error": "red"}
+WIDTH = max(map(len, STYLES)) + 2
+
+
+def report_machine() -> None:
+    """Check the machine and the installation, and the kernels if there is a GPU.
+
+    Raises:
+        AttemptFailedError: something that training needs is broken.
+    """
+    broken = []
+    for function in CHECKS:
+        check = run_check(function)
+        print_check(check)
+        if check.status == "error":
+            broken.append(check.name)
+    for index in find_gpus():
+        report_kernels(index)
+    if broken:
+        raise AttemptFailedError(f"training needs what is broken: {', '.join(broken)}; follow the advice above")
+
+
+def find_gpus() -> list[int]:
+    """Return the index of one GPU of each model; none if torch sees none, or is broken."""
+    try:
+        import torch
+
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    except Exception:  # a check has said so
+        return []
+    return sorted({name: index for index, name in reversed(list(enumerate(names)))}.values())
+
+
+def report_kernels(index: int) -> None:
+    """Check every kernel on a GPU, time those that work, and say which ones `auto` uses."""
+    import torch
+
+    from relumt.attention.kernels.dispatch import reason_against_device
+    from relumt.attention.kernels.self_check import all_configs
+    from relumt.doctor.isolated_calls import Failure
+    from relumt.doctor.kernel_checks import check_kernels
+    from relumt.doctor.kernel_speeds import format_times, time_kernels
+
+    device = torch.device("cuda", index)
+    if reason := reason_against_device(device):
+        print_check(Check(f"kernels on {device}", "warning", f"not checked: {reason}"))
+        return
+    configs, start = all_configs(), time.monotonic()
+    print(f"\nkernels on {torch.cuda.get_device_name(device)} ({device}); each is compiled first, which takes seconds")
+    working = []
+    for config, check in check_kernels(configs, device):
+        print_check(check)
+        if check.status == "ok":
+            working.append(config)
+    times = {}
+    for config, measured in time_kernels(working, device):
+        if isinstance(measured, Failure):
+            print_check(Check(f"time of {config}", "warning", measured.reason))
+        else:
+            times[config] = measured
+    print("\nmilliseconds, forward/backward, beside softmax by the backends of scaled_dot_product_attention\n")
+    print(format_times(times, device))
+    minutes = (time.monotonic() - start) / 60
+    print(f"\nauto uses Triton for {len(working)} of {len(configs)} kinds of calls on {device} ({minutes:.1f} minutes)")
+
+
+def tune_gpus() -> None:
+    """Search block sizes on one GPU of each model, and remember them.
+
+    Raises:
+        UserError: there is no GPU.
+    """
+    gpus = find_gpus()
+    if not gpus:
+        raise UserError("--tune needs a GPU, but torch sees none; relumt doctor without --tune says more")
+    import torch
+
+    from relumt.attention.kernels.tuning import tune
+
+    for index in gpus:
+        tune(torch.device("cuda", index), report=print)
+
+
+def print_check(check: Check) -> None:
+    """Print a check on a line, and advice on a second one; in color if stdout is a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    text = Text.assemble((f"{check.status:{WIDTH}}", STYLES[check.status]), printable(f"{check.name}: {check.detail}"))
+    if check.advice:
+        text.append(f"\n{'':{WIDTH}}{printable(check.advice)}")
+    # Printed by Python, because rich ends the process with status 1 when the reader closes the pipe.
+    with console.capture() as captured:
+        console.print(text)
+    print(captured.get(), end="", flush=True)
