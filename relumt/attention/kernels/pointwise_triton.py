@@ -26,7 +26,6 @@ from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
 
-
 KERNELS: dict[KernelName, Any] = {"forward": forward, "backward_dq": backward_dq, "backward_dkdv": backward_dkdv}
 
 
