@@ -38,14 +38,17 @@ def check_kernels(
     cache = VerdictCache(environment(device), cache_folder())
     outcomes = isolated_calls(functools.partial(_check_kernel, check, device), configs, time_limit)
     for config, found in zip(configs, outcomes, strict=True):
-        reason = found.reason if isinstance(found, Failure) else found
         if outcome := _outcome_to_remember(found):
             cache.add(str(config), outcome)
-        if reason:
-            advice = "attach this report to an issue; training works, but needs more time and memory"
-            yield config, Check(str(config), "warning", f"{reason}; auto uses PyTorch operators", advice)
-        else:
-            yield config, Check(str(config), "ok", "agrees with float64; auto uses Triton")
+        yield config, _describe(str(config), found)
+
+
+def _describe(name: str, found: str | Failure) -> Check:
+    if isinstance(found, NotStarted):
+        return Check(name, "warning", f"not checked: {found.reason}")
+    if reason := found.reason if isinstance(found, Failure) else found:
+        return Check(name, "warning", f"{reason}; auto uses PyTorch operators")
+    return Check(name, "ok", "agrees with float64; auto uses Triton")
 
 
 def _outcome_to_remember(found: str | Failure) -> Outcome | None:

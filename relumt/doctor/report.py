@@ -1,10 +1,17 @@
 """The report of `relumt doctor`, printed as it is found out."""
 
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from relumt.doctor.check import Check, run_check
 from relumt.doctor.checks import CHECKS
 from relumt.errors import AttemptFailedError, UserError, printable
+
+if TYPE_CHECKING:  # PyTorch may be missing
+    import torch
+
+    from relumt.attention.kernels.self_check import KernelConfig
 
 STYLES = {"ok": "green", "warning": "yellow", "error": "red"}
 WIDTH = max(map(len, STYLES)) + 2
@@ -22,54 +29,60 @@ def report_machine() -> None:
         print_check(check)
         if check.status == "error":
             broken.append(check.name)
-    for index in find_gpus():
-        report_kernels(index)
+    for device in find_gpus():
+        report_kernels(device)
     if broken:
         raise AttemptFailedError(f"training needs what is broken: {', '.join(broken)}; follow the advice above")
 
 
-def find_gpus() -> list[int]:
-    """Return the index of one GPU of each model; none if torch sees none, or is broken."""
+def find_gpus() -> "list[torch.device]":
+    """Return one GPU of each model; none if torch sees none, or is broken."""
     try:
         import torch
 
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     except Exception:  # a check has said so
         return []
-    return sorted({name: index for index, name in reversed(list(enumerate(names)))}.values())
+    return [torch.device("cuda", names.index(name)) for name in dict.fromkeys(names)]
 
 
-def report_kernels(index: int) -> None:
-    """Check every kernel on a GPU, time those that work, and say which ones `auto` uses."""
-    import torch
-
+def report_kernels(device: "torch.device") -> None:
+    """Check every kernel on a device, time those that work, and say which ones `auto` uses."""
     from relumt.attention.kernels.dispatch import reason_against_device
     from relumt.attention.kernels.self_check import all_configs
-    from relumt.doctor.isolated_calls import Failure
     from relumt.doctor.kernel_checks import check_kernels
-    from relumt.doctor.kernel_speeds import format_times, time_kernels
 
-    device = torch.device("cuda", index)
     if reason := reason_against_device(device):
-        print_check(Check(f"kernels on {device}", "warning", f"not checked: {reason}"))
+        print_check(Check(f"kernels on {device}", "warning", f"not checked: {reason}; auto uses PyTorch operators"))
         return
-    configs, start = all_configs(), time.monotonic()
-    print(f"\nkernels on {torch.cuda.get_device_name(device)} ({device}); each is compiled first, which takes seconds")
-    working = []
+    print(f"\nkernels on {device}; each is compiled first, which takes seconds")
+    start, configs, working = time.monotonic(), all_configs(), []
     for config, check in check_kernels(configs, device):
         print_check(check)
         if check.status == "ok":
             working.append(config)
+    report_speeds(working, device)
+    minutes = (time.monotonic() - start) / 60
+    print(f"\nauto uses Triton for {len(working)} of {len(configs)} kinds of calls on {device} ({minutes:.1f} minutes)")
+    if len(working) < len(configs):
+        print(
+            "training works without the others, but needs more time and memory; please attach this report to an issue"
+        )
+
+
+def report_speeds(configs: "Sequence[KernelConfig]", device: "torch.device") -> None:
+    """Time kernels beside softmax, and print a table."""
+    from relumt.doctor.isolated_calls import Failure
+    from relumt.doctor.kernel_speeds import format_times, time_kernels
+
     times = {}
-    for config, measured in time_kernels(working, device):
+    for config, measured in time_kernels(configs, device):
         if isinstance(measured, Failure):
             print_check(Check(f"time of {config}", "warning", measured.reason))
         else:
             times[config] = measured
     print("\nmilliseconds, forward/backward, beside softmax by the backends of scaled_dot_product_attention\n")
     print(format_times(times, device))
-    minutes = (time.monotonic() - start) / 60
-    print(f"\nauto uses Triton for {len(working)} of {len(configs)} kinds of calls on {device} ({minutes:.1f} minutes)")
 
 
 def tune_gpus() -> None:
@@ -81,12 +94,10 @@ def tune_gpus() -> None:
     gpus = find_gpus()
     if not gpus:
         raise UserError("--tune needs a GPU, but torch sees none; relumt doctor without --tune says more")
-    import torch
-
     from relumt.attention.kernels.tuning import tune
 
-    for index in gpus:
-        tune(torch.device("cuda", index), report=print)
+    for device in gpus:
+        tune(device, report=print)
 
 
 def print_check(check: Check) -> None:
