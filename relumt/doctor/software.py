@@ -101,13 +101,23 @@ def check_fairseq() -> Check:
     try:
         imported_from = Path(run_python(REGISTER_WITH_FAIRSEQ).strip()).parent
     except ChildFailedError as error:
-        return Check("fairseq", "error", f"{name} cannot be imported with relumt: {error}", INSTALL)
+        detail = f"{name}, found in {_find_fairseq()}, cannot be imported with relumt: {error}"
+        return Check("fairseq", "error", detail, f"unset PYTHONPATH, or {INSTALL}")
     detail = f"{name}, imported from {imported_from}"
     package = distribution(installed[0])
     expected = Path(str(package.locate_file("fairseq"))).resolve()
     if imported_from.resolve() != expected and not _is_editable(package):
         return Check("fairseq", "warning", f"{detail}, not from {expected}", "unset PYTHONPATH, or remove that folder")
     return Check("fairseq", "ok", detail)
+
+
+def _find_fairseq() -> str:
+    """Return where a child process finds fairseq, without importing it."""
+    find = "import importlib.util; print(importlib.util.find_spec('fairseq').origin or 'a folder without __init__.py')"
+    try:
+        return run_python(find).strip()
+    except ChildFailedError:
+        return "no folder"
 
 
 def _is_editable(package: Distribution) -> bool:

@@ -1,0 +1,287 @@
+"""Each check of `relumt doctor` on this machine, and on machines where what it checks is broken."""
+
+import importlib.metadata
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from relumt.doctor import check, corpus_tools, hardware, kernel_setting, software, storage
+from relumt.doctor.checks import CHECKS
+from relumt.errors import UserError
+
+SLOW_CHECKS = {"check_fairseq"}
+
+
+def write_command(folder, name, script):
+    """Write an executable of the shell to a folder and return its path."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Pretend that torch sees two GPUs."""
+    properties = SimpleNamespace(name="NVIDIA H100", total_memory=80 * 2**30, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+
+@pytest.fixture
+def nvidia_smi(monkeypatch, tmp_path):
+    """A command that finds a GPU, whatever torch sees."""
+    write_command(tmp_path, "nvidia-smi", "echo 570.86.15; echo 570.86.15")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("function", [function for function in CHECKS if function.__name__ not in SLOW_CHECKS])
+def test_nothing_is_broken_here(function):
+    found = check.run_check(function)
+    assert found.status in ("ok", "warning"), found
+    assert "\n" not in found.detail and found.detail
+
+
+@pytest.mark.slow
+def test_fairseq_is_found_where_it_is_installed():
+    found = software.check_fairseq()
+    assert found.status == "ok" and found.detail.endswith(str(Path("site-packages", "fairseq"))), found
+
+
+def test_an_exception_in_a_check_is_an_error_of_its_subject():
+    def check_two_words():
+        raise error
+
+    error = ImportError("libcudart.so.12: cannot open shared object file\nsecond line")
+    found = check.run_check(check_two_words)
+    assert found[:3] == ("two words", "error", "ImportError: libcudart.so.12: cannot open shared object file")
+    error = UserError("RELUMT_KERNELS is 'fast'; it must be one of auto, fused, reference")
+    assert check.run_check(check_two_words)[:3] == ("two words", "error", str(error))
+
+
+# Packages
+
+
+def test_missing_and_old_packages_are_named(monkeypatch):
+    required = ["torch>=99", "no-such-package", "sacrebleu>=2.4", "plotly>=99; extra == 'report'"]
+    monkeypatch.setattr(software, "requires", lambda _: required)
+    found = software.check_requirements()
+    assert found.status == "error"
+    assert found.detail == f"torch is {torch.__version__} instead of >=99, no-such-package is missing"
+
+
+def test_a_checkout_that_is_not_installed_is_a_warning(monkeypatch):
+    def requires(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(software, "requires", requires)
+    assert software.check_requirements().status == "warning"
+
+
+def test_another_fairseq_on_the_path_is_named(monkeypatch, tmp_path):
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq" / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = software.check_fairseq()
+    assert found.status == "error"
+    assert f"found in {tmp_path}/fairseq/__init__.py, cannot be imported" in found.detail
+    assert "fairseq.tasks" in found.detail and "unset PYTHONPATH" in found.advice
+
+
+def test_a_fairseq_from_elsewhere_is_a_warning(monkeypatch):
+    monkeypatch.setattr(software, "run_python", lambda code: "/home/user/fairseq/fairseq/__init__.py\n")
+    found = software.check_fairseq()
+    assert found.status == "warning" and "imported from /home/user/fairseq/fairseq, not from " in found.detail
+
+
+@pytest.mark.parametrize(("installed", "detail"), [((), "not installed"), (("fairseq", "fairseq-fixed"), "overwrite")])
+def test_no_fairseq_and_two_of_them_are_errors(monkeypatch, installed, detail):
+    monkeypatch.setattr(software, "installed_version", lambda name: "0.12" if name in installed else None)
+    found = software.check_fairseq()
+    assert found.status == "error" and detail in found.detail
+
+
+@pytest.mark.parametrize(("sees_gpu", "status"), [(True, "warning"), (False, "ok")])
+def test_only_gpus_need_triton(monkeypatch, sees_gpu, status):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: sees_gpu)
+    monkeypatch.setattr(software, "installed_version", lambda name: None)
+    assert software.check_triton()[:3] == ("Triton", status, "not installed: attention uses PyTorch operators")
+
+
+# Hardware
+
+
+def test_gpus_are_described(gpu, nvidia_smi):
+    found = hardware.check_gpus()
+    one = "NVIDIA H100, 80 GiB, compute capability 9.0"
+    assert found == ("GPUs", "ok", f"0: {one}; 1: {one}; driver 570.86.15", "")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "error", "reason"),
+    [
+        (None, None, "torch is not built for CUDA"),
+        ("13.0", RuntimeError("The NVIDIA driver on your system is too old (found version 11040)."), "too old"),
+        ("13.0", None, "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_a_gpu_that_torch_does_not_see_is_a_warning(monkeypatch, nvidia_smi, cuda, error, reason):
+    def init():
+        if error:
+            raise error
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    found = hardware.check_gpus()
+    assert found.status == "warning" and reason in found.detail and "driver 570.86.15" in found.detail
+
+
+def test_a_gpu_that_cannot_compute_is_an_error(gpu, monkeypatch):
+    def run_python(code):
+        return check.run_python("raise RuntimeError('CUDA error: no kernel image is available for execution')")
+
+    monkeypatch.setattr(hardware, "run_python", run_python)
+    found = hardware.check_gpu_products()
+    assert found.status == "error" and found.detail == (
+        "RuntimeError: CUDA error: no kernel image is available for execution"
+    )
+
+
+MISSING_HEADER = """
+echo 'module.c:1:10: fatal error: Python.h: No such file or directory' >&2
+echo 'compilation terminated.' >&2
+exit 1"""
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_a_compiler_without_python_headers_matters_on_a_gpu(monkeypatch, tmp_path, is_needed):
+    monkeypatch.setenv("CC", write_command(tmp_path, "cc", MISSING_HEADER))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: is_needed)
+    found = hardware.check_c_compiler()
+    assert found.status == ("warning" if is_needed else "ok")
+    assert "module.c:1:10: fatal error: Python.h: No such file or directory" in found.detail
+    assert ("python3-dev" in found.advice) == is_needed
+
+
+@pytest.mark.parametrize(
+    ("compiler", "detail"),
+    [
+        (None, "no $CC, gcc or clang"),
+        ("", "no $CC, gcc or clang"),
+        ("/no/cc", "/no/cc cannot be started"),
+        ("gcc -O2", "gcc -O2 cannot be started"),
+    ],
+)
+def test_a_missing_c_compiler_is_named(gpu, monkeypatch, tmp_path, compiler, detail):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if compiler is None:
+        monkeypatch.delenv("CC", raising=False)
+    else:
+        monkeypatch.setenv("CC", compiler)
+    found = hardware.check_c_compiler()
+    assert found.status == "warning" and detail in found.detail
+
+
+def test_clang_is_used_without_gcc(monkeypatch, tmp_path):
+    monkeypatch.delenv("CC", raising=False)
+    clang = write_command(tmp_path, "clang", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hardware.check_c_compiler() == ("C compiler", "ok", f"{clang}, for Triton on a GPU", "")
+
+
+def test_a_missing_cxx_compiler_is_a_warning(monkeypatch):
+    monkeypatch.setenv("CXX", "/no/g++")
+    found = hardware.check_cxx_compiler()
+    assert found.status == "warning" and "--inhibitor-implementation cdist" in found.advice
+
+
+def test_a_command_that_hangs_is_ended(tmp_path):
+    with pytest.raises(check.ChildFailedError, match=r"no result within 0\.2 seconds"):
+        check.run_command(["sleep", "60"], time_limit=0.2)
+
+
+# Folders
+
+Usage = namedtuple("Usage", "free")
+
+
+@pytest.mark.parametrize(("gib", "status"), [(0.5, "error"), (5, "warning"), (50, "ok")])
+def test_free_space_of_the_working_directory(monkeypatch, gib, status):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(gib * storage.GIB))
+    found = storage.check_working_directory()
+    assert found.status == status and f"{gib:.1f} GiB free" in found.detail
+
+
+def test_a_working_directory_that_is_not_writable_is_an_error(monkeypatch):
+    monkeypatch.chdir("/proc")
+    found = storage.check_working_directory()
+    assert found.status == "error" and "/proc: not writable" in found.detail
+
+
+def test_a_cache_that_is_not_writable_is_a_warning(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "file" / "cache"))
+    found = storage.check_relumt_cache()
+    assert found.status == "warning" and "not writable" in found.detail and "RELUMT_CACHE" in found.advice
+    assert found.detail.startswith(str(tmp_path / "file" / "cache"))
+
+
+def test_caches_need_space_and_the_right_to_execute(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0.5 * storage.GIB))
+    assert "only 0.5 GiB free" in storage.check_torch_cache().detail
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    found = storage.check_torch_cache()
+    assert found.status == "warning" and "mounted noexec" in found.detail
+    assert not (tmp_path / "cache").exists()
+
+
+# Tools and kernels
+
+
+def test_an_old_bash_is_an_error(monkeypatch, tmp_path):
+    write_command(tmp_path, "bash", "echo 3 2 '3.2.57(1)-release'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = corpus_tools.check_bash()
+    assert found[:3] == ("bash", "error", "3.2.57(1)-release is too old for scripts/ and data_prep/")
+    monkeypatch.setenv("PATH", "")
+    assert corpus_tools.check_bash().status == "error"
+
+
+def test_a_tokenizer_with_other_rules_is_an_error(monkeypatch):
+    monkeypatch.setattr("relumt.prep.tokenization.tokenize", lambda lines, language: lines)
+    assert corpus_tools.check_sacremoses().status == "error"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sees_gpu", "status", "detail"),
+    [
+        ("auto", False, "ok", "PyTorch operators on the CPU"),
+        ("reference", True, "ok", "as asked for"),
+        ("fused", False, "warning", "interpreter"),
+        ("fused", True, "warning", "even where a kernel would fail"),
+        ("auto", True, "ok", "Triton where a kernel agrees with float64"),
+    ],
+)
+def test_the_setting_of_kernels_is_explained(gpu, monkeypatch, setting, sees_gpu, status, detail):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("RELUMT_KERNELS", setting)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: sees_gpu)
+    found = kernel_setting.check_kernel_setting()
+    assert (found.name, found.status) == (f"RELUMT_KERNELS={setting}", status) and detail in found.detail
+
+
+def test_a_gpu_before_ampere_is_explained(gpu, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.delenv("RELUMT_KERNELS", raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert "compute capability 7.5" in kernel_setting.check_kernel_setting().detail
