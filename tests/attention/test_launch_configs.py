@@ -94,7 +94,7 @@ def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, ca
 
     expected = outputs_and_gradients()
     fitting_blocks.fitting_blocks.cache_clear()
-    tiles = {name: [] for name in pointwise_triton.KERNELS}
+    tiles = {name: [] for name in LAUNCH_CONFIGS}
 
     class OnlySmallBlocks:
         def __init__(self, name, kernel):
@@ -109,9 +109,8 @@ def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, ca
 
             return launch
 
-    monkeypatch.setattr(
-        pointwise_triton, "KERNELS", {name: OnlySmallBlocks(name, x) for name, x in pointwise_triton.KERNELS.items()}
-    )
+    for name in LAUNCH_CONFIGS:
+        monkeypatch.setattr(pointwise_triton, name, OnlySmallBlocks(name, getattr(pointwise_triton, name)))
     with caplog.at_level(logging.INFO):
         actual = outputs_and_gradients()
         outputs_and_gradients()
@@ -129,8 +128,10 @@ def test_blocks_depend_on_shared_memory(gpu):
 
 def test_tuned_blocks_replace_those_of_the_table(gpu, monkeypatch, caplog):
     table = launch_config("forward", "long", gpu)
-    tuned_blocks.write(gpu, {"forward": {"long": (32, 64, 4, 2)}})
-    tuned_blocks.write(gpu, {"forward": {"short": (16, 64, 4, 2)}, "backward_dq": {"long": (64, 64, 4, 1)}})
+    tuned_blocks.write(gpu, {"forward": {"long": LaunchConfig(32, 64, 4, 2)}})
+    tuned_blocks.write(
+        gpu, {"forward": {"short": LaunchConfig(16, 64, 4, 2)}, "backward_dq": {"long": LaunchConfig(64, 64, 4, 1)}}
+    )
     assert launch_config("forward", "long", gpu) == LaunchConfig(32, 64, 4, 2)
     assert launch_config("forward", "short", gpu) == LaunchConfig(16, 64, 4, 2)
     assert launch_config("backward_dq", "long", gpu) == LaunchConfig(64, 64, 4, 1)
@@ -157,7 +158,7 @@ def test_a_damaged_file_is_ignored_with_one_warning(text, gpu, caplog):
         tuned_blocks.read.cache_clear()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "it is ignored" in caplog.text and caplog.records[0].message.count("\n") == 0
-    tuned_blocks.write(gpu, {"forward": {"long": (32, 64, 4, 2)}})  # replaces the damaged file
+    tuned_blocks.write(gpu, {"forward": {"long": LaunchConfig(32, 64, 4, 2)}})  # replaces the damaged file
     assert launch_config("forward", "long", gpu) == LaunchConfig(32, 64, 4, 2)
 
 

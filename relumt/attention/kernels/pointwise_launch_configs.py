@@ -63,7 +63,7 @@ def call_kind(x: Tensor, dropout_p: float) -> CallKind:
 def launch_config(kernel: KernelName, kind: CallKind, device: torch.device) -> LaunchConfig:
     """Return the configuration that was fastest when this GPU was tuned, otherwise the table's."""
     tuned = tuned_blocks.read(device).get(kernel, {}).get(kind)
-    return LaunchConfig(*tuned) if tuned else table_config(kernel, kind, shared_memory(device))
+    return tuned or table_config(kernel, kind, shared_memory(device))
 
 
 def table_config(kernel: KernelName, kind: CallKind, shared_memory: int) -> LaunchConfig:

@@ -26,8 +26,6 @@ from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
 
-KERNELS: dict[KernelName, Any] = {"forward": forward, "backward_dq": backward_dq, "backward_dkdv": backward_dkdv}
-
 
 def attend(
     q: Tensor,
@@ -85,7 +83,7 @@ class _Call:
             H, T, k.shape[2], self.dropout_p, self.seed,
         ]  # fmt: skip
 
-    def launch(self, kernel: KernelName, x: Tensor, arguments: Sequence[Any]) -> None:
+    def launch(self, name: KernelName, kernel: Any, x: Tensor, arguments: Sequence[Any]) -> None:
         """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k."""
         B, H, length, D = x.shape
         constants = {
@@ -94,11 +92,11 @@ class _Call:
         }  # fmt: skip
 
         def start(config: LaunchConfig) -> None:
-            block = config.BLOCK_S if kernel == "backward_dkdv" else config.BLOCK_T
+            block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
             grid = (B * H, triton.cdiv(length, block))
-            KERNELS[kernel][grid](*arguments, **constants, **config._asdict())
+            kernel[grid](*arguments, **constants, **config._asdict())
 
-        fitting_blocks(kernel, call_kind(x, self.dropout_p), x.device).launch(start)
+        fitting_blocks(name, call_kind(x, self.dropout_p), x.device).launch(start)
 
 
 class _Attend(torch.autograd.Function):
@@ -116,7 +114,7 @@ class _Attend(torch.autograd.Function):
         weight_sum, w_log_w = (
             q.new_empty(B, H, T, dtype=torch.float32) if call.need_row_stats else None for _ in range(2)
         )
-        call.launch("forward", q, [*call.inputs(q, k, v), *_with_strides(output), weight_sum, w_log_w])
+        call.launch("forward", forward, q, [*call.inputs(q, k, v), *_with_strides(output), weight_sum, w_log_w])
         return output, weight_sum, w_log_w
 
     @staticmethod
@@ -138,8 +136,8 @@ class _Attend(torch.autograd.Function):
             )
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
         inputs = [*call.inputs(q, k, v), *_with_strides(grad_output), grad_weight_sum, grad_w_log_w]
-        call.launch("backward_dq", q, [*inputs, *_with_strides(grad_q)])
-        call.launch("backward_dkdv", k, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
+        call.launch("backward_dq", backward_dq, q, [*inputs, *_with_strides(grad_q)])
+        call.launch("backward_dkdv", backward_dkdv, k, [*inputs, *_with_strides(grad_k), *_with_strides(grad_v)])
         return grad_q, grad_k, grad_v, None
 
 

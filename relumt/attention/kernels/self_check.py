@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from relumt.attention.kernels import self_check_inhibitor, self_check_pointwise
+from relumt.attention.kernels import self_check_inhibitor, self_check_pointwise, tuned_blocks
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
@@ -150,6 +150,8 @@ def environment(device: torch.device) -> Environment:
         "torch": str(torch.__version__),
         "triton": triton.__version__,
         "kernels": sources[:16],
+        "tuned blocks": repr(tuned_blocks.read(device)),
+        "tuned blocks": repr(tuned_blocks.read(device)),
     }
 
 

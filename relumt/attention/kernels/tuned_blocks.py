@@ -3,28 +3,32 @@
 import functools
 import logging
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import torch
 
 from relumt.atomic_output import atomic_file
-from relumt.attention.kernels.launch_config import CallKind, KernelName
+from relumt.attention.kernels.launch_config import CallKind, KernelName, LaunchConfig
 from relumt.attention.kernels.verdict_cache import cache_folder
 from relumt.errors import UserError
 from relumt.json_files import read_json
 
 logger = logging.getLogger(__name__)
 
-Tile = Literal[16, 32, 64, 128, 256]
-Blocks = dict[KernelName, dict[CallKind, tuple[Tile, Tile, Literal[1, 2, 4, 8, 16], Literal[1, 2, 3, 4, 5]]]]
-"""Kernel → kind of call → the numbers of a `LaunchConfig`."""
+Blocks = dict[KernelName, dict[CallKind, LaunchConfig]]
+MAX_TILE, MAX_WARPS, MAX_STAGES = 256, 16, 8
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
     """The file's format; blocks by GPU and version of Triton, see `_environment`."""
 
     blocks: dict[str, Blocks]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which makes the file invalid, for blocks that no kernel can be launched with."""
+        for config in (c for blocks in self.blocks.values() for kinds in blocks.values() for c in kinds.values()):
+            if not _is_launchable(config):
+                raise ValueError(f"impossible blocks {list(config)}")
 
 
 def path() -> Path:
@@ -61,6 +65,12 @@ def _read() -> _Content:
     except UserError as error:
         _warn_once(str(error))
     return _Content({})
+
+
+def _is_launchable(config: LaunchConfig) -> bool:
+    tiles_fit = all(16 <= size <= MAX_TILE and size.bit_count() == 1 for size in (config.BLOCK_T, config.BLOCK_S))
+    warps_fit = 1 <= config.num_warps <= MAX_WARPS and config.num_warps.bit_count() == 1
+    return tiles_fit and warps_fit and 1 <= config.num_stages <= MAX_STAGES
 
 
 @functools.cache
