@@ -1,63 +1,124 @@
 #!/usr/bin/env bash
 # Measure what docs/kernels.md leaves open, on a machine with a GPU: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]
-# Tests the kernels against float64, times them in the shapes that matter, tunes their launch configurations and, given
-# data-bins of sentences and of documents, times whole training steps. Everything is written to OUT; a step that fails is
-# reported and the others go on. PYTHON is the interpreter (default: .venv/bin/python).
+# Runs `relumt doctor`, tests the kernels against float64, times all kinds of calls, searches block sizes and times the
+# kernels again with them; given data-bins of sentences and of documents, it times whole training steps. OUT/report.md
+# collects all results: attach it to an issue. A step that fails is reported there, and the others go on. What relumt
+# learns about the GPU stays in OUT/cache. PYTHON is the interpreter (default: .venv/bin/python).
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=${PYTHON:-$root/.venv/bin/python}
-if (($# < 1 || $# > 3)); then
-    echo "relumt: error: usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]" >&2
-    exit 2
+source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+if (($# < 1 || $# > 3)) || [[ $1 == -* ]]; then
+    fail 2 "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"
 fi
-out=$(mkdir -p "$1" && cd "$1" && pwd)
+for data in "${@:2}"; do
+    [[ -d $data ]] || fail 2 "$data: no such folder; name a data-bin"
+done
+gpu=$("$python" -P -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null) ||
+    fail 2 "$python cannot import torch; run make install, or set PYTHON to a Python with relumt's requirements"
+[[ $gpu == True ]] || fail 2 "benchmarks/gpu.sh needs a GPU, but torch sees none; run relumt doctor to find out why"
+
+out=$(mkdir -p "$1" 2>/dev/null && cd "$1" && pwd) && : 2>/dev/null >"$out/report.md" ||
+    fail 2 "$1: cannot be created or written to; name another folder"
 sentences=${2:+$(realpath "$2")}
 documents=${3:+$(realpath "$3")}
+report=$out/report.md
+export RELUMT_CACHE=$out/cache
 cd "$root"
 failed=0
 
-# step NAME COMMAND…: run a command; its stdout goes to OUT/NAME.md, its stderr to OUT/NAME.log
-step() {
+# tables NAME COMMAND…: take a step whose stdout is Markdown. It goes to OUT/NAME.md and the report, stderr to OUT/NAME.log
+tables() {
+    local name=$1
+    run_step "$@"
+    cat "$out/$name.md" >>"$report"
+    end_step "$name"
+}
+
+# text NAME COMMAND…: take a step whose stdout is plain text
+text() {
+    local name=$1
+    run_step "$@"
+    quote "$out/$name.md"
+    end_step "$name"
+}
+
+run_step() {
     local name=$1
     shift
-    if "$@" >"$out/$name.md" 2>"$out/$name.log"; then
-        echo "$name: $out/$name.md"
-    else
-        echo "$name: FAILED, its last line is: $(cat "$out/$name.md" "$out/$name.log" | tail -n 1)" >&2
-        failed=1
+    printf '\n## %s\n\n`%s`\n\n' "$name" "$*" >>"$report"
+    status=0
+    "$@" >"$out/$name.md" 2>"$out/$name.log" || status=$?
+}
+
+end_step() {
+    if ((status == 0)); then
+        echo "$1: $out/$1.md"
+        return
     fi
+    failed=1
+    echo "$1: FAILED with status $status, see the end of $out/$1.log" >&2
+    printf '\n**Failed with status %s.** Its messages end with:\n\n' "$status" >>"$report"
+    quote "$out/$1.log"
+}
+
+# quote FILE: add the last lines of a file to the report
+quote() {
+    { echo '```' && tail -n 200 "$1" && echo '```'; } >>"$report"
 }
 
 kernels() {
     local name=$1
     shift
-    step "$name" "$python" benchmarks/kernel_speed.py --json "$out/$name.json" "$@"
+    tables "$name" "$python" benchmarks/kernel_speed.py --json "$out/$name.json" "$@"
 }
 
 training() {
     local name=$1 data=$2 dataset=$3
     shift 3
-    step "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset.toml" \
+    tables "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset.toml" \
         --json "$out/$name.json" "$@"
 }
 
-step tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_pointwise_triton.py \
-    tests/attention/test_inhibitor_triton.py tests/attention/test_training_curve.py
-kernels dense
+clocks() {
+    local gpu=index,name,driver_version,memory.total,power.limit,temperature.gpu,persistence_mode
+    nvidia-smi --query-gpu=$gpu,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem --format=csv
+}
+
+versions() {
+    echo "commit: $(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)"
+    echo "RELUMT_KERNELS: ${RELUMT_KERNELS:-not set}"
+    "$python" -P -c 'import torch, triton; print(f"torch: {torch.__version__}\nTriton: {triton.__version__}")'
+    date -u +'started: %Y-%m-%dT%H:%M:%SZ'
+}
+
+echo "# relumt on a GPU" >"$report"
+text versions versions
+text clocks clocks
+text doctor relumt doctor
+text tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_self_check.py \
+    tests/attention/test_pointwise_triton.py tests/attention/test_inhibitor_triton.py \
+    tests/attention/test_training_curve.py
+kernels long
+kernels short --batch 128 --lengths 32 64
+kernels dropout --dropout 0.1 --lengths 512 2048
+kernels wide --head-dim 128 --lengths 512 2048
+kernels float16 --dtype float16 --lengths 512 2048
+kernels float32 --dtype float32 --lengths 512 2048
 kernels causal --causal --lengths 2048 4096
-kernels wide --head-dim 128 --lengths 2048 4096
+kernels wide_causal --causal --head-dim 128 --lengths 2048
 kernels padded --padding 0.25 --lengths 1024 2048
 kernels sentences --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
 kernels inhibitor --batch 1 --lengths 512 2048 --dtype float32
 kernels inhibitor_half --batch 1 --lengths 512 2048
+kernels inhibitor_padded --batch 4 --lengths 512 --padding 0.25 --causal --dropout 0.1 --dtype float32
 if [[ -n $sentences ]]; then
     training training_sentences "$sentences" iwslt14_de_en
 fi
 if [[ -n $documents ]]; then
     training training_documents "$documents" europarl7_en_de_2048
 fi
-step tune_long "$python" benchmarks/tune_launch_configs.py
-step tune_short "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 64 --causal
-step tune_dropout "$python" benchmarks/tune_launch_configs.py --batch 64 --heads 4 --length 128 --causal --dropout 0.1 \
-    --row-stats
+text tune relumt doctor --tune
+kernels long_tuned
+kernels sentences_tuned --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
+text clocks_at_the_end clocks
+echo "all results: $report"
 exit "$failed"

@@ -21,23 +21,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from timing import benchmark_device, peak_bytes, print_origin, write_results
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
+from relumt.doctor.kernel_speeds import BACKENDS, softmax_by
 from relumt.errors import exit_on_user_error
 from relumt.kernel_timing import kernel_seconds
 from relumt.runs.environment import Device
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-BACKENDS = {
-    "softmax, flash": SDPBackend.FLASH_ATTENTION,
-    "softmax, cuDNN": SDPBackend.CUDNN_ATTENTION,
-    "softmax, efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "softmax, math": SDPBackend.MATH,
-}
 MECHANISM_SYSTEMS = {
     "relu": ("relu", {}, Need.NOTHING),
     "relu, with row stats": ("relu", {}, Need.ROW_STATS),
@@ -78,15 +71,9 @@ def ceilings(dtype: torch.dtype, size: int) -> dict[str, float]:
 def all_systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[str, Attend]:
     """Return every system by name."""
     systems: dict[str, Attend] = {}
-    only_causal = args.causal and mask.key_mask is None
-    attn_mask = None if only_causal else mask.to_dense(n, n, torch.device(device()))
     for name, backend in BACKENDS.items():
-
-        def by_backend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend = backend) -> Tensor:
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=args.dropout, is_causal=only_causal)
-
-        systems[name] = by_backend
+        attend = softmax_by(backend, mask, n, torch.device(device()), args.dropout)
+        systems[f"softmax, {name}"] = lambda q, k, v, attend=attend: attend(q, k, v)[0]
     for name, (mechanism, options, need) in MECHANISM_SYSTEMS.items():
         systems[name] = attend_with("fused", mechanism, options, need, args, mask)
     systems[UNFUSED] = attend_with("reference", "relu", {}, Need.NOTHING, args, mask)

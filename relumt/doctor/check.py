@@ -37,6 +37,8 @@ def run_check(function: CheckFunction) -> Check:
         return function()
     except UserError as error:
         return Check(name, "error", str(error))
+    except ModuleNotFoundError as error:  # the check of packages says what to install
+        return Check(name, "error", f"cannot be checked: {error}")
     except Exception as error:  # whatever is broken on the machine must not end the report
         return Check(name, "error", describe_error(error), "repair the installation, or report this as an issue")
 

@@ -81,7 +81,7 @@ def time_systems(device: torch.device, config: KernelConfig) -> Seconds:
         full = [x.detach().float().requires_grad_() for x in (q, k, v)]
         times = {KERNEL: _time_passes(_inhibitor(config, mask), full, device)}
     for name, backend in BACKENDS.items():
-        softmax = functools.partial(softmax_attention, backend, mask, _dropout(config))
+        softmax = softmax_by(backend, mask, q.shape[2], device, _dropout(config))
         try:
             times[name] = _time_passes(softmax, [q, k, v], device)
         except RuntimeError:  # the backend does not accept the call, or memory does not suffice
@@ -151,14 +151,24 @@ def _make_mask(config: KernelConfig, device: torch.device) -> AttentionMask:
     return AttentionMask((torch.arange(T) < lengths[:, None]).to(device), config.is_causal)
 
 
-def softmax_attention(
-    backend: SDPBackend, mask: AttentionMask, dropout_p: float, q: Tensor, k: Tensor, v: Tensor
-) -> tuple[Tensor]:
-    """Call `scaled_dot_product_attention` with one backend; raise RuntimeError if it does not accept the call."""
+def softmax_by(backend: SDPBackend, mask: AttentionMask, length: int, device: torch.device, dropout_p: float) -> Attend:
+    """Return `scaled_dot_product_attention` with one backend; it raises RuntimeError if that does not accept the call.
+
+    Args:
+        backend: what computes.
+        mask: what each query may attend to.
+        length: T, the number of queries and of keys.
+        device: of the tensors.
+        dropout_p: probability of dropping a weight.
+    """
     is_causal = mask.is_causal and mask.key_mask is None
-    attn_mask = None if is_causal else mask.to_dense(q.shape[2], k.shape[2], q.device)
-    with sdpa_kernel(backend):
-        return (F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=dropout_p, is_causal=is_causal),)
+    attn_mask = None if is_causal else mask.to_dense(length, length, device)  # made once, so it takes no time
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        with sdpa_kernel(backend):
+            return (F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=dropout_p, is_causal=is_causal),)
+
+    return attend
 
 
 def format_times(times: dict[KernelConfig, Seconds], device: torch.device) -> str:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from relumt.doctor.check import Check, run_check
+from relumt.doctor.check import Check, Status, run_check
 from relumt.doctor.checks import CHECKS
 from relumt.errors import AttemptFailedError, UserError, printable
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # PyTorch may be missing
 
     from relumt.attention.kernels.self_check import KernelConfig
 
-STYLES = {"ok": "green", "warning": "yellow", "error": "red"}
+STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "red"}
 WIDTH = max(map(len, STYLES)) + 2
 
 
@@ -102,14 +102,19 @@ def tune_gpus() -> None:
 
 def print_check(check: Check) -> None:
     """Print a check on a line, and advice on a second one; in color if stdout is a terminal."""
-    from rich.console import Console
-    from rich.text import Text
+    advice = f"\n{'':{WIDTH}}{printable(check.advice)}" if check.advice else ""
+    print(f"{_colored(check.status)}{printable(f'{check.name}: {check.detail}')}{advice}", flush=True)
 
-    console = Console(soft_wrap=True)
-    text = Text.assemble((f"{check.status:{WIDTH}}", STYLES[check.status]), printable(f"{check.name}: {check.detail}"))
-    if check.advice:
-        text.append(f"\n{'':{WIDTH}}{printable(check.advice)}")
-    # Printed by Python, because rich ends the process with status 1 when the reader closes the pipe.
+
+def _colored(status: Status) -> str:
+    """Return a status in a column, with the terminal's escape sequences if stdout is one."""
+    column = f"{status:{WIDTH}}"
+    try:
+        from rich.console import Console
+    except ImportError:  # a check says so
+        return column
+    console = Console()
+    # Captured, because rich itself ends the process with status 1 when the reader closes the pipe.
     with console.capture() as captured:
-        console.print(text)
-    print(captured.get(), end="", flush=True)
+        console.print(column, style=STYLES[status], end="")
+    return captured.get()

@@ -63,6 +63,8 @@ def test_an_exception_in_a_check_is_an_error_of_its_subject():
     error = ImportError("libcudart.so.12: cannot open shared object file\nsecond line")
     found = check.run_check(check_two_words)
     assert found[:3] == ("two words", "error", "ImportError: libcudart.so.12: cannot open shared object file")
+    error = ModuleNotFoundError("No module named 'torch'")
+    assert check.run_check(check_two_words) == ("two words", "error", f"cannot be checked: {error}", "")
     error = UserError("RELUMT_KERNELS is 'fast'; it must be one of auto, fused, reference")
     assert check.run_check(check_two_words)[:3] == ("two words", "error", str(error))
 

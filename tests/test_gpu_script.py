@@ -1,0 +1,105 @@
+"""The structure of benchmarks/gpu.sh, with a stub instead of Python and of nvidia-smi."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu.sh"
+
+PYTHON = """#!/bin/bash
+# Records its arguments; prints what the step that it stands for would print, or fails.
+printf '%s\\n' "$*" >>"$STUBS/calls"
+case $* in
+    *cuda.is_available*) [[ -z ${NO_TORCH:-} ]] || exit 1; echo "${SEES_GPU:-True}" ;;
+    *triton.__version__*) echo "torch: 2.13.0"; echo "Triton: 3.7.1" ;;
+    *"relumt.cli doctor"*) echo "ok       relumt: 0.1.0"; exit "${DOCTOR_STATUS:-0}" ;;
+    *kernel_speed.py*--causal*--padding*|*kernel_speed.py*--padding*--causal*)
+        echo "| n | system |"; echo "no kernel image" >&2; exit 1 ;;
+    *kernel_speed.py*) echo "RELUMT_CACHE is $RELUMT_CACHE"; echo "| n | system |" ;;
+    *) echo "done: $1" ;;
+esac
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run gpu.sh with stubs in the folder of the test; return its exit status, stdout and stderr."""
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "nvidia-smi").write_text('#!/bin/bash\necho "index, name, driver_version"; echo "0, H100, 570.86.15"\n')
+    for name in ("python", "nvidia-smi"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("STUBS", str(tmp_path))
+    monkeypatch.setenv("PYTHON", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("RELUMT_KERNELS", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        done = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        ([], {}, "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"),
+        (["--help"], {}, "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"),
+        (["out", "missing"], {}, "missing: no such folder; name a data-bin"),
+        (["out"], {"SEES_GPU": "False"}, "benchmarks/gpu.sh needs a GPU, but torch sees none; run relumt doctor"),
+        (["out"], {"NO_TORCH": "1"}, "cannot import torch; run make install"),
+        (["python/out"], {}, "python/out: cannot be created or written to; name another folder"),
+        (["/proc"], {}, "/proc: cannot be created or written to; name another folder"),
+    ],
+)
+def test_invalid_requests_write_nothing(run, tmp_path, monkeypatch, arguments, variables, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    status, printed, error = run(*arguments)
+    assert (status, printed) == (2, "")
+    assert error.startswith("relumt: error: ") and message in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_report_has_every_step(run, tmp_path):
+    data = tmp_path / "data bin"
+    data.mkdir()
+    status, printed, error = run("out", "data bin", "data bin")
+    assert status == 1  # of the steps that the stub lets fail
+    report = (tmp_path / "out" / "report.md").read_text()
+    steps = re.findall(r"^## (.+)$", report, re.MULTILINE)
+    assert steps[:4] == ["versions", "clocks", "doctor", "tests"] and steps[-1] == "clocks_at_the_end"
+    assert {"training_sentences", "training_documents", "tune", "long_tuned"} < set(steps)
+    assert all((tmp_path / "out" / f"{step}.md").is_file() for step in steps)
+    assert re.search(r"^commit: [0-9a-f]{7,}", report, re.MULTILINE)
+    assert "torch: 2.13.0\nTriton: 3.7.1" in report
+    assert report.count("0, H100, 570.86.15") == 2
+    assert "## doctor\n\n`relumt doctor`\n\n```\nok       relumt: 0.1.0\n```\n" in report
+    failed = re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE)
+    assert failed == ["sentences", "inhibitor_padded", "sentences_tuned"]
+    assert report.count("**Failed with status 1.**") == 3 and report.count("\nno kernel image\n") == 3
+    assert f"RELUMT_CACHE is {tmp_path}/out/cache" in report
+    assert printed.endswith(f"all results: {tmp_path}/out/report.md\n")
+    calls = (tmp_path / "calls").read_text()
+    assert f"benchmarks/training.py {data} --config" in calls
+
+
+def test_all_kinds_of_calls_are_timed(run, tmp_path):
+    run("out")
+    calls = [call for call in (tmp_path / "calls").read_text().splitlines() if "kernel_speed.py" in call]
+    without_tuned = [call for call in calls if "_tuned" not in call]
+    for flags in (
+        "--lengths 32 64", "--dropout 0.1 --lengths 512", "--head-dim 128", "--dtype float16", "--dtype float32",
+        "--causal --lengths", "--padding 0.25 --lengths", "--padding 0.25 --causal",
+    ):  # fmt: skip
+        assert any(flags in call for call in without_tuned), flags
+
+
+def test_a_doctor_that_finds_errors_is_part_of_the_report(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCTOR_STATUS", "1")
+    assert run("out")[0] == 1
+    assert "ok       relumt: 0.1.0\n```\n\n**Failed with status 1.**" in (tmp_path / "out" / "report.md").read_text()
