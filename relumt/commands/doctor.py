@@ -6,7 +6,8 @@ is downloaded. The exit status is 1 if something that training needs is broken.
 
 import argparse
 
-from relumt.doctor.report import report_machine, tune_gpus
+from relumt.doctor.report import report_machine
+from relumt.doctor.tuning import tune_gpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

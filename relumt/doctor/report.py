@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from relumt.doctor.check import Check, Status, run_check
 from relumt.doctor.checks import CHECKS
-from relumt.errors import AttemptFailedError, UserError, printable
+from relumt.doctor.gpus import find_gpus
+from relumt.errors import AttemptFailedError, printable
 
 if TYPE_CHECKING:  # PyTorch may be missing
     import torch
@@ -33,17 +34,6 @@ def report_machine() -> None:
         report_kernels(device)
     if broken:
         raise AttemptFailedError(f"training needs what is broken: {', '.join(broken)}; follow the advice above")
-
-
-def find_gpus() -> "list[torch.device]":
-    """Return one GPU of each model; none if torch sees none, or is broken."""
-    try:
-        import torch
-
-        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    except Exception:  # a check has said so
-        return []
-    return [torch.device("cuda", names.index(name)) for name in dict.fromkeys(names)]
 
 
 def report_kernels(device: "torch.device") -> None:
@@ -83,21 +73,6 @@ def report_speeds(configs: "Sequence[KernelConfig]", device: "torch.device") -> 
             times[config] = measured
     print("\nmilliseconds, forward/backward, beside softmax by the backends of scaled_dot_product_attention\n")
     print(format_times(times, device))
-
-
-def tune_gpus() -> None:
-    """Search block sizes on one GPU of each model, and remember them.
-
-    Raises:
-        UserError: there is no GPU.
-    """
-    gpus = find_gpus()
-    if not gpus:
-        raise UserError("--tune needs a GPU, but torch sees none; relumt doctor without --tune says more")
-    from relumt.attention.kernels.tuning import tune
-
-    for device in gpus:
-        tune(device, report=print)
 
 
 def print_check(check: Check) -> None:
