@@ -151,7 +151,6 @@ def environment(device: torch.device) -> Environment:
         "triton": triton.__version__,
         "kernels": sources[:16],
         "tuned blocks": repr(tuned_blocks.read(device)),
-        "tuned blocks": repr(tuned_blocks.read(device)),
     }
 
 
