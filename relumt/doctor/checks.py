@@ -8,7 +8,7 @@ from relumt.doctor.corpus_tools import (
     check_stop_words,
     check_subword_nmt,
 )
-from relumt.doctor.hardware import check_c_compiler, check_cpu, check_cxx_compiler, check_gpu_products, check_gpus
+from relumt.doctor.hardware import check_c_compiler, check_cpu, check_cxx_compiler, check_gpu_arithmetic, check_gpus
 from relumt.doctor.kernel_setting import check_kernel_setting
 from relumt.doctor.software import (
     check_fairseq,
@@ -42,7 +42,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     check_cxx_compiler,
     check_cpu,
     check_gpus,
-    check_gpu_products,
+    check_gpu_arithmetic,
     check_kernel_setting,
 )
 """To add a check, write a function that returns a `Check`, and add it here."""

@@ -82,11 +82,11 @@ def gpu_driver() -> str:
     return (listed.splitlines() or [""])[0].strip()
 
 
-def check_gpu_products() -> Check:
+def check_gpu_arithmetic() -> Check:
     """Check that every GPU computes products and their gradients, in a process of its own."""
     import torch
 
-    name = "GPU products"
+    name = "GPU arithmetic"
     if not torch.cuda.is_available():
         return Check(name, "ok", "not checked: no GPU")
     try:

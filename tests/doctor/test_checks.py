@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -15,6 +16,10 @@ from relumt.doctor.checks import CHECKS
 from relumt.errors import UserError
 
 SLOW_CHECKS = {"check_fairseq"}
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+DOCUMENTED = re.findall(r"^ok       (.+?): ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+"""Names in the example of docs/doctor.md."""
 
 
 def write_command(folder, name, script):
@@ -44,10 +49,12 @@ def nvidia_smi(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("function", [function for function in CHECKS if function.__name__ not in SLOW_CHECKS])
-def test_nothing_is_broken_here(function):
+def test_nothing_is_broken_here(function, monkeypatch):
+    monkeypatch.delenv("RELUMT_KERNELS", raising=False)
     found = check.run_check(function)
     assert found.status in ("ok", "warning"), found
     assert "\n" not in found.detail and found.detail
+    assert found.name == DOCUMENTED[CHECKS.index(function)]
 
 
 @pytest.mark.slow
@@ -152,7 +159,7 @@ def test_a_gpu_that_cannot_compute_is_an_error(gpu, monkeypatch):
         return check.run_python("raise RuntimeError('CUDA error: no kernel image is available for execution')")
 
     monkeypatch.setattr(hardware, "run_python", run_python)
-    found = hardware.check_gpu_products()
+    found = hardware.check_gpu_arithmetic()
     assert found.status == "error" and found.detail == (
         "RuntimeError: CUDA error: no kernel image is available for execution"
     )
