@@ -22,21 +22,24 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
         "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 128, 8, 3)},
         "dropout": {0: LaunchConfig(128, 64, 8, 2)},
-        "wide": {0: LaunchConfig(64, 32, 4, 2), 224: LaunchConfig(128, 128, 8, 2)},
+        "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
+        "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
     "backward_dq": {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
         "long": {0: LaunchConfig(128, 64, 8, 2)},
         "dropout": {0: LaunchConfig(128, 64, 8, 2)},
-        "wide": {0: LaunchConfig(64, 32, 4, 2)},
+        "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
+        "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
     "backward_dkdv": {
-        "short": {0: LaunchConfig(64, 64, 4, 2)},
+        "short": {0: LaunchConfig(32, 64, 4, 2)},
         "long": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(64, 128, 8, 2)},
         "dropout": {0: LaunchConfig(32, 128, 8, 2)},
-        "wide": {0: LaunchConfig(16, 64, 4, 2)},
+        "wide": {0: LaunchConfig(16, 128, 8, 2), 224: LaunchConfig(32, 128, 8, 2)},
+        "wide_dropout": {0: LaunchConfig(16, 128, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
 }
@@ -54,7 +57,7 @@ def call_kind(x: Tensor, dropout_p: float) -> CallKind:
     if x.dtype == torch.float32:
         return "float32"
     if x.shape[3] > 64:
-        return "wide"
+        return "wide_dropout" if dropout_p else "wide"
     if x.shape[2] <= SHORT:
         return "short"
     return "dropout" if dropout_p else "long"

@@ -59,6 +59,7 @@ TYPICAL_CALLS: dict[CallKind, _TypicalCall] = {
     "long": _TypicalCall(8, 8, 2048, 64, torch.bfloat16),
     "dropout": _TypicalCall(8, 8, 2048, 64, torch.bfloat16, 0.1),
     "wide": _TypicalCall(8, 8, 2048, 128, torch.bfloat16),
+    "wide_dropout": _TypicalCall(8, 8, 2048, 128, torch.bfloat16, 0.1),
     "float32": _TypicalCall(8, 8, 1024, 64, torch.float32),
 }
 
