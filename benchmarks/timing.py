@@ -1,9 +1,7 @@
 """Timing, peak memory and bootstrap intervals, which all benchmarks share."""
 
 import json
-import platform
 import random
-import re
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
-from relumt.runs.environment import CPU_INFO, Device, Precision, describe_revision, find_device
+from relumt.doctor.hardware import cpu_name
+from relumt.runs.environment import Device, Precision, describe_revision, find_device
 
 
 def synchronize() -> None:
@@ -76,13 +75,6 @@ def print_origin(threads: int | None = None) -> None:
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
     threads = threads or torch.get_num_threads()
     print(f"\nMachine: {name}, {threads} thread{'s' if threads > 1 else ''}; {describe_revision()}")
-
-
-def cpu_name() -> str:
-    """Return the name that Linux gives the processor, elsewhere its architecture."""
-    text = CPU_INFO.read_text(encoding="utf-8") if CPU_INFO.is_file() else ""
-    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.machine()
 
 
 def write_results(path: Path, what: str, baseline: str, device: Device, results: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ from relumt.doctor.check import describe_error, describe_exit
 
 START_LIMIT = 300
 """Seconds that a process may take to start. It imports torch."""
+END_LIMIT = 30
+"""Seconds to wait for the end of a process; a driver can delay it."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -98,7 +100,7 @@ class _Worker:
         """End the process, whatever it does."""
         if self.process.pid is not None:
             self.process.kill()
-            self.process.join()
+            self.process.join(END_LIMIT)
         self.connection.close()
         self.log.close()
 
@@ -108,14 +110,15 @@ class _Worker:
                 answer: _Returned[Any] | Failure = self.connection.recv()
                 return answer
         except (EOFError, ConnectionResetError):
-            self.process.join()
+            self.process.join(END_LIMIT)
             return Failure(self._describe_end())
         return Failure(f"no result within {time_limit:g} seconds")
 
     def _describe_end(self) -> str:
         lines = Path(self.log.name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         said = f": {lines[-1][:200]}" if lines else ""
-        return f"{describe_exit(self.process.exitcode or 0)}{said}"
+        status = self.process.exitcode
+        return f"{'its process hangs' if status is None else describe_exit(status)}{said}"
 
 
 def _serve(connection: Connection, function: Callable[[Item], Result], log: str, parent: int) -> None:

@@ -1,5 +1,7 @@
 """What RELUMT_KERNELS selects on this machine."""
 
+import os
+
 from relumt.doctor.check import Check
 from relumt.runs.environment import current_kernels
 
@@ -16,6 +18,9 @@ def check_kernel_setting() -> Check:
         if setting == "fused":
             return Check(name, "warning", "Triton's interpreter on a CPU, which is slow", "unset RELUMT_KERNELS")
         return Check(name, "ok", "PyTorch operators on the CPU, in blocks if there are many weights")
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        detail = "Triton's interpreter, because TRITON_INTERPRET is 1: thousands of times slower than a GPU"
+        return Check(name, "warning", detail, "unset TRITON_INTERPRET")
     if setting == "fused":
         detail = "Triton, even where a kernel would fail its self-check"
         return Check(name, "warning", detail, "unset RELUMT_KERNELS")

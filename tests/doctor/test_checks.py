@@ -80,11 +80,20 @@ def test_an_exception_in_a_check_is_an_error_of_its_subject():
 
 
 def test_missing_and_old_packages_are_named(monkeypatch):
-    required = ["torch>=99", "no-such-package", "sacrebleu>=2.4", "plotly>=99; extra == 'report'"]
+    required = ["fairseq-fixed==0.1", "torch>=99", "no-such-package", "sacrebleu>=2.4", "plotly>=99; extra == 'report'"]
     monkeypatch.setattr(software, "requires", lambda _: required)
     found = software.check_requirements()
     assert found.status == "error"
-    assert found.detail == f"torch is {torch.__version__} instead of >=99, no-such-package is missing"
+    assert found.detail == (
+        f"fairseq-fixed is 0.12.3.1 instead of ==0.1, torch is {torch.__version__} instead of >=99, "
+        "no-such-package is missing"
+    )
+
+
+def test_the_other_package_of_fairseq_will_do(monkeypatch):
+    monkeypatch.setattr(software, "installed_version", lambda name: None if name == "fairseq-fixed" else "1.0")
+    monkeypatch.setattr(software, "requires", lambda _: ["fairseq-fixed==0.12.3.1", "torch"])
+    assert software.check_requirements().status == "ok"
 
 
 def test_a_checkout_that_is_not_installed_is_a_warning(monkeypatch):
@@ -283,6 +292,7 @@ def test_a_tokenizer_with_other_rules_is_an_error(monkeypatch):
 )
 def test_the_setting_of_kernels_is_explained(gpu, monkeypatch, setting, sees_gpu, status, detail):
     pytest.importorskip("triton")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("RELUMT_KERNELS", setting)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: sees_gpu)
     found = kernel_setting.check_kernel_setting()
@@ -292,5 +302,11 @@ def test_the_setting_of_kernels_is_explained(gpu, monkeypatch, setting, sees_gpu
 def test_a_gpu_before_ampere_is_explained(gpu, monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.delenv("RELUMT_KERNELS", raising=False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert "compute capability 7.5" in kernel_setting.check_kernel_setting().detail
+
+
+def test_the_interpreter_on_a_gpu_is_a_warning(gpu, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "TRITON_INTERPRET is 1" in kernel_setting.check_kernel_setting().detail

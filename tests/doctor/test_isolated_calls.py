@@ -3,11 +3,16 @@
 import functools
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from relumt.doctor.isolated_calls import Failure, NotStarted, isolated_calls
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def do(item: str) -> tuple[str, int]:
@@ -41,6 +46,35 @@ def test_a_failed_call_does_not_end_the_others(capfd):
     assert len(set(processes)) == 5 and os.getpid() not in processes
     assert not any(Path(f"/proc/{process}").exists() for process in processes)
     assert capfd.readouterr() == ("", "")
+
+
+PARENT = """
+from relumt.doctor.isolated_calls import isolated_calls
+from relumt.process import exit_on_signals
+from tests.doctor.test_isolated_calls import do
+
+if __name__ == "__main__":
+    with exit_on_signals():
+        for result in isolated_calls(do, ["a", "hang"], 600):
+            print(result[1], flush=True)
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_the_process_ends_with_its_parent(tmp_path, number, status):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment)
+    child = Path("/proc", parent.stdout.readline().strip())
+    assert child.exists()
+    parent.send_signal(number)
+    assert parent.wait(60) == status
+    parent.stdout.close()
+    deadline = time.monotonic() + 30
+    while child.exists():
+        assert time.monotonic() < deadline, "the child process outlives its parent"
+        time.sleep(0.1)
 
 
 class NotLoadable:
