@@ -21,6 +21,7 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     load_key_mask,
     load_per_query,
     pointwise_weights,
+    round_positive_part,
     scales_late,
 )
 from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
@@ -148,6 +149,11 @@ def _add_queries(
         factor, bias = load_per_query(Factor, f_b, f_t, b, query_row, T), None
         if Bias is not None:
             bias = load_per_query(Bias, b_b, b_t, b, query_row, T)
+        dropout_scale = 1 / (1 - dropout_p)
+        tile_scale = factor * dropout_scale  # [1, BLOCK_T]: queries are summed over, so it cannot wait any longer
+        SCALES_LATE: tl.constexpr = scales_late(Bias, v.dtype, ACTIVATION, ROW_STATS)
+        if SCALES_LATE:
+            factor, dropout_scale = None, None
         grad_weight_sum, grad_w_log_w = None, None
         if ROW_STATS:
             grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T)
@@ -160,9 +166,14 @@ def _add_queries(
             kept = dropout_mask_tile(first, first_key, bh, T, S, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
         dropped_weights, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[:, None], query_row,
-            keys[:, None], T, S, kept, 1 / (1 - dropout_p), ACTIVATION, ON_DIAGONAL, ROW_STATS, v.dtype == tl.float16,
+            keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS, v.dtype == tl.float16,
         )  # fmt: skip
-        grad_v += tl.dot(dropped_weights.to(grad_out.dtype), grad_out, input_precision="ieee")
+        if SCALES_LATE:
+            rounded_weights = round_positive_part(dropped_weights * tile_scale, grad_out.dtype)
+            grad_products *= tile_scale
+        else:
+            rounded_weights = dropped_weights.to(grad_out.dtype)
+        grad_v += tl.dot(rounded_weights, grad_out, input_precision="ieee")
         grad_k += tl.dot(grad_products.to(q.dtype), q, input_precision="ieee")
     return grad_k, grad_v
 
