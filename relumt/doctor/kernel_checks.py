@@ -9,6 +9,7 @@ from relumt.attention.kernels.self_check import KernelConfig, check_config, envi
 from relumt.attention.kernels.verdict_cache import Outcome, VerdictCache, cache_folder
 from relumt.doctor.check import Check
 from relumt.doctor.isolated_calls import Failure, NotStarted, isolated_calls
+from relumt.doctor.storage import check_relumt_cache
 
 TIME_LIMIT = 300
 """Seconds for one configuration: compiling forward and backward kernels takes most of it."""
@@ -36,9 +37,10 @@ def check_kernels(
         Each configuration and its check.
     """
     cache = VerdictCache(environment(device), cache_folder())
+    can_remember = check_relumt_cache().status == "ok"  # if not, a check of the machine has said so
     outcomes = isolated_calls(functools.partial(_check_kernel, check, device), configs, time_limit)
     for config, found in zip(configs, outcomes, strict=True):
-        if outcome := _outcome_to_remember(found):
+        if can_remember and (outcome := _outcome_to_remember(found)):
             cache.add(str(config), outcome)
         yield config, _describe(str(config), found)
 

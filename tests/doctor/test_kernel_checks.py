@@ -72,6 +72,13 @@ def test_a_kernel_that_fails_crashes_or_hangs_does_not_end_the_others():
     assert outcomes == ["passed", None, "crashed", "crashed", "crashed", "crashed", "passed"]
 
 
+def test_an_unwritable_cache_costs_no_message_per_kernel(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "file"))
+    ((_, check),) = check_kernels([INHIBITOR], CPU, fake_check)
+    assert check.status == "ok" and not caplog.records
+
+
 def poisons_the_gpu(config, device):
     return "AcceleratorError: an illegal memory access was encountered"
 
