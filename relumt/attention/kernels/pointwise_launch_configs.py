@@ -23,7 +23,7 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
         "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 128, 8, 3)},
         "dropout": {0: LaunchConfig(128, 64, 8, 2)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
-        "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
+        "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
     "backward_dq": {
