@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.doctor.check import Check, Status, run_check
 from relumt.doctor.checks import CHECKS
 from relumt.doctor.gpus import find_gpus
-from relumt.errors import AttemptFailedError, printable
+from relumt.errors import AttemptFailedError, UserError, printable
 
 if TYPE_CHECKING:  # PyTorch may be missing
     import torch
@@ -23,7 +24,12 @@ def report_machine() -> None:
 
     Raises:
         AttemptFailedError: something that training needs is broken.
+        UserError: the current directory was deleted; then MKL would end the process.
     """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the current directory does not exist any more; change to another one") from None
     broken = []
     for function in CHECKS:
         check = run_check(function)

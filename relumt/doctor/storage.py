@@ -42,10 +42,13 @@ def check_triton_cache() -> Check:
 
 def check_torch_cache() -> Check:
     """Check the folder in which `torch.compile` keeps compiled code, and from which it loads it."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+    variable = "TORCHINDUCTOR_CACHE_DIR"
+    folder = os.environ.get(variable)
+    if folder is None:
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # its import may create the folder
 
-    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default_cache_dir()
-    return _check_cache("torch.compile's cache", Path(folder), "TORCHINDUCTOR_CACHE_DIR")
+        folder = default_cache_dir()
+    return _check_cache("torch.compile's cache", Path(folder), variable)
 
 
 def _check_cache(name: str, folder: Path, variable: str) -> Check:

@@ -263,6 +263,11 @@ def test_caches_need_space_and_the_right_to_execute(monkeypatch, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_cache_that_torch_cannot_create_is_a_warning(monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/relumt")
+    assert storage.check_torch_cache().status == "warning"
+
+
 # Tools and kernels
 
 

@@ -101,6 +101,15 @@ def test_tuning_needs_a_gpu(doctor):
     )
 
 
+def test_a_deleted_current_directory_is_refused(doctor, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    status, printed = doctor(check_good)
+    assert (status, printed.out) == (2, "")
+    assert printed.err == "relumt: error: the current directory does not exist any more; change to another one\n"
+
+
 def test_unknown_arguments_are_refused(doctor):
     assert doctor(arguments=["--fast"])[0] == 2
     assert doctor(arguments=["now"])[0] == 2
