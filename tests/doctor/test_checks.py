@@ -3,15 +3,13 @@
 import importlib.metadata
 import os
 import re
-import shutil
-from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from relumt.doctor import check, corpus_tools, hardware, kernel_setting, software, storage
+from relumt.doctor import check, corpus_tools, hardware, kernel_setting, software
 from relumt.doctor.checks import CHECKS
 from relumt.errors import UserError
 
@@ -225,47 +223,6 @@ def test_a_missing_cxx_compiler_is_a_warning(monkeypatch):
 def test_a_command_that_hangs_is_ended(tmp_path):
     with pytest.raises(check.ChildFailedError, match=r"no result within 0\.2 seconds"):
         check.run_command(["sleep", "60"], time_limit=0.2)
-
-
-# Folders
-
-Usage = namedtuple("Usage", "free")
-
-
-@pytest.mark.parametrize(("gib", "status"), [(0.5, "error"), (5, "warning"), (50, "ok")])
-def test_free_space_of_the_working_directory(monkeypatch, gib, status):
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(gib * storage.GIB))
-    found = storage.check_working_directory()
-    assert found.status == status and f"{gib:.1f} GiB free" in found.detail
-
-
-def test_a_working_directory_that_is_not_writable_is_an_error(monkeypatch):
-    monkeypatch.chdir("/proc")
-    found = storage.check_working_directory()
-    assert found.status == "error" and "/proc: not writable" in found.detail
-
-
-def test_a_cache_that_is_not_writable_is_a_warning(monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "file" / "cache"))
-    found = storage.check_relumt_cache()
-    assert found.status == "warning" and "not writable" in found.detail and "RELUMT_CACHE" in found.advice
-    assert found.detail.startswith(str(tmp_path / "file" / "cache"))
-
-
-def test_caches_need_space_and_the_right_to_execute(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0.5 * storage.GIB))
-    assert "only 0.5 GiB free" in storage.check_torch_cache().detail
-    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_flag=os.ST_NOEXEC))
-    found = storage.check_torch_cache()
-    assert found.status == "warning" and "mounted noexec" in found.detail
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_cache_that_torch_cannot_create_is_a_warning(monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/relumt")
-    assert storage.check_torch_cache().status == "warning"
 
 
 # Tools and kernels
