@@ -136,7 +136,9 @@ def _inspect(tool: str, option: str, cubin: bytes) -> str:
         return subprocess.run([TOOLS / tool, option, file.name], capture_output=True, text=True, check=True).stdout
 
 
-def pointwise(capability: int, kernel: KernelName, kind: CallKind, activation: str, options: str) -> Kernel:
+def pointwise(
+    capability: int, kernel: KernelName, kind: CallKind, activation: str, options: str, half_dtype: str
+) -> Kernel:
     """Describe a kernel of pointwise attention with 64 dimensions per head, or 128 in wide kinds."""
     config = table_config(kernel, kind, SHARED_MEMORY[capability])
     has_all, head_dim = options.startswith("all"), 128 if kind.startswith("wide") else 64
@@ -148,9 +150,9 @@ def pointwise(capability: int, kernel: KernelName, kind: CallKind, activation: s
     absent = (() if has_all else MASK) + (() if has_row_stats else ROW_STATS)
     absent += () if activation == "sigmoid" else ("Bias",)  # no mechanism has ReLU and a bias
     return Kernel(
-        ", ".join(filter(None, (activation, kernel, kind, options))), POINTWISE[kernel], capability,
-        "fp32" if kind == "float32" else "bf16", absent, constants, config.num_warps, config.num_stages,
-        config.BLOCK_T * config.BLOCK_S,
+        ", ".join(filter(None, (activation, kernel, kind, options, half_dtype.replace("bf16", "")))),
+        POINTWISE[kernel], capability, "fp32" if kind == "float32" else half_dtype, absent, constants,
+        config.num_warps, config.num_stages, config.BLOCK_T * config.BLOCK_S,
     )  # fmt: skip
 
 
@@ -179,9 +181,12 @@ def kernels(capability: int) -> Iterator[Kernel]:
             has_dropout = "dropout" in options
             if kind in (("long", "wide") if has_dropout else ("dropout", "wide_dropout")):
                 continue  # such a call is of the other kind
-            for activation in ("relu",) if options == "row stats" else ("relu", "sigmoid"):
-                for kernel in LAUNCH_CONFIGS:
-                    yield pointwise(capability, kernel, kind, activation, options)
+            for kernel in LAUNCH_CONFIGS:
+                yield pointwise(capability, kernel, kind, "relu", options, "bf16")
+                if options != "row stats":
+                    yield pointwise(capability, kernel, kind, "sigmoid", options, "bf16")
+                    if kind != "float32":
+                        yield pointwise(capability, kernel, kind, "relu", options, "fp16")
     for has_options in (False, True):
         for head_dim in (64, 128):
             for is_signed in (False, True):

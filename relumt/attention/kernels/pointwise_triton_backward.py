@@ -13,8 +13,8 @@ import triton.language as tl
 
 from relumt.attention.kernels.pointwise_triton_forward import (
     LN_2,
-    MAX_FLOAT16,
     UNSPECIALIZED,
+    clips_late,
     diagonal_start,
     drop,
     finite_log2,
@@ -22,6 +22,7 @@ from relumt.attention.kernels.pointwise_triton_forward import (
     load_per_query,
     pointwise_weights,
     round_positive_part,
+    saturate,
     scales_late,
 )
 from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_bounds, load_tile, store_tile
@@ -30,14 +31,17 @@ from relumt.attention.kernels.triton_common import dropout_mask_tile, load_key_b
 @triton.jit
 def _tile_gradients(
     products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask, queries, keys, T, S, kept, scale,
-    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr, IS_FLOAT16: tl.constexpr,
+    ACTIVATION: tl.constexpr, ON_DIAGONAL: tl.constexpr, ROW_STATS: tl.constexpr,
 ):  # fmt: skip
     """Return a tile's weights after dropout and the gradient of its products q·k.
 
-    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. If `factor` and `scale`
-    are None, see `scales_late`, they are left out of the gradient, and the weights have only the right sign.
+    `grad_weights` is the gradient of the weights after dropout; `kept` is None without dropout. `factor` and `scale`
+    are left out if they are None, and negative weights remain if `clips_late`.
     """
-    weights = pointwise_weights(products, factor, bias, key_mask, queries, keys, T, S, ACTIVATION, ON_DIAGONAL)
+    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_STATS)
+    weights = pointwise_weights(
+        products, factor, bias, key_mask, queries, keys, T, S, "identity" if CLIPS_LATE else ACTIVATION, ON_DIAGONAL
+    )
     dropped_weights = weights
     if kept is not None:
         dropped_weights = drop(weights, kept, scale)
@@ -47,8 +51,6 @@ def _tile_gradients(
     grad_scores = tl.where(weights > 0, grad_weights, 0.0)
     if ACTIVATION == "sigmoid":
         grad_scores *= weights * (1 - weights)
-    if IS_FLOAT16:
-        dropped_weights = tl.minimum(dropped_weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
     return dropped_weights, grad_scores if factor is None else grad_scores * factor
 
 
@@ -72,7 +74,7 @@ def _add_keys(
             kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
         _, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
-            T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS, False,
+            T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
         )  # fmt: skip
         grad_q += tl.dot(grad_products.to(k.dtype), k, input_precision="ieee")
     return grad_q
@@ -151,8 +153,8 @@ def _add_queries(
             bias = load_per_query(Bias, b_b, b_t, b, query_row, T)
         dropout_scale = 1 / (1 - dropout_p)
         tile_scale = factor * dropout_scale  # [1, BLOCK_T]: queries are summed over, so it cannot wait any longer
-        SCALES_LATE: tl.constexpr = scales_late(Bias, v.dtype, ACTIVATION, ROW_STATS)
-        if SCALES_LATE:
+        CLIPS_LATE: tl.constexpr = clips_late(Bias, ACTIVATION, ROW_STATS)
+        if CLIPS_LATE:
             factor, dropout_scale = None, None
         grad_weight_sum, grad_w_log_w = None, None
         if ROW_STATS:
@@ -166,13 +168,13 @@ def _add_queries(
             kept = dropout_mask_tile(first, first_key, bh, T, S, dropout_p, seed, BLOCK_T, k.shape[0]).trans()
         dropped_weights, grad_products = _tile_gradients(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[:, None], query_row,
-            keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS, v.dtype == tl.float16,
+            keys[:, None], T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
         )  # fmt: skip
-        if SCALES_LATE:
+        if CLIPS_LATE:
             rounded_weights = round_positive_part(dropped_weights * tile_scale, grad_out.dtype)
             grad_products *= tile_scale
         else:
-            rounded_weights = dropped_weights.to(grad_out.dtype)
+            rounded_weights = saturate(dropped_weights, grad_out.dtype)
         grad_v += tl.dot(rounded_weights, grad_out, input_precision="ieee")
         grad_k += tl.dot(grad_products.to(q.dtype), q, input_precision="ieee")
     return grad_k, grad_v

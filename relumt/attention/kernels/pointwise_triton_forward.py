@@ -48,23 +48,44 @@ def load_per_query(X, stride_b, stride_t, b, queries, T):
 
 
 @triton.jit
-def scales_late(Bias, dtype: tl.constexpr, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
-    """Return whether factors can multiply sums over keys instead of each weight, as ReLU(f·x) = f·ReLU(x) for f > 0.
+def clips_late(Bias, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
+    """Return whether negative weights can remain until `round_positive_part` cuts them off: if nothing else sees them.
 
-    Not in float16, whose range weights could leave without their factors, nor if the weights themselves are needed.
+    Factors can then be left out as well, because ReLU(f·x) = f·ReLU(x) for f > 0.
     """
-    return ACTIVATION == "relu" and Bias is None and not ROW_STATS and dtype != tl.float16
+    return ACTIVATION == "relu" and Bias is None and not ROW_STATS
+
+
+@triton.jit
+def scales_late(Bias, dtype: tl.constexpr, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
+    """Return whether factors can multiply sums over keys instead of each weight.
+
+    Not in float16, whose range weights could leave without their factors.
+    """
+    return clips_late(Bias, ACTIVATION, ROW_STATS) and dtype != tl.float16
 
 
 @triton.jit
 def round_positive_part(x, dtype: tl.constexpr):
-    """Round x⁺ to `dtype`; NaN stays NaN."""
+    """Round x⁺ to `dtype`, in float16 to its largest number at most; NaN stays NaN."""
     if ON_NVIDIA and dtype == tl.bfloat16:  # one instruction for two numbers
         return tl.inline_asm_elementwise(
             "cvt.rn.relu.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.bfloat16, is_pure=True, pack=2
         )
+    elif ON_NVIDIA and dtype == tl.float16:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.relu.satfinite.f16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.float16, is_pure=True, pack=2
+        )
     else:
-        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL).to(dtype)
+        return saturate(tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL), dtype)
+
+
+@triton.jit
+def saturate(weights, dtype: tl.constexpr):
+    """Round weights to `dtype`; in float16, an infinite weight times a value of 0 would be a NaN."""
+    if dtype == tl.float16:
+        weights = tl.minimum(weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
+    return weights.to(dtype)
 
 
 @triton.jit
@@ -73,12 +94,12 @@ def pointwise_weights(
 ):  # fmt: skip
     """Turn products q·k into weights, 0 where a key is hidden. Keys that are not real have been loaded as 0.
 
-    If `factor` is None, see `scales_late`, negative weights remain: `round_positive_part` cuts them off.
+    ACTIVATION is "identity" if `clips_late`, and `factor` is None if it is applied later.
     """
     scores = products if factor is None else products * factor
     if bias is not None:
         scores += bias
-    if factor is None:
+    if ACTIVATION == "identity":
         weights = scores
     elif ACTIVATION == "relu":
         weights = tl.maximum(scores, 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -86,7 +107,7 @@ def pointwise_weights(
         weights = 1 / (1 + tl.exp(-scores))
     if ON_DIAGONAL:
         weights = tl.where(keys <= queries + S - T, weights, 0.0)
-    if ACTIVATION != "relu" or bias is not None:  # otherwise a key loaded as 0 has the weight ReLU(0) = 0
+    if ACTIVATION == "sigmoid" or bias is not None:  # otherwise a key loaded as 0 has the weight ReLU(0) = 0
         weights = tl.where(key_mask, weights, 0.0)
     return weights
 
@@ -123,6 +144,7 @@ def _add_keys(
 
     `queries`, `factor` and `bias` are [BLOCK_T, 1]; `factor` and `dropout_scale` are None if `scales_late`.
     """
+    CLIPS_LATE: tl.constexpr = clips_late(bias, ACTIVATION, ROW_STATS)
     for first in range(start, stop, BLOCK_S):
         keys = first + tl.arange(0, BLOCK_S)
         key_mask = load_key_mask(KeyMask, b, keys, S)
@@ -130,8 +152,9 @@ def _add_keys(
         v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
         products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_T, BLOCK_S]
         weights = pointwise_weights(
-            products, factor, bias, key_mask[None], queries, keys[None], T, S, ACTIVATION, ON_DIAGONAL
-        )
+            products, factor, bias, key_mask[None], queries, keys[None], T, S, "identity" if CLIPS_LATE else ACTIVATION,
+            ON_DIAGONAL,
+        )  # fmt: skip
         if ROW_STATS:
             weight_sum += tl.sum(weights, 1)
             w_log_w += tl.sum(weights * finite_log2(weights), 1)
@@ -139,9 +162,7 @@ def _add_keys(
             first_query = tl.program_id(1) * q.shape[0]
             kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
             weights = drop(weights, kept, dropout_scale)
-        if v.dtype == tl.float16:  # an infinite weight times a value of 0 would be a NaN
-            weights = tl.minimum(weights, MAX_FLOAT16, propagate_nan=tl.PropagateNan.ALL)
-        rounded = weights.to(v.dtype) if factor is not None else round_positive_part(weights, v.dtype)
+        rounded = round_positive_part(weights, v.dtype) if CLIPS_LATE else saturate(weights, v.dtype)
         out += tl.dot(rounded, v, input_precision="ieee")
     return out, weight_sum, w_log_w
 
