@@ -156,6 +156,16 @@ def test_dropout_is_the_same_in_both_directions_and_leaves_row_stats_alone():
     )
 
 
+@pytest.mark.parametrize("name", POINTWISE)
+def test_dropout_of_everything_gives_zero_and_finite_gradients(name, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "fused")
+    q, k, v, key_mask = random_inputs(2, 2, 9, 9, 16)
+    mechanism = MECHANISMS[name](2, 16, dropout=1.0).to(DEVICE).train()
+    output = mechanism(q, k, v, AttentionMask(key_mask), Need.NOTHING).output
+    gradients = torch.autograd.grad(output.sum(), (q, k, v))
+    assert output.eq(0).all() and all(x.isfinite().all() for x in gradients)
+
+
 def test_every_output_is_written_and_null_rows_are_zero(monkeypatch):
     q, k, v, key_mask = random_inputs(2, 1, 65, 65, 24)
     key_mask[1] = False

@@ -172,7 +172,12 @@ def attend_pointwise(
     q: Tensor, k: Tensor, v: Tensor, params: PointwiseParams, key_mask: Tensor | None, is_causal: bool,
     dropout_p: float, need_row_stats: bool, dtype: torch.dtype,
 ) -> PointwiseResult | None:  # fmt: skip
-    """Call `pointwise_triton.attend`; return None if its kernels cannot be used on this GPU."""
+    """Call `pointwise_triton.attend`; return None if its kernels cannot be used on this GPU or for this dropout.
+
+    They scale the kept weights by 1/(1 − p), which is infinite if no weight is kept.
+    """
+    if dropout_p == 1:
+        return None
     from relumt.attention.kernels import pointwise_triton  # here, because Triton is optional and slow to import
 
     arguments = (params, key_mask, is_causal, dropout_p, need_row_stats, dtype)
