@@ -180,7 +180,7 @@ def kernels(capability: int) -> Iterator[Kernel]:
         for options in OPTIONS:
             has_dropout = "dropout" in options
             if kind in (("long", "wide") if has_dropout else ("dropout", "wide_dropout")):
-                continue  # such a call is of the other kind
+                continue  # such a call belongs to the other kind
             for kernel in LAUNCH_CONFIGS:
                 yield pointwise(capability, kernel, kind, "relu", options, "bf16")
                 if options != "row stats":
