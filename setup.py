@@ -23,6 +23,7 @@ setup(
         "torch>=2.10",
         "fairseq-fixed==0.12.3.1",
         "entmax>=1.3",
+        "numba>=0.68",
         "subword-nmt",
         "sentencepiece",
         "sacremoses",
