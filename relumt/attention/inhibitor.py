@@ -16,19 +16,25 @@ docs/results/inhibitor_init.md.
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_compiled, inhibitor_naive
+from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_naive
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
 from relumt.variant_spec import NOT_NEGATIVE, POSITIVE
 
+
+def _attend_fused(q: Tensor, *arguments: Any) -> Tensor:
+    """Compute the same as `inhibitor_naive.attend` as fast as the device can without Triton."""
+    return dispatch.fused_inhibitor_without_triton(q.device)(q, *arguments)
+
+
 IMPLEMENTATIONS = {
-    "fused": inhibitor_compiled.attend,
+    "fused": _attend_fused,
     "cdist": inhibitor_cdist.attend,
     "naive": inhibitor_naive.attend,
 }
@@ -55,7 +61,7 @@ class InhibitorOptions:
     )
     implementation: Literal["fused", "cdist", "naive"] = field(
         default="fused",
-        metadata={"help": "'fused': Triton on a GPU, else compiled; 'cdist': [IN] Eq. 7–8; 'naive': pair by pair"},
+        metadata={"help": "'fused': Triton on a GPU, Numba on a CPU; 'cdist': [IN] Eq. 7–8; 'naive': pair by pair"},
     )
 
 
@@ -74,8 +80,6 @@ class InhibitorAttention(Mechanism):
     ) -> None:
         super().__init__(num_heads, head_dim, dropout)
         self.options = options or InhibitorOptions()
-        if self.options.implementation == "fused":
-            inhibitor_compiled.require_compiler()
         self.gamma = self.options.gamma * math.sqrt(head_dim)
         if self.options.learn:
             self.log_factor = nn.Parameter(torch.zeros(num_heads, 1, 1))
@@ -117,14 +121,13 @@ class InhibitorAttention(Mechanism):
         """Compute Eq. 4, [B, H, T, any]; `is_half` says that the inputs were rounded to half precision."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
         p = self.dropout_p
-        output, attend = None, IMPLEMENTATIONS[self.options.implementation]
+        output = None
         if self.options.implementation == "fused" and dispatch.can_use_triton(q, k, v, mask):
             output = dispatch.attend_inhibitor(q, k, v, self.gamma, shift, mask, p, is_half)
-            attend = dispatch.fused_inhibitor_without_triton(q.device)
         if output is None:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
-            output = attend(q, k, v, self.gamma, shift, mask, dropped)
+            output = IMPLEMENTATIONS[self.options.implementation](q, k, v, self.gamma, shift, mask, dropped)
         return output / max(1 - p, torch.finfo(output.dtype).tiny) if p else output
 
 

@@ -23,7 +23,7 @@ GARBAGE = (math.inf, -math.inf, math.nan)
 
 
 def build_mechanism(name, dropout=0.0):
-    """Build a mechanism; the Inhibitor without a compiler."""
+    """Build a mechanism; the Inhibitor by its equation, because compiling takes seconds."""
     options = {"implementation": "naive"} if "inhibitor" in name else {}
     return MECHANISMS[name](H, D, dropout, **options)
 

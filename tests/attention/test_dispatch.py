@@ -52,6 +52,6 @@ def test_triton_is_wanted_on_a_gpu_or_on_demand(choice, device, is_wanted, monke
     assert dispatch._is_triton_wanted(torch.device(device)) == is_wanted
 
 
-def test_a_gpu_falls_back_to_an_inhibitor_that_compiles_nothing():
+def test_numba_serves_the_inhibitor_on_a_cpu_only():
     assert dispatch.fused_inhibitor_without_triton(CUDA) is dispatch.inhibitor_cdist.attend
-    assert dispatch.fused_inhibitor_without_triton(torch.device("cpu")) is dispatch.inhibitor_compiled.attend
+    assert dispatch.fused_inhibitor_without_triton(torch.device("cpu")) is dispatch.inhibitor_numba.attend

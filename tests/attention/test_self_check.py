@@ -55,7 +55,7 @@ def train_step(name):
 def reference_step(name, monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(dispatch, "_is_triton_wanted", lambda device: False)
-        context.setitem(IMPLEMENTATIONS, "fused", inhibitor_naive.attend)  # `torch.compile` takes seconds
+        context.setitem(IMPLEMENTATIONS, "fused", inhibitor_naive.attend)  # Numba takes seconds
         return train_step(name)
 
 

@@ -17,7 +17,7 @@ import torch
 from relumt.attention import MECHANISMS, AttentionMask
 q = torch.randn(2, 4, 5, 8)
 for name, spec in MECHANISMS.items():
-    options = {"implementation": "cdist"} if "inhibitor" in name else {}  # the compiled one takes seconds
+    options = {"implementation": "cdist"} if "inhibitor" in name else {}  # Numba takes seconds
     assert spec(num_heads=4, head_dim=8, **options)(q, q, q, AttentionMask(is_causal=True)).output.shape == q.shape
 print("works")
 """

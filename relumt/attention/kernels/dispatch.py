@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
-from relumt.attention.kernels import inhibitor_cdist, inhibitor_compiled, pointwise_blocked
+from relumt.attention.kernels import inhibitor_cdist, inhibitor_numba, pointwise_blocked
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.self_check import verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
@@ -204,6 +204,6 @@ def attend_inhibitor(
 def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor]:
     """Return the Inhibitor's implementation where its Triton kernels cannot be used.
 
-    On a GPU it is one that compiles nothing: `torch.compile` needs Triton and a compiler too.
+    Numba's loops serve the CPU only.
     """
-    return inhibitor_cdist.attend if device.type == "cuda" else inhibitor_compiled.attend
+    return inhibitor_numba.attend if device.type == "cpu" else inhibitor_cdist.attend
