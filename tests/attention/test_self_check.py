@@ -1,6 +1,8 @@
 """The self-check finds faulty kernels, training goes on without them, and outcomes are remembered."""
 
 import logging
+import tempfile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -8,7 +10,14 @@ import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.inhibitor import IMPLEMENTATIONS
-from relumt.attention.kernels import dispatch, inhibitor_naive, self_check, self_check_inhibitor, self_check_pointwise
+from relumt.attention.kernels import (
+    dispatch,
+    inhibitor_naive,
+    self_check,
+    self_check_inhibitor,
+    self_check_pointwise,
+    verdict_cache,
+)
 from relumt.attention.kernels.self_check import Verdicts, all_configs, check_config, environment
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
@@ -271,6 +280,16 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(monkeypatch, caplog):
     train_step("relu")
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "kernels are checked again at the next start" in caplog.text
+
+
+def test_a_user_without_a_home_folder_gets_a_temporary_cache(monkeypatch, tmp_path, caplog):
+    for name in ("RELUMT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Path, "home", raising(RuntimeError("Could not determine home directory.")))
+    train_step("relu")
+    assert cache_folder().parent == tmp_path and list(cache_folder().glob("kernels-*.json")) and not caplog.records
+    verdict_cache._temporary_folder.cache_clear()
 
 
 def test_the_configurations_of_doctor_have_different_names():

@@ -3,9 +3,11 @@
 A kernel that merely failed is not remembered: a missing compiler or a full disk can be repaired before the next start.
 """
 
+import functools
 import hashlib
 import logging
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -25,10 +27,24 @@ Outcome = Literal["passed", "crashed"]
 
 
 def cache_folder() -> Path:
-    """Return the folder for what relumt learns about a machine: $RELUMT_CACHE, or relumt in the user's cache folder."""
+    """Return the folder for what relumt learns about a machine: $RELUMT_CACHE, or relumt in the user's cache folder.
+
+    A user without a home folder, as in some containers, gets a folder that exists for one process only.
+    """
     if folder := os.environ.get("RELUMT_CACHE"):
         return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relumt"
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder) / "relumt"
+    try:
+        return Path.home() / ".cache" / "relumt"
+    except RuntimeError:
+        return _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    """Return a new folder that only this user can write to, so that nobody else can vouch for a kernel."""
+    return Path(tempfile.mkdtemp(prefix="relumt-"))
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
