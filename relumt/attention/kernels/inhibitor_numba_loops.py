@@ -48,8 +48,8 @@ def forward(problem: Any, output: Array, heads: tuple[int, int], queries: tuple[
     """
     q, k, v = problem.q, problem.k, problem.v
     V, even_D = v.shape[2], (q.shape[2] + 1) // 2 * 2
-    q_tile, z, sums = _tile(TILE_T, even_D, q), _tile(TILE_T, TILE_S, q), _tile(TILE_T, V, q)
-    k_t, v_t = _tile(even_D, TILE_S, q), _tile(V, TILE_S, q)
+    q_tile, k_t, v_t = _tile(TILE_T, even_D, q), _tile(even_D, TILE_S, q), _tile(V, TILE_S, q)
+    r, z, sums = _tile(TILE_T, TILE_S, q), _tile(TILE_T, TILE_S, q), _tile(TILE_T, V, q)
     for n in range(heads[0], heads[1]):
         start, stop = problem.key_range[n // problem.num_heads]
         for j in range(start, stop, TILE_S):
@@ -61,7 +61,7 @@ def forward(problem: Any, output: Array, heads: tuple[int, int], queries: tuple[
                 if width == 0:
                     continue
                 _load(q[n, i : i + TILE_T], q_tile)
-                _shifted_distances(q_tile[:height], k_t, problem.inv_gamma, problem.shift[n], z, z, width)
+                _shifted_distances(q_tile[:height], k_t, problem.inv_gamma, problem.shift[n], r, z, width)
                 _hide(problem, n, i, j, num_keys, z, width, math.inf)
                 sums.fill(0)
                 if is_finite:
@@ -157,7 +157,7 @@ def _add(tile: Array, rows: Array) -> None:
 
 @_jit
 def _shifted_distances(q: Array, k_t: Array, inv_gamma: float, shift: float, r: Array, z: Array, width: int) -> None:
-    """Set r_ij = Σ_d |q_id − k_jd| / γ − α, and z = r⁺, which may be the same array."""
+    """Set r_ij = Σ_d |q_id − k_jd| / γ − α, and z = r⁺, another array: LLVM does not vectorize the loop for one."""
     for i in range(0, q.shape[0], 4):
         r0, r1, r2, r3 = r[i], r[i + 1], r[i + 2], r[i + 3]
         r[i : i + 4, :width] = 0
