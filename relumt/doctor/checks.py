@@ -8,7 +8,7 @@ from relumt.doctor.corpus_tools import (
     check_stop_words,
     check_subword_nmt,
 )
-from relumt.doctor.hardware import check_c_compiler, check_cpu, check_cxx_compiler, check_gpu_arithmetic, check_gpus
+from relumt.doctor.hardware import check_c_compiler, check_cpu, check_gpu_arithmetic, check_gpus
 from relumt.doctor.kernel_setting import check_kernel_setting
 from relumt.doctor.software import (
     check_fairseq,
@@ -39,7 +39,6 @@ CHECKS: tuple[CheckFunction, ...] = (
     check_triton_cache,
     check_torch_cache,
     check_c_compiler,
-    check_cxx_compiler,
     check_cpu,
     check_gpus,
     check_gpu_arithmetic,

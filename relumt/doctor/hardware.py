@@ -1,4 +1,4 @@
-"""Checks of the CPU, the GPUs and the compilers that build code for them."""
+"""Checks of the CPU, the GPUs and the compiler that builds code for them."""
 
 import os
 import platform
@@ -103,7 +103,7 @@ def check_c_compiler() -> Check:
 
     name = "C compiler"
     compiler = os.environ.get("CC", shutil.which("gcc") or shutil.which("clang") or "")
-    problem = _compile_error(compiler, "module.c") if compiler else "no $CC, gcc or clang"
+    problem = _compile_error(compiler) if compiler else "no $CC, gcc or clang"
     if not problem:
         return Check(name, "ok", f"{compiler}, for Triton on a GPU")
     if not torch.cuda.is_available():
@@ -112,23 +112,13 @@ def check_c_compiler() -> Check:
     return Check(name, "warning", problem, advice)
 
 
-def check_cxx_compiler() -> Check:
-    """Check that the C++ compiler of `torch.compile` works: $CXX, else g++. The Inhibitor needs it on a CPU."""
-    compiler = os.environ.get("CXX", "g++")
-    problem = _compile_error(compiler, "module.cpp", "-fopenmp")
-    if not problem:
-        return Check("C++ compiler", "ok", f"{shutil.which(compiler) or compiler}, for the Inhibitor on a CPU")
-    advice = "install g++, set CXX, or train the Inhibitor with --inhibitor-implementation cdist"
-    return Check("C++ compiler", "warning", problem, advice)
-
-
-def _compile_error(compiler: str, source: str, *flags: str) -> str:
-    """Return why a compiler does not build a module of Python from a file with this name, "" if it does."""
+def _compile_error(compiler: str) -> str:
+    """Return why a compiler does not build a module of Python, "" if it does."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, source)
+        path = Path(folder, "module.c")
         path.write_text("#include <Python.h>\nint answer(void) { return 42; }\n", encoding="utf-8")
         include = f"-I{sysconfig.get_config_var('INCLUDEPY')}"
-        command = [compiler, str(path), *flags, "-shared", "-fPIC", include, "-o", f"{path}.so"]
+        command = [compiler, str(path), "-shared", "-fPIC", include, "-o", f"{path}.so"]
         try:
             run_command(command, time_limit=120)
         except ChildFailedError as error:
