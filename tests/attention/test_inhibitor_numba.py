@@ -158,7 +158,7 @@ def test_tensors_need_not_be_contiguous():
 
 @pytest.fixture
 def cached_function(tmp_path, monkeypatch):
-    """Return a function that imports a small compiled function anew, as another process would."""
+    """Return a function that imports a small compiled function again, as another process would."""
     path = tmp_path / "doubling.py"
     path.write_text("import numba\n\n@numba.njit(cache=True)\ndef double(x):\n    x[0] *= 2\n")
 
