@@ -35,6 +35,7 @@ def test_flex_attention_computes_relu_attention(kernel_speed, causal, monkeypatc
     torch.testing.assert_close(by_flex, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_flex_attention_is_compiled_for_each_length(kernel_speed, monkeypatch):
     """With static shapes, and for more lengths than torch.compile recompiles by default."""
     sizes, compile_with = [], torch.compile

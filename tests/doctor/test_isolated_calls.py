@@ -30,6 +30,7 @@ def do(item: str) -> tuple[str, int]:
     return item, os.getpid()
 
 
+@pytest.mark.slow
 def test_a_failed_call_does_not_end_the_others(capfd):
     items = ["a", "b", "raise", "c", "exit", "d", "crash", "e", "hang", "f"]
     results = list(isolated_calls(do, items, time_limit=10))

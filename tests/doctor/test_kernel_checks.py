@@ -55,6 +55,7 @@ def fake_check(config, device):
     return ""
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_crashes_or_hangs_does_not_end_the_others():
     configs = [InhibitorConfig(False, size, 8) for size in range(1, 8)]
     checks = [check for _, check in check_kernels(configs, CPU, fake_check, time_limit=10)]
