@@ -10,12 +10,15 @@ Result = TypeVar("Result")
 
 
 def on_device_of_tensors(method: Callable[..., Result]) -> Callable[..., Result]:
-    """Make the `forward` or `backward` of an autograd.Function run with the device of its first tensor as current."""
+    """Make the `forward` or `backward` of an autograd.Function run with the device of its first tensor as current.
+
+    If no argument is a tensor, as in a backward pass without gradients, a tensor saved by the forward pass counts.
+    """
 
     @functools.wraps(method)
     def guarded(ctx: Any, *arguments: Any) -> Result:
-        tensor = next(argument for argument in arguments if isinstance(argument, torch.Tensor))
-        with torch.cuda.device_of(tensor):  # does nothing for tensors on a CPU
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)] or ctx.saved_tensors
+        with torch.cuda.device_of(tensors[0]):  # does nothing for tensors on a CPU
             return method(ctx, *arguments)
 
     return guarded
