@@ -15,3 +15,8 @@ def kernel_choice() -> KernelSetting:
     if choice not in CHOICES:
         raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
     return choice
+
+
+def wants_triton(setting: KernelSetting, device_type: str) -> bool:
+    """Return whether Triton is to be used on a device of a type: a GPU ("cuda") unless refused, others on demand."""
+    return setting == "fused" or (setting == "auto" and device_type == "cuda")

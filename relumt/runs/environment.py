@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
-from relumt.kernel_setting import KernelSetting, kernel_choice
+from relumt.kernel_setting import KernelSetting, kernel_choice, wants_triton
 
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -115,8 +115,7 @@ class Environment:
     @property
     def may_run_triton(self) -> bool:
         """Whether results can depend on Triton: on a GPU unless RELUMT_KERNELS=reference, on a CPU if it is "fused"."""
-        setting = self.kernels.setting if self.kernels else "auto"
-        return setting == "fused" or (setting == "auto" and self.device.kind == "cuda")
+        return wants_triton(self.kernels.setting if self.kernels else "auto", self.device.kind)
 
     def in_precision(self, precision: Precision) -> "Environment":
         """Return this environment with another precision: translation does not take that of training."""

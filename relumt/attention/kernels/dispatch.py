@@ -26,7 +26,7 @@ from relumt.attention.kernels.self_check import verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.kernel_setting import VARIABLE, kernel_choice
+from relumt.kernel_setting import VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def can_use_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *caller
 
 
 def _is_triton_wanted(device: torch.device) -> bool:
-    return kernel_choice() == "fused" or (kernel_choice() == "auto" and device.type == "cuda")
+    return wants_triton(kernel_choice(), device.type)
 
 
 def _reason_against_triton(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
@@ -85,14 +85,14 @@ def reason_against_device(device: torch.device) -> str:
         return "Triton is not installed"
     if device.type != "cuda":
         return "" if os.environ.get("TRITON_INTERPRET") == "1" else "there is no GPU, and TRITON_INTERPRET is not 1"
-    name = torch.cuda.get_device_name(device)
     if torch.version.hip is not None:
         if kernel_choice() == "fused":
             return ""
+        name = torch.cuda.get_device_name(device)
         return f"{name} is an AMD GPU, whose shared memory is too small for some kernels; {VARIABLE}=fused tries them"
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) < MIN_CAPABILITY:
-        needed = ".".join(map(str, MIN_CAPABILITY))
+        name, needed = torch.cuda.get_device_name(device), ".".join(map(str, MIN_CAPABILITY))
         return f"{name} has compute capability {major}.{minor}, and the kernels need {needed} (Ampere) or later"
     return ""
 
