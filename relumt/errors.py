@@ -39,6 +39,11 @@ class AttemptFailedError(UserError):
     exit_status = 1
 
 
+def describe_error(error: BaseException) -> str:
+    """Return the type and the first line of an error."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
+
+
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn an error that a user can cause into one line on stderr and an exit status, 1 or 2."""

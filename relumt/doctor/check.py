@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from relumt.errors import UserError
+from relumt.errors import UserError, describe_error
 
 Status = Literal["ok", "warning", "error"]
 
@@ -41,11 +41,6 @@ def run_check(function: CheckFunction) -> Check:
         return Check(name, "error", f"cannot be checked: {error}")
     except Exception as error:  # whatever is broken on the machine must not end the report
         return Check(name, "error", describe_error(error), "repair the installation, or report this as an issue")
-
-
-def describe_error(error: BaseException) -> str:
-    """Return the type and the first line of an error."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
 
 
 class ChildFailedError(Exception):

@@ -8,7 +8,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from relumt.doctor.check import Check, ChildFailedError, describe_error, run_command, run_python
+from relumt.doctor.check import Check, ChildFailedError, run_command, run_python
+from relumt.errors import describe_error
 from relumt.runs.environment import CPU_INFO, find_fp32_backend
 
 NO_GPU = "none that torch sees; training uses the CPU, and fused kernels cannot be checked"

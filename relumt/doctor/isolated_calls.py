@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from relumt.child_processes import end_with_parent, signals_held_back
-from relumt.doctor.check import describe_error, describe_exit
+from relumt.doctor.check import describe_exit
+from relumt.errors import describe_error
 
 START_LIMIT = 300
 """Seconds that a process may take to start. It imports torch."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from relumt.attention.kernels.self_check import KernelConfig, check_config, environment
+from relumt.attention.kernels.self_check import KernelConfig, check_config, environment, is_usable
 from relumt.attention.kernels.verdict_cache import Outcome, VerdictCache, cache_folder
 from relumt.doctor.check import Check
 from relumt.doctor.isolated_calls import Failure, NotStarted, isolated_calls
@@ -65,9 +65,6 @@ def _outcome_to_remember(found: str | Failure) -> Outcome | None:
 def _check_kernel(check: CheckConfig, device: torch.device, config: KernelConfig) -> str:
     """Return why a configuration fails; raise UnusableGpuError if nothing else can be checked in this process."""
     reason = check(config, device)
-    if reason and device.type == "cuda":
-        try:
-            torch.cuda.synchronize(device)
-        except RuntimeError:
-            raise UnusableGpuError(reason) from None
+    if reason and not is_usable(device):
+        raise UnusableGpuError(reason)
     return reason

@@ -220,7 +220,7 @@ def test_what_failed_is_checked_again_at_the_next_start(monkeypatch):
 def test_a_kernel_that_crashed_the_gpu_is_not_used_at_the_next_start(monkeypatch):
     monkeypatch.setattr(self_check, "check_config", lambda config, device: "an illegal memory access")
     with monkeypatch.context() as context:
-        context.setattr(self_check, "_is_usable", lambda device: False)
+        context.setattr(self_check, "is_usable", lambda device: False)
         with pytest.raises(AttemptFailedError, match=r"made cpu unusable .*illegal memory access.*; start again"):
             self_check.verdicts(CPU).run(CONFIG, lambda: 1)
     self_check.verdicts.cache_clear()

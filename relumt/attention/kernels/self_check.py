@@ -22,7 +22,7 @@ from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.verdict_cache import Environment, VerdictCache, cache_folder
-from relumt.errors import AttemptFailedError
+from relumt.errors import AttemptFailedError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +45,6 @@ def check_config(config: KernelConfig, device: torch.device) -> str:
             return next(filter(None, (result.disagreement() for result in results)), "")
     except Exception as error:  # a launch fails with errors of Triton, torch, the compiler or the file system
         return describe_error(error)
-
-
-def describe_error(error: Exception) -> str:
-    """Return the type and the first line of an error."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
 
 
 @contextmanager
@@ -86,9 +81,8 @@ class Verdicts:
     def __init__(self, device: torch.device, cache: VerdictCache) -> None:
         self.device = device
         self.cache = cache
-        self.reasons = {
-            name: "" if outcome == "passed" else "it made the GPU fail before" for name, outcome in cache.read().items()
-        }
+        self.remembered = cache.read()
+        self.reasons: dict[KernelConfig, str] = {}
 
     def run(self, config: KernelConfig, attend: Callable[[], Returned]) -> Returned | None:
         """Return what `attend` returns, or None if this configuration cannot be used; check it first if need be.
@@ -99,11 +93,13 @@ class Verdicts:
         Raises:
             AttemptFailedError: the check left the GPU unusable for this process.
         """
-        if str(config) not in self.reasons:
+        if config not in self.reasons and (outcome := self.remembered.get(str(config))):
+            self.reasons[config] = "" if outcome == "passed" else "it made the GPU fail before"
+        if config not in self.reasons:
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 return None
             self._check(config)
-        if self.reasons[str(config)]:
+        if self.reasons[config]:
             return None
         try:
             return attend()
@@ -116,9 +112,9 @@ class Verdicts:
     def _check(self, config: KernelConfig) -> None:
         reason = check_config(config, self.device)
         if not reason:
-            self.reasons[str(config)] = ""
+            self.reasons[config] = ""
             self.cache.add(str(config), "passed")
-        elif _is_usable(self.device):
+        elif is_usable(self.device):
             self._reject(config, reason)
         else:
             self.cache.add(str(config), "crashed")
@@ -128,7 +124,7 @@ class Verdicts:
             )
 
     def _reject(self, config: KernelConfig, reason: str) -> None:
-        self.reasons[str(config)] = reason
+        self.reasons[config] = reason
         logger.warning("no fused %s: %s; using PyTorch operators (relumt doctor checks all kernels)", config, reason)
 
 
@@ -154,7 +150,7 @@ def environment(device: torch.device) -> Environment:
     }
 
 
-def _is_usable(device: torch.device) -> bool:
+def is_usable(device: torch.device) -> bool:
     """Return whether the device still works; after an illegal access, every call of this process fails."""
     if device.type != "cuda":
         return True

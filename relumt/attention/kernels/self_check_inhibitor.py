@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from relumt.attention.kernels import inhibitor_naive
-from relumt.attention.kernels.self_check_result import Result
+from relumt.attention.kernels.self_check_result import Result, with_gradients
 from relumt.attention.mask import AttentionMask
 
 B, H, T, S = 2, 2, 40, 40
@@ -70,11 +70,11 @@ def results(config: InhibitorConfig, device: torch.device) -> Iterator[Result]:
         share = dropped[visible.expand(B, H, T, S)].double().mean()[None]
         yield Result("share of pairs that dropout drops", share, torch.full((1,), DROPOUT), 0.1)
 
-    def exact(q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> Tensor:
-        return inhibitor_naive.attend(q, k, v, GAMMA, shift, mask, dropped)
+    def exact(q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> tuple[Tensor]:
+        return (inhibitor_naive.attend(q, k, v, GAMMA, shift, mask, dropped),)
 
-    expected = _with_gradients(exact, [q, k, v, shift], grad)
-    actual = _with_gradients(attend, [x.to(device, torch.float32) for x in (q, k, v, shift)], grad)
+    expected = with_gradients(exact, [q, k, v, shift], [grad])
+    actual = with_gradients(attend, [x.to(device, torch.float32) for x in (q, k, v, shift)], [grad])
     names = ["output", *(f"gradient of {x}" for x in ("q", "k", "v", "α"))]
     tolerances = [HALF_TOLERANCE if config.half else TOLERANCE] + 4 * [TOLERANCE]
     for name, ours, theirs, tolerance in zip(names, actual, expected, tolerances, strict=True):
@@ -92,25 +92,21 @@ def _random_inputs(config: InhibitorConfig) -> tuple[Tensor, Tensor, Tensor, Ten
     return q.double(), k.double(), v.double(), torch.tensor([0.25, 0.5]).double()[:, None, None], grad.double()
 
 
-def _attend(config: InhibitorConfig, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, shift: Tensor) -> Tensor:
+def _attend(
+    config: InhibitorConfig, key_mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, shift: Tensor
+) -> tuple[Tensor]:
     """Call the kernels, on the device of q and with the same dropout each time."""
     from relumt.attention.kernels import inhibitor_triton  # here, because Triton is optional and slow to import
 
     torch.manual_seed(SEED)  # of the dropout; `self_check` restores the generator
-    return inhibitor_triton.attend(
+    output = inhibitor_triton.attend(
         q, k, v, GAMMA, shift, None if key_mask is None else key_mask.to(q.device), config.is_causal,
         DROPOUT if config.has_dropout else 0.0, config.half,
     )  # fmt: skip
+    return (output,)
 
 
-def _with_gradients(attend: Callable[..., Tensor], inputs: list[Tensor], grad: Tensor) -> list[Tensor]:
-    """Return the output and the gradients of the inputs."""
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    output = attend(*inputs)
-    return [output.detach(), *torch.autograd.grad(output, inputs, grad.to(output))]
-
-
-def _probe_dropout(config: InhibitorConfig, attend: Callable[..., Tensor], device: torch.device) -> Tensor:
+def _probe_dropout(config: InhibitorConfig, attend: Callable[..., tuple[Tensor]], device: torch.device) -> Tensor:
     """Return which pairs dropout drops, [B, H, T, S] bool.
 
     Queries that equal the keys have the distance 0, and values that are slices of the identity make the output show
@@ -120,5 +116,5 @@ def _probe_dropout(config: InhibitorConfig, attend: Callable[..., Tensor], devic
     q, k = (torch.zeros(B, H, n, config.head_dim, device=device) for n in (T, S))
     identity, shift = F.pad(torch.eye(S, device=device), (0, -S % V)), torch.zeros(H, 1, 1, device=device)
     with torch.no_grad():
-        slices = [attend(q, k, v.expand(B, H, S, V).contiguous(), shift) for v in identity.split(V, dim=1)]
+        slices = [attend(q, k, v.expand(B, H, S, V).contiguous(), shift)[0] for v in identity.split(V, dim=1)]
     return torch.cat(slices, dim=-1)[..., :S].eq(0).cpu()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from relumt.attention.kernels.pointwise_launch_configs import call_kind
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
-from relumt.attention.kernels.self_check_result import Result
+from relumt.attention.kernels.self_check_result import Result, with_gradients
 from relumt.attention.mask import AttentionMask
 
 B, H = 2, 2
@@ -90,8 +90,8 @@ def results(config: PointwiseConfig, device: torch.device) -> Iterator[Result]:
         yield Result("share of weights that dropout keeps", share, torch.full((1,), 1 - DROPOUT), 0.1)
         dropout_factor = kept / (1 - DROPOUT)
     exact = functools.partial(_exact, config.activation, factor, bias, visible, dropout_factor)
-    expected = _with_gradients(exact, [q, k, v], grads)
-    actual = _with_gradients(attend, [x.to(device, config.dtype) for x in (q, k, v)], grads)
+    expected = with_gradients(exact, [q, k, v], grads)
+    actual = with_gradients(attend, [x.to(device, config.dtype) for x in (q, k, v)], grads)
     names = ["output", "sums of weights", "sums of w log w"][: len(grads)] + [f"gradient of {x}" for x in "qkv"]
     for name, ours, theirs in zip(names, actual, expected, strict=True):
         yield Result(name, ours, theirs, TOLERANCE[config.dtype])
@@ -133,16 +133,6 @@ def _exact(
     weights = (scores.relu() if activation == "relu" else scores.sigmoid()).masked_fill(~visible, 0.0)
     w_log_w = torch.xlogy(weights, weights.clamp(min=1e-300))  # unclamped, its gradient at 0 would not be finite
     return (weights * dropout_factor) @ v, weights.sum(-1), w_log_w.sum(-1)
-
-
-def _with_gradients(
-    attend: Callable[..., tuple[Tensor | None, ...]], inputs: list[Tensor], grads: list[Tensor]
-) -> list[Tensor]:
-    """Return the first outputs, as many as there are gradients of outputs, and the gradients of the inputs."""
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    outputs = [x for x in attend(*inputs)[: len(grads)] if x is not None]
-    gradients = torch.autograd.grad(outputs, inputs, [grad.to(x) for x, grad in zip(outputs, grads, strict=True)])
-    return [x.detach() for x in (*outputs, *gradients)]
 
 
 def _probe_dropout(

@@ -1,8 +1,10 @@
-"""Compare a result of a kernel with float64."""
+"""Compare the results of a kernel with float64."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 MAX_ELEMENT_FACTOR = 4
@@ -29,3 +31,13 @@ class Result(NamedTuple):
         if worst <= self.tolerance:
             return ""
         return f"the {self.name} differs from float64 by {worst:.1g} (allowed: {self.tolerance:.1g})"
+
+
+def with_gradients(
+    attend: Callable[..., Sequence[Tensor | None]], inputs: list[Tensor], grads: list[Tensor]
+) -> list[Tensor]:
+    """Return the first outputs, as many as there are gradients of outputs, and the gradients of the inputs."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    outputs = [x for x in attend(*inputs)[: len(grads)] if x is not None]
+    gradients = torch.autograd.grad(outputs, inputs, [grad.to(x) for x, grad in zip(outputs, grads, strict=True)])
+    return [x.detach() for x in (*outputs, *gradients)]
