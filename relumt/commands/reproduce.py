@@ -1,10 +1,15 @@
 """Reproduce a table or figure of a paper: make its runs, measure speeds, write its report, print the table.
 
+A table without translation models is measured by a module of its own, which takes the arguments after "--".
+
 What exists already is not made again. The exit status is 1 if a run, a benchmark or the report failed; the table then
 has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
 """
 
 import argparse
+import shlex
+import subprocess
+import sys
 
 from relumt.arguments import valid_path
 from relumt.commands import grid
@@ -13,6 +18,7 @@ from relumt.errors import UserError
 from relumt.grid.measurements import measure_speed, write_report
 from relumt.tables import TABLES, get_table
 from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
+from relumt.tables.measured import MeasuredTable
 from relumt.tables.rendering import FORMATS
 
 
@@ -35,17 +41,42 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the steps one after the other; see above for the exit status."""
     if arguments.name is None:
         raise UserError("name a table or figure; relumt reproduce --help lists them")
-    all_made = make_runs(arguments)
-    if arguments.dry_run:
-        return
     table = get_table(arguments.name)
     context = TableContext(
         arguments.name, arguments.runs, arguments.preset, arguments.out or arguments.runs, arguments.test
     )
-    all_measured = measure(context, arguments)
+    if isinstance(table, MeasuredTable):
+        succeeded = run_module(table, context, arguments)
+    else:
+        succeeded = make_runs_and_speeds(context, arguments)
+    if arguments.dry_run:
+        return
     print("\n\n".join(map(FORMATS[arguments.format], table.render(context))))
-    if not (all_made and all_measured):
+    if not succeeded:
         raise SystemExit(1)
+
+
+def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.Namespace) -> bool:
+    """Run the module that measures a table without runs; return whether all measurements succeeded.
+
+    Raises:
+        SystemExit: the module found the request invalid, and said so.
+    """
+    command = [sys.executable, "-P", "-m", table.module, "--preset", context.preset]
+    command += ["--out", str(table.results_folder(context)), *arguments.flags]
+    if arguments.dry_run:
+        print(shlex.join(command))
+        return True
+    status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    if status == 2:
+        raise SystemExit(2)
+    return status == 0
+
+
+def make_runs_and_speeds(context: TableContext, arguments: argparse.Namespace) -> bool:
+    """Make the runs of a table, then measure its speeds and write its report; return whether all succeeded."""
+    all_made = make_runs(arguments)
+    return all_made if arguments.dry_run else all_made & measure(context, arguments)
 
 
 def make_runs(arguments: argparse.Namespace) -> bool:

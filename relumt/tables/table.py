@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from relumt.tables.context import TableContext
 
 
-PREFIXES = {"RF": "reluformer", "RL": "rela"}
+PREFIXES = {"RF": "reluformer", "RL": "rela", "IN": "inhibitor"}
 """Paper -> how the names of its tables start on the command line; those of other sources have no prefix."""
 
 

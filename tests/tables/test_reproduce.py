@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from relumt.cli import main
 from relumt.commands import grid
 from relumt.grid import measurements
 from relumt.tables import TABLES, get_table
+from relumt.tables.measured import MeasuredTable
+from relumt.tables.rendering import RenderedTable
 from tests.tables.cases import make_record, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,3 +123,22 @@ def test_a_report_is_written_again_only_if_a_run_has_changed(tmp_path, monkeypat
         write_run(experiment, Path("runs"), make_record(experiment, bleu=bleu))
         assert measurements.write_report(context, 10) and len(reports) == expected
     assert reports[0][-4:-2] == ("--sentences", 10)
+
+
+@dataclass(frozen=True)
+class TableOfAModule(MeasuredTable):
+    def render(self, context):
+        return [RenderedTable("measured", ["seconds"], [["1"]])]
+
+
+@pytest.mark.parametrize(("module", "status", "has_table"), [("this", 0, True), ("timeit", 2, False), ("no", 1, True)])
+def test_a_module_measures_a_table_without_runs_and_its_exit_status_counts(
+    reproduce, monkeypatch, module, status, has_table
+):
+    """`timeit` refuses the options with status 2; `no` does not exist, which has status 1."""
+    monkeypatch.setitem(TABLES, "measured", TableOfAModule("", "measured", module, caption="measured"))
+    ended, printed = reproduce("measured", "--flags", "--option")
+    assert (ended, "seconds" in printed.out) == (status, has_table)
+    ended, printed = reproduce("measured", "--dry-run", "--flags", "--option")
+    assert ended == 0
+    assert printed.out.endswith(f"-P -m {module} --preset small --out runs/measured-small --option\n")
