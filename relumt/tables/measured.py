@@ -1,7 +1,7 @@
 """Tables that a module of relumt measures, because none of their systems is a translation model.
 
-`python -m MODULE --preset PRESET --out FOLDER` makes what is missing in FOLDER and prints to stderr. Its exit status is 1
-if a measurement failed and 2 if the request is invalid. `scripts/reproduce.sh NAME -- OPTION…` adds options.
+`python -m MODULE --preset PRESET --out FOLDER` makes what is missing in FOLDER and prints to stderr. Its exit status is
+1 if a measurement failed and 2 if the request is invalid. `scripts/reproduce.sh NAME -- OPTION…` adds options.
 """
 
 from abc import abstractmethod

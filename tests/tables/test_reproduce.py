@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def reproduce(tmp_path, capsys, monkeypatch):
+def reproduce(tmp_path, capfd, monkeypatch):
     """Return a function that runs the command without training, and returns its exit status and output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(grid, "run", lambda arguments: None)
@@ -31,7 +31,7 @@ def reproduce(tmp_path, capsys, monkeypatch):
             main(["reproduce", "--root", str(ROOT), "--preset", "small", *arguments])
         except SystemExit as ended:
             status = ended.code
-        return status, capsys.readouterr()
+        return status, capfd.readouterr()
 
     return run
 
