@@ -89,7 +89,7 @@ def checkpoint_hashes(runs: Path, dataset: str, models: list[str]) -> dict[str, 
 
 def load_models(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
     """Load the models and the test set for translation; the first model is the baseline."""
-    from relumt.analysis.loaded_model import load_model
+    from relumt.inference.loaded_model import load_model
 
     loaded_models = {model: load_model(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
     for loaded in loaded_models.values():

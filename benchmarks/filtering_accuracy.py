@@ -39,8 +39,8 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the AUC and precisions of both scores."""
-    from relumt.analysis.loaded_model import load_model
     from relumt.analysis.pair_scoring import score_pairs
+    from relumt.inference.loaded_model import load_model
 
     loaded, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
     loaded.load_subset(arguments.subset)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
-from relumt.analysis.loaded_model import LoadedModel
+from relumt.inference.loaded_model import LoadedModel
 
 
 class Collector(Protocol):

@@ -18,10 +18,10 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from relumt.analysis.loaded_model import LoadedModel, load_segmenter
 from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
+from relumt.inference.loaded_model import LoadedModel, load_segmenter
 from relumt.json_files import decode_json
 from relumt.prep.bitext import RESERVED_WORDS
 from relumt.text_files import normalize_line, read_lines

@@ -9,11 +9,11 @@ from relumt.analysis.attention_collector import AttentionCollector, NullRateColl
 from relumt.analysis.attention_maps import MapCollector, SentenceMaps
 from relumt.analysis.collector import Collector, collect
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
-from relumt.analysis.loaded_model import LoadedModel, load_model
 from relumt.analysis.units import BatchReader, find_subwords
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
+from relumt.inference.loaded_model import LoadedModel, load_model
 from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit

@@ -12,8 +12,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from relumt.analysis.loaded_model import LoadedModel
 from relumt.attention import AttentionMask, AttentionOutput
+from relumt.inference.loaded_model import LoadedModel
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 

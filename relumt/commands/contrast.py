@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print as JSON the accuracy and that of the majority baseline, which ignores the context."""
     quiet_fairseq()
     from relumt.analysis.contrast import ContrastiveTest, majority_accuracy
-    from relumt.analysis.loaded_model import load_model
+    from relumt.inference.loaded_model import load_model
 
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     contrast = ContrastiveTest(loaded, data, arguments.subset, arguments.examples)

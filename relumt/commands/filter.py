@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> None:
         write_scores,
         write_selected,
     )
-    from relumt.analysis.loaded_model import load_model
     from relumt.analysis.pair_scoring import score_pairs
+    from relumt.inference.loaded_model import load_model
 
     texts = arguments.src, arguments.tgt
     scores_path = Path(f"{arguments.out}.scores")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.analysis.loaded_model import find_checkpoint, load_model
 from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.cli import main
 from relumt.commands.analyze import short_names
+from relumt.inference.loaded_model import find_checkpoint, load_model
 from relumt.runs.analysis_record import read_analysis
 from relumt.runs.environment import describe_revision
 from relumt.runs.record import save_record

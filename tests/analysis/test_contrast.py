@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from relumt.analysis.contrast import ContrastiveExample, ContrastiveTest, majority_accuracy
-from relumt.analysis.loaded_model import load_checkpoint_on_data
 from relumt.cli import main
 from relumt.errors import UserError
+from relumt.inference.loaded_model import load_checkpoint_on_data
 from tests.models.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from relumt.analysis import pair_scoring
-from relumt.analysis.loaded_model import LoadedModel
 from relumt.cli import main
+from relumt.inference.loaded_model import LoadedModel
 from tests.models.build import build, dictionary, task, write_data_bin
 
 TEXT = [

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from relumt.analysis.contrast import ContrastiveTest, read_examples
-from relumt.analysis.loaded_model import load_checkpoint_on_data
 from relumt.errors import AttemptFailedError
+from relumt.inference.loaded_model import load_checkpoint_on_data
 from relumt.metrics.alignment import read_alignments
 from tests.models.build import dictionary, write_checkpoint, write_data_bin
 
@@ -120,7 +120,7 @@ def test_variants_that_the_model_cannot_read(attack, contrast):
 
 def test_probabilities_that_are_not_numbers(attack, contrast, monkeypatch):
     monkeypatch.setattr(
-        "relumt.analysis.loaded_model.LoadedModel.target_log_probs",
+        "relumt.inference.loaded_model.LoadedModel.target_log_probs",
         lambda _, sample: torch.full(sample["target"].shape, torch.nan),
     )
     with pytest.raises(AttemptFailedError, match="probabilities are not numbers"):

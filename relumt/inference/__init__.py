@@ -1,0 +1,1 @@
+"""Trained models in use: loading them, translating text with them, and exporting them to other formats."""
