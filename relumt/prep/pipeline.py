@@ -37,8 +37,17 @@ FAIRSEQ_BATCH_MULTIPLE = 8
 LineCounts = dict[str, int]  # by split, of either side
 
 
-def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bool) -> None:
+def prepare(
+    prefixes: dict[str, str], out: Path, options: Options, overwrite: bool, punctuation_normalized: bool = False
+) -> None:
     """Turn the bitexts `prefixes` (by split) into the data-bin `out`, unless it is up to date.
+
+    Args:
+        prefixes: prefix of the texts, by split.
+        out: the data-bin.
+        options: how to prepare it.
+        overwrite: replace a data-bin that was made from other inputs or with other options.
+        punctuation_normalized: whether the source's punctuation was normalized before; recorded for translation.
 
     Raises:
         UserError: the input is invalid, or `out` holds an input, or something else while `overwrite` is false.
@@ -58,7 +67,7 @@ def prepare(prefixes: dict[str, str], out: Path, options: Options, overwrite: bo
         counts, num_lines = DataBinBuilder(inputs, options, stage).build()
         names = [f"dict.{language}.txt" for language in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
-        write_record(stage.result, options, described_inputs, counts, dictionaries)
+        write_record(stage.result, options, described_inputs, counts, dictionaries, punctuation_normalized)
     sizes = ", ".join(f"{name} {described['types']} types" for name, described in dictionaries.items())
     print_status(f"wrote {out} ({sizes})")
     if num_lines["valid"] < FAIRSEQ_BATCH_MULTIPLE:

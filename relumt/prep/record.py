@@ -83,17 +83,20 @@ def write_record(
     inputs: dict[str, InputFile],
     counts: dict[str, object],
     dictionaries: dict[str, dict[str, int | str]],
+    punctuation_normalized: bool,
 ) -> None:
     """Write `folder`/prepare.json.
 
     The fields at the top say what to undo before scoring. `tokenized` is true for Moses-tokenized text, whether it was
     tokenized here or before. `plain_references` says that text/ also has the held-out texts before tokenization.
+    `punctuation_normalized` says that the source's punctuation was normalized before it was tokenized.
     """
     record = {
         "source": options.source,
         "target": options.target,
         "tokenized": options.tokenized,
         "lowercased": options.lowercase,
+        "punctuation_normalized": punctuation_normalized,
         "bpe": options.bpe,
         "plain_references": not options.tokenized_input or f"test.raw.{options.target}" in inputs,
         "options": asdict(options),

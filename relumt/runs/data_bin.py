@@ -48,6 +48,7 @@ class DataBin:
         prepared: whether data_prep/prepare.sh made it; then text/ has the reference texts.
         plain_references: whether text/ also has the references before tokenization.
         lowercased: whether the text was lowercased; then scores must ignore case.
+        punctuation_normalized: whether the source's punctuation was normalized before tokenization.
     """
 
     folder: Path
@@ -58,14 +59,19 @@ class DataBin:
     prepared: bool = False
     plain_references: bool = False
     lowercased: bool = False
+    punctuation_normalized: bool = False
 
     def reference_path(self, subset: str) -> Path:
         """Return the path of the reference text of `subset`, in the data-bin's form without subwords."""
-        return Path(f"{self._text(subset)}.{self.target}")
+        return self.text_path(subset, self.target)
 
     def plain_reference_path(self, subset: str) -> Path:
         """Return the path of the reference text of `subset` before tokenization."""
-        return Path(f"{self._text(subset)}.raw.{self.target}")
+        return self.text_path(subset, f"raw.{self.target}")
+
+    def text_path(self, subset: str, suffix: str) -> Path:
+        """Return the path of a text of `subset`; the suffix is a language, after "raw." before tokenization."""
+        return Path(f"{self._text(subset)}.{suffix}")
 
     def subsets(self, subset: str, num_lines: int) -> Subsets:
         """Return the subsets of the test set `subset`; raises UserError if they do not fit a text of `num_lines`."""
@@ -137,7 +143,7 @@ class DataBin:
 
 @dataclass(frozen=True)
 class _PrepareRecord:
-    """The fields of prepare.json that say what to undo before scoring."""
+    """The fields of prepare.json that say how a text becomes the model's input, and what to undo before scoring."""
 
     source: str
     target: str
@@ -145,6 +151,7 @@ class _PrepareRecord:
     tokenized: bool
     lowercased: bool
     plain_references: bool
+    punctuation_normalized: bool = False  # data-bins of relumt 0.1 do not say
 
 
 def open_data_bin(folder: Path) -> DataBin:
@@ -190,6 +197,7 @@ def _read_prepared(path: Path) -> DataBin | None:
         prepared=True,
         plain_references=record.plain_references,
         lowercased=record.lowercased,
+        punctuation_normalized=record.punctuation_normalized,
     )
 
 

@@ -76,7 +76,8 @@ def prepare_corpus(
     )
     texts = out.with_name(f"{out.name}.text")
     write_texts(corpus, raw, texts, out, overwrite)
-    prepare({split: str(texts / split) for split in SPLITS}, out, options, overwrite)
+    prefixes = {split: str(texts / split) for split in SPLITS}
+    prepare(prefixes, out, options, overwrite, corpus.punctuation_normalized)
 
 
 def write_texts(corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bool) -> None:

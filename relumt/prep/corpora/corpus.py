@@ -26,6 +26,7 @@ class Corpus(ABC):
         languages: language codes, source first.
         bpe_merges: default number of joint BPE merges.
         lowercased: whether its texts are lowercased.
+        punctuation_normalized: whether the source is read with normalized punctuation.
         max_length: maximum number of words of a training sentence.
         max_ratio: maximum ratio between the numbers of words of the two sides of a training pair.
         separator: a word to add to the dictionaries, for use between the sentences of a document, or None.
@@ -34,6 +35,7 @@ class Corpus(ABC):
     languages: tuple[str, str]
     bpe_merges: int
     lowercased: bool = False
+    punctuation_normalized: bool = True
     max_length: int = 250
     max_ratio: float = 1.5
     separator: str | None = None

@@ -58,6 +58,7 @@ class Iwslt14(Corpus):
     bpe_merges = 10_000
     lowercased = True
     max_length = 175
+    punctuation_normalized = False
 
     def settings(self) -> dict[str, str | int | float | bool | None]:
         """See Corpus."""
