@@ -21,7 +21,8 @@ from torch import Tensor
 from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
-from relumt.inference.loaded_model import LoadedModel, load_segmenter
+from relumt.inference.loaded_model import LoadedModel
+from relumt.inference.text_encoding import load_segmenter
 from relumt.json_files import decode_json
 from relumt.prep.bitext import RESERVED_WORDS
 from relumt.text_files import normalize_line, read_lines

@@ -14,7 +14,8 @@ from relumt.analysis.pair_scoring import PairScore, TokenPair
 from relumt.atomic_output import atomic_file
 from relumt.attention import Mechanism
 from relumt.errors import AttemptFailedError, UserError
-from relumt.inference.loaded_model import LoadedModel, load_segmenter
+from relumt.inference.loaded_model import LoadedModel
+from relumt.inference.text_encoding import load_segmenter
 from relumt.modules.hooks import named_attentions
 from relumt.prep.bitext import PathPair, check_line_counts
 from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text

@@ -1,6 +1,6 @@
 """Load a trained model with its data, and read test sets by forced decoding: the decoder is fed the references."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -18,9 +18,7 @@ from torch import Tensor
 import relumt
 from relumt.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
-from relumt.prep.bpe import BPE_METHODS
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
-from relumt.runs.data_bin import open_data_bin
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
@@ -233,9 +231,3 @@ def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
         ) from None
     model = model.eval()
     return LoadedModel(path, model.cuda() if cuda else model, task, cuda)
-
-
-def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
-    """Return the function that splits tokenized lines into the subwords of a data-bin."""
-    subwords = open_data_bin(data).subwords
-    return BPE_METHODS[subwords].load(data) if subwords in BPE_METHODS else list

@@ -1,0 +1,98 @@
+"""The settings of a beam search: those that a run was evaluated with, or fairseq's defaults."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from relumt.console import print_status
+from relumt.errors import UserError
+from relumt.runs.record import RECORD, TEST, RunRecord
+
+MAX_BEAM = 1000
+"""A larger beam needs more memory than any machine has, and no search needs it."""
+
+Beam = Annotated[int, Meta(ge=1, le=MAX_BEAM)]
+Count = Annotated[int, Meta(ge=0, le=2**20)]
+
+UNSUPPORTED_FLAGS = (
+    "--bf16",
+    "--constraints",
+    "--diverse-beam-groups",
+    "--diversity-rate",
+    "--fp16",
+    "--match-source-len",
+    "--model-overrides",
+    "--prefix-size",
+    "--replace-unk",
+    "--sampling",
+    "--score-reference",
+)
+"""Flags of fairseq-generate that change translations and that `SearchSettings` has no field for."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What decides the hypotheses of a beam search and their scores, with fairseq's names and defaults.
+
+    Attributes:
+        beam: number of hypotheses that are continued.
+        lenpen: power of the length penalty.
+        length_penalty: its form, a key of `LENGTH_PENALTIES`.
+        unnormalized: do not divide scores by the length penalty.
+        max_len_a, max_len_b: a translation of n source tokens has at most a·n + b tokens.
+        min_len: the fewest tokens of a translation.
+        unkpen: what an unknown word costs.
+        temperature: divides the logits.
+        no_repeat_ngram_size: n-grams of this size occur only once; 0: any may repeat.
+    """
+
+    beam: Beam = 5
+    lenpen: float = 1.0
+    length_penalty: Literal["length", "gnmt"] = "length"
+    unnormalized: bool = False
+    max_len_a: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    max_len_b: Count = 200
+    min_len: Count = 1
+    unkpen: float = 0.0
+    temperature: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    no_repeat_ngram_size: Count = 0
+
+    def as_arguments(self) -> Namespace:
+        """Return the settings as fairseq's tasks take them to build a generator."""
+        return Namespace(**asdict(self))
+
+
+def search_of_run(record: RunRecord | None) -> SearchSettings:
+    """Return the settings with which a run's test set was translated, else another subset, else fairseq's defaults.
+
+    Flags that cannot be followed are printed.
+
+    Raises:
+        UserError: a flag in the record has an impossible value.
+    """
+    evaluations = record.evaluations if record else {}
+    evaluation = evaluations.get(TEST) or next(iter(evaluations.values()), None)
+    if record is None or evaluation is None:
+        return SearchSettings()
+    flags = evaluation.setup.flags
+    if ignored := [flag for flag in UNSUPPORTED_FLAGS if flag in flags]:
+        print_status(f"{record.name} was evaluated with {' '.join(ignored)}; translating without")
+    return settings_of_flags(flags, f"{RECORD} of {record.name}")
+
+
+def settings_of_flags(flags: Mapping[str, str], name: str) -> SearchSettings:
+    """Return the settings that flags of fairseq-generate ask for; a flag without a value is "".
+
+    Raises:
+        UserError: a value is impossible; the message begins with `name`.
+    """
+    known = {f"--{field.name.replace('_', '-')}": field.name for field in fields(SearchSettings)}
+    values = {known[flag]: value or True for flag, value in flags.items() if flag in known}
+    try:
+        return msgspec.convert(values, SearchSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{name}: not a search that can be made ({error}); evaluate the run again") from None

@@ -1,0 +1,127 @@
+"""Text to token indices and back, by the steps with which a data-bin was prepared."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from relumt.errors import UserError
+from relumt.prep.bitext import RESERVED_WORDS
+from relumt.prep.bpe import BPE_METHODS
+from relumt.prep.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
+from relumt.runs.data_bin import DataBin, open_data_bin
+from relumt.runs.run_config import POST_PROCESS
+from relumt.text_files import normalize_line
+
+SUBWORD_FILES = {"subword-nmt": "bpe.codes", "sentencepiece": "bpe.model"}
+"""Kind of subwords → the file in a data-bin with its merges or model."""
+
+MAX_CHARACTERS = 50_000
+"""No sentence is as long. Splitting a word of this length into subwords takes seconds."""
+
+
+@dataclass(frozen=True)
+class TextEncoding:
+    """How text becomes the input of a model, and how its output becomes text.
+
+    Attributes:
+        data_bin: says how the model's training text was prepared.
+        source, target: fairseq's dictionaries.
+        segment: splits tokenized lines into subwords.
+        is_tokenized: whether the text of the user consists of Moses tokens, as the texts in a data-bin do.
+    """
+
+    data_bin: DataBin
+    source: Dictionary
+    target: Dictionary
+    segment: Callable[[list[str]], Iterable[str]]
+    is_tokenized: bool
+
+    def encode(self, texts: Sequence[str], first_number: int = 1) -> list[Tensor]:
+        """Return the token indices of each text with the end-of-sentence symbol, which is all that an empty text has.
+
+        Words that the dictionary lacks, and fairseq's special symbols, become the unknown word.
+
+        Args:
+            texts: sentences in the source language; a line break in a text counts as a space.
+            first_number: number of the first text in error messages.
+
+        Raises:
+            UserError: a text is longer than any sentence, or not Unicode.
+        """
+        lines = [normalize_line(text) for text in texts]
+        for number, line in enumerate(lines, start=first_number):
+            check_line(line, number)
+        language = self.data_bin.source
+        if self.data_bin.tokenized and not self.is_tokenized:
+            if self.data_bin.punctuation_normalized:
+                lines = normalize_punctuation(lines, language)
+            lines = tokenize(lines, language)
+        if self.data_bin.lowercased:
+            lines = lowercase(lines)
+        return [self._index_words(line.split()) for line in self.segment(lines)]
+
+    def _index_words(self, words: list[str]) -> Tensor:
+        indices = [self.source.unk() if word in RESERVED_WORDS else self.source.index(word) for word in words]
+        return torch.tensor([*indices, self.source.eos()])
+
+    def decode(self, sequences: Iterable[Tensor]) -> list[str]:
+        """Return the texts of token indices in the target language: subwords are joined, and words detokenized."""
+        join = POST_PROCESS.get(self.data_bin.subwords)
+        lines = [self.target.string(tokens, join) for tokens in sequences]
+        return detokenize(lines, self.data_bin.target) if self.data_bin.tokenized and not self.is_tokenized else lines
+
+
+def check_line(line: str, number: int) -> None:
+    """Raise UserError if a line is too long or not Unicode."""
+    if len(line) > MAX_CHARACTERS:
+        raise UserError(
+            f"line {number}: has {len(line)} characters, expected a sentence of at most {MAX_CHARACTERS}; split it"
+        )
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"line {number}: is not Unicode ({error.reason}); decode its bytes as UTF-8") from None
+
+
+def load_encoding(data: Path, source: Dictionary, target: Dictionary, is_tokenized: bool) -> TextEncoding:
+    """Return the encoding of a data-bin's texts.
+
+    Raises:
+        UserError: the data-bin is not complete, or its text is not tokenized but `is_tokenized` is set.
+    """
+    data_bin = open_data_bin(data)
+    if is_tokenized and not data_bin.tokenized:
+        raise UserError(f"{data}: its text is not tokenized, so the model reads plain text; drop --tokenized")
+    return TextEncoding(data_bin, source, target, load_segmenter(data), is_tokenized)
+
+
+def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
+    """Return the function that splits tokenized lines into the subwords of a data-bin.
+
+    Raises:
+        UserError: the data-bin has no file of subwords, or a damaged one.
+    """
+    path = subwords_path(open_data_bin(data))
+    if path is None:
+        return list
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
+    try:
+        with redirect_stderr(StringIO()):  # subword-nmt prints two lines and exits
+            segment = BPE_METHODS[open_data_bin(data).subwords].load(data)
+            segment(["a"])  # reads the merges
+    except (SystemExit, RuntimeError, ValueError):
+        raise UserError(f"{path}: damaged, or not the subwords that it should be; copy it again") from None
+    return segment
+
+
+def subwords_path(data_bin: DataBin) -> Path | None:
+    """Return the path of the file with the merges or model that split words, None without subwords."""
+    name = SUBWORD_FILES.get(data_bin.subwords)
+    return data_bin.folder / name if name else None
