@@ -56,7 +56,7 @@ $(INSTALLED): setup.py constraints.txt
 	@echo "relumt: installing into $(VENV), about 3 minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --disable-pip-version-check $(shell grep '^torch==' constraints.txt)
-	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --disable-pip-version-check -e '.[dev,report]'
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --disable-pip-version-check -e '.[fairseq,dev,report]'
 	@touch $@
 
 clean:

@@ -21,7 +21,6 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.10",
-        "fairseq-fixed==0.12.3.1",
         "entmax>=1.3",
         "numba>=0.68",
         "subword-nmt",
@@ -38,6 +37,7 @@ setup(
         "tensorboard",
     ],
     extras_require={
+        "fairseq": ["fairseq-fixed==0.12.3.1"],
         "report": ["matplotlib", "plotly", "jinja2"],
         "slurm": ["submitit"],
         "dev": [

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from timing import median_interval, peak_bytes, print_origin, seconds
 
-from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
+from relumt.fairseq_version import prepare_fairseq_import
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=4096, help="tokens per batch (default: 4096)")
     parser.add_argument("--units", choices=["subwords", "words"], default="subwords", help="(default: subwords)")
     args = parser.parse_args()
-    quiet_fairseq()
+    prepare_fairseq_import()
     from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
     from relumt.analysis.attention_maps import MapCollector
     from relumt.analysis.collector import collect

@@ -20,8 +20,8 @@ import torch
 from timing import alternating_times, benchmark_device, is_up_to_date, print_origin, relative_speeds, write_results
 
 from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.record import load_record
 from relumt.tables.experiments import Experiment
@@ -165,7 +165,7 @@ def main() -> None:
         "--stock", action="store_true", help="use fairseq's own Transformer, with softmax's weights, as baseline"
     )
     args = parser.parse_args()
-    quiet_fairseq()
+    prepare_fairseq_import()
     checkpoints = checkpoint_hashes(args.runs, args.dataset, args.models)
     device = benchmark_device("fp32")
     if is_up_to_date(args.json, checkpoints, device):

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
 
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.environment import describe_revision
 
 MEASURES = ("null_rate", "cross_entropy")
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.1, help="share of wrong pairs (default: 0.1)")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    quiet_fairseq()
+    prepare_fairseq_import()
     with exit_on_user_error():
         print(json.dumps(measure(arguments), indent=2))
 

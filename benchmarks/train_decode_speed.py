@@ -31,8 +31,8 @@ from timing import benchmark_device, is_up_to_date, print_origin, write_results
 from training import MODELS
 
 import relumt
-from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device, describe_revision
 from relumt.runs.flags import command_line, join_flag_values, read_flags
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="timed training steps per model (default: 40)")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before timing (default: 3)")
     args = parser.parse_args()
-    quiet_fairseq()
+    prepare_fairseq_import()
     relumt.register()
     checkpoints = checkpoint_hashes(args.runs, args.dataset, args.models)
     devices = {"training": benchmark_device(None), "decoding": benchmark_device("fp32")}

@@ -36,8 +36,8 @@ from timing import benchmark_device, print_origin, write_results
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError, exit_on_user_error
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import PRECISIONS, Device, Precision
 from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
@@ -197,7 +197,7 @@ def measure_systems(args: argparse.Namespace, systems: dict[str, tuple[str, Devi
 def main() -> None:
     """Measure, print the tables and write the JSON file."""
     args = parse_arguments()
-    quiet_fairseq()
+    prepare_fairseq_import()
     relumt.register()
     precisions: list[Precision | None] = args.precision or [None]
     systems = systems_by_name(args.models, [benchmark_device(precision) for precision in precisions])

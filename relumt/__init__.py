@@ -1,19 +1,38 @@
 """relumt: attention without softmax for machine translation.
 
-`relumt.attention` is plain PyTorch. `register()` imports everything that fairseq has to know. It runs on import if
-fairseq is loaded already, as it is under `--user-dir`: fairseq imports this package, but only tasks and models in it.
+`relumt.attention` is plain PyTorch. `register()` imports everything that fairseq has to know. It runs on import if a
+supported fairseq is loaded already, as it is under `--user-dir`: fairseq imports this package, but only tasks and
+models in it. `relumt.tasks` refuses any other fairseq; importing `relumt.attention` beside one changes nothing in it.
 """
 
+import importlib
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relumt.inference.translator import load as load
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Return `load` when it is used; importing it here would import fairseq."""
+    if name == "load":
+        return importlib.import_module("relumt.inference.translator").load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
     Products in fp32 get the fastest accurate backend of this CPU for the whole process (`relumt.cpu_products`).
+
+    Raises:
+        UserError: fairseq is missing or of a version that relumt was not tested with.
     """
+    from relumt.fairseq_version import require_supported_fairseq
+
+    require_supported_fairseq()
     import relumt.checkpoints.fairseq_hooks
     import relumt.criterions.attention_regularization  # registers the criterion that it extends, too
     import relumt.models.mechanism_transformer
@@ -27,4 +46,7 @@ def register() -> None:
 
 
 if "fairseq" in sys.modules:
-    register()
+    from relumt.fairseq_version import is_fairseq_accepted
+
+    if is_fairseq_accepted():
+        register()

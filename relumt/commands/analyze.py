@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relumt.arguments import positive_integer, valid_path, whole_number
-from relumt.console import print_status, quiet_fairseq
+from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.files import require_inputs_kept, require_writable
 from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, write_analysis
 
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure the checkpoints and write the results."""
-    quiet_fairseq()
+    prepare_fairseq_import()
     if arguments.map_sentence is not None and arguments.map_sentence > arguments.sentences:
         raise UserError(
             f"--map-sentence must be between 1 and --sentences ({arguments.sentences}), not {arguments.map_sentence}"

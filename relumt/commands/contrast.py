@@ -7,7 +7,7 @@ import argparse
 import json
 
 from relumt.arguments import positive_integer, valid_path
-from relumt.console import quiet_fairseq
+from relumt.fairseq_version import prepare_fairseq_import
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print as JSON the accuracy and that of the majority baseline, which ignores the context."""
-    quiet_fairseq()
+    prepare_fairseq_import()
     from relumt.analysis.contrast import ContrastiveTest, majority_accuracy
     from relumt.inference.loaded_model import load_model
 

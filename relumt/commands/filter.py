@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from relumt.arguments import finite_number, positive_integer, positive_share, valid_path
-from relumt.console import print_status, quiet_fairseq, track_on_stderr
+from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.files import require_inputs_kept, require_writable
 
 
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write the scores, and the pairs to keep."""
     check_arguments(arguments)
-    quiet_fairseq()
+    prepare_fairseq_import()
     from relumt.analysis.corpus_filter import (
         MEASURES,
         CopiedPairs,

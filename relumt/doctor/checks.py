@@ -19,7 +19,7 @@ from relumt.doctor.software import (
     check_torch,
     check_triton,
 )
-from relumt.doctor.storage import check_relumt_cache, check_torch_cache, check_triton_cache, check_working_directory
+from relumt.doctor.storage import check_relumt_cache, check_triton_cache, check_working_directory
 
 CHECKS: tuple[CheckFunction, ...] = (
     check_relumt,
@@ -37,7 +37,6 @@ CHECKS: tuple[CheckFunction, ...] = (
     check_working_directory,
     check_relumt_cache,
     check_triton_cache,
-    check_torch_cache,
     check_c_compiler,
     check_cpu,
     check_gpus,

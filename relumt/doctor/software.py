@@ -1,14 +1,21 @@
 """Checks of Python and of packages."""
 
-import json
 import platform
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import relumt
 from relumt.doctor.check import Check, ChildFailedError, run_python
-from relumt.runs.environment import FAIRSEQ_PACKAGES, describe_revision, installed_version
+from relumt.errors import UserError
+from relumt.fairseq_version import (
+    HOW_TO_INSTALL,
+    SUPPORTED_VERSIONS,
+    describe_fairseq,
+    find_distributions,
+    require_supported_fairseq,
+)
+from relumt.runs.environment import describe_revision, installed_version
 
 OLDEST_PYTHON = (3, 11)
 
@@ -17,8 +24,8 @@ INSTALL = "install it again, as the README says"
 REGISTER_WITH_FAIRSEQ = """
 import contextlib, os
 with contextlib.redirect_stdout(open(os.devnull, "w")):
-    from relumt.console import quiet_fairseq
-    quiet_fairseq()
+    from relumt.fairseq_version import prepare_fairseq_import
+    prepare_fairseq_import()
     import fairseq, fairseq.tasks, relumt
     relumt.register()
 print(fairseq.__file__)
@@ -53,8 +60,6 @@ def check_requirements() -> Check:
     problems = []
     for requirement in needed:
         found = installed_version(requirement.name)
-        if found is None and requirement.name in FAIRSEQ_PACKAGES:
-            continue  # it has a check of its own, because it is published under two names
         if found is None:
             problems.append(f"{requirement.name} is missing")
         elif not requirement.specifier.contains(found, prereleases=True):
@@ -92,40 +97,26 @@ def check_triton() -> Check:
 
 
 def check_fairseq() -> Check:
-    """Check which fairseq is installed and from where it is imported, and that relumt registers with it."""
-    installed = [name for name in FAIRSEQ_PACKAGES if installed_version(name)]
-    if not installed:
-        return Check("fairseq", "error", "not installed", "run pip install 'fairseq-fixed==0.12.3.1'")
-    if len(installed) > 1:
-        detail = f"{' and '.join(installed)} are both installed and overwrite each other's files"
-        return Check("fairseq", "error", detail, "uninstall both, then run pip install 'fairseq-fixed==0.12.3.1'")
-    name = f"{installed[0]} {installed_version(installed[0])}"
+    """Check which fairseq is imported and from where, that it is supported, and that relumt registers with it."""
     try:
-        imported_from = Path(run_python(REGISTER_WITH_FAIRSEQ).strip()).parent
+        found = describe_fairseq()
+        require_supported_fairseq()
+    except UserError as error:
+        return Check("fairseq", "error", str(error))
+    detail = f"{found}, imported from {found.path}"
+    if " and " in found.distribution:
+        advice = f"uninstall both, then run {HOW_TO_INSTALL}"
+        return Check("fairseq", "error", f"{detail}: they overwrite each other's files", advice)
+    try:
+        run_python(REGISTER_WITH_FAIRSEQ)
     except ChildFailedError as error:
-        detail = f"{name}, found in {_find_fairseq()}, cannot be imported with relumt: {error}"
-        return Check("fairseq", "error", detail, f"unset PYTHONPATH, or {INSTALL}")
-    detail = f"{name}, imported from {imported_from}"
-    package = distribution(installed[0])
-    expected = Path(str(package.locate_file("fairseq"))).resolve()
-    if imported_from.resolve() != expected and not _is_editable(package):
-        return Check("fairseq", "warning", f"{detail}, not from {expected}", "unset PYTHONPATH, or remove that folder")
+        return Check("fairseq", "error", f"{detail}, cannot be imported with relumt: {error}", f"run {HOW_TO_INSTALL}")
+    if shadowed := sorted({package.name for package in find_distributions()} - {found.distribution}):
+        detail += f", not from {' or '.join(shadowed)}"
+        return Check("fairseq", "warning", detail, "unset PYTHONPATH, or uninstall what you do not use")
+    if found.version not in SUPPORTED_VERSIONS:
+        return Check("fairseq", "warning", f"{detail}: relumt was not tested with it", f"run {HOW_TO_INSTALL}")
     return Check("fairseq", "ok", detail)
-
-
-def _find_fairseq() -> str:
-    """Return where a child process finds fairseq, without importing it."""
-    find = "import importlib.util; print(importlib.util.find_spec('fairseq').origin or 'a folder without __init__.py')"
-    try:
-        return run_python(find).strip()
-    except ChildFailedError:
-        return "no folder"
-
-
-def _is_editable(package: Distribution) -> bool:
-    """Return whether a package was installed with `pip install -e`, so that its files are elsewhere."""
-    origin = json.loads(package.read_text("direct_url.json") or "{}")
-    return bool(origin.get("dir_info", {}).get("editable"))
 
 
 def check_sacrebleu() -> Check:

@@ -40,17 +40,6 @@ def check_triton_cache() -> Check:
     return _check_cache("Triton's cache", Path(knobs.cache.dir), "TRITON_CACHE_DIR")
 
 
-def check_torch_cache() -> Check:
-    """Check the folder in which `torch.compile` keeps compiled code, and from which it loads it."""
-    variable = "TORCHINDUCTOR_CACHE_DIR"
-    folder = os.environ.get(variable)
-    if folder is None:
-        from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # its import may create the folder
-
-        folder = default_cache_dir()
-    return _check_cache("torch.compile's cache", Path(folder), variable)
-
-
 def _check_cache(name: str, folder: Path, variable: str) -> Check:
     """Check a folder that need not exist yet, which the environment variable can move."""
     advice = f"set {variable} to a folder on another disk"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.files import file_sha256
 from relumt.prep.options import SPLITS
 from relumt.prep.word_counts import count_words
@@ -35,7 +35,7 @@ def binarize(texts: Path, languages: tuple[str, str], out: Path, joined: bool) -
         out: the data-bin.
         joined: use one dictionary for both languages.
     """
-    quiet_fairseq()
+    prepare_fairseq_import()
     groups = [languages] if joined else [(language,) for language in languages]
     for group in groups:
         dictionary = build_dictionary([texts / f"train.{language}" for language in group])

@@ -12,8 +12,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.data_bin import DataBin
 from relumt.runs.record import BACKUP, RECORD, RunRecord
 
@@ -91,7 +91,7 @@ def describe_run(record: RunRecord) -> dict[str, Any]:
     Raises:
         UserError: fairseq does not accept the flags.
     """
-    quiet_fairseq()
+    prepare_fairseq_import()
     from fairseq import options
 
     import relumt

@@ -1,23 +1,19 @@
 """The environment of a run: versions of packages, the revision of relumt, the device and its precision."""
 
-import hashlib
-import os
 import platform
-import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
+from relumt.fairseq_version import FairseqSource, describe_fairseq
+from relumt.git_revision import Revision, find_revision
 from relumt.kernel_setting import KernelSetting, kernel_choice, wants_triton
 
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-
-FAIRSEQ_PACKAGES = ("fairseq-fixed", "fairseq")
-
 
 CPU_INFO = Path("/proc/cpuinfo")
 """Linux lists the capabilities of the CPU here."""
@@ -58,27 +54,6 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Revision:
-    """The state of relumt's checkout; all fields are empty if relumt is not run from a checkout.
-
-    Attributes:
-        commit: the commit's hash.
-        code: the hash of the package's tree in that commit; equal for commits that differ in other files only.
-        dirty: hash of the uncommitted changes to the package, empty if there are none.
-    """
-
-    commit: str = ""
-    code: str = ""
-    dirty: str = ""
-
-    def describe(self, version: str) -> str:
-        """Return the commit, or the version of relumt if it is not run from a checkout."""
-        if not self.commit:
-            return f"relumt {version}"
-        return f"revision {self.commit[:7]}{' with uncommitted changes' if self.dirty else ''}"
-
-
-@dataclass(frozen=True)
 class Kernels:
     """What chooses and compiles the fused kernels of attention.
 
@@ -100,12 +75,14 @@ class Environment:
         revision: of relumt.
         device: what computes.
         kernels: what chooses and compiles attention's kernels; None, for unknown, in records of earlier versions.
+        fairseq: the fairseq that was imported, and from where; None, for unknown, in records of earlier versions.
     """
 
     versions: dict[str, str]
     revision: Revision
     device: Device
     kernels: Kernels | None = None
+    fairseq: FairseqSource | None = field(default=None, compare=False)  # `versions` has what results depend on
 
     @property
     def relumt(self) -> str:
@@ -123,8 +100,12 @@ class Environment:
 
 
 def current_environment(device: Device) -> Environment:
-    """Describe the environment of this process, computing on `device`; raise UserError if RELUMT_KERNELS is invalid."""
-    return Environment(versions(), revision(), device, current_kernels())
+    """Describe the environment of this process, computing on `device`.
+
+    Raises:
+        UserError: RELUMT_KERNELS is invalid, or fairseq is missing.
+    """
+    return Environment(versions(), revision(), device, current_kernels(), describe_fairseq())
 
 
 def current_kernels() -> Kernels:
@@ -192,9 +173,13 @@ def has_gpu() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that results may depend on."""
+    """Return the versions of everything that results may depend on; raise UserError if fairseq is missing."""
     packages = {name: version(name) for name in ("torch", "sacrebleu", "sacremoses")}
-    return {"python": platform.python_version(), "fairseq": fairseq_version(), "relumt": relumt.__version__} | packages
+    return {
+        "python": platform.python_version(),
+        "fairseq": str(describe_fairseq()),
+        "relumt": relumt.__version__,
+    } | packages
 
 
 def installed_version(package: str) -> str | None:
@@ -205,47 +190,11 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def fairseq_version() -> str:
-    """Return the name and version of the package that provides fairseq; it is published under two names."""
-    for package in FAIRSEQ_PACKAGES:
-        if found := installed_version(package):
-            return f"{package} {found}"
-    raise UserError("fairseq is not installed; run pip install 'fairseq-fixed==0.12.3.1'")
-
-
 def revision() -> Revision:
     """Return the revision of relumt's checkout; empty for an installed relumt, which its version identifies."""
-    package = Path(relumt.__file__).resolve().parent
-    if not git(package, "ls-files", "--", "__init__.py"):
-        return Revision()
-    commit, code = (
-        (git(package, "rev-parse", "--verify", "-q", name) or b"").decode().strip() for name in ("HEAD", "HEAD:./")
-    )
-    return Revision(commit, code, hash_uncommitted_changes(package))
+    return find_revision(Path(relumt.__file__).parent)
 
 
 def describe_revision() -> str:
     """Return the revision of relumt that is running, or its version if it is not run from a checkout."""
     return revision().describe(relumt.__version__)
-
-
-def hash_uncommitted_changes(package: Path) -> str:
-    """Return a hash of twelve hexadecimal digits over all that differs from HEAD in `package`, with untracked files.
-
-    Empty if nothing differs.
-    """
-    untracked = (git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b"").split(b"\0")
-    changes = git(package, "diff", "HEAD", "--", ".") or b""
-    for name in sorted(filter(None, untracked)):
-        path = package / os.fsdecode(name)
-        changes += name + b"\0" + (path.read_bytes() if path.is_file() else b"")
-    return hashlib.sha256(changes).hexdigest()[:12] if changes else ""
-
-
-def git(folder: Path, *arguments: str) -> bytes | None:
-    """Return the output of a git command in `folder`, None if git is missing or the command fails."""
-    try:
-        result = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
-    except FileNotFoundError:
-        return None
-    return result.stdout if result.returncode == 0 else None

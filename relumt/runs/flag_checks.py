@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.search.length_penalty import check_length_penalty
 from relumt.training_device import CPU_BF16_FLAG, check_translation_in_bf16
 
@@ -110,7 +110,7 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
 
 def _import_fairseq() -> tuple[Any, Any]:
     """Import fairseq and relumt's models, criterions and tasks; return fairseq and its module of options."""
-    quiet_fairseq()
+    prepare_fairseq_import()
     import fairseq
     from fairseq import options
 

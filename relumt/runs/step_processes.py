@@ -19,8 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, NoReturn, TypeVar
 
-from relumt.console import quiet_fairseq
 from relumt.errors import exit_on_user_error
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.training_steps import FairseqCommand
 
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 
 def preload_fairseq() -> None:
     """Import fairseq, and what relumt registers with it, for the children that this process will fork."""
-    quiet_fairseq()
+    prepare_fairseq_import()
     importlib.import_module("fairseq.trainer")
     for name in ("criterions.attention_regularization", "models.mechanism_transformer", "tasks.corpora"):
         importlib.import_module(f"relumt.{name}")
@@ -92,7 +92,7 @@ def _call_fairseq(tool: str, arguments: list[str], output: int) -> None:
 
 
 def _restore_logging() -> None:
-    """Undo `quiet_fairseq`, so that fairseq's commands set up their log."""
+    """Undo `relumt.console.quiet_fairseq`, so that fairseq's commands set up their log."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from relumt.runs.environment import Revision
+from relumt.git_revision import Revision
 from tests.attacks.attack import Attack
 from tests.prep.cases import Bitext, write_bitext
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from relumt.git_revision import hash_uncommitted_changes
 from relumt.runs.comparability import require_equal_evaluations
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.environment import hash_uncommitted_changes
 from relumt.runs.provenance import provenance_differences, training_provenance
 from relumt.runs.record import save_record
 from relumt.runs.run_config import resolve_run_config

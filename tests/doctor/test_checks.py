@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ import torch
 from relumt.doctor import check, corpus_tools, hardware, kernel_setting, software
 from relumt.doctor.checks import CHECKS
 from relumt.errors import UserError
+from relumt.fairseq_version import HOW_TO_INSTALL
+from tests.fairseq_cases import write_distribution, write_fairseq
 
 SLOW_CHECKS = {"check_fairseq"}
 
@@ -88,12 +91,6 @@ def test_missing_and_old_packages_are_named(monkeypatch):
     )
 
 
-def test_the_other_package_of_fairseq_will_do(monkeypatch):
-    monkeypatch.setattr(software, "installed_version", lambda name: None if name == "fairseq-fixed" else "1.0")
-    monkeypatch.setattr(software, "requires", lambda _: ["fairseq-fixed==0.12.3.1", "torch"])
-    assert software.check_requirements().status == "ok"
-
-
 def test_a_checkout_that_is_not_installed_is_a_warning(monkeypatch):
     def requires(name):
         raise importlib.metadata.PackageNotFoundError(name)
@@ -102,27 +99,52 @@ def test_a_checkout_that_is_not_installed_is_a_warning(monkeypatch):
     assert software.check_requirements().status == "warning"
 
 
-def test_another_fairseq_on_the_path_is_named(monkeypatch, tmp_path):
-    (tmp_path / "fairseq").mkdir()
-    (tmp_path / "fairseq" / "__init__.py").write_text("")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+@pytest.fixture
+def dummies(monkeypatch, tmp_path):
+    """A folder of packages that is searched in place of all others, for a fairseq that registers without errors."""
+    monkeypatch.delitem(sys.modules, "fairseq", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(software, "run_python", lambda code: "")
+    return tmp_path
+
+
+def test_a_missing_or_untested_fairseq_is_an_error(dummies, monkeypatch):
+    assert software.check_fairseq()[1:3] == ("error", f"fairseq is not installed; run {HOW_TO_INSTALL}")
+    write_fairseq(dummies, "0.12.2")
     found = software.check_fairseq()
-    assert found.status == "error"
-    assert f"found in {tmp_path}/fairseq/__init__.py, cannot be imported" in found.detail
-    assert "fairseq.tasks" in found.detail and "unset PYTHONPATH" in found.advice
-
-
-def test_a_fairseq_from_elsewhere_is_a_warning(monkeypatch):
-    monkeypatch.setattr(software, "run_python", lambda code: "/home/user/fairseq/fairseq/__init__.py\n")
+    assert found.status == "error" and f"found 0.12.2 in {dummies}/fairseq" in found.detail
+    monkeypatch.setenv("RELUMT_FAIRSEQ", "any")
     found = software.check_fairseq()
-    assert found.status == "warning" and "imported from /home/user/fairseq/fairseq, not from " in found.detail
+    assert found.status == "warning" and "relumt was not tested with it" in found.detail
 
 
-@pytest.mark.parametrize(("installed", "detail"), [((), "not installed"), (("fairseq", "fairseq-fixed"), "overwrite")])
-def test_no_fairseq_and_two_of_them_are_errors(monkeypatch, installed, detail):
-    monkeypatch.setattr(software, "installed_version", lambda name: "0.12" if name in installed else None)
+def test_a_fairseq_that_shadows_a_distribution_is_a_warning(dummies, tmp_path_factory):
+    checkout = tmp_path_factory.mktemp("checkout")
+    write_fairseq(checkout, "0.12.2")
+    write_distribution(dummies, "fairseq", "0.12.2", editable=checkout)
+    write_fairseq(dummies, "0.12.3.1")
+    write_distribution(dummies, "fairseq-fixed", "0.12.3.1")
     found = software.check_fairseq()
-    assert found.status == "error" and detail in found.detail
+    assert found.status == "warning" and "uninstall what you do not use" in found.advice
+    assert found.detail == f"fairseq-fixed 0.12.3.1, imported from {dummies}/fairseq, not from fairseq"
+
+
+def test_two_distributions_that_overwrite_each_other_are_an_error(dummies):
+    write_fairseq(dummies, "0.12.3.1")
+    for name in ("fairseq", "fairseq-fixed"):
+        write_distribution(dummies, name, "0.12.3.1")
+    found = software.check_fairseq()
+    assert found.status == "error" and "overwrite each other's files" in found.detail
+
+
+def test_a_fairseq_that_cannot_be_imported_is_an_error(dummies, monkeypatch):
+    def run_python(code):
+        raise check.ChildFailedError("ModuleNotFoundError: No module named 'fairseq.tasks'")
+
+    write_fairseq(dummies, "0.12.3.1")
+    monkeypatch.setattr(software, "run_python", run_python)
+    found = software.check_fairseq()
+    assert found.status == "error" and "cannot be imported with relumt: ModuleNotFoundError" in found.detail
 
 
 @pytest.mark.parametrize(("sees_gpu", "status"), [(True, "warning"), (False, "ok")])

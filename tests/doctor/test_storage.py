@@ -34,15 +34,10 @@ def test_a_cache_that_is_not_writable_is_a_warning(monkeypatch, tmp_path):
 
 
 def test_caches_need_space_and_the_right_to_execute(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0.5 * storage.GIB))
-    assert "only 0.5 GiB free" in storage.check_torch_cache().detail
+    assert "only 0.5 GiB free" in storage.check_relumt_cache().detail
     monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_flag=os.ST_NOEXEC))
-    found = storage.check_torch_cache()
+    found = storage.check_relumt_cache()
     assert found.status == "warning" and "mounted noexec" in found.detail
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_cache_that_torch_cannot_create_is_a_warning(monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/relumt")
-    assert storage.check_torch_cache().status == "warning"

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from relumt.runs.environment import Device, Environment, Revision
+from relumt.git_revision import Revision
+from relumt.runs.environment import Device, Environment
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
 from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
 from relumt.runs.run_config import RunConfig

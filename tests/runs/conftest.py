@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relumt.cli import main
-from relumt.runs.environment import Revision
+from relumt.git_revision import Revision
 from relumt.runs.run_config import RunConfig, resolve_run_config
 from tests.runs.cases import write_configs, write_data_bin
 

@@ -1,14 +1,28 @@
 import platform
 import subprocess
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 
 import relumt
 from relumt.errors import UserError
+from relumt.fairseq_version import FairseqSource
+from relumt.git_revision import Revision
 from relumt.runs import environment
-from relumt.runs.environment import Kernels, Revision, current_kernels, find_device, revision, versions
+from relumt.runs.environment import (
+    Device,
+    Kernels,
+    current_environment,
+    current_kernels,
+    find_device,
+    revision,
+    versions,
+)
+from relumt.runs.provenance import environment_differences
 
 
 @pytest.fixture
@@ -133,14 +147,22 @@ def test_a_gpu_trains_in_fp16_by_default(monkeypatch, asked, flags):
 
 
 def test_versions_include_the_package_of_fairseq():
-    assert versions()["fairseq"].startswith("fairseq")
+    assert versions()["fairseq"] == "fairseq-fixed 0.12.3.1"
     assert versions()["torch"] == torch.__version__
 
 
-def test_missing_fairseq_is_reported(monkeypatch):
-    monkeypatch.setattr(environment, "FAIRSEQ_PACKAGES", ("no-such-package",))
-    with pytest.raises(UserError, match="fairseq is not installed"):
-        environment.fairseq_version()
+def test_the_environment_names_the_fairseq_that_is_imported(monkeypatch, tmp_path):
+    device = Device("cpu", "x86_64", 1, "fp32")
+    before = current_environment(device)
+    path = str(Path(find_spec("fairseq").origin).parent)
+    assert before.fairseq == FairseqSource(path, "0.12.3.1", "fairseq-fixed")
+    assert replace(before, fairseq=None) == before, "records of earlier versions lack the field"
+    elsewhere = FairseqSource(str(tmp_path), "0.12.3.1", "fairseq", "c" * 40, "d" * 12)
+    monkeypatch.setattr(environment, "describe_fairseq", lambda: elsewhere)
+    assert environment_differences(before, current_environment(device)) == [
+        "version fairseq fairseq-fixed 0.12.3.1 (now fairseq 0.12.3.1, commit "
+        f"{'c' * 40} with uncommitted changes {'d' * 12})"
+    ]
 
 
 def test_kernels_without_triton(monkeypatch):

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from relumt.git_revision import Revision
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
-from relumt.runs.environment import Revision
 from relumt.runs.record import Divergence, load_record
 from tests.runs.cases import LOG, train, write_checkpoint, write_dataset
 

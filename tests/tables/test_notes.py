@@ -5,8 +5,9 @@ import re
 import pytest
 
 from relumt.errors import UserError
+from relumt.git_revision import Revision
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
-from relumt.runs.environment import Kernels, Revision
+from relumt.runs.environment import Kernels
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import unique_experiments

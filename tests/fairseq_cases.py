@@ -1,0 +1,36 @@
+"""Dummies of fairseq: a package of a few lines, installed in one of the ways in which users install it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+
+def write_fairseq(folder: Path, version: str, code: str = "") -> Path:
+    """Write a package `fairseq` that states its version into `folder`, and return its path."""
+    package = folder / "fairseq"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(code)
+    (package / "version.txt").write_text(f"{version}\n")
+    return package
+
+
+def write_distribution(site: Path, name: str, version: str, editable: Path | None = None) -> None:
+    """Write what pip records about an installed distribution that provides `fairseq`, from `editable` if given."""
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "top_level.txt").write_text("fairseq\nfairseq_cli\n")
+    (info / "INSTALLER").write_text("pip\n")
+    if editable:
+        (info / "direct_url.json").write_text(json.dumps({"dir_info": {"editable": True}, "url": editable.as_uri()}))
+        (site / f"{name}.pth").write_text(f"{editable}\n")
+        (info / "RECORD").write_text(f"{name}.pth,,\n")
+    else:
+        (info / "RECORD").write_text("fairseq/__init__.py,,\nfairseq/version.txt,,\n")
+
+
+def commit_all(folder: Path) -> str:
+    """Commit everything in a folder to a repository of its own, and return the commit."""
+    for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm first"):
+        subprocess.run(["git", *command.split()], cwd=folder, check=True)
+    return subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=folder, text=True).strip()

@@ -1,0 +1,136 @@
+"""Which fairseq is found, described and refused; the dummies are installed as users install fairseq."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import relumt
+from relumt.errors import UserError
+from relumt.fairseq_version import (
+    SUPPORTED_VERSIONS,
+    FairseqSource,
+    describe_fairseq,
+    is_fairseq_accepted,
+    require_supported_fairseq,
+)
+from tests.fairseq_cases import commit_all, write_distribution, write_fairseq
+
+(SUPPORTED,) = SUPPORTED_VERSIONS
+
+
+@pytest.fixture
+def site(monkeypatch, tmp_path):
+    """A folder of packages that is searched in place of all others, while fairseq is not loaded."""
+    folder = tmp_path / "site packages"  # with a space, which direct_url.json escapes
+    folder.mkdir()
+    monkeypatch.delitem(sys.modules, "fairseq", raising=False)
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    monkeypatch.delenv("RELUMT_FAIRSEQ", raising=False)
+    return folder
+
+
+def test_an_installed_fairseq_is_described(site):
+    package = write_fairseq(site, SUPPORTED)
+    write_distribution(site, "fairseq-fixed", SUPPORTED)
+    require_supported_fairseq()
+    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED, "fairseq-fixed")
+    assert str(describe_fairseq()) == f"fairseq-fixed {SUPPORTED}"
+
+
+def test_version_py_wins_as_in_fairseq(site):
+    package = write_fairseq(site, "0.12.2")
+    (package / "version.py").write_text(f'__version__ = "{SUPPORTED}"\n')
+    require_supported_fairseq()
+
+
+def test_an_editable_checkout_is_described_with_its_commit(site, tmp_path):
+    checkout = tmp_path / "my fork"
+    package = write_fairseq(checkout, SUPPORTED)
+    commit = commit_all(checkout)
+    write_distribution(site, "fairseq", "0.12.2", editable=checkout)  # metadata can be older than the checkout
+    sys.path.append(str(checkout))
+    found = describe_fairseq()
+    assert found == FairseqSource(str(package), SUPPORTED, "fairseq", commit)
+    (package / "trainer.py").write_text("1")
+    changed = describe_fairseq()
+    assert changed.commit == commit and len(changed.dirty) == 12
+    assert str(changed) == f"fairseq {SUPPORTED}, commit {commit} with uncommitted changes {changed.dirty}"
+
+
+def test_a_distribution_that_is_shadowed_is_not_the_one_that_is_imported(site, tmp_path):
+    checkout = tmp_path / "checkout"
+    write_fairseq(checkout, "0.12.2")
+    write_distribution(site, "fairseq", "0.12.2", editable=checkout)
+    sys.path.append(str(checkout))
+    package = write_fairseq(site, SUPPORTED)
+    write_distribution(site, "fairseq-fixed", SUPPORTED)
+    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED, "fairseq-fixed")
+
+
+def test_two_distributions_in_one_folder_are_both_named(site):
+    write_fairseq(site, SUPPORTED)
+    for name in ("fairseq", "fairseq-fixed"):
+        write_distribution(site, name, SUPPORTED)
+    assert describe_fairseq().distribution == "fairseq and fairseq-fixed"
+
+
+def test_a_folder_without_a_distribution_is_described(site):
+    package = write_fairseq(site, SUPPORTED)
+    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED)
+
+
+@pytest.mark.parametrize(("version", "named"), [("0.12.2", "0.12.2"), ("", "an unknown version")])
+def test_an_untested_version_is_refused(site, monkeypatch, version, named):
+    package = write_fairseq(site, version)
+    with pytest.raises(UserError) as refused:
+        require_supported_fairseq()
+    message = str(refused.value)
+    assert message.startswith(f"expected fairseq {SUPPORTED}, found {named} in {package}; run ")
+    assert "'.[fairseq]'" in message and "RELUMT_FAIRSEQ=any" in message and "\n" not in message
+    assert not is_fairseq_accepted()
+    monkeypatch.setenv("RELUMT_FAIRSEQ", "any")
+    require_supported_fairseq()
+    assert is_fairseq_accepted()
+
+
+def test_an_unknown_setting_is_refused(site, monkeypatch):
+    write_fairseq(site, "0.12.2")
+    monkeypatch.setenv("RELUMT_FAIRSEQ", "0.12.2")
+    with pytest.raises(UserError, match=r"^RELUMT_FAIRSEQ is '0\.12\.2'; set it to any, or unset it$"):
+        require_supported_fairseq()
+
+
+def test_missing_and_damaged_packages_are_refused(site):
+    with pytest.raises(UserError, match=r"^fairseq is not installed; run "):
+        require_supported_fairseq()
+    (site / "fairseq").mkdir()  # what an uninstallation can leave behind
+    with pytest.raises(UserError, match=r"^expected fairseq, found a folder without __init__\.py: .*site packages"):
+        require_supported_fairseq()
+
+
+def test_the_extra_installs_the_supported_version():
+    assert importlib.metadata.version("fairseq-fixed") == SUPPORTED
+    setup = (Path(relumt.__file__).parents[1] / "setup.py").read_text(encoding="utf-8")
+    required, _, extras = setup.partition("extras_require")
+    assert f'"fairseq": ["fairseq-fixed=={SUPPORTED}"]' in extras and "fairseq-fixed" not in required
+
+
+LIKE_USER_DIR = "import fairseq, relumt; print('imported'); import relumt.tasks.corpora"
+"""What fairseq does for --user-dir."""
+
+
+def test_user_dir_refuses_an_untested_fairseq(tmp_path):
+    package = write_fairseq(tmp_path, "0.12.2")
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {LIKE_USER_DIR}"],
+        cwd=Path(relumt.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (2, "imported\n"), run.stderr
+    assert run.stderr.startswith(f"relumt: error: expected fairseq {SUPPORTED}, found 0.12.2 in {package}; ")
+    assert run.stderr.count("\n") == 1
