@@ -26,6 +26,7 @@ from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import VARIANT_CHOICES
+from relumt.quantized import Quantization, convert_
 from relumt.training_device import check_training_device, check_translation_in_bf16
 
 
@@ -77,6 +78,8 @@ class MechanismTransformer(TransformerModel):
             except AssertionError as error:
                 raise UserError(f"fairseq cannot build this model: {error}") from error
             use_fast_dropout(model)
+            if getattr(args, "quantized_bits", None):  # only a checkpoint of `relumt quantize` has it
+                convert_(model, Quantization(args.quantized_bits, getattr(args, "quantized_part", "all")))
             model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
             return model
 
