@@ -1,0 +1,98 @@
+"""The table of `relumt quantize`: BLEU of a run's model and of its quantized versions on one subset."""
+
+from pathlib import Path
+
+from sacrebleu.metrics import BLEU
+
+from relumt.errors import UserError
+from relumt.runs.comparability import require_equal
+from relumt.runs.quantized_record import FLOAT, FOLDER, QuantizedModel, TimedEvaluation, find_quantized_records
+from relumt.runs.translations import load_text
+from relumt.tables.context import P_VALUE_NOTES
+from relumt.tables.rendering import RenderedTable
+from relumt.tables.significance import paired_p_value
+
+METRIC = "bleu_tokenized"
+TEST = "randomization"
+"""Significance test; two-sided, because quantization may change a score either way."""
+
+HEADER = (
+    "numbers",
+    "BLEU, tokenized",
+    "difference",
+    "p",
+    "changed translations",
+    "CPU time, s",
+    "accumulator of distances, bits",
+    "of products, bits",
+)
+
+
+def compare_models(run: Path, subset: str) -> RenderedTable:
+    """Compare all quantized models of a run that translated a subset with the float model.
+
+    Raises:
+        UserError: the float model did not translate the subset, or from other data.
+    """
+    records = find_quantized_records(run)
+    scored = {name: record.evaluations[subset] for name, record in records.items() if subset in record.evaluations}
+    if FLOAT not in scored:
+        raise UserError(f"{run / FOLDER}: the float model has not translated {subset}; run relumt quantize")
+    baseline = scored[FLOAT]
+    rows = []
+    for name, timed in scored.items():
+        model = records[name].model
+        compared = ["", "", ""] if model is None else compare(run, name, timed, baseline)
+        widths = model.accumulator_bits if model else {}
+        bleu = f"{timed.evaluation.scores[METRIC].score:.2f}"
+        rows.append(
+            [
+                describe(model),
+                bleu,
+                *compared,
+                f"{timed.cpu_seconds:.0f}",
+                widths.get("distances", ""),
+                widths.get("products", ""),
+            ]
+        )
+    return RenderedTable(f"{run}: {subset}", HEADER, rows, notes(baseline, list(scored.values())))
+
+
+def describe(model: QuantizedModel | None) -> str:
+    """Return what the first column calls a model."""
+    if model is None:
+        return "float32"
+    return f"{model.bits} bits" + (", attention only" if model.part == "attention" else "")
+
+
+def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluation) -> list[str]:
+    """Return the difference in BLEU to the float model, its p-value, and the share of translations that differ."""
+    evaluations = {str(run / FOLDER / FLOAT): baseline.evaluation, str(run / FOLDER / name): timed.evaluation}
+    require_equal(evaluations, "their data", lambda evaluation: evaluation.setup.data)
+    require_equal(evaluations, "their flags of translation", lambda evaluation: evaluation.setup.flags)
+    hypotheses, references = load_scored(run, name, timed)
+    float_hypotheses, _ = load_scored(run, FLOAT, baseline)
+    changed = sum(map(str.__ne__, hypotheses, float_hypotheses))
+    score, float_score = (evaluation.scores[METRIC] for evaluation in (timed.evaluation, baseline.evaluation))
+    # force only silences sacreBLEU's warning that the text looks tokenized, which it is
+    bleu = BLEU(tokenize="none", lowercase="case:lc" in score.signature, force=True)
+    p = paired_p_value(hypotheses, float_hypotheses, references, bleu, TEST) if changed else 1.0
+    return [f"{score.score - float_score.score:+.2f}", f"{p:.3f}", f"{changed / len(hypotheses):.1%}"]
+
+
+def load_scored(run: Path, name: str, timed: TimedEvaluation) -> tuple[list[str], list[str]]:
+    """Return the hypotheses and references that a score was computed on."""
+    hypotheses, references = (run / FOLDER / name / file for file in timed.evaluation.scored_files[METRIC])
+    return load_text(hypotheses), load_text(references)
+
+
+def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation]) -> list[str]:
+    """Return what the reader has to know about the rows."""
+    revisions = dict.fromkeys(timed.evaluation.setup.environment.relumt for timed in scored)
+    return [
+        f"BLEU: `{baseline.evaluation.scores[METRIC].signature}`",
+        P_VALUE_NOTES[TEST],
+        f"translated with {', '.join(revisions)}; scales calibrated on the validation set",
+        "in float: embeddings, residual sums, LayerNorm, activations, softmax of the output, and rescaling",
+        "CPU time: of loading the model and translating",
+    ]
