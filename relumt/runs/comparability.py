@@ -115,9 +115,10 @@ def _join_seeds(values: list[str]) -> str:
 
 
 def require_equal_signatures(records: Mapping[str, RunRecord], metric: str) -> None:
-    """Raise UserError unless the scores by `metric` were computed in the same way."""
+    """Raise UserError unless the scores by `metric`, of those that have one, were computed in the same way."""
     title = SCORES.get(metric, metric)
-    require_equal(records, f"the signature of {title}", lambda record: record.test_score(metric).signature)
+    scored = {name: record for name, record in records.items() if record.has_metric(metric)}
+    require_equal(scored, f"the signature of {title}", lambda record: record.signature(metric))
 
 
 def require_run_folder(folder: Path, record: RunRecord) -> None:

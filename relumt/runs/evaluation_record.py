@@ -19,6 +19,30 @@ class Score:
     detail: str
 
 
+@dataclass(frozen=True)
+class ExternalScore:
+    """A score that another program computed.
+
+    Attributes:
+        score: of the subset.
+        command: the program and its arguments.
+        version: what the program says about itself and its model, "" if nothing.
+        segments: name of the file in the run's folder that has the score of each segment, one per line.
+        segments_sha256: SHA-256 of that file.
+    """
+
+    score: float
+    command: str
+    version: str
+    segments: Name
+    segments_sha256: str
+
+    @property
+    def signature(self) -> str:
+        """What identifies the metric: its version or, if that is unknown, its command."""
+        return self.version or self.command
+
+
 Scores = dict[str, Score]
 """Scores by metric: bleu_tokenized, bleu_detokenized, chrf and, for sentences, ter."""
 
@@ -106,6 +130,7 @@ class Evaluation:
         tokens_per_second: speed of beam search; None if fairseq did not log it.
         subsets: scores of subsets of the test set, by name.
         documents: set if documents were translated.
+        external: scores of other programs, by the name that the user gave to the metric.
     """
 
     setup: EvaluationSetup
@@ -116,6 +141,7 @@ class Evaluation:
     tokens_per_second: NonNegative | None
     subsets: dict[str, SubsetScores] = field(default_factory=dict)
     documents: DocumentResults | None = None
+    external: dict[str, ExternalScore] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_scores(self.scores)

@@ -14,7 +14,13 @@ from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
 from relumt.json_files import decode_json, read_json
 from relumt.runs.environment import Environment
-from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, LengthPenaltySearch, Score
+from relumt.runs.evaluation_record import (
+    Evaluation,
+    EvaluationSetup,
+    ExternalScore,
+    LengthPenaltySearch,
+    Score,
+)
 from relumt.runs.field_types import Count, Name, NonNegative
 
 RECORD = "run.json"
@@ -163,6 +169,20 @@ class RunRecord:
     def test_score(self, metric: str) -> Score:
         """A score of the test set; raises KeyError if there is none."""
         return self.test_evaluation.scores[metric]
+
+    @property
+    def external_scores(self) -> dict[str, ExternalScore]:
+        """The scores of the test set by other programs, by metric; empty if it is not scored."""
+        return self.test_evaluation.external if self.is_scored else {}
+
+    def has_metric(self, metric: str) -> bool:
+        """Whether the test set is scored by a metric, sacreBLEU's or another program's."""
+        return metric in self.external_scores or (self.is_scored and metric in self.test_evaluation.scores)
+
+    def signature(self, metric: str) -> str:
+        """What identifies how the test set was scored by a metric; raises KeyError without a score."""
+        external = self.external_scores.get(metric)
+        return external.signature if external else self.test_score(metric).signature
 
 
 @dataclass(frozen=True)

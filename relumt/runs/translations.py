@@ -73,6 +73,19 @@ def read_generated(path: Path) -> GeneratedOutput:
     Raises:
         UserError: the file is missing, truncated or damaged, or has the output of several translations.
     """
+    found = _read_output_lines(path)
+    return GeneratedOutput(found["D"], found["T"])
+
+
+def read_sources(path: Path) -> list[str]:
+    """Return the sources in the output of fairseq-generate by index, with subwords joined; raises as `read_generated`.
+
+    An index without a source is left out.
+    """
+    return [source for _, source in sorted(_read_output_lines(path)["S"].items())]
+
+
+def _read_output_lines(path: Path) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
     lines = load_text(path)
     if not lines or not lines[-1].startswith(LAST_LINE_PREFIX):
@@ -82,7 +95,7 @@ def read_generated(path: Path) -> GeneratedOutput:
             raise UserError(f"{path}:{number}: another translation ends here; {TRANSLATE_AGAIN}")
         if line.startswith(OUTPUT_KINDS):
             _add_output_line(found, line, f"{path}:{number}")
-    return GeneratedOutput(found["D"], found["T"])
+    return found
 
 
 def _add_output_line(found: dict[str, dict[int, str]], line: str, where: str) -> None:

@@ -1,0 +1,255 @@
+"""Scores of other programs: what they read, what run.json says, and programs that fail."""
+
+import json
+import os
+import shlex
+import time
+from dataclasses import replace
+
+import pytest
+
+from relumt.cli import main
+from relumt.runs.evaluation_record import DocumentResults, ExternalScore
+from relumt.runs.record import load_record, save_record
+from tests.runs.cases import scored_record, with_value, write_data_bin
+
+PREPARED = {"source": "de", "target": "en", "bpe": "none", "tokenized": True, "lowercased": False,
+            "plain_references": True}  # fmt: skip
+SOURCES = ["Ein Hund.", "Zwei Katzen, drei Kühe.", "Er schläft."]
+REFERENCES = ["A dog.", "Two cats, three cows.", "He sleeps."]
+HYPOTHESES = ["A dog.", "Two cats.", ""]
+READ = "cat > received; "
+
+
+def write_lines(path, lines):
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The folder of a run whose translations are scored; the working folder is beside it."""
+    monkeypatch.chdir(tmp_path)
+    data = write_data_bin(tmp_path / "data-bin", record=PREPARED, sentences=3)
+    write_lines(data / "text" / "test.raw.de", SOURCES)
+    write_lines(data / "text" / "test.raw.en", REFERENCES)
+    folder = tmp_path / "runs" / "small" / "softmax" / "1"
+    write_lines(folder / "test.hyp", HYPOTHESES)
+    write_lines(folder / "test.ref", REFERENCES)
+    files = {"bleu_detokenized": ("test.hyp", "test.ref")}
+    save_record(folder, with_value(scored_record(), "evaluations.test.scored_files", files))
+    return folder
+
+
+def score(run, script, *options):
+    """Score with a script of the shell."""
+    main(["score", str(run), "--external", f"sh -c {shlex.quote(script)}", *options])
+
+
+def expected_segments():
+    keys = ("source", "translation", "reference")
+    return [dict(zip(keys, lines, strict=True)) for lines in zip(SOURCES, HYPOTHESES, REFERENCES, strict=True)]
+
+
+def test_the_program_reads_plain_text_and_its_scores_are_recorded(run, tmp_path, capsys):
+    script = READ + r"""printf '0.5\n-1e-2\n7\n{"version": "metric 2.0, ü"}'"""
+    score(run, script, "--name", "metric")
+    received = [json.loads(line) for line in (tmp_path / "received").read_text().splitlines()]
+    assert received == expected_segments()
+    recorded = load_record(run).test_evaluation.external["metric"]
+    assert recorded.score == pytest.approx((0.5 - 0.01 + 7) / 3)
+    assert (recorded.version, recorded.command) == ("metric 2.0, ü", f"sh -c {shlex.quote(script)}")
+    assert (run / recorded.segments).read_text() == "0.5\n-0.01\n7.0\n"
+    assert (run / "run.json").read_bytes() == (run / "run.json.bak").read_bytes()
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["score"] == recorded.score and printed["name"] == "metric"
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        (r"1\n2\n4", 7 / 3),
+        (r"1\r\n2\r\n4\r\n", 7 / 3),
+        (r" 1 \n2\n4\n{}\n", 7 / 3),
+        (r"1\n2\n4\n{\"score\": 9}\n", 9.0),
+        (r"1\n2\n4\n{\"score\": 9, \"other\": [1]}", 9.0),
+    ],
+)
+def test_forms_of_the_output(run, printed, expected):
+    score(run, f'printf "{printed}"')
+    recorded = load_record(run).test_evaluation.external["external"]
+    assert recorded.score == pytest.approx(expected) and recorded.signature == recorded.command
+
+
+def test_a_score_is_replaced_and_others_are_kept(run):
+    for name, value in (("a", 1), ("b", 2), ("a", 3)):
+        score(run, f"for i in 1 2 3; do echo {value}; done", "--name", name)
+    external = load_record(run).test_evaluation.external
+    assert {name: found.score for name, found in external.items()} == {"a": 3.0, "b": 2.0}
+
+
+def test_without_a_program_the_segments_are_printed(run, capsys):
+    before = (run / "run.json").read_bytes()
+    main(["score", str(run)])
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+    assert (run / "run.json").read_bytes() == before
+
+
+def test_a_tokenized_data_bin_without_raw_text_is_detokenized(run, tmp_path, capsys):
+    (tmp_path / "data-bin" / "prepare.json").write_text(json.dumps(PREPARED | {"plain_references": False}))
+    write_lines(tmp_path / "data-bin" / "text" / "test.de", ["Ein Hund .", "Zwei Katzen , drei Kühe .", "Er schläft ."])
+    write_lines(tmp_path / "data-bin" / "text" / "test.en", ["A dog .", "Two cats , three cows .", "He sleeps ."])
+    main(["score", str(run)])
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+
+
+def test_documents_are_segments_and_their_sentences_are_joined(run, tmp_path, capsys):
+    (tmp_path / "data-bin" / "test.docs").write_text("2\n1\n")
+    write_lines(run / "test.ref", ["A dog. Two cats, three cows.", "He sleeps."])
+    write_lines(run / "test.hyp", ["A dog. Two cats.", "He"])
+    save_record(run, with_value(load_record(run), "evaluations.test.documents", DocumentResults(2, 2)))
+    main(["score", str(run)])
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["source"] == "Ein Hund. Zwei Katzen, drei Kühe." and second["source"] == "Er schläft."
+
+
+def test_a_data_bin_without_texts_has_the_sources_that_fairseq_printed(run, tmp_path, capsys):
+    (tmp_path / "data-bin" / "prepare.json").unlink()
+    lines = [f"S-{n}\t{line}" for n, line in ((1, "Zwei Katzen , drei Kühe ."), (0, "Ein Hund ."), (2, "Er schläft ."))]
+    write_lines(run / "generate-test.txt", [*lines, "Generate test with beam=5: BLEU4 = 1"])
+    main(["score", str(run)])
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+
+
+def refused(run, capsys, status, action):
+    """Return the message of an action that ends with a status and one line, and leaves the run as it was."""
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.name != ".lock"}
+    with pytest.raises(SystemExit) as stopped:
+        action()
+    printed = capsys.readouterr()
+    assert stopped.value.code == status and printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.name != ".lock"} == before
+    return line
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 1; exit 3", "sh ended with status 3 and printed no error message"),
+        ("printf '1\\n2\\n3\\n'; echo one >&2; echo; echo no model >&2; exit 1", "sh ended with status 1: no model"),
+        ("kill -SEGV $$", "sh was killed by SIGSEGV"),
+        (":", "printed 0 scores for 3 segments; expected one number per line for each segment"),
+        ("printf '\\n\\n'", "printed 0 scores for 3 segments"),
+        ("printf '1\\n2'", "printed 2 scores for 3 segments"),
+        ("printf '1\\n2\\n3\\n4\\n'", "printed 4 scores for 3 segments"),
+        ("printf '1\\n2\\n{}'", "printed 2 scores for 3 segments"),
+        ("printf '1\\nnan\\n3\\n'", "line 2 of its output: expected a finite number, found 'nan'"),
+        ("printf '1\\n2\\n-inf\\n'", "line 3 of its output: expected a finite number, found '-inf'"),
+        ("printf '1\\n2\\n1e999\\n'", "line 3 of its output: expected a finite number"),
+        ("printf 'loading …\\n1\\n2\\n3\\n'", "line 1 of its output: expected a finite number, found 'loading …'"),
+        ("printf '1\\n\\n3\\n'", "line 2 of its output: expected a finite number, found ''"),
+        ("printf '1\\n\\377\\n3\\n'", "line 2 of its output: expected a finite number"),
+        ("printf '1\\n2\\n3\\n{'", "last line of its output: not in the expected format"),
+        ("printf '1\\n2\\n3\\n{\"score\": NaN}'", "last line of its output: not in the expected format"),
+        ('printf \'1\\n2\\n3\\n{"score": "1"}\'', "last line of its output: not in the expected format"),
+        ("yes 1", "sh printed more than 4288 bytes"),
+        ("cat /dev/zero", "sh printed more than 4288 bytes"),
+        ("while true; do echo 1; done", "sh printed more than 4288 bytes"),
+    ],
+)
+def test_programs_that_fail_leave_the_run_as_it_was(run, capsys, script, message):
+    assert message in refused(run, capsys, 1, lambda: score(run, script))
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 60 & echo $! > pid; wait",
+        *(
+            pytest.param(script, marks=pytest.mark.slow)
+            for script in (
+                "(trap '' TERM; sleep 60) & echo $! > pid; printf '1\\n2\\n3\\n'; exec >&- 2>&-; sleep 60",
+                "printf '1\\n2\\n3\\n'; sleep 60 & echo $! > pid",
+                "yes >&2 & echo $! > pid; wait",
+            )
+        ),
+    ],
+)
+def test_a_program_that_hangs_is_killed_with_all_that_it_started(run, tmp_path, capsys, script):
+    started = time.monotonic()
+    message = refused(run, capsys, 1, lambda: score(run, script, "--time-limit", "1"))
+    assert "sh was killed after the time limit of 1 s; give a longer one with --time-limit" in message
+    pid = int((tmp_path / "pid").read_text())
+    while is_running(pid) and time.monotonic() < started + 10:  # init has to collect it
+        time.sleep(0.01)
+    assert not is_running(pid)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("no-such-program --x", "--external: no-such-program cannot be executed (No such file or directory)"),
+        ("./plain.txt", "--external: ./plain.txt cannot be executed (Permission denied)"),
+        ("./no-format", "--external: ./no-format cannot be executed (Exec format error)"),
+        ("./", "cannot be executed (Permission denied)"),
+        ("", "expected a program and its arguments"),
+        ("  ", "expected a program and its arguments"),
+        ("sh -c 'echo", "No closing quotation; quote it as for a shell"),
+    ],
+)
+def test_commands_that_cannot_be_executed(run, tmp_path, capsys, command, message):
+    (tmp_path / "plain.txt").write_text("1\n2\n3\n")
+    (tmp_path / "no-format").write_text("1\n")
+    (tmp_path / "no-format").chmod(0o755)
+    assert message in refused(run, capsys, 2, lambda: main(["score", str(run), "--external", command]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--name", "chrf"], "is the name of a score of sacreBLEU"),
+        (["--name", "a b"], "expected a letter and up to 39 letters"),
+        (["--name", "../a"], "expected a letter and up to 39 letters"),
+        (["--name", "a" * 41], "expected a letter and up to 39 letters"),
+        (["--subset", "valid"], "'valid' is not translated and scored; run scripts/evaluate.sh"),
+        (["--data", "none"], "none: no such folder"),
+        (["--time-limit", "0"], "argument --time-limit: expected a whole number from 1"),
+    ],
+)
+def test_requests_that_cannot_work(run, capsys, arguments, message):
+    command = ["score", str(run), "--external", "false", *arguments]
+    assert message in refused(run, capsys, 2, lambda: main(command))
+
+
+def test_a_data_bin_that_was_not_translated_is_refused(run, tmp_path, capsys):
+    write_lines(tmp_path / "data-bin" / "text" / "test.raw.en", [*REFERENCES[:2], "He is asleep."])
+    assert "its references of test are not those that" in refused(run, capsys, 2, lambda: score(run, "false"))
+
+
+def test_a_run_that_is_not_there_is_not_created(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["score", str(tmp_path / "none"), "--external", "true"])
+    assert "run.json: no such file" in capsys.readouterr().err and not (tmp_path / "none").exists()
+
+
+def test_records_of_earlier_versions_have_no_external_scores(run):
+    record = load_record(run)
+    written = json.loads((run / "run.json").read_text())
+    assert written["evaluations"]["test"].pop("external") == {}
+    (run / "run.json").write_text(json.dumps(written))
+    assert load_record(run) == record
+    assert record.external_scores == replace(record, evaluations={}).external_scores == {}
+
+
+def test_the_signature_is_the_version_or_else_the_command():
+    assert ExternalScore(1.0, "a b", "v", "f", "").signature == "v"
+    assert ExternalScore(1.0, "a b", "", "f", "").signature == "a b"
