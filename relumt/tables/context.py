@@ -111,11 +111,10 @@ class TableContext:
             notes.append(f"{dataset}: trained on {initial_dataset} first")
         if differences := list_differences(records):
             notes.append(f"the runs differ in {' and '.join(differences)} (see {RECORD})")
-        scored = [record for record in records if record.is_scored]
         notes += [
-            f"{measure.label}, {dataset}: `{scored[0].test_score(measure.metric).signature}`"
+            f"{measure.label}, {dataset}: `{scored[0].signature(measure.metric)}`"
             for measure in measures
-            if measure.metric and scored
+            if measure.metric and (scored := [record for record in records if record.has_metric(measure.metric)])
         ]
         if any_diverged(runs):
             notes.append(f"{DIVERGED}: a seed diverged: no finite gradient was left, or BLEU is below {MIN_BLEU:g}")

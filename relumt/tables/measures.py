@@ -25,12 +25,14 @@ class Measure:
         value: returns the number, or None if the run has none.
         format_spec: how it is printed.
         metric: its name in run.json if it is a score, for significance tests; else "".
+        why_missing: why analyzed runs may have no value.
     """
 
     label: str
     value: Callable[[Run], float | None]
     format_spec: str = ".2f"
     metric: str = ""
+    why_missing: str = "whose weights or test set do not allow this measure"
 
     def values(self, runs: Sequence[Run]) -> list[float]:
         """Return the value of each run; none at all if a run has none or diverged."""
@@ -50,6 +52,21 @@ class Measure:
 def score(metric: str) -> Measure:
     """Return the measure of a score in run.json."""
     return Measure(SCORES[metric], lambda run: run.record.test_score(metric).score, metric=metric)
+
+
+def external_score(metric: str) -> Measure:
+    """Return the measure of a score that another program computed."""
+
+    def value(run: Run) -> float | None:
+        found = run.record.external_scores.get(metric)
+        return found.score if found else None
+
+    return Measure(metric, value, ".4f", metric, "which relumt score has not scored by this metric")
+
+
+def external_scores(runs: Iterable[Run]) -> list[Measure]:
+    """Return the measures of all scores by other programs that any of the runs has, by name."""
+    return [external_score(metric) for metric in sorted({name for run in runs for name in run.record.external_scores})]
 
 
 BLEU_TOKENIZED, BLEU_DETOKENIZED = score("bleu_tokenized"), score("bleu_detokenized")

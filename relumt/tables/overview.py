@@ -1,6 +1,6 @@
 """Tables of all scored runs: one per dataset, with one row per model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from relumt.errors import UserError
@@ -19,7 +19,10 @@ from relumt.runs.comparability import (
 from relumt.runs.record import RECORD, RunRecord, load_record
 from relumt.tables.rendering import RenderedTable
 
-HEAD = ("model", "seeds", "parameters", *SCORES.values(), "tokens/s")
+
+def table_head(external: Sequence[str]) -> list[str]:
+    """Return the titles of the columns; `external` are the metrics of other programs."""
+    return ["model", "seeds", "parameters", *SCORES.values(), *external, "tokens/s"]
 
 
 def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
@@ -59,26 +62,35 @@ def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
         UserError: two of the runs cannot be compared; the message says which and why.
     """
     by_name = {record.name: record for record in records}
-    for metric in SCORES:
+    external = sorted({metric for record in records for metric in record.external_scores})
+    for metric in (*SCORES, *external):
         require_equal_signatures(by_name, metric)
     require_equal_evaluations(by_name)
     require_equal(by_name, "the subsets of the test set", lambda record: sorted(record.test_evaluation.subsets))
     require_equal_initialization(by_name)
-    rows = [_model_row(group) for group in _group_by_model(records)]
-    return [RenderedTable(dataset, HEAD, rows, _notes(records)), *_subset_tables(dataset, records)]
+    rows = [_model_row(group, external) for group in _group_by_model(records)]
+    table = RenderedTable(dataset, table_head(external), rows, _notes(records, external))
+    return [table, *_subset_tables(dataset, records)]
 
 
-def _model_row(records: list[RunRecord]) -> list[str]:
+def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     """Return one model's row over its seeds; raises UserError if they were trained with different settings."""
     by_name = {record.name: record for record in records}
     require_equal(by_name, "the flags of training", lambda record: record.provenance.flags | {"--seed": ""})
     require_equal_batches(by_name)
     marker = "*" if any(record.environment_changes for record in records) else ""
     scores = [average([record.test_score(metric).score for record in records], ".2f") for metric in SCORES]
+    scores += [_external_average(records, metric) for metric in external]
     summaries = [record.training for record in records if record.training]
     speed = average([summary.tokens_per_second for summary in summaries], ",.0f")
     seeds = ", ".join(str(record.seed) for record in records)
     return [records[0].model + marker, seeds, f"{summaries[0].parameters:,}", *scores, speed]
+
+
+def _external_average(records: list[RunRecord], metric: str) -> str:
+    """Return the mean over seeds of the scores by another program, "" if a seed has none."""
+    found = [record.external_scores[metric].score for record in records if metric in record.external_scores]
+    return average(found, ".4f") if len(found) == len(records) else ""
 
 
 def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
@@ -93,9 +105,11 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
     return [RenderedTable(f"{dataset}, subsets of the test set", head, rows)] if rows else []
 
 
-def _notes(records: list[RunRecord]) -> list[str]:
+def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
-    lines = [f"{title}: `{records[0].test_score(metric).signature}`" for metric, title in SCORES.items()]
+    titles = SCORES | dict(zip(external, external, strict=True))
+    scored = {metric: next(record for record in records if record.has_metric(metric)) for metric in titles}
+    lines = [f"{title}: `{scored[metric].signature(metric)}`" for metric, title in titles.items()]
     lines += [*describe_calibration(records), *_device_notes(records), describe_revisions(records)]
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")

@@ -9,7 +9,7 @@ from relumt.console import print_status
 from relumt.papers import format_printed, printed_values
 from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
 from relumt.tables.experiments import Experiment
-from relumt.tables.measures import BLEU_TOKENIZED, Measure, unit_note
+from relumt.tables.measures import BLEU_TOKENIZED, Measure, external_scores, unit_note
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.seed_columns import MIN_SEEDS, NOTE, seed_columns
@@ -139,8 +139,8 @@ class ScoreTable(Table):
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table."""
-        columns = self.columns[context.preset]
         found = context.find_runs(self.experiments(context.preset))
+        columns = [*self.columns[context.preset], *external_columns(self.columns[context.preset], found)]
         if self.needs_analysis:
             context.warn_not_analyzed(found)
         titled_cells = [("", list(self.rows))]
@@ -208,9 +208,7 @@ class ScoreTable(Table):
             and not column.measure_of(row).values(runs[row])
         ]
         if rows:
-            print_status(
-                f"{column.title}: no values for {', '.join(rows)}, whose weights or test set do not allow this measure"
-            )
+            print_status(f"{column.title}: no values for {', '.join(rows)}, {column.measure.why_missing}")
 
     def notes_below(self, columns: Sequence[Column], found: Runs, context: TableContext) -> list[str]:
         """Return the notes: preset, datasets, significance test, seeds."""
@@ -236,6 +234,17 @@ class ScoreTable(Table):
             return []
         note = f"{', '.join(ours)} instead of the paper's {', '.join(papers)}"
         return [f"{note} ({len(ours)} instead of {len(papers)} corpora)" if len(ours) < len(papers) else note]
+
+
+def external_columns(columns: Sequence[Column], found: Runs) -> list[Column]:
+    """Return a column for each score by another program that runs have, on the datasets whose BLEU is shown."""
+    return [
+        Column(dataset, measure)
+        for dataset in dict.fromkeys(column.dataset for column in columns if column.measure.metric)
+        for measure in external_scores(
+            run for experiment, runs in found.items() if experiment.dataset == dataset for run in runs
+        )
+    ]
 
 
 def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> str:

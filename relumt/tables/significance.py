@@ -1,4 +1,4 @@
-"""Significance of differences in BLEU: sacreBLEU's paired tests, one per seed.
+"""Significance of differences in BLEU, or in the mean of other programs' scores: sacreBLEU's paired tests, per seed.
 
 Seeds are not pooled: two translations of the same sentences are not twice as many sentences.
 """
@@ -6,12 +6,16 @@ Seeds are not pooled: two translations of the same sentences are not twice as ma
 from collections.abc import Sequence
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from relumt.errors import UserError
+from relumt.runs.comparability import SCORES
+from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
 from relumt.runs.translations import load_text
 from relumt.tables.context import SIGNIFICANCE_TESTS
+from relumt.tables.mean_score import MeanScore
 from relumt.tables.runs import Run
 
 TOKENIZERS = ("none", "13a")
@@ -22,14 +26,20 @@ def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test
     """Return seed -> p-value for the seeds for which both have scored files; `test` is a key of SIGNIFICANCE_TESTS."""
     by_seed = {run.seed: run for run in baselines}
     pairs = [(system, by_seed[system.seed]) for system in systems if system.seed in by_seed]
+    compare = bleu_p_value if metric in SCORES else external_p_value
     return {
-        system.seed: p_value(system, baseline, metric, test)
+        system.seed: compare(system, baseline, metric, test)
         for system, baseline in pairs
-        if all(metric in run.record.test_evaluation.scored_files for run in (system, baseline))
+        if all(has_segments(run.record, metric) for run in (system, baseline))
     }
 
 
-def p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
+def has_segments(record: RunRecord, metric: str) -> bool:
+    """Return whether the files that a test needs are known: scored lines, or the scores of segments."""
+    return metric in record.external_scores or metric in record.test_evaluation.scored_files
+
+
+def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
     """Return the p-value of the difference in BLEU; 1.0 for identical outputs (sacreBLEU's bootstrap returns 0.001)."""
     hypotheses, references = scored_lines(system, metric)
     baseline_hypotheses, baseline_references = scored_lines(baseline, metric)
@@ -37,10 +47,34 @@ def p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
         raise UserError(f"{system.folder} and {baseline.folder} have other references; evaluate both again")
     if hypotheses == baseline_hypotheses:
         return 1.0
-    named: list[tuple[str, Sequence[str]]] = [("baseline", baseline_hypotheses), ("system", hypotheses)]
-    metrics = {"BLEU": same_bleu(system.record, metric)}
-    _, results = PairedTest(named, metrics, [references], test_type=SIGNIFICANCE_TESTS[test])()
-    return results["BLEU"][1].p_value  # type: ignore[union-attr,return-value]  # sacreBLEU's types allow no result
+    return paired_p_value(hypotheses, baseline_hypotheses, references, same_bleu(system.record, metric), test)
+
+
+def external_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
+    """Return the p-value of the difference between the means of segment scores; 1.0 for identical scores.
+
+    Raises:
+        UserError: a file of segment scores is missing or has changed, or the test sets differ.
+    """
+    lines, baseline_lines = (
+        load_segment_scores(run.folder, run.record.external_scores[metric]) for run in (system, baseline)
+    )
+    if len(lines) != len(baseline_lines):
+        raise UserError(
+            f"{system.folder} has {len(lines)} segments with a score by {metric}, {baseline.folder} has "
+            f"{len(baseline_lines)}; {SCORE_AGAIN}"
+        )
+    return 1.0 if lines == baseline_lines else paired_p_value(lines, baseline_lines, lines, MeanScore(), test)
+
+
+def paired_p_value(
+    system: Sequence[str], baseline: Sequence[str], references: Sequence[str], metric: Metric, test: str
+) -> float:
+    """Return sacreBLEU's p-value of the difference between two systems, given the lines of their outputs."""
+    named: list[tuple[str, Sequence[str]]] = [("baseline", baseline), ("system", system)]
+    _, results = PairedTest(named, {"": metric}, [references], test_type=SIGNIFICANCE_TESTS[test])()
+    (name,) = results.keys() - {"System"}
+    return results[name][1].p_value  # type: ignore[union-attr,return-value]  # sacreBLEU's types allow no result
 
 
 def scored_lines(run: Run, metric: str) -> tuple[list[str], list[str]]:

@@ -1,10 +1,13 @@
 """Made-up runs: their records, scored translations and analyses."""
 
 from pathlib import Path
+from statistics import fmean
 
 from relumt.analysis.attention_collector import TOP_PERCENTS
+from relumt.files import file_sha256
 from relumt.runs.analysis_record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, write_analysis
-from relumt.runs.record import RunRecord, save_record
+from relumt.runs.evaluation_record import ExternalScore
+from relumt.runs.record import RunRecord, load_record, save_record
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import Experiment
@@ -60,6 +63,15 @@ def write_translations(folder: Path, record: RunRecord, wrong: set[int]) -> None
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     scored_files = {"bleu_tokenized": ("test.hyp.tok", "test.ref.tok")}
     save_record(folder, with_value(record, "evaluations.test.scored_files", scored_files))
+
+
+def add_external_score(folder: Path, scores: list[float], metric: str = "comet", version: str = "comet 1") -> None:
+    """Write what `relumt score` writes for these scores of segments."""
+    path = folder / f"test.{metric}.scores"
+    path.write_text("".join(f"{score}\n" for score in scores))
+    added = ExternalScore(fmean(scores), "command", version, path.name, file_sha256(path))
+    record = load_record(folder)
+    save_record(folder, with_value(record, "evaluations.test.external", record.external_scores | {metric: added}))
 
 
 def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3), num_queries=100) -> AttentionMetrics:
