@@ -11,6 +11,7 @@ from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.console import print_status
 from relumt.data.document_lengths import lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.errors import UserError
+from relumt.fairseq_version import require_supported_fairseq
 from relumt.files import require_outside, require_replaceable_folder
 from relumt.prep.binarization import add_word, binarize, describe_dictionary, require_absent
 from relumt.prep.bitext import (
@@ -50,7 +51,8 @@ def prepare(
         punctuation_normalized: whether the source's punctuation was normalized before; recorded for translation.
 
     Raises:
-        UserError: the input is invalid, or `out` holds an input, or something else while `overwrite` is false.
+        UserError: the input is invalid, or `out` holds an input, or something else while `overwrite` is false, or
+            fairseq is missing or untested.
     """
     inputs = find_inputs(prefixes, options)
     require_data_bin_path(out)
@@ -63,6 +65,7 @@ def prepare(
             return
         if not overwrite:
             raise UserError(f"{out} exists, but {', '.join(changes)}; give --overwrite or another --out")
+    require_supported_fairseq()
     with atomic_folder(out) as stage:
         counts, num_lines = DataBinBuilder(inputs, options, stage).build()
         names = [f"dict.{language}.txt" for language in options.languages]

@@ -9,12 +9,13 @@ from itertools import product
 from pathlib import Path
 
 from relumt.errors import UserError
+from relumt.fairseq_version import describe_fairseq
 from relumt.files import file_sha256
 from relumt.json_files import read_json
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 
 RECORD = "prepare.json"
-PACKAGES = ("relumt", "fairseq-fixed", "torch", "sacremoses", "subword-nmt", "sentencepiece")
+PACKAGES = ("relumt", "torch", "sacremoses", "subword-nmt", "sentencepiece")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def write_record(
         "inputs": {name: asdict(described) for name, described in inputs.items()},
         "counts": counts,
         "dictionaries": dictionaries,
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version(), "fairseq": str(describe_fairseq())}
+        | {name: _version(name) for name in PACKAGES},
     }
     text = json.dumps(record, indent=2, ensure_ascii=False)
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")
