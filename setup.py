@@ -14,7 +14,7 @@ setup(
     packages=find_packages(include=["relumt", "relumt.*"]),
     package_data={
         "relumt": ["papers.json"],
-        "relumt.analysis": ["templates/*.html"],
+        "relumt.analysis": ["templates/*"],
         "relumt.prep.corpora": ["*.toml"],
         "relumt.synth": ["*.toml"],
     },
