@@ -5,13 +5,22 @@ import torch
 from relumt.one_layer.examples import Examples, Splits
 from relumt.one_layer.settings import TaskSettings
 
-DATA_SEEDS = {"train": 1, "valid": 2, "test": 3}
+TRAIN_SEED, VALID_SEED, TEST_SEED = 1, 2, 3
 
 
 def load(settings: TaskSettings) -> Splits:
-    """Draw the examples: the same in every repetition, so that repetitions differ by the training alone."""
-    sizes = {"train": settings.num_train or 0, "valid": settings.num_valid, "test": settings.num_test}
-    return Splits(**{name: draw(size, settings.length, DATA_SEEDS[name]) for name, size in sizes.items()})
+    """Draw the examples: the same in every repetition, so that repetitions differ by the training alone.
+
+    Raises:
+        ValueError: the settings leave the number of examples open.
+    """
+    if settings.num_train is None or settings.num_valid is None:
+        raise ValueError("the adding problem needs num_train and num_valid")
+    return Splits(
+        draw(settings.num_train, settings.length, TRAIN_SEED),
+        draw(settings.num_valid, settings.length, VALID_SEED),
+        draw(settings.num_test, settings.length, TEST_SEED),
+    )
 
 
 def draw(num_examples: int, length: int, seed: int) -> Examples:

@@ -57,7 +57,13 @@ IMDB = TaskSettings(None, 2_500, 0, 200, 4, 32, (3e-4, 1e-3, 3e-3), 32, 2, 32, 0
 IAM = TaskSettings(None, None, 0, 32, 30, 64, (3e-4, 1e-3, 3e-3), 64, 4, 128, 0.2)
 
 SMALL_RATES = (1e-3, 3e-3)
-SMOKE = {"num_train": 256, "num_valid": 64, "num_test": 64, "epochs": 1, "learning_rates": SMALL_RATES}
+
+
+def smoke(settings: TaskSettings, length: int, max_symbols: int = 0) -> TaskPlan:
+    """Return a plan that takes seconds on generated data."""
+    few = replace(settings, num_train=256, num_valid=64, num_test=64, epochs=1, learning_rates=SMALL_RATES)
+    return TaskPlan(replace(few, length=length, max_symbols=max_symbols), 2)
+
 
 PRESETS: dict[str, dict[str, TaskPlan]] = {
     "paper": {
@@ -75,10 +81,10 @@ PRESETS: dict[str, dict[str, TaskPlan]] = {
         "iam": TaskPlan(replace(IAM, num_train=8_000, epochs=5, learning_rates=SMALL_RATES), 5),
     },
     "smoke": {
-        "adding": TaskPlan(replace(ADDING, **SMOKE, length=10), 2),
-        "mnist": TaskPlan(replace(MNIST, **SMOKE), 2),
-        "imdb": TaskPlan(replace(IMDB, **SMOKE, max_symbols=100, length=20), 2),
-        "iam": TaskPlan(replace(IAM, **SMOKE), 2),
+        "adding": smoke(ADDING, 10),
+        "mnist": smoke(MNIST, 28),
+        "imdb": smoke(IMDB, 20, max_symbols=100),
+        "iam": smoke(IAM, 32),
     },
 }
 """Preset -> task -> plan."""

@@ -62,7 +62,7 @@ def train(task: Task, splits: Splits, settings: TaskSettings, mechanism: str, ra
                     "remove the learning rate from relumt/one_layer/settings.py"
                 )
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
             optimizer.step()
             scheduler.step()
