@@ -111,6 +111,11 @@ class LoadedModel:
         """Move a batch to the model's device."""
         return move_to_cuda(sample) if self.cuda else sample
 
+    def collate_sources(self, sources: Sequence[Tensor]) -> dict[str, Any]:
+        """Return a batch without targets on the model's device; see `collate`."""
+        dataset = self.task.build_dataset_for_inference(sources, [len(x) for x in sources])
+        return self.to_device(dataset.collater([dataset[index] for index in range(len(dataset))]))
+
     def collate(self, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> dict[str, Any]:
         """Return a batch on the model's device. fairseq sorts it; its "id" holds the original positions.
 
@@ -217,7 +222,10 @@ def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
     relumt.register()
     open_checkpoint_safely(path)
     if not data.is_dir():
-        raise UserError(f"{data}: no such data-bin; prepare one with data_prep/prepare.sh")
+        raise UserError(
+            f"{data}: no such data-bin; if it was moved, give its path with --data, else prepare it with "
+            "data_prep/prepare.sh"
+        )
     try:
         (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
     except FileNotFoundError as error:

@@ -15,8 +15,9 @@ from relumt.checkpoints.saving import save_checkpoint_durably
 from relumt.checkpoints.settings import fairseq_config
 from relumt.errors import UserError
 from relumt.inference.loaded_model import LoadedModel, load_checkpoint_on_data
-from relumt.quantized import Quantization, Ranges, observe_ranges, quantize_, require_inhibitor
-from relumt.quantized.conversion import Converted
+from relumt.quantized.calibration import Ranges, observe_ranges
+from relumt.quantized.conversion import Converted, quantize_, require_inhibitor
+from relumt.quantized.quantization import Quantization
 
 MAX_TOKENS = 4096
 """Limit of tokens in a batch of calibration."""
