@@ -13,8 +13,7 @@ from pathlib import Path
 from relumt.arguments import positive_integer, valid_path
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError
-from relumt.quantized import Quantization
-from relumt.quantized.integers import MAX_BITS, MIN_BITS
+from relumt.quantized.quantization import MAX_BITS, MIN_BITS, Quantization
 from relumt.runs.environment import Device, find_device
 from relumt.runs.quantized_record import FLOAT, QuantizedModel, read_quantized_record, save_quantized_record
 from relumt.runs.quantized_steps import (

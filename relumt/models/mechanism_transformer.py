@@ -26,7 +26,8 @@ from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import VARIANT_CHOICES
-from relumt.quantized import Quantization, convert_
+from relumt.quantized.conversion import convert_
+from relumt.quantized.quantization import Quantization
 from relumt.training_device import check_training_device, check_translation_in_bf16
 
 

@@ -1,7 +1,7 @@
 """Replaces modules of a float model by their integer versions."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,41 +10,10 @@ from relumt.attention.inhibitor import InhibitorAttention, SignedInhibitorAttent
 from relumt.errors import UserError
 from relumt.quantized.attention import IntegerInhibitor, SignedIntegerInhibitor
 from relumt.quantized.calibration import HeadRanges, Ranges
-from relumt.quantized.integers import MAX_BITS, MIN_BITS
 from relumt.quantized.linear import IntegerLinear
-
-Part = Literal["attention", "all"]
-PARTS: tuple[Part, ...] = get_args(Part)
+from relumt.quantized.quantization import Quantization
 
 Observed = TypeVar("Observed", Tensor, HeadRanges)
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """What is computed in integers.
-
-    Attributes:
-        bits: width of stored integers.
-        part: "attention", or "all" for the linear layers, too.
-
-    Raises:
-        UserError: the width or the part is not supported.
-    """
-
-    bits: int = MAX_BITS
-    part: Part = "all"
-
-    def __post_init__(self) -> None:
-        if not MIN_BITS <= self.bits <= MAX_BITS or self.part not in PARTS:
-            raise UserError(
-                f"quantization to {self.bits} bits of '{self.part}': expected {MIN_BITS} to {MAX_BITS} bits of "
-                f"{' or '.join(PARTS)}; choose these"
-            )
-
-    @property
-    def name(self) -> str:
-        """A name for folders and tables: "int16", or "int16-attention"."""
-        return f"int{self.bits}" if self.part == "all" else f"int{self.bits}-{self.part}"
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,6 @@
 import torch
 from torch import Tensor
 
-MIN_BITS, MAX_BITS = 2, 16
-"""Widths of stored integers; with one bit, only 0 could be stored."""
-
 
 def largest_integer(bits: int) -> int:
     """Return the largest integer of so many bits; −2^(b−1) is not used, so that −x can be stored if x can."""

@@ -16,6 +16,13 @@ METRIC = "bleu_tokenized"
 TEST = "randomization"
 """Significance test; two-sided, because quantization may change a score either way."""
 
+MIN_CHANGED = 15
+"""Translations that must differ for a p-value.
+
+With n of them, one in 2^(n − 1) random trials has the same difference as the real one. sacreBLEU counts these as less
+extreme, so it would return p = 0.0001 for a single changed translation, whose p-value is 1.
+"""
+
 HEADER = (
     "numbers",
     "BLEU, tokenized",
@@ -66,7 +73,7 @@ def describe(model: QuantizedModel | None) -> str:
 
 
 def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluation) -> list[str]:
-    """Return the difference in BLEU to the float model, its p-value, and the share of translations that differ."""
+    """Return the difference in BLEU to the float model, its p-value, and how many translations differ."""
     evaluations = {str(run / FOLDER / FLOAT): baseline.evaluation, str(run / FOLDER / name): timed.evaluation}
     require_equal(evaluations, "their data", lambda evaluation: evaluation.setup.data)
     require_equal(evaluations, "their flags of translation", lambda evaluation: evaluation.setup.flags)
@@ -76,8 +83,10 @@ def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluat
     score, float_score = (evaluation.scores[METRIC] for evaluation in (timed.evaluation, baseline.evaluation))
     # force only silences sacreBLEU's warning that the text looks tokenized, which it is
     bleu = BLEU(tokenize="none", lowercase="case:lc" in score.signature, force=True)
-    p = paired_p_value(hypotheses, float_hypotheses, references, bleu, TEST) if changed else 1.0
-    return [f"{score.score - float_score.score:+.2f}", f"{p:.3f}", f"{changed / len(hypotheses):.1%}"]
+    p = "-"
+    if changed >= MIN_CHANGED:
+        p = f"{paired_p_value(hypotheses, float_hypotheses, references, bleu, TEST):.4f}"
+    return [f"{score.score - float_score.score:+.2f}", p, f"{changed} of {len(hypotheses)}"]
 
 
 def load_scored(run: Path, name: str, timed: TimedEvaluation) -> tuple[list[str], list[str]]:
@@ -91,7 +100,7 @@ def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation]) -> list[str]
     revisions = dict.fromkeys(timed.evaluation.setup.environment.relumt for timed in scored)
     return [
         f"BLEU: `{baseline.evaluation.scores[METRIC].signature}`",
-        P_VALUE_NOTES[TEST],
+        f"{P_VALUE_NOTES[TEST]}; -: fewer than {MIN_CHANGED} translations differ",
         f"translated with {', '.join(revisions)}; scales calibrated on the validation set",
         "in float: embeddings, residual sums, LayerNorm, activations, softmax of the output, and rescaling",
         "CPU time: of loading the model and translating",

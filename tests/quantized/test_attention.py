@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from relumt.attention import MECHANISMS, AttentionMask
-from relumt.quantized import IntegerInhibitor, SignedIntegerInhibitor
-from relumt.quantized.attention import CHUNK_ELEMENTS, MAX_RIGHT_SHIFT
+from relumt.quantized.attention import CHUNK_ELEMENTS, MAX_RIGHT_SHIFT, IntegerInhibitor, SignedIntegerInhibitor
 from relumt.quantized.calibration import HeadRanges
 from relumt.quantized.integers import largest_integer
 from tests.quantized import oracle

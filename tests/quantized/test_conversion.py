@@ -5,14 +5,11 @@ import torch
 from torch import nn
 
 from relumt.errors import UserError
-from relumt.quantized import (
-    IntegerInhibitor,
-    IntegerLinear,
-    Quantization,
-    SignedIntegerInhibitor,
-    observe_ranges,
-    quantize_,
-)
+from relumt.quantized.attention import IntegerInhibitor, SignedIntegerInhibitor
+from relumt.quantized.calibration import observe_ranges
+from relumt.quantized.conversion import quantize_
+from relumt.quantized.linear import IntegerLinear
+from relumt.quantized.quantization import Quantization
 from tests.models.build import build, sample, task
 
 LENGTHS = [(5, 6), (3, 4), (7, 3)]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from relumt.quantized import IntegerLinear
 from relumt.quantized.integers import largest_integer
+from relumt.quantized.linear import IntegerLinear
 from tests.quantized import oracle
 
 
