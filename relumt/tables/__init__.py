@@ -9,10 +9,32 @@ executes missing runs, `relumt table` prints a table, and `scripts/reproduce.sh`
 from operator import attrgetter
 
 from relumt.errors import UserError
-from relumt.tables import activations, ffn_table, figures, flops, inhibitor_table1, scores, speeds, study, sweep
+from relumt.tables import (
+    activations,
+    ffn_table,
+    figures,
+    flops,
+    inhibitor_table1,
+    inhibitor_table2,
+    scores,
+    speeds,
+    study,
+    sweep,
+)
 from relumt.tables.table import Table
 
-MODULES = (activations, ffn_table, figures, flops, inhibitor_table1, scores, speeds, study, sweep)
+MODULES = (
+    activations,
+    ffn_table,
+    figures,
+    flops,
+    inhibitor_table1,
+    inhibitor_table2,
+    scores,
+    speeds,
+    study,
+    sweep,
+)
 ALL_TABLES: list[Table] = [table for module in MODULES for table in module.TABLES]
 TABLES = {table.name: table for table in sorted(ALL_TABLES, key=attrgetter("name"))}
 """Name on the command line -> table or figure."""

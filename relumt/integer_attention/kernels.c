@@ -1,0 +1,223 @@
+/* Attention of a single head in 16-bit integers. __init__.py and oracle.py say what the functions compute.
+
+   Compiled for one instruction set and one width of the accumulators, ACCUMULATOR_BITS = 16 or 32, at a time.
+   plain_*: the equations as loops; the compiler decides which instructions compute them.
+   tiled_*: products of matrices in tiles of registers; the instructions are written out. Keys and values are packed:
+   16-bit accumulators read k^T [d][n] and v [n][d], row by row. 32-bit accumulators sum two neighbors at a time, so two
+   rows are interleaved: k^T as [d/2][n][2] and v as [n/2][d][2]. */
+
+#include <stdint.h>
+#include <string.h>
+
+#include "vectors.h"
+
+#if ACCUMULATOR_BITS == 16
+typedef int16_t accumulator;
+typedef uint16_t unsigned_accumulator;
+#define WEIGHT_BITS 7
+#else
+typedef int32_t accumulator;
+typedef uint32_t unsigned_accumulator;
+#define WEIGHT_BITS 13
+#endif
+
+#define SUMMANDS (ACCUMULATOR_BITS / 16)       /* neighbors that an instruction sums into one accumulator */
+#define COLUMNS 32                             /* columns of a tile; n and d are multiples of it */
+#define VECTORS (COLUMNS * SUMMANDS / LANES)   /* vectors per row of a tile: 1 to 8 */
+#define ROWS (8 / VECTORS)                     /* rows of a tile, so that its sums take 8 registers: 1 to 8 */
+#define MAX_ROWS 8
+#define INLINE static inline __attribute__((always_inline))
+
+typedef struct {
+    const int16_t *q, *k, *v;   /* [n][d]; k and v are packed for tiled_* */
+    accumulator *output;        /* [n][d] */
+    accumulator *scores;        /* room for [MAX_ROWS][n] */
+    int16_t *weights;           /* room for [MAX_ROWS][n] */
+    int16_t *positive_values;   /* room for [n][d] */
+    accumulator *key_sums;      /* room for [n] */
+    int32_t n, d, shift, alpha;
+} problem;
+
+void repeat(void (*kernel)(const problem *), const problem *p, int32_t times) {
+    while (times-- > 0)
+        kernel(p);
+}
+
+INLINE int32_t larger(int32_t x, int32_t y) { return x > y ? x : y; }
+INLINE int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
+
+/* Integer softmax of a row: 2^-x with x = (largest score - score) / 2^shift / 16, interpolated linearly between whole x,
+   then divided by the sum. The weights sum to at most 2^WEIGHT_BITS. */
+INLINE void softmax(const accumulator *restrict scores, int16_t *restrict weights, int n, int shift) {
+    accumulator largest = scores[0];
+    for (int j = 1; j < n; j++)
+        largest = scores[j] > largest ? scores[j] : largest;
+    uint32_t total = 0;
+    for (int j = 0; j < n; j++) {
+        uint32_t difference = ((uint32_t)largest - (uint32_t)scores[j]) >> shift;
+        uint32_t x = difference < 255 ? difference : 255;
+#ifdef __AVX2__
+        uint32_t power = ((32 - (x & 15)) << 9) >> (x >> 4);
+#else /* no instruction shifts each lane by a distance of its own */
+        uint16_t power = (uint16_t)((32 - (x & 15)) << 9);
+        power = x & 16 ? power >> 1 : power;
+        power = x & 32 ? power >> 2 : power;
+        power = x & 64 ? power >> 4 : power;
+        power = x & 128 ? power >> 8 : power;
+#endif
+        weights[j] = (int16_t)power;
+        total += power;
+    }
+    uint16_t inverse = (uint16_t)((1u << (16 + WEIGHT_BITS)) / total);
+    for (int j = 0; j < n; j++)
+        weights[j] = (int16_t)(((uint32_t)(uint16_t)weights[j] * inverse) >> 16);
+}
+
+void plain_inhibitor(const problem *p) {
+    const int n = p->n, d = p->d, shift = p->shift, alpha = p->alpha;
+    accumulator *restrict distances = p->scores;
+    int16_t *restrict inhibitions = p->weights;
+    for (int i = 0; i < n; i++) {
+        const int16_t *restrict query = p->q + i * d;
+        accumulator *restrict output = p->output + i * d;
+        for (int j = 0; j < n; j++) {
+            const int16_t *restrict key = p->k + j * d;
+            accumulator sum = 0;
+            for (int c = 0; c < d; c++) {
+                accumulator difference = (accumulator)(query[c] - key[c]);
+                sum = (accumulator)(sum + (accumulator)(difference < 0 ? -difference : difference));
+            }
+            distances[j] = sum;
+        }
+        for (int j = 0; j < n; j++)
+            inhibitions[j] = (int16_t)smaller(larger((distances[j] >> shift) - alpha, 0), INT16_MAX);
+        memset(output, 0, d * sizeof *output);
+        for (int j = 0; j < n; j++) {
+            const int16_t *restrict value = p->v + j * d;
+            for (int c = 0; c < d; c++) { /* max(v - z, 0) without the step below -2^15 */
+                int16_t inhibited = (int16_t)((value[c] > inhibitions[j] ? value[c] : inhibitions[j]) - inhibitions[j]);
+                output[c] = (accumulator)(output[c] + inhibited);
+            }
+        }
+    }
+}
+
+void plain_dot_product(const problem *p) {
+    const int n = p->n, d = p->d;
+    accumulator *restrict scores = p->scores;
+    int16_t *restrict weights = p->weights;
+    for (int i = 0; i < n; i++) {
+        const int16_t *restrict query = p->q + i * d;
+        accumulator *restrict output = p->output + i * d;
+        for (int j = 0; j < n; j++) {
+            const int16_t *restrict key = p->k + j * d;
+            accumulator sum = 0;
+            for (int c = 0; c < d; c++)
+                sum = (accumulator)(sum + query[c] * key[c]);
+            scores[j] = sum;
+        }
+        softmax(scores, weights, n, p->shift);
+        memset(output, 0, d * sizeof *output);
+        for (int j = 0; j < n; j++) {
+            const int16_t *restrict value = p->v + j * d;
+            for (int c = 0; c < d; c++)
+                output[c] = (accumulator)(output[c] + weights[j] * value[c]);
+        }
+        for (int c = 0; c < d; c++)
+            output[c] = (accumulator)(output[c] >> WEIGHT_BITS);
+    }
+}
+
+/* Sums of a tile: what an instruction makes of a broadcast left operand and a vector of the right one. */
+#if ACCUMULATOR_BITS == 16
+INLINE vector broadcast(const int16_t *x) { return INTRINSIC(set1_epi16)(*x); }
+INLINE vector add(vector sum, vector x) { return INTRINSIC(add_epi16)(sum, x); }
+INLINE vector add_product(vector sum, vector x, vector y) { return add(sum, INTRINSIC(mullo_epi16)(x, y)); }
+#else
+INLINE vector broadcast(const int16_t *x) {
+    int32_t neighbors;
+    memcpy(&neighbors, x, sizeof neighbors);
+    return INTRINSIC(set1_epi32)(neighbors);
+}
+INLINE vector add_product(vector sum, vector x, vector y) {
+    return INTRINSIC(add_epi32)(sum, INTRINSIC(madd_epi16)(x, y));
+}
+INLINE vector add(vector sum, vector x) { return add_product(sum, x, INTRINSIC(set1_epi16)(1)); }
+#endif
+INLINE vector add_larger(vector sum, vector x, vector y) { return add(sum, INTRINSIC(max_epi16)(x, y)); }
+INLINE vector add_inhibited(vector sum, vector z, vector v) { return add(sum, INTRINSIC(subs_epu16)(v, z)); }
+
+/* ROWS rows of `result` [ROWS][columns]: sums over r of step(left[row][r], right[r][column]), with `right` packed. */
+INLINE void multiply(vector (*step)(vector, vector, vector), const int16_t *restrict left,
+                     const int16_t *restrict right, accumulator *restrict result, int inner, int columns) {
+    for (int column = 0; column < columns; column += COLUMNS) {
+        vector sums[ROWS][VECTORS];
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+            for (int x = 0; x < VECTORS; x++)
+                sums[row][x] = ZERO();
+        for (int r = 0; r < inner; r += SUMMANDS) {
+            const int16_t *packed = right + r * columns + column * SUMMANDS;
+            vector loaded[VECTORS];
+#pragma GCC unroll 8
+            for (int x = 0; x < VECTORS; x++)
+                loaded[x] = LOAD(packed + x * LANES);
+#pragma GCC unroll 8
+            for (int row = 0; row < ROWS; row++) {
+                vector one = broadcast(left + row * inner + r);
+#pragma GCC unroll 8
+                for (int x = 0; x < VECTORS; x++)
+                    sums[row][x] = step(sums[row][x], one, loaded[x]);
+            }
+        }
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++)
+#pragma GCC unroll 8
+            for (int x = 0; x < VECTORS; x++)
+                STORE(result + row * columns + column + x * (LANES / SUMMANDS), sums[row][x]);
+    }
+}
+
+/* |q - k| = 2 max(q, k) - q - k, modulo 2^ACCUMULATOR_BITS, and max(v - z, 0) = max(max(v, 0) - z, 0) because z >= 0. */
+void tiled_inhibitor(const problem *p) {
+    const int n = p->n, d = p->d, shift = p->shift, alpha = p->alpha;
+    accumulator *restrict key_sums = p->key_sums;
+    int16_t *restrict positive_values = p->positive_values;
+    for (int x = 0; x < n * d; x++)
+        positive_values[x] = p->v[x] > 0 ? p->v[x] : 0;
+    memset(key_sums, 0, n * sizeof *key_sums);
+    for (int r = 0; r < d; r += SUMMANDS)
+        for (int j = 0; j < n; j++)
+            for (int x = 0; x < SUMMANDS; x++)
+                key_sums[j] = (accumulator)(key_sums[j] + p->k[r * n + j * SUMMANDS + x]);
+    for (int i = 0; i < n; i += ROWS) {
+        multiply(add_larger, p->q + i * d, p->k, p->scores, d, n);
+        for (int row = 0; row < ROWS; row++) {
+            const accumulator *restrict maxima = p->scores + row * n;
+            int16_t *restrict inhibitions = p->weights + row * n;
+            unsigned_accumulator query_sum = 0;
+            for (int c = 0; c < d; c++)
+                query_sum = (unsigned_accumulator)(query_sum + p->q[(i + row) * d + c]);
+            for (int j = 0; j < n; j++) {
+                accumulator distance = (accumulator)(2u * (unsigned_accumulator)maxima[j] - query_sum
+                                                     - (unsigned_accumulator)key_sums[j]);
+                inhibitions[j] = (int16_t)smaller(larger((distance >> shift) - alpha, 0), INT16_MAX);
+            }
+        }
+        multiply(add_inhibited, p->weights, positive_values, p->output + i * d, n, d);
+    }
+}
+
+void tiled_dot_product(const problem *p) {
+    const int n = p->n, d = p->d;
+    for (int i = 0; i < n; i += ROWS) {
+        accumulator *restrict output = p->output + i * d;
+        multiply(add_product, p->q + i * d, p->k, p->scores, d, n);
+        for (int row = 0; row < ROWS; row++)
+            softmax(p->scores + row * n, p->weights + row * n, n, p->shift);
+        multiply(add_product, p->weights, p->v, output, n, d);
+        for (int x = 0; x < ROWS * d; x++)
+            output[x] = (accumulator)(output[x] >> WEIGHT_BITS);
+    }
+}

@@ -1,0 +1,100 @@
+"""Calls the compiled kernels through ctypes."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from relumt.errors import AttemptFailedError
+from relumt.integer_attention import oracle
+from relumt.integer_attention.compiler import Compiler, InstructionSet
+from relumt.integer_attention.oracle import Array
+from relumt.integer_attention.problem import Problem
+
+Attention = Literal["inhibitor", "dot_product"]
+Code = Literal["tiled", "plain"]
+MAX_ROWS = 8
+"""Rows of scores that a kernel computes at a time, as in kernels.c."""
+
+
+class _Arguments(ctypes.Structure):
+    """The struct `problem` of kernels.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "output", "scores", "weights")),
+        *((name, ctypes.c_void_p) for name in ("positive_values", "key_sums")),
+        *((name, ctypes.c_int32) for name in ("n", "d", "shift", "alpha")),
+    ]
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    """A kernel bound to a problem that was found to be within its bounds.
+
+    Attributes:
+        run: computes the output this many times.
+        output: int16 or int32 [n, d], written by `run`.
+    """
+
+    run: Callable[[int], None]
+    output: Array
+
+
+class Kernels:
+    """The kernels of one instruction set and one width of sums; building them raises AttemptFailedError."""
+
+    def __init__(self, compiler: Compiler, instruction_set: InstructionSet, width: int) -> None:
+        self.width = width
+        path = compiler.build(instruction_set, width)
+        try:
+            self._library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise AttemptFailedError(f"{path} cannot be loaded ({error}); delete it and try again") from None
+
+    def prepare(self, attention: Attention, code: Code, problem: Problem) -> PreparedCall:
+        """Bind a kernel to a problem; keys and values are packed for tiled code, which is not part of its time.
+
+        A layer could write them packed, because a projection may write its output in any order.
+
+        Raises:
+            UserError: a sum could overflow.
+        """
+        (n, d), sums = problem.q.shape, np.dtype(f"int{self.width}")
+        if attention == "inhibitor":
+            problem.require_inhibitor_fits(self.width)
+            shift = problem.inhibitor_shift
+        else:
+            problem.require_dot_product_fits(self.width)
+            shift = problem.softmax_shift
+        k, v = (problem.k, problem.v) if code == "plain" else (self.pack(problem.k.T), self.pack(problem.v))
+        output = np.zeros((n, d), sums)
+        arrays = [
+            *(np.ascontiguousarray(x) for x in (problem.q, k, v)),
+            output,
+            np.empty((MAX_ROWS, n), sums),  # scores
+            np.empty((MAX_ROWS, n), np.int16),  # weights
+            np.empty((n, d), np.int16),  # positive values
+            np.empty(n, sums),  # sums of keys
+        ]
+        arguments = _Arguments(*(array.ctypes.data for array in arrays), n, d, shift, problem.alpha)
+        kernel, repeat = self._library[f"{code}_{attention}"], self._library.repeat
+
+        def run(times: int, arrays: list[Array] = arrays) -> None:  # `arrays` keeps the memory alive
+            repeat(kernel, ctypes.byref(arguments), times)
+
+        return PreparedCall(run, output)
+
+    def pack(self, matrix: Array) -> Array:
+        """Interleave the neighbors that an instruction sums: [r, c] -> [r/2, c, 2] for 32 bits, unchanged for 16."""
+        neighbors = self.width // 16
+        rows, columns = matrix.shape
+        return matrix.reshape(rows // neighbors, neighbors, columns).transpose(0, 2, 1)
+
+    def expected(self, attention: Attention, problem: Problem) -> Array:
+        """Return the oracle's output, int64 [n, d]."""
+        inputs = problem.q, problem.k, problem.v
+        if attention == "inhibitor":
+            return oracle.inhibitor(*inputs, problem.inhibitor_shift, problem.alpha)
+        return oracle.dot_product(*inputs, problem.softmax_shift, self.width)
