@@ -31,7 +31,11 @@ class OutputGate(nn.Module):
 
     def forward(self, heads: Tensor, x: Tensor) -> Tensor:
         """Gate the concatenated heads [T, B, E] with the queries' input x [T, B, E] → [T, B, E]."""
-        gates = torch.sigmoid(self.proj(x))
-        # [T, B, E] -> [T, B, H, D]; gates [T, B, H, D] or [T, B, H, 1]
-        gated: Tensor = heads.unflatten(-1, (self.num_heads, -1)) * gates.unflatten(-1, (self.num_heads, -1))
+        # [T, B, E] -> [T, B, H, D]
+        gated: Tensor = heads.unflatten(-1, (self.num_heads, -1)) * self.gates(x)
         return gated.flatten(2)
+
+    def gates(self, x: Tensor) -> Tensor:
+        """Return σ(xW) for the queries' input x [T, B, E]: [T, B, H, D], or [T, B, H, 1] if each head has one gate."""
+        gates: Tensor = torch.sigmoid(self.proj(x)).unflatten(-1, (self.num_heads, -1))
+        return gates

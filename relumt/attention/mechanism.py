@@ -21,6 +21,7 @@ from relumt.attention.dropout import dropout
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
 from relumt.attention.mask import AttentionMask
+from relumt.attention.norms import HeadMap
 from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.row_stats import RowStats
 
@@ -243,3 +244,10 @@ class Mechanism(nn.Module):
     def postprocess_heads(self, x: Tensor) -> Tensor:
         """Return the concatenated heads [T, B, E] as the output projection takes them; the identity by default."""
         return x
+
+    def head_map(self, x: Tensor) -> HeadMap:
+        """Return the linear map that `postprocess_heads` is at x [T, B, E] if its statistics and gates are held fixed.
+
+        For the analysis of norm-weighted attention, which leaves out a class that overrides `postprocess_heads` alone.
+        """
+        return HeadMap(torch.ones_like(x), subtracts_mean=False)

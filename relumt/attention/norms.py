@@ -4,9 +4,12 @@
     GatedNorm(z) = σ(w ⊙ z) ⊙ norm(z)
 
 All compute in at least float32: their input is unbounded, and RMSNorm cancels any scale well above √ε = 1e-4.
+
+With its statistics and gate held at their values for some z, each is a linear map (and LayerNorm's bias): `map_at(z)`.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +19,18 @@ from relumt.attention.precision import at_least_float32
 
 EPSILON = 1e-8
 """Added to mean z², as in the authors' code: a token whose heads are all null gives 0 with a finite gradient."""
+
+
+class HeadMap(NamedTuple):
+    """A linear map of the concatenated heads of each query: gain ⊙ (z − mean z), or gain ⊙ z.
+
+    Attributes:
+        gain: [T, B, E].
+        subtracts_mean: whether the mean over E is subtracted first.
+    """
+
+    gain: Tensor
+    subtracts_mean: bool
 
 
 class RMSNorm(nn.RMSNorm):
@@ -29,6 +44,12 @@ class RMSNorm(nn.RMSNorm):
         z = at_least_float32(z)
         return F.rms_norm(z, self.normalized_shape, self.weight.to(z.dtype), self.eps)
 
+    def map_at(self, z: Tensor) -> HeadMap:
+        """Return the linear map that the norm is if RMS(z) is held fixed."""
+        z = at_least_float32(z)
+        inverse = (z.square().mean(-1, keepdim=True) + EPSILON).rsqrt()
+        return HeadMap(inverse * self.weight.to(z.dtype), subtracts_mean=False)
+
 
 class LayerNorm(nn.LayerNorm):
     """(z − mean)/deviation ⊙ g + b over the last dimension; g is initialized to 1 and b to 0."""
@@ -40,6 +61,12 @@ class LayerNorm(nn.LayerNorm):
         """Normalize z [T, B, E] → [T, B, E], at least float32."""
         z = at_least_float32(z)
         return F.layer_norm(z, self.normalized_shape, self.weight.to(z.dtype), self.bias.to(z.dtype), self.eps)
+
+    def map_at(self, z: Tensor) -> HeadMap:
+        """Return the linear map that the norm is, apart from its bias, if the deviation of z is held fixed."""
+        z = at_least_float32(z)
+        inverse = (z.var(-1, unbiased=False, keepdim=True) + self.eps).rsqrt()
+        return HeadMap(inverse * self.weight.to(z.dtype), subtracts_mean=True)
 
 
 class GatedNorm(nn.Module):
@@ -53,7 +80,7 @@ class GatedNorm(nn.Module):
         norm: the norm of z, over E.
     """
 
-    def __init__(self, size: int, norm: nn.Module) -> None:
+    def __init__(self, size: int, norm: RMSNorm | LayerNorm) -> None:
         super().__init__()
         self.norm = norm
         bound = math.sqrt(3 / size)
@@ -65,3 +92,9 @@ class GatedNorm(nn.Module):
         gate = torch.sigmoid(z * self.gate.to(z.dtype))  # before the norm: autograd's order of sums depends on it
         gated: Tensor = gate * self.norm(z)
         return gated
+
+    def map_at(self, z: Tensor) -> HeadMap:
+        """Return the linear map that gate and norm are if the gate's value and the norm's statistic are held fixed."""
+        z = at_least_float32(z)
+        gain, subtracts_mean = self.norm.map_at(z)
+        return HeadMap(torch.sigmoid(z * self.gate.to(z.dtype)) * gain, subtracts_mean)

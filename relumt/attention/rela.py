@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.norms import GatedNorm, LayerNorm, RMSNorm
+from relumt.attention.norms import GatedNorm, HeadMap, LayerNorm, RMSNorm
 
 
 class UnnormalizedReLA(Mechanism):
@@ -43,6 +43,12 @@ class UnnormalizedReLA(Mechanism):
         """Normalize the concatenated heads [T, B, E]."""
         normalized: Tensor = self.norm(x)
         return normalized
+
+    def head_map(self, x: Tensor) -> HeadMap:
+        """Return the linear map that the norm is at x; the identity without a norm."""
+        if isinstance(self.norm, RMSNorm | LayerNorm | GatedNorm):
+            return self.norm.map_at(x)
+        return super().head_map(x)
 
 
 class ReLAWithRMSNorm(UnnormalizedReLA):

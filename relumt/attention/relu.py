@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.norms import LayerNorm
+from relumt.attention.norms import HeadMap, LayerNorm
 from relumt.variant_spec import NOT_NEGATIVE, POSITIVE
 
 
@@ -115,3 +115,7 @@ class ReLULayerNormAttention(RectifiedAttention):
         """Normalize the concatenated heads [T, B, E]."""
         normalized: Tensor = self.norm(x)
         return normalized
+
+    def head_map(self, x: Tensor) -> HeadMap:
+        """Return the linear map that the norm is at x."""
+        return self.norm.map_at(x)
