@@ -18,6 +18,9 @@ MECHANISM_FLAGS = (
 )
 """Pattern of the flags, without leading hyphens, that select attention and feed-forward variants and their options."""
 
+TRACKER_FLAGS = ("--wandb-project", "--aim-repo", "--aim-run-hash")
+"""Flags of fairseq-train that only copy the log elsewhere (docs/tracking.md)."""
+
 NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 
 
@@ -104,5 +107,8 @@ def command_line(flags: Mapping[str, list[str]]) -> list[str]:
 
 
 def join_flag_values(flags: Flags) -> dict[str, str]:
-    """Join the values of each flag with spaces, as run.json stores them; a switch has the value ""."""
-    return {name: " ".join(values) for name, values in flags.items()}
+    """Join the values of each flag with spaces, as run.json stores them; a switch has the value "".
+
+    Flags of trackers are left out: a training that is also watched elsewhere is the same training.
+    """
+    return {name: " ".join(values) for name, values in flags.items() if name not in TRACKER_FLAGS}

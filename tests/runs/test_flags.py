@@ -16,6 +16,12 @@ def test_a_file_may_contain_comments_quotations_and_several_flags_per_line(tmp_p
     assert join_flag_values(flags)["--share-all-embeddings"] == ""
 
 
+def test_trackers_are_passed_on_but_are_no_setting_of_a_run():
+    flags = parse_flags(["--lr", "1", "--wandb-project", "mine", "--aim-repo=."], "here")
+    assert command_line(flags) == ["--lr", "1", "--wandb-project", "mine", "--aim-repo", "."]
+    assert join_flag_values(flags) == {"--lr": "1"}
+
+
 def test_equals_sign_negative_numbers_and_several_values():
     flags = parse_flags(["--lr=0.1", "--keep", "-1", "--x", "-.5e-3", "--y", "1", "2"], "here")
     assert flags == {"--lr": ["0.1"], "--keep": ["-1"], "--x": ["-.5e-3"], "--y": ["1", "2"]}
