@@ -26,7 +26,7 @@ from relumt.models.argument_checks import check_arguments
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import VARIANT_CHOICES
-from relumt.quantized.conversion import convert_
+from relumt.quantized.conversion import convert_, is_quantized
 from relumt.quantized.quantization import Quantization
 from relumt.training_device import check_training_device, check_translation_in_bf16
 
@@ -105,6 +105,9 @@ class MechanismTransformer(TransformerModel):
     def prepare_for_inference_(self, cfg: Any) -> None:
         """Prepare for fairseq-generate; --bf16, which fairseq ignores there, selects products in bf16 on a CPU."""
         super().prepare_for_inference_(cfg)
+        if cfg.common.fp16 and is_quantized(self):
+            with exit_on_user_error():
+                raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
         if cfg.common.bf16:
             with exit_on_user_error():
                 check_translation_in_bf16(cfg.common.cpu)

@@ -46,6 +46,11 @@ def require_inhibitor(model: nn.Module) -> None:
         )
 
 
+def is_quantized(model: nn.Module) -> bool:
+    """Return whether a model has attention in integers."""
+    return any(isinstance(module, IntegerInhibitor) for module in model.modules())
+
+
 def convert_(model: nn.Module, quantization: Quantization) -> Converted:
     """Replace modules by integer versions whose weights and scales are still to be loaded.
 

@@ -1,5 +1,7 @@
 """A Transformer whose attention and linear layers compute with integers."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from torch import nn
@@ -98,3 +100,12 @@ def test_modules_without_usable_ranges_are_refused():
     del ranges.heads["encoder.layers.1.self_attn.mechanism"]
     with pytest.raises(UserError, match=r"encoder.layers.1.self_attn.mechanism was not used in calibration"):
         quantize_(float_model(), Quantization(16), ranges)
+
+
+def test_half_precision_is_refused(capsys):
+    model = float_model()
+    settings = Namespace(common=Namespace(fp16=True, bf16=False), generation=Namespace(print_alignment=None))
+    quantize_(model, Quantization(16), calibrated(model))
+    with pytest.raises(SystemExit):
+        model.prepare_for_inference_(settings)
+    assert "--fp16 would round the scales of a quantized model; drop the flag" in capsys.readouterr().err
