@@ -13,11 +13,13 @@ from fairseq.data import FairseqDataset, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda, resolve_max_positions
+from omegaconf import OmegaConf
 from torch import Tensor
 
 import relumt
 from relumt.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
+from relumt.inference.model_folder import WEIGHTS, is_model_folder, read_model
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_checkpoints import CHECKPOINTS
@@ -163,22 +165,26 @@ class ReorderedDataset(FairseqDataset):
 
 
 def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[LoadedModel, Path]:
-    """Load a checkpoint or a run's scored checkpoint; return the model and the data-bin.
+    """Load a checkpoint, a run's scored checkpoint or an exported model; return the model and the data-bin.
 
     Args:
-        checkpoint_or_run: a checkpoint file or the folder of a run.
-        data: data-bin; None for the one that the run was trained on.
+        checkpoint_or_run: a checkpoint file, the folder of a run, or a folder that `write_model` has written to.
+        data: data-bin; None for the one that the run was trained on, or the folder of an exported model.
         cpu: do not use a GPU.
 
     Raises:
         UserError: the checkpoint or the data-bin is missing, they do not fit together, or the checkpoint lies in the
             folder of a run that did not train it.
     """
+    cuda = torch.cuda.is_available() and not cpu
+    if is_model_folder(checkpoint_or_run):
+        data = data or checkpoint_or_run
+        return load_exported_model(checkpoint_or_run, data, cuda), data
     path = find_checkpoint(checkpoint_or_run)
     data = data or find_data_bin(checkpoint_or_run)
     if record := find_record_of_checkpoint(path):
         refuse_foreign_checkpoint(path, open_checkpoint_safely(path), record)
-    return load_checkpoint_on_data(path, data, cuda=torch.cuda.is_available() and not cpu), data
+    return load_checkpoint_on_data(path, data, cuda), data
 
 
 def find_checkpoint(checkpoint_or_run: Path) -> Path:
@@ -221,13 +227,32 @@ def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
     """
     relumt.register()
     open_checkpoint_safely(path)
+    return _build_model(path, data, cuda, state=None)
+
+
+def load_exported_model(folder: Path, data: Path, cuda: bool) -> LoadedModel:
+    """Load a model from a folder that `write_model` has written to.
+
+    Raises:
+        UserError: the folder is damaged, or its vocabulary is not that of the data-bin.
+    """
+    relumt.register()
+    state = read_model(folder)
+    state["cfg"]["task"]["data"] = str(data)
+    # As fairseq does when it loads a checkpoint. Without the flag, OmegaConf refuses the namespace in it.
+    state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    return _build_model(folder / WEIGHTS, data, cuda, state)
+
+
+def _build_model(path: Path, data: Path, cuda: bool, state: dict[str, Any] | None) -> LoadedModel:
+    """Let fairseq build the model of a vetted checkpoint: of `state`, or if it is None of the file `path`."""
     if not data.is_dir():
         raise UserError(
             f"{data}: no such data-bin; if it was moved, give its path with --data, else prepare it with "
             "data_prep/prepare.sh"
         )
     try:
-        (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
+        (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)}, state=state)
     except FileNotFoundError as error:
         raise UserError(
             f"{data}: not the data of {path} ({shorten_message(error)}); give its own data-bin with --data"

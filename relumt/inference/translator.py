@@ -13,6 +13,7 @@ from torch import Tensor
 
 from relumt.errors import UserError
 from relumt.inference.loaded_model import LoadedModel, find_record_of_checkpoint, load_model
+from relumt.inference.model_folder import is_model_folder, read_config
 from relumt.inference.search_settings import MAX_BEAM, SearchSettings, search_of_run
 from relumt.inference.text_encoding import TextEncoding, load_encoding
 
@@ -181,7 +182,14 @@ def load(
     loaded, folder = load_model(Path(checkpoint_or_run), None if data is None else Path(data), cpu)
     refuse_documents(loaded)
     encoding = load_encoding(folder, loaded.task.source_dictionary, loaded.task.target_dictionary, tokenized)
-    return Translator(loaded, encoding, search_of_run(find_record_of_checkpoint(loaded.path)))
+    return Translator(loaded, encoding, default_search(loaded.path))
+
+
+def default_search(path: Path) -> SearchSettings:
+    """Return the search settings that belong to a checkpoint or to the weights of an exported model."""
+    if is_model_folder(path.parent):
+        return read_config(path.parent).search
+    return search_of_run(find_record_of_checkpoint(path))
 
 
 def refuse_documents(loaded: LoadedModel) -> None:

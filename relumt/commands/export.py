@@ -1,0 +1,32 @@
+"""Write a trained model for other programs to a folder, with its dictionaries and subwords.
+
+fairseq: model.pt, a checkpoint of the stock architecture `transformer`, which plain fairseq and CTranslate2's converter
+read; only for softmax attention. safetensors: any model, without pickle; relumt.load and relumt translate read it.
+"""
+
+import argparse
+
+from relumt.arguments import valid_path
+from relumt.console import print_status, quiet_fairseq
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "model",
+        type=valid_path,
+        metavar="RUN",
+        help="folder of a trained run for its scored checkpoint, or a checkpoint",
+    )
+    parser.add_argument("--to", required=True, choices=("fairseq", "safetensors"), help="format of the weights")
+    parser.add_argument("--out", type=valid_path, required=True, metavar="FOLDER", help="new folder for the model")
+    parser.add_argument("--data", type=valid_path, help="data-bin of the model (default: that of the run)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Export the model."""
+    quiet_fairseq()
+    from relumt.inference.export import export_model
+
+    path = export_model(arguments.model, arguments.data, arguments.to, arguments.out)
+    print_status(f"wrote {path} to {arguments.out}")
