@@ -92,16 +92,8 @@ class Translator:
         """
         search = self.search_with(beam, nbest)
         sources = self.encode(texts, first_number)
-        numbers = [number for number, source in enumerate(sources) if len(source) > 1]
-        generator = self.loaded.task.build_generator([self.loaded.model], search.as_arguments())
-        found: list[list[dict[str, Any]]] = [[] for _ in sources]
-        for batch in batches_by_length([len(sources[number]) for number in numbers], batch_size):
-            batch_numbers = [numbers[index] for index in batch]
-            sample = self.loaded.collate_sources([sources[number] for number in batch_numbers])
-            hypotheses = generator.generate([self.loaded.model], sample)
-            for position, sentence_hypotheses in zip(sample["id"].tolist(), hypotheses, strict=True):
-                found[batch_numbers[position]] = sentence_hypotheses[:nbest]
-        return self._describe(sources, found)
+        found = search_hypotheses(self.loaded, sources, search, batch_size)
+        return self._describe(sources, [hypotheses[:nbest] for hypotheses in found])
 
     def search_with(self, beam: int | None, nbest: int) -> SearchSettings:
         """Return the search settings with another beam; raise UserError unless 1 ≤ `nbest` ≤ beam ≤ MAX_BEAM."""
@@ -148,6 +140,29 @@ class Translator:
             source,
             target,
         )
+
+
+def search_hypotheses(
+    loaded: LoadedModel, sources: Sequence[Tensor], search: SearchSettings, batch_size: int = BATCH_SIZE
+) -> list[list[dict[str, Any]]]:
+    """Return fairseq's hypotheses for each source, best first; none for one that is only the end of the sentence.
+
+    Args:
+        loaded: the model.
+        sources: token indices, each with the end-of-sentence symbol.
+        search: settings of the beam search.
+        batch_size: largest number of sentences in a batch.
+    """
+    numbers = [number for number, source in enumerate(sources) if len(source) > 1]
+    generator = loaded.task.build_generator([loaded.model], search.as_arguments())
+    found: list[list[dict[str, Any]]] = [[] for _ in sources]
+    for batch in batches_by_length([len(sources[number]) for number in numbers], batch_size):
+        batch_numbers = [numbers[index] for index in batch]
+        sample = loaded.collate_sources([sources[number] for number in batch_numbers])
+        hypotheses = generator.generate([loaded.model], sample)
+        for position, sentence_hypotheses in zip(sample["id"].tolist(), hypotheses, strict=True):
+            found[batch_numbers[position]] = sentence_hypotheses
+    return found
 
 
 def batches_by_length(lengths: Iterable[int], batch_size: int) -> Iterator[list[int]]:
