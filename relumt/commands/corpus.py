@@ -1,7 +1,8 @@
 """Turn a corpus of the papers into a data-bin, as they prepared it. `data_prep/` has a script for each.
 
 RAW holds the files that the corpus's makers publish, as archives or extracted; missing ones are downloaded. Tokenized
-texts are kept in OUT.text, so that a change of BPE repeats neither download nor tokenization.
+texts are kept in OUT.text, so that a change of BPE repeats neither download nor tokenization. --test takes a test set
+from sacreBLEU's cache, or downloads it; without CORPUS, only the texts of that test set are written, to OUT.
 """
 
 import argparse
@@ -11,18 +12,23 @@ from pathlib import Path
 from relumt.arguments import positive_integer, valid_path
 from relumt.errors import UserError
 from relumt.prep.bpe import BPE_METHODS
-from relumt.prep.corpora.build import prepare_corpus
+from relumt.prep.corpora.build import prepare_corpus, write_texts
 from relumt.prep.corpora.iwslt14 import Iwslt14
 from relumt.prep.corpora.registry import CORPORA
+from relumt.prep.corpora.sacrebleu_set import find_test_set
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `relumt corpus`."""
-    parser.add_argument("corpus", metavar="CORPUS", help=", ".join(CORPORA))
+    parser.add_argument("corpus", metavar="CORPUS", nargs="?", help=", ".join(CORPORA))
+    parser.add_argument("--test", metavar="NAME", help="test set with sacreBLEU's name, for example wmt14/full")
+    parser.add_argument(
+        "--language-pair", metavar="SRC-TGT", help="of the test set, for example en-de (default: that of the corpus)"
+    )
     parser.add_argument(
         "--raw", type=valid_path, default=Path("raw"), help="folder of the published files (default: raw)"
     )
-    parser.add_argument("--out", type=valid_path, metavar="DIR", help="data-bin to create (default: data-bin/CORPUS)")
+    parser.add_argument("--out", type=valid_path, metavar="DIR", help="what to create (default: data-bin/CORPUS)")
     parser.add_argument("--bpe", default="subword-nmt", choices=list(BPE_METHODS), help="(default: subword-nmt)")
     parser.add_argument(
         "--vocab-size", type=positive_integer, metavar="N", help="joint BPE merges (default: the corpus's own)"
@@ -33,13 +39,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Create the texts OUT.text and from them the data-bin OUT."""
+    """Create the texts OUT.text and from them the data-bin OUT, or only the texts of a test set."""
+    if arguments.corpus is None:
+        write_test_set(arguments)
+        return
     if arguments.corpus not in CORPORA:
         raise UserError(f"unknown corpus '{arguments.corpus}'; choose one of {', '.join(CORPORA)}")
     corpus = CORPORA[arguments.corpus]
     if arguments.without_tedx or arguments.without_misaligned:
-        if not isinstance(corpus, Iwslt14):
-            raise UserError(f"--without-tedx and --without-misaligned are for IWSLT14, not for {arguments.corpus}")
+        if not isinstance(corpus, Iwslt14) or arguments.test:
+            raise UserError("--without-tedx and --without-misaligned are for the test set of IWSLT14")
         corpus = replace(corpus, tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
+    if arguments.language_pair:
+        raise UserError(f"--language-pair is for a test set alone; {arguments.corpus} has its own languages")
+    test_set = find_test_set(arguments.test, "-".join(corpus.languages)) if arguments.test else None
     out = arguments.out or Path("data-bin") / arguments.corpus
-    prepare_corpus(corpus, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite)
+    prepare_corpus(corpus, arguments.raw, out, arguments.bpe, arguments.vocab_size, arguments.overwrite, test_set)
+
+
+def write_test_set(arguments: argparse.Namespace) -> None:
+    """Write the texts of a test set to the folder OUT, by default data-bin/NAME_SRC_TGT.text."""
+    if arguments.test is None:
+        raise UserError(f"expected a CORPUS ({', '.join(CORPORA)}) or --test with a name of sacreBLEU")
+    test_set = find_test_set(arguments.test, arguments.language_pair)
+    name = "_".join([test_set.name.replace("/", "-"), *test_set.languages])
+    out = arguments.out or Path("data-bin") / f"{name}.text"
+    write_texts(test_set, test_set.cache, out, out, arguments.overwrite)

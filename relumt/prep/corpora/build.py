@@ -11,6 +11,7 @@ from relumt.errors import UserError
 from relumt.files import file_sha256, require_outside, require_replaceable_folder
 from relumt.json_files import read_json
 from relumt.prep.corpora.corpus import Corpus
+from relumt.prep.corpora.sacrebleu_set import SacrebleuSet
 from relumt.prep.options import SPLITS, Options
 from relumt.prep.pipeline import prepare, require_data_bin_path
 
@@ -44,6 +45,7 @@ def prepare_corpus(
     bpe: str,
     vocab_size: int | None,
     overwrite: bool,
+    test_set: SacrebleuSet | None = None,
 ) -> None:
     """Create the texts `out`.text from the files in `raw`, and from these texts the data-bin `out`.
 
@@ -54,6 +56,7 @@ def prepare_corpus(
         bpe: a key of BPE_METHODS.
         vocab_size: BPE vocabulary size, None for the corpus's default.
         overwrite: replace what earlier calls created.
+        test_set: the test set in place of that of the corpus, None for that of the corpus.
 
     Raises:
         UserError: a file cannot be downloaded or is invalid, or something else is at `out` or `out`.text.
@@ -75,13 +78,15 @@ def prepare_corpus(
         separator=corpus.separator,
     )
     texts = out.with_name(f"{out.name}.text")
-    write_texts(corpus, raw, texts, out, overwrite)
+    write_texts(corpus, raw, texts, out, overwrite, test_set)
     prefixes = {split: str(texts / split) for split in SPLITS}
     prepare(prefixes, out, options, overwrite, corpus.punctuation_normalized)
 
 
-def write_texts(corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bool) -> None:
-    """Write the tokenized texts of a corpus to the folder `texts`, unless it is up to date.
+def write_texts(
+    corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bool, test_set: SacrebleuSet | None = None
+) -> None:
+    """Write the tokenized texts of a corpus to the folder `texts`, unless it is up to date; `out` is its data-bin.
 
     Raises:
         UserError: a file cannot be downloaded or is invalid, or something else is at `texts` or `out`.
@@ -90,12 +95,13 @@ def write_texts(corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bo
     for folder in (texts, out):
         require_outside(folder, [raw])
     raw.mkdir(parents=True, exist_ok=True)
-    files = corpus.download(raw)
+    files = [*corpus.download(raw), *(test_set.download(raw) if test_set else [])]
     for folder in (texts, out):
         require_outside(folder, files)
     checksums = {path.name: file_sha256(path) for path in files}
     limits = corpus.max_length, corpus.max_ratio
-    described = CorpusRecord(corpus.settings(), limits, version("sacremoses"), checksums)
+    settings = corpus.settings() | (test_set.settings() if test_set else {})
+    described = CorpusRecord(settings, limits, version("sacremoses"), checksums)
     record = texts / RECORD
     if record.is_file() and read_json(record, CorpusRecord, f"delete {texts}, or give another --out") == described:
         print_status(f"{texts} is up to date")
@@ -107,4 +113,6 @@ def write_texts(corpus: Corpus, raw: Path, texts: Path, out: Path, overwrite: bo
         raise UserError(f"{texts} was not created by relumt corpus; move it or give another --out")
     with atomic_folder(texts) as stage:
         corpus.write(raw, stage)
+        if test_set:
+            test_set.write_test_of(corpus, raw, stage.result)
         (stage.result / RECORD).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
