@@ -18,6 +18,9 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Return `load` when it is used; importing it here would import fairseq."""
     if name == "load":
+        from relumt.fairseq_version import prepare_fairseq_import
+
+        prepare_fairseq_import()
         return importlib.import_module("relumt.inference.translator").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -7,7 +7,8 @@ read; only for softmax attention. safetensors: any model, without pickle; relumt
 import argparse
 
 from relumt.arguments import valid_path
-from relumt.console import print_status, quiet_fairseq
+from relumt.console import print_status
+from relumt.fairseq_version import prepare_fairseq_import
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Export the model."""
-    quiet_fairseq()
+    prepare_fairseq_import()
     from relumt.inference.export import export_model
 
     path = export_model(arguments.model, arguments.data, arguments.to, arguments.out)

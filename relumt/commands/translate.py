@@ -12,8 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from relumt.arguments import positive_integer, valid_path
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
 from relumt.text_files import decode_lines
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Translate standard input."""
     if not arguments.json and (arguments.nbest or arguments.alignments):
         raise UserError("--nbest and --alignments need --json; add it")
-    quiet_fairseq()
+    prepare_fairseq_import()
     from relumt.inference.translator import load
 
     translator = load(arguments.model, arguments.data, arguments.cpu, arguments.tokenized)
