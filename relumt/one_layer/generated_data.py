@@ -16,7 +16,7 @@ BAD = ("bad", "dull", "awful")
 NEUTRAL = ("the", "film", "was", "a", "story", "of", "actors", "and", "scenes")
 
 SYLLABLES = ("ba", "lo", "mi", "tu", "ne")
-NUM_FORMS, WORDS_PER_FORM = 80, 8
+NUM_FORMS, WORDS_PER_FORM = 40, 8
 GLYPH_HEIGHT, GLYPH_WIDTH = 20, 14
 
 
