@@ -1,0 +1,177 @@
+"""The child process that computes with Concrete in an environment of its own, and its messages."""
+
+import json
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from relumt.child_processes import end_with_parent, signals_held_back
+from relumt.encrypted_attention import concrete_worker
+from relumt.errors import AttemptFailedError, UserError
+from relumt.tables.inhibitor_table3 import Complexity, Count
+from relumt.tables.speeds import Positive
+
+INSTALL = (
+    'python3 -m venv concrete_env && concrete_env/bin/pip install torch==2.13.0 concrete-python==2.11.0 "setuptools<81"'
+)
+"""Makes an environment with Concrete. concrete-python requires NumPy 1 and imports torch and pkg_resources."""
+
+ADVICE = f"make an environment for it ({INSTALL}) and pass --python concrete_env/bin/python"
+
+READ_SIZE = 65_536
+MAX_MESSAGE = 1_000_000
+"""Bytes of a message; those of 16 tokens have less than a thousand."""
+
+Rows = list[list[int]]
+
+
+class Ready(msgspec.Struct, tag="ready", tag_field="kind"):
+    """Concrete was imported."""
+
+    versions: dict[str, str]
+
+
+class Circuit(msgspec.Struct, tag="circuit", tag_field="kind"):
+    """A circuit was compiled and has its keys."""
+
+    attention: str
+    bootstraps: Count
+    max_bits: Count
+    error_probability: float
+    complexity: Complexity
+    key_bytes: Count
+    compile_cpu_seconds: Positive
+    keygen_cpu_seconds: Positive
+
+
+class Run(msgspec.Struct, tag="run", tag_field="kind"):
+    """A circuit ran on encrypted inputs."""
+
+    attention: str
+    cpu_seconds: Positive
+    elapsed_seconds: Positive
+    inputs: tuple[Rows, Rows, Rows]
+    output: Rows
+
+
+class Error(msgspec.Struct, tag="error", tag_field="kind"):
+    """Concrete cannot be imported."""
+
+    reason: str
+
+
+Message = Ready | Circuit | Run | Error
+DECODER: "msgspec.json.Decoder[Message]" = msgspec.json.Decoder(Message)
+
+
+@dataclass
+class Worker:
+    """A process that answers one request.
+
+    Attributes:
+        python: its interpreter, as the user named it.
+        process: the child.
+        log: what it prints beside its messages.
+    """
+
+    python: str
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    def messages(self, time_limit: float) -> Iterator[Message]:
+        """Yield messages until the process ends successfully.
+
+        time_limit: seconds between two messages.
+
+        Raises:
+            UserError: its environment lacks Concrete.
+            AttemptFailedError: it failed, crashed, was killed, or sent no message in time.
+        """
+        for line in self._lines(time_limit):
+            try:
+                message = DECODER.decode(line)
+            except msgspec.DecodeError as error:
+                raise AttemptFailedError(f"{self.python} sent an invalid message ({error}); is it Python?") from None
+            if isinstance(message, Error):
+                raise UserError(f"{self.python} cannot import Concrete ({message.reason}); {ADVICE}")
+            yield message
+        if self.process.wait():
+            raise AttemptFailedError(f"{self._describe_end()}; run the command again")
+
+    def _lines(self, time_limit: float) -> Iterator[bytes]:
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
+        received = b""
+        deadline = time.monotonic() + time_limit
+        while True:
+            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise AttemptFailedError(
+                    f"Concrete took longer than {time_limit:g} seconds; give it more with --time-limit"
+                )
+            chunk = os.read(descriptor, READ_SIZE)
+            if not chunk:
+                return
+            *lines, received = (received + chunk).split(b"\n")
+            if len(received) > MAX_MESSAGE:
+                raise AttemptFailedError(f"{self.python} printed {len(received)} bytes without a line break")
+            if lines:
+                deadline = time.monotonic() + time_limit
+            yield from lines
+
+    def _describe_end(self) -> str:
+        """Return how the process ended, with the last line that it printed."""
+        status = self.process.returncode
+        ended = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        said = f" ({lines[-1][:200]})" if lines and status > 0 else ""
+        return f"the process with Concrete {ended}{said}"
+
+
+@contextmanager
+def start_worker(python: str, length: int, repetitions: int, seed: int) -> Iterator[Worker]:
+    """Start a worker that measures both circuits for one length, and end it after the block.
+
+    Raises:
+        UserError: `python` cannot be executed.
+    """
+    request = {"length": length, "repetitions": repetitions, "seed": seed}
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as log:
+        stdin.write(json.dumps(request).encode() + b"\n")
+        stdin.seek(0)
+        process = _start(python, stdin, log)
+        try:
+            yield Worker(python, process, log)
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _start(python: str, stdin: IO[bytes], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    script = str(Path(concrete_worker.__file__).resolve())
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    try:
+        with signals_held_back():
+            return subprocess.Popen(
+                [python, script],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment | {"OMP_NUM_THREADS": "1"},  # what PYTHONPATH names is for another environment
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends the child
+                preexec_fn=partial(end_with_parent, os.getpid()),
+            )
+    except OSError as error:
+        raise UserError(f"--python {python}: cannot be executed ({error.strerror}); {ADVICE}") from None
