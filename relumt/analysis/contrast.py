@@ -5,22 +5,23 @@ of it. It counts as correct if the reference is more probable than every variant
 contains the sentence; its decoder is fed the references of the earlier sentences of the chunk, then the translation.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from statistics import fmean
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor
 
+from relumt.analysis.candidate_scores import Candidate, decide, require_fitting, score_candidates
 from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import UserError
 from relumt.inference.loaded_model import LoadedModel
 from relumt.inference.text_encoding import load_segmenter
 from relumt.json_files import decode_json
@@ -42,21 +43,6 @@ class ContrastiveExample:
 
     sentence: int
     variants: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A translation to score.
-
-    Attributes:
-        source: token indices of the source chunk.
-        target: token indices of the context's references, the translation and the end-of-sentence symbol.
-        start: position of the translation in `target`.
-    """
-
-    source: Tensor
-    target: Tensor
-    start: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,15 @@ def read_examples(path: Path, documents: Sequence[int]) -> list[ContrastiveExamp
     return list(examples)
 
 
-def majority_accuracy(examples: Iterable[ContrastiveExample]) -> float:
+class HasVariants(Protocol):
+    """An example whose translations are known, the reference first."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All translations."""
+
+
+def majority_accuracy(examples: Iterable[HasVariants]) -> float:
     """Return the accuracy of always choosing the variant that is most often correct, without context.
 
     Two examples share a choice if their variants differ in the same words.
@@ -162,7 +156,6 @@ class ContrastiveTest:
     def candidates(self) -> Iterator[Candidate]:
         """Yield each variant of each example with its context; raise UserError for one that the model cannot read."""
         eos = torch.tensor([self.loaded.task.target_dictionary.eos()])
-        max_source, max_target = self.loaded.max_positions
         for example in self.examples:
             chunk = int(np.searchsorted(self.chunk_bounds, example.sentence, side="right")) - 1
             context = [tokens for i in range(self.chunk_bounds[chunk], example.sentence)
@@ -170,44 +163,21 @@ class ContrastiveTest:
             start = sum(map(len, context))
             for variant in example.variants:
                 candidate = Candidate(self.source[chunk], torch.cat([*context, self.encode(variant), eos]), start)
-                if len(candidate.source) > max_source or len(candidate.target) > max_target:
-                    raise UserError(
-                        f"sentence {example.sentence + 1} or a translation of it exceeds the model's maximum length "
-                        f"({max_source} source and {max_target} target tokens); leave out its examples"
-                    )
+                require_fitting(candidate, self.loaded, f"sentence {example.sentence + 1} or a translation of it")
                 yield candidate
 
-    @torch.no_grad()
     def scores(self, batch_size: int) -> list[float]:
         """Return the log-probability of every variant, given its context, in the order of `candidates`.
 
         Raises:
             AttemptFailedError: a probability is NaN, so the model cannot be used.
         """
-        candidates = list(self.candidates())
-        by_length = sorted(range(len(candidates)), key=lambda i: len(candidates[i].target))
-        scores: dict[int, float] = {}
-        for first in range(0, len(by_length), batch_size):
-            indices = by_length[first : first + batch_size]
-            scores.update(zip(indices, self._score_batch([candidates[i] for i in indices]), strict=True))
-        if not all(map(math.isfinite, scores.values())):
-            raise AttemptFailedError(f"{self.loaded.path}: probabilities are not numbers; use another model")
-        return [scores[i] for i in range(len(candidates))]
+        return score_candidates(self.loaded, list(self.candidates()), batch_size)
 
-    def _score_batch(self, candidates: Sequence[Candidate]) -> list[float]:
-        sample = self.loaded.collate([c.source for c in candidates], [c.target for c in candidates])
-        log_probs = self.loaded.target_log_probs(sample).double()
-        scores = {
-            index: row[candidates[index].start : len(candidates[index].target) - 1].sum().item()
-            for index, row in zip(sample["id"].tolist(), log_probs, strict=True)
-        }
-        return [scores[i] for i in range(len(candidates))]
+    def decisions(self, batch_size: int) -> list[bool]:
+        """Return for each example whether its reference is more probable than every wrong variant."""
+        return list(decide(self.scores(batch_size), (len(example.variants) for example in self.examples)))
 
     def accuracy(self, batch_size: int = 64) -> float:
         """Return the share of examples whose reference is more probable than every wrong variant."""
-        scores = iter(self.scores(batch_size))
-        num_correct = 0
-        for example in self.examples:
-            reference, *wrong = (next(scores) for _ in example.variants)
-            num_correct += reference > max(wrong)
-        return num_correct / len(self.examples)
+        return fmean(self.decisions(batch_size))

@@ -1,0 +1,62 @@
+"""Turn a public contrastive test set into examples for `relumt contrast`.
+
+SET is contrapro.json (or its entries, one per line, as .jsonl), or anaphora.json or lexical-choice.json of Bawden et
+al. 2018, which contain their contexts. The contexts of ContraPro come from documents or from its text files.
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from relumt.arguments import valid_path, whole_number
+from relumt.console import print_status
+from relumt.errors import UserError
+
+if TYPE_CHECKING:
+    from relumt.prep.contrastive.importing import FindContexts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments: the set, where its contexts are, and where to write."""
+    parser.add_argument("set", type=valid_path, metavar="SET", help="file of the test set")
+    parser.add_argument("--out", type=valid_path, required=True, metavar="FILE", help="file of examples to write")
+    contexts = parser.add_mutually_exclusive_group()
+    contexts.add_argument(
+        "--documents", type=valid_path, metavar="DIR", help="documents that setup_opensubs.sh of ContraPro made"
+    )
+    contexts.add_argument(
+        "--text", metavar="P", help="P.text.LANGUAGE and P.context.LANGUAGE, as json2text_and_context.pl writes them"
+    )
+    parser.add_argument(
+        "--context", type=whole_number, default=5, metavar="N", help="sentences before each at most (default: 5)"
+    )
+    parser.add_argument(
+        "--language-pair", default="en-de", metavar="SRC-TGT", help="names of ContraPro's files (default: en-de)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write the examples."""
+    from relumt.prep.contrastive.example import write_examples
+    from relumt.prep.contrastive.importing import import_examples
+
+    examples = import_examples(arguments.set, context_finder(arguments))
+    write_examples(arguments.out, examples)
+    mean = sum(len(example.source_context) for example in examples) / len(examples)
+    print_status(f"wrote {len(examples)} examples with {mean:.2f} sentences of context on average to {arguments.out}")
+
+
+def context_finder(arguments: argparse.Namespace) -> "FindContexts | None":
+    """Return what finds the contexts that the arguments ask for; raises UserError for an invalid language pair."""
+    from relumt.prep.contrastive.contrapro import Documents, contexts_of_documents, contexts_of_text
+
+    source, _, target = arguments.language_pair.partition("-")
+    if not source or not target or "/" in arguments.language_pair:
+        raise UserError(f"--language-pair {arguments.language_pair!r}: expected two languages, for example en-de")
+    if arguments.documents:
+        documents = Documents(Path(arguments.documents), (source, target))
+        return partial(contexts_of_documents, documents=documents, count=arguments.context)
+    if arguments.text:
+        return partial(contexts_of_text, prefix=arguments.text, languages=(source, target), count=arguments.context)
+    return None

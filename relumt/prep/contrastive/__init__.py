@@ -1,0 +1,1 @@
+"""Public contrastive test sets as examples for `relumt contrast`."""
