@@ -115,6 +115,8 @@ class AttentionCollector(_RowCollector):
         means.add("entropy_non_null", entropy.masked_fill(is_null, math.nan))
         means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))
         means.add("top_share", metrics.top_share(rows, num_visible, TOP_PERCENTS))
+        means.add("sink_rate", metrics.sink_rate(rows, selected.visible))
+        means.add("sink_rate_uniform", metrics.uniform_sink_rate(num_visible)[:, None])
         if selected.is_stop_word is not None:
             means.add("stop_word_share", metrics.mean_over_keys(rows, selected.is_stop_word))
         if attention.site != "cross":
@@ -158,6 +160,8 @@ def _to_metrics(attention: MechanismAttention, means: RunningMeans) -> Attention
         entropy_non_null=means.heads("entropy_non_null"),
         sparsity_non_null=means.heads("sparsity_non_null"),
         top_share=top_share,
+        sink_rate=means.heads("sink_rate"),
+        sink_rate_uniform=mean_over_heads(means.heads("sink_rate_uniform")),
         distance=means.heads("distance"),
         distant_share=means.heads("distant_share"),
         stop_word_share=means.heads("stop_word_share"),

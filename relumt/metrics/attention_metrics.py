@@ -89,6 +89,27 @@ def top_share(rows: Tensor, num_visible: Tensor, percents: Sequence[float]) -> T
     return shares.permute(2, 0, 1)  # [R, H, P] -> [P, R, H]
 
 
+def sink_rate(rows: Tensor, visible: Tensor) -> Tensor:
+    """Return the share of Σα on the first key that the query can attend to (Qiu et al. 2025 for causal attention).
+
+    In encoder and cross-attention, this is the first token of the source, in causal attention that of the target's
+    prefix. NaN for null rows, and for a row with a single visible key, such as the first of causal attention, whose
+    share is 1 in any model.
+
+    Args:
+        rows: [R, H, S].
+        visible: keys that each query can attend to, [R, S] bool.
+    """
+    first = visible.int().argmax(-1)[:, None, None].expand(-1, rows.shape[1], 1)  # [R] -> [R, H, 1]
+    has_choice = visible.sum(-1) > 1
+    return normalize(rows).gather(-1, first).squeeze(-1).masked_fill(~has_choice[:, None], math.nan)
+
+
+def uniform_sink_rate(num_visible: Tensor) -> Tensor:
+    """Return 1/n, what `sink_rate` would be with uniform weights, [R]; NaN for n ≤ 1."""
+    return (1 / num_visible).masked_fill(num_visible <= 1, math.nan)
+
+
 def mean_distance(rows: Tensor, positions: Tensor) -> Tensor:
     """Return Σ_j p_j |i − j|: how many keys away a self-attention query at position i attends. NaN for null rows.
 

@@ -56,6 +56,9 @@ class AttentionMetrics:
         entropy_non_null, sparsity_non_null: the same, over queries that are not null rows.
         top_share: percentage p -> share of the weight on the top p % of the visible keys, interpolated between whole
             numbers of keys.
+        sink_rate: share of the weight on the first visible key, over queries that can attend to more than one. None in
+            files of earlier versions.
+        sink_rate_uniform: what `sink_rate` would be with uniform weights; None if it has no value.
         distance: mean distance between a query and the keys it attends to (self-attention).
         distant_share: share of the weight on keys more than 10 tokens, or words, away (self-attention).
         stop_word_share: share of the weight on stop words. None if the language has no list of stop words.
@@ -76,6 +79,8 @@ class AttentionMetrics:
     entropy_non_null: PerHead | None = None
     sparsity_non_null: PerHead | None = None
     top_share: dict[Percentage, PerHead] | None = None
+    sink_rate: PerHead | None = None
+    sink_rate_uniform: float | None = None
     distance: PerHead | None = None
     distant_share: PerHead | None = None
     stop_word_share: PerHead | None = None
@@ -85,7 +90,7 @@ class AttentionMetrics:
     def __post_init__(self) -> None:
         by_head = (
             self.sparsity, self.null_rate, self.null_rate_shuffled, self.entropy, self.entropy_non_null,
-            self.sparsity_non_null, self.distance, self.distant_share, self.stop_word_share,
+            self.sparsity_non_null, self.sink_rate, self.distance, self.distant_share, self.stop_word_share,
             *(self.top_share or {}).values(),
         )  # fmt: skip
         if len({len(values) for values in by_head if values is not None}) > 1:
@@ -108,7 +113,7 @@ class AlignmentErrors:
 
     Attributes:
         heads: AER of each head.
-        mean_weights: AER of the weights averaged over heads.
+        mean_weights: AER of the weights averaged over heads; for norm-weighted attention, AER of ‖Σ_h c_hij‖.
     """
 
     heads: Annotated[list[float], Meta(min_length=1)]
@@ -139,15 +144,22 @@ class AlignmentMetrics:
 
     Attributes:
         num_skipped_pairs: pairs left out because the dictionary lacks one of their subwords.
-        layers: errors by cross-attention module.
+        layers: errors of attention weights by cross-attention module.
+        norm_layers: errors of norm-weighted attention, without modules that it is not defined for. Empty in files of
+            earlier versions.
     """
 
     num_skipped_pairs: Count
     layers: Annotated[dict[str, LayerAlignment], Meta(min_length=1)]
+    norm_layers: dict[str, LayerAlignment] = field(default_factory=dict)
 
     def errors(self, query: str) -> list[AlignmentErrors]:
-        """Return the errors by layer for a choice of query: "normal" or "shifted"."""
+        """Return the errors of weights by layer for a choice of query: "normal" or "shifted"."""
         return [getattr(layer, query) for layer in self.layers.values()]
+
+    def norm_errors(self, query: str) -> list[AlignmentErrors]:
+        """Return the same for norm-weighted attention."""
+        return [getattr(layer, query) for layer in self.norm_layers.values()]
 
     def aol(self, query: str) -> float:
         """Return AoL of [RL] Table 5: the error of the averaged weights, mean over layers."""

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from relumt.analysis.alignment_collector import AlignmentCollector
+from relumt.analysis.attention_maps import MapCollector
 from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
+from relumt.analysis.report import summarize
 from relumt.cli import main
 from relumt.commands.analyze import short_names
 from relumt.inference.loaded_model import find_checkpoint, load_model
+from relumt.metrics.alignment import AlignmentCounts, links_of_largest_weight
 from relumt.runs.analysis_record import read_analysis
 from relumt.runs.environment import describe_revision
 from relumt.runs.record import save_record
@@ -177,6 +181,46 @@ def test_the_data_bins_own_alignments_are_used(tmp_path, aligned_data, checkpoin
     analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
     (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
     assert 0 <= analysis.alignment.aol("normal") <= 100
+    assert analysis.alignment.norm_layers.keys() == analysis.alignment.layers.keys()
+
+
+def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
+    loaded, _ = load_model(checkpoint_with("--attention", "rela_g"), aligned_data, cpu=True)
+    loaded.load_subset("test")
+    gold, _ = load_gold_alignments(loaded, aligned_data, 3, AnalysisConfig(aligned_data, "test"))
+    collector = AlignmentCollector(loaded.model, loaded.task, gold, "none")
+    maps = MapCollector(loaded.model, loaded.task, 3)
+    for batch in loaded.batches("test", 100):
+        with collector.observe(batch), maps.observe(batch):
+            loaded.force_decode(batch)
+    for module, layer in collector.result().norm_layers.items():
+        for query, shift in (("normal", 0), ("shifted", 1)):
+            counts = [AlignmentCounts()] * 3  # two heads, and both together
+            for sentence, links in zip(maps.result(), gold, strict=True):
+                words = len(sentence.target) - 1  # a token is a word; the end of the sentence has no links
+                together = torch.cat((sentence.norms[module], sentence.joint_norms[module][None]))
+                found = (
+                    links_of_largest_weight(together[:, shift : shift + words, :-1])
+                    if words and len(sentence.source) > 1
+                    else []
+                )
+                counts = [a + AlignmentCounts.compare(b, links) for a, b in zip(counts, found, strict=False)] or counts
+            errors = getattr(layer, query)
+            assert [*errors.heads, errors.mean_weights] == pytest.approx([100 * x.error_rate for x in counts])
+
+
+def test_files_without_sink_rates_and_norms_are_read(tmp_path, aligned_data, checkpoint_with):
+    analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
+    path = tmp_path / "analysis.json"
+    content = json.loads(path.read_text())
+    for checkpoint in content["checkpoints"]:
+        del checkpoint["alignment"]["norm_layers"]
+        for module in checkpoint["attention"].values():
+            assert module.pop("sink_rate") and module.pop("sink_rate_uniform")
+    path.write_text(json.dumps(content))
+    (analysis,) = read_analysis(path).checkpoints
+    assert analysis.alignment.norm_errors("normal") == []
+    assert summarize(analysis)["encoder", "sink rate"] == summarize(analysis)["AER, normal, norms", "AoL"] == ""
 
 
 def test_alignments_of_sentences_are_ignored_if_the_pairs_are_documents(aligned_data, checkpoint_with):

@@ -94,6 +94,27 @@ def test_null_rows_have_entropy_0_and_are_left_out_of_non_null_measures():
             assert null == 1 or sparsity == pytest.approx(null + (1 - null) * measures.sparsity_non_null[head])
 
 
+@pytest.mark.parametrize("name", ["softmax", "rela_i"])
+def test_sink_rates_agree_with_loops_over_the_maps(name):
+    model, batch = build("mechanism_transformer", "--attention", name).eval(), sample(PAIRS)
+    collector = MapCollector(model, task(), len(PAIRS))
+    with collector.observe(batch), torch.no_grad():
+        model(**batch["net_input"])
+    for module, measures in measured(model, [batch]).items():
+        shares, uniform = [[], []], []
+        for sentence in collector.result():
+            for head, weights in enumerate(sentence.maps[module].tolist()):
+                for query, row in enumerate(weights):
+                    num_visible = query + 1 if measures.site == "decoder" else len(row)
+                    if num_visible == 1:
+                        continue
+                    uniform.append(1 / num_visible)
+                    if sum(row) > 1e-6:
+                        shares[head].append(row[0] / sum(row))
+        assert measures.sink_rate == pytest.approx([sum(own) / len(own) if own else None for own in shares])
+        assert measures.sink_rate_uniform == pytest.approx(sum(uniform) / len(uniform))
+
+
 def test_one_head_has_no_variance():
     model = build("mechanism_transformer", "--attention", "rela_i", "--encoder-attention-heads", "1").eval()
     result = measured(model, [sample(PAIRS)])

@@ -29,6 +29,15 @@ def test_a_row_by_hand():
     assert rows.distant_share(ROW, position, 2).item() == 0
 
 
+def test_the_sink_rate_by_hand():
+    visible = torch.tensor([[False, True, True, True, False]])  # padding on the left, and a hidden key
+    assert rows.sink_rate(ROW, visible).item() == pytest.approx(0.25)
+    assert rows.uniform_sink_rate(visible.sum(-1)).item() == pytest.approx(1 / 3)
+    for undefined in (torch.tensor([[False, True, False, False, False]]), torch.zeros(1, 5, dtype=torch.bool)):
+        assert rows.sink_rate(ROW, undefined).isnan() and rows.uniform_sink_rate(undefined.sum(-1)).isnan()
+    assert rows.sink_rate(NOTHING, visible).isnan()
+
+
 def test_a_null_row():
     assert rows.sparsity(NOTHING, SEEN).item() == 1
     assert rows.is_null_row(NOTHING).item() and rows.entropy(NOTHING).item() == 0
