@@ -1,19 +1,23 @@
-"""Complete attention maps of a few sentences, for the explorer of the report, plots and bertviz. Shapes: H T S."""
+"""Complete attention maps of a few sentences, for the explorer, plots and bertviz. Shapes: H heads, T S tokens."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.atomic_output import atomic_file
-from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.attention import AttentionOutput
+from relumt.metrics.norm_weighted_attention import contribution_norms
 from relumt.modules.attention import MechanismAttention
-from relumt.modules.hooks import attention_hook
+from relumt.modules.output_terms import BatchTerms, output_terms_hook
+
+Origin = Literal["reference", "translation"]
+"""Whether the target that the model reads is the reference or its own translation."""
 
 BERTVIZ_SITES = {"encoder_attention": "encoder", "decoder_attention": "decoder", "cross_attention": "cross"}
 
@@ -29,6 +33,10 @@ class SentenceMaps:
         target: tokens to predict, one for each token of `decoder_input`.
         maps: weights [H, T, S] by attention module.
         sites: "encoder", "decoder" or "cross" by attention module.
+        norms: norm-weighted attention ‖c_hij‖ [H, T, S] by attention module, without modules that it is not defined
+            for; see `relumt.metrics.norm_weighted_attention`.
+        joint_norms: the same for all heads together, ‖Σ_h c_hij‖ [T, S].
+        origin: whether the target is the reference or the model's own translation.
     """
 
     index: int
@@ -37,6 +45,9 @@ class SentenceMaps:
     target: list[str]
     maps: dict[str, Tensor] = field(default_factory=dict)
     sites: dict[str, str] = field(default_factory=dict)
+    norms: dict[str, Tensor] = field(default_factory=dict)
+    joint_norms: dict[str, Tensor] = field(default_factory=dict)
+    origin: Origin = "reference"
 
     def site_maps(self, site: str) -> list[Tensor]:
         """Return the maps of a site, from the first layer to the last."""
@@ -50,12 +61,14 @@ class MapCollector:
         model: a model of relumt's architectures.
         task: fairseq's task, for the dictionaries.
         count: number of sentence pairs.
+        origin: whether the targets are references or the model's own translations.
     """
 
-    def __init__(self, model: nn.Module, task: FairseqTask, count: int) -> None:
+    def __init__(self, model: nn.Module, task: FairseqTask, count: int, origin: Origin = "reference") -> None:
         self.model = model
         self.source_dictionary, self.target_dictionary = task.source_dictionary, task.target_dictionary
         self.count = count
+        self.origin = origin
         self.sentences: dict[int, SentenceMaps] = {}
 
     @contextmanager
@@ -73,19 +86,24 @@ class MapCollector:
                 [self.source_dictionary[token] for token in source[row].tolist() if token != source_pad],
                 [self.target_dictionary[token] for token in decoder_input[row].tolist() if token != target_pad],
                 [self.target_dictionary[token] for token in sample["target"][row].tolist() if token != target_pad],
+                origin=self.origin,
             )
 
-        def keep(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+        def keep(name: str, attention: MechanismAttention, result: AttentionOutput, terms: BatchTerms | None) -> None:
             if result.weights is None:
                 return
             real_queries = source.ne(source_pad) if attention.site == "encoder" else decoder_input.ne(target_pad)
             real_keys = decoder_input.ne(target_pad) if attention.site == "decoder" else source.ne(source_pad)
             for row, index in index_of_row.items():
-                weights = result.weights[row][:, real_queries[row]][:, :, real_keys[row]]  # [H, T, S] without padding
-                self.sentences[index].maps[name] = weights.float().cpu()
-                self.sentences[index].sites[name] = attention.site
+                sentence = self.sentences[index]
+                sentence.sites[name] = attention.site
+                # [H, T, S] without padding
+                sentence.maps[name] = result.weights[row][:, real_queries[row]][:, :, real_keys[row]].float().cpu()
+                if terms is not None:
+                    norms, joint_norms = contribution_norms(terms.select(row, real_queries[row], real_keys[row]))
+                    sentence.norms[name], sentence.joint_norms[name] = norms.float().cpu(), joint_norms.float().cpu()
 
-        with attention_hook(self.model, keep, Need.WEIGHTS):
+        with output_terms_hook(self.model, keep):
             yield
 
     def result(self) -> list[SentenceMaps]:

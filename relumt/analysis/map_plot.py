@@ -37,7 +37,7 @@ def plot_maps(maps: Mapping[str, Sequence[SentenceMaps]], out: Path, number: int
         name: sentence
         for name, sentences in maps.items()
         for sentence in sentences
-        if sentence.index == index and sentence.site_maps("cross")
+        if sentence.index == index and sentence.origin == "reference" and sentence.site_maps("cross")
     }
     if not drawn:
         return

@@ -9,11 +9,13 @@ from relumt.analysis.attention_collector import AttentionCollector, NullRateColl
 from relumt.analysis.attention_maps import MapCollector, SentenceMaps
 from relumt.analysis.collector import Collector, collect
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
+from relumt.analysis.own_translations import map_own_translations
 from relumt.analysis.units import BatchReader, find_subwords
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
-from relumt.inference.loaded_model import LoadedModel, load_model
+from relumt.inference.loaded_model import LoadedModel, find_record_of_checkpoint, load_model
+from relumt.inference.search_settings import search_of_run
 from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
@@ -34,6 +36,7 @@ class AnalysisConfig:
         max_tokens: tokens in a batch.
         cpu: do not use a GPU.
         unit: whether to measure the attention of subwords or of words.
+        maps_own_translations: whether to keep the maps of the model's own translations, too.
     """
 
     data: Path | None
@@ -44,6 +47,7 @@ class AnalysisConfig:
     max_tokens: int = 4096
     cpu: bool = False
     unit: Unit = "subwords"
+    maps_own_translations: bool = False
 
 
 def measure_checkpoint(
@@ -100,7 +104,11 @@ def measure_checkpoint(
         feedforward=feedforward.result(),
         activations=learned_activations(model),
     )
-    return analysis, maps.result()
+    kept = maps.result()
+    if config.maps_own_translations:
+        search = search_of_run(find_record_of_checkpoint(path))
+        kept += map_own_translations(loaded, subset, config.num_maps, search)
+    return analysis, kept
 
 
 def require_sites(loaded: LoadedModel) -> None:
@@ -115,6 +123,14 @@ def require_sites(loaded: LoadedModel) -> None:
             f"{loaded.path}: expected one of relumt's architectures; to analyze a stock Transformer, load its weights "
             "into mechanism_transformer with the same flags (--finetune-from-model)"
         )
+
+
+def require_weights(loaded: LoadedModel) -> None:
+    """Raise UserError if no attention module of the model has weights to show."""
+    attentions = named_attentions(loaded.model).values()
+    if not any(attention.mechanism.has_weights for attention in attentions):
+        names = ", ".join(sorted({type(attention.mechanism).__name__ for attention in attentions}))
+        raise UserError(f"{loaded.path}: {names} has no attention weights to show; choose a model that has")
 
 
 def load_gold_alignments(

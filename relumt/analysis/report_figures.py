@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from relumt.errors import UserError
 from relumt.options import SITES
 from relumt.papers import printed_values
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
+from relumt.runs.analysis_record import (
+    AlignmentErrors,
+    AlignmentMetrics,
+    AttentionMetrics,
+    CheckpointAnalysis,
+    mean_over_heads,
+)
 
 try:
     import plotly.graph_objects as go
@@ -50,17 +56,30 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
                 },
             ),
         ),
+        "sink_rate": (
+            "Sink rate by layer",
+            "Share of a query's weight on the first key that it can attend to: the first token of the source in the "
+            "encoder and in cross-attention, the end-of-sentence symbol that starts the target in the decoder. Queries "
+            "with a single visible key and null rows are left out. Dashed: what uniform weights would give.",
+            add_uniform_weights(
+                plot_by_layer(checkpoints, over_heads("sink_rate")),
+                checkpoints,
+                lambda layer: layer.sink_rate_uniform,
+            ),
+        ),
         "distant": (
             "Weight on distant tokens ([RF] Fig. 5)",
             "Share of a query's weight on keys more than 10 tokens away, in self-attention.",
-            plot_by_layer(checkpoints, over_heads("distant_share")),
+            plot_by_layer(checkpoints, over_heads("distant_share"), sites=("encoder", "decoder")),
         ),
         "stop_words": (
             "Weight on stop words ([RF] Fig. 5)",
             "Share of a query's weight on keys that are stop words of NLTK's list. Dashed: share of stop words among "
             "the visible keys, which is what uniform weights would give.",
-            plot_by_layer(
-                checkpoints, over_heads("stop_word_share"), lambda layer: layer.stop_word_rate, "uniform weights"
+            add_uniform_weights(
+                plot_by_layer(checkpoints, over_heads("stop_word_share")),
+                checkpoints,
+                lambda layer: layer.stop_word_rate,
             ),
         ),
         "diversity": (
@@ -93,12 +112,18 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
             "AER in percent: best head (solid) and weights averaged over heads (dashed). Gray: best head, shifted, "
             "mean over layers, as reported by [RL] for other data.",
             add_paper_values(
-                plot_alignment_errors(checkpoints),
+                plot_alignment_errors(checkpoints, lambda found, query: found.errors(query)),
                 {
                     f"[RL] {row}": [None, printed_values("RL", "table5", row)["shifted AoH"]]
                     for row in ("softmax", "sparsemax", "entmax15", "rela_g")
                 },
             ),
+        ),
+        "norm_alignment": (
+            "Alignment error rate by layer, from norms",
+            "The same from norm-weighted attention (Kobayashi et al. 2020): best head (solid) and all heads together "
+            "(dashed).",
+            plot_alignment_errors(checkpoints, lambda found, query: found.norm_errors(query)),
         ),
     }
     return {name: figure for name, figure in figures.items() if figure[2].data}
@@ -114,17 +139,34 @@ def plot_by_layer(
     measure: Callable[[AttentionMetrics], float | None],
     dashed: Callable[[AttentionMetrics], float | None] | None = None,
     dashed_suffix: str = "",
+    sites: Sequence[str] = SITES,
 ) -> go.Figure:
     """Plot a measure by layer, one panel per site and one line per checkpoint; `dashed` is a second measure."""
-    figure = _make_panels(SITES)
+    figure = _make_panels(sites)
     for number, checkpoint in enumerate(checkpoints):
-        for column, site in enumerate(SITES, start=1):
+        for column, site in enumerate(sites, start=1):
             layers = checkpoint.attentions(site)
             x = list(range(1, len(layers) + 1))
             _add_line(figure, column, checkpoint.name, x, [measure(layer) for layer in layers], _color(number))
             if dashed is not None:
                 label = f"{checkpoint.name}, {dashed_suffix}"
                 _add_line(figure, column, label, x, [dashed(layer) for layer in layers], _color(number), "dash")
+    return figure
+
+
+def add_uniform_weights(
+    figure: go.Figure, checkpoints: Sequence[CheckpointAnalysis], measure: Callable[[AttentionMetrics], float | None]
+) -> go.Figure:
+    """Add what uniform weights would give, by site and layer, as gray lines: one for all checkpoints on the same data.
+
+    An empty figure stays empty.
+    """
+    if not figure.data:
+        return figure
+    for column, site in enumerate(SITES, start=1):
+        lines = dict.fromkeys(tuple(map(measure, checkpoint.attentions(site))) for checkpoint in checkpoints)
+        for line in lines:
+            _add_line(figure, column, "uniform weights", list(range(1, len(line) + 1)), line, "gray", "dash", "lines")
     return figure
 
 
@@ -156,16 +198,23 @@ def plot_top_shares(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
     return figure.update_xaxes(title="top p % of the visible keys", type="log", dtick=None, **ticks)
 
 
-def plot_alignment_errors(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
-    """Plot alignment error rates by layer, one panel for normal and one for shifted queries."""
+def plot_alignment_errors(
+    checkpoints: Sequence[CheckpointAnalysis], select: Callable[[AlignmentMetrics, str], list[AlignmentErrors]]
+) -> go.Figure:
+    """Plot alignment error rates by layer, one panel for normal and one for shifted queries.
+
+    Args:
+        checkpoints: the analyses.
+        select: returns the errors to plot by layer, given all of a checkpoint and the choice of query.
+    """
     figure = _make_panels(QUERIES)
     for number, checkpoint in enumerate(checkpoints):
         if checkpoint.alignment is None:
             continue
         for column, query in enumerate(QUERIES, start=1):
-            errors = checkpoint.alignment.errors(query)
+            errors = select(checkpoint.alignment, query)
             x = list(range(1, len(errors) + 1))
-            for label, field, dash in (("best head", "best_head", "solid"), ("mean weights", "mean_weights", "dash")):
+            for label, field, dash in (("best head", "best_head", "solid"), ("all heads", "mean_weights", "dash")):
                 y = [getattr(layer, field) for layer in errors]
                 _add_line(figure, column, f"{checkpoint.name}, {label}", x, y, _color(number), dash)
     return figure
@@ -173,8 +222,10 @@ def plot_alignment_errors(checkpoints: Sequence[CheckpointAnalysis]) -> go.Figur
 
 def _make_panels(titles: Sequence[str]) -> go.Figure:
     figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True)
-    figure.update_xaxes(title="layer", dtick=1)
-    return figure.update_layout(height=360, margin={"t": 40, "b": 40})
+    figure.update_xaxes(title="layer", dtick=1, title_standoff=6)
+    figure.update_yaxes(rangemode="tozero")
+    margin = {"l": 50, "t": 40, "b": 50, "r": 20}
+    return figure.update_layout(height=360, template="plotly_white", margin=margin, font={"color": "#3e4c59"})
 
 
 def _color(number: int) -> str:
@@ -182,8 +233,8 @@ def _color(number: int) -> str:
 
 
 def _add_line(
-    figure: go.Figure, column: int, label: str, x: Sequence[float], y: PerHead, color: str, dash: str = "solid",
-    mode: str = "lines+markers",
+    figure: go.Figure, column: int, label: str, x: Sequence[float], y: Sequence[float | None], color: str,
+    dash: str = "solid", mode: str = "lines+markers",
 ) -> None:  # fmt: skip
     """Add a line to a panel, with one legend entry per label in the whole figure; nothing if y has no value."""
     if all(value is None for value in y):

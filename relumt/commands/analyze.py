@@ -51,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sentence pairs whose attention maps are kept (default: 50)",
     )
     parser.add_argument(
+        "--own-translations",
+        action="store_true",
+        help="also keep the maps of the models' own translations of these sentences, by beam search",
+    )
+    parser.add_argument(
         "--map-sentence",
         type=positive_integer,
         metavar="N",
@@ -91,6 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.max_tokens,
         arguments.cpu,
         arguments.units,
+        arguments.own_translations and not arguments.numbers_only,
     )
     names = short_names(arguments.checkpoints)
     measured = [measure_checkpoint(path, name, config) for path, name in zip(arguments.checkpoints, names, strict=True)]

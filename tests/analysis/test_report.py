@@ -20,25 +20,35 @@ from tests.models.build import write_data_bin
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LENGTHS = [(7, 5), (3, 8), (4, 2)]
+FIGURES = (
+    "sparsity null_rate entropy sink_rate distant stop_words diversity top_share alignment norm_alignment"
+).split()
 
 TRY = """<script>
-const sum = (weights) => weights.flat().reduce((a, b) => a + b, 0);
+// The enlarged map as it is painted: its size in cells, and a checksum of its pixels; null without a map.
 const shown = () => JSON.stringify(["left", "right"].map((side) => {
-  const {data, hidden} = document.getElementById(`map-${side}`);
-  if (hidden) return null;
-  const z = data[0].z;
-  return [z.length, z[0].length, sum(z.map((row, i) => row.map((w, j) => w * (i + 1) * j)))];
+  const canvas = document.querySelector(`#map-${side} canvas`);
+  if (!canvas) return null;
+  const count = (name) => document.querySelectorAll(`#map-${side} .${name}`).length;
+  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  return [count("query"), count("key"), pixels.reduce((sum, byte, index) => (sum * 31 + byte) % 1000003, 0)];
 }));
 const seen = [shown()];
-const changes = ["head 1", "layer 1", "site encoder", "sentence 1", "left 1", "right 2"];
+const changes = ["head 1", "layer 0", "kind norms", "origin translation", "site encoder", "sentence 1", "left 1",
+                 "right 2"];
 for (const [id, value] of changes.map((change) => change.split(" "))) {
   const select = document.getElementById(id);
   select.value = value;
   select.dispatchEvent(new Event("change"));
   seen.push(shown());
 }
+const button = document.querySelectorAll("#heads-left button")[3];
+button.click();
+const chosen = ["layer", "head"].map((id) => document.getElementById(id).value);
+document.querySelector("#map-left canvas").dispatchEvent(new MouseEvent("mousemove", {clientX: 0, clientY: 0}));
 const drawn = [...document.querySelectorAll(".figure")].filter((div) => div.querySelector(".main-svg")).length;
-document.title = "tried " + JSON.stringify({seen: seen.map(JSON.parse), drawn});
+const message = document.getElementById("none-right").textContent;
+document.title = "tried " + JSON.stringify({seen: seen.map(JSON.parse), drawn, chosen, message});
 </script></body>"""
 
 
@@ -47,25 +57,28 @@ def data_bin(folder):
     return write_data_bin(folder / "data-bin", LENGTHS)
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory, checkpoint_with):
+def write_report(folder, checkpoint_with, *flags):
     """Write the report on a softmax model with trained activations, a ReLU and an inhibitor model; return its path."""
-    folder = tmp_path_factory.mktemp("report")
     data = data_bin(folder)
     (folder / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
     activations = ("--feedforward-encoder", "aptx1", "--feedforward-decoder", "relu_gt")
     checkpoints = [checkpoint_with("--attention", "softmax", *activations)]
     checkpoints += [checkpoint_with("--attention", name) for name in ("relu", "inhibitor")]
     main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(folder / "out"),
-          "--alignments", str(folder / "gold")])  # fmt: skip
+          "--alignments", str(folder / "gold"), *flags])  # fmt: skip
     return folder / "out" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, checkpoint_with):
+    return write_report(tmp_path_factory.mktemp("report"), checkpoint_with)
 
 
 def test_the_report_needs_no_other_file_and_is_small(report):
     text = report.read_text().replace(get_plotlyjs(), "")
     assert report.stat().st_size < 15e6
-    assert re.findall(r'(?:src|href)="(.*?)"', text) == ["data:,"]
-    for name in ("sparsity", "null_rate", "entropy", "distant", "diversity", "stop_words", "top_share", "alignment"):
+    assert re.findall(r'(?:src|href)="([^#].*?)"', text) == ["data:,"]
+    for name in FIGURES:
         assert f'id="figure-{name}"' in text
     assert "[RL] rela_g 52.41" in text  # a value from the paper
 
@@ -114,14 +127,14 @@ def test_a_head_with_null_rows_only_has_no_distance_and_no_line():
     found = build_figures([analysis])
     assert list(found["distant"][2].data[0].y) == [0.25, None]
     assert list(found["top_share"][2].data[0].y) == [0.5, 0.9]
-    assert summarize(analysis)["decoder entropy"] == "0.500"
+    assert summarize(analysis)["decoder", "entropy"] == "0.500"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
-def test_selectors_change_the_maps_without_console_messages(report, tmp_path):
+def test_selectors_change_the_maps_without_console_messages(tmp_path, checkpoint_with):
     page = tmp_path / "tried.html"
-    page.write_text(report.read_text().replace("</body>", TRY))
+    page.write_text(write_report(tmp_path, checkpoint_with, "--own-translations").read_text().replace("</body>", TRY))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
                "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -130,9 +143,12 @@ def test_selectors_change_the_maps_without_console_messages(report, tmp_path):
     tried = re.search(r"<title>tried (.*?)</title>", ended.stdout)
     assert tried, ended.stdout[:300] + ended.stderr[-2000:]
     seen = json.loads(tried[1])
-    assert seen["drawn"] == 8
-    first, head, layer, site, sentence, left, right = seen["seen"]
+    assert seen["drawn"] == len(FIGURES)
+    first, head, layer, kind, origin, site, sentence, left, right = seen["seen"]
     assert first[0][:2] == first[1][:2] == [5, 7]  # cross-attention of the first sentence: targets × sources
-    assert head[0][1] == 7 and head[0] != first[0] and layer[0] != head[0]
+    assert head[0][:2] == [5, 7] and head[0] != first[0] and layer[0] != head[0] and kind[0] != layer[0]
+    assert origin[0][0] > 5 and origin[0][1] == 7  # an untrained model does not end its translation
     assert site[0][:2] == [7, 7] and sentence[0][:2] == [3, 3]
-    assert left[0] == left[1] == sentence[1] and right[1] is None  # the inhibitor has no map
+    assert left[0] == left[1] == sentence[1] and right[1] is None
+    assert seen["message"].startswith("No map: this attention has no weights")  # the inhibitor
+    assert seen["chosen"] == ["1", "0"]  # three maps in a row: two heads, and all together

@@ -1,0 +1,101 @@
+"""`relumt attend` and `relumt analyze --own-translations`: maps of a model that reads its own translation."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from relumt.analysis.attention_maps import SentenceMaps, load_maps
+from relumt.analysis.explorer import encode_models
+from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
+from relumt.cli import main
+from relumt.inference.translator import load
+from tests.models.build import write_data_bin
+
+SHORT = ("--max-source-positions", "20", "--max-target-positions", "20")
+HOSTILE = "w3 </script><b>\"'&amp; <!-- {{ w4 }} zebra"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "data-bin"
+    write_data_bin(folder, [(7, 5), (3, 8)], "train")
+    return write_data_bin(folder, [(7, 5), (3, 8)])
+
+
+def attend(checkpoint, data, out, *arguments):
+    main(["attend", str(checkpoint), *map(str, arguments), "--data", str(data), "--out", str(out), "--beam", "1"])
+
+
+def models_of(page):
+    return json.loads(re.search(r'<script type="application/json" id="maps">(.*?)</script>', page.read_text(), re.S)[1])
+
+
+def test_maps_are_those_of_the_translation_and_any_text_is_escaped(tmp_path, data, capsys, checkpoint_with):
+    checkpoint = checkpoint_with("--attention", "rela_g", *SHORT)
+    attend(checkpoint, data, tmp_path / "out", "w3 w4 w5", HOSTILE)
+    lines = capsys.readouterr().out.splitlines()
+    expected = load(checkpoint, data, cpu=True).translate(["w3 w4 w5", HOSTILE], beam=1)
+    assert [line.split("\t") for line in lines] == [[x.text, f"{x.score:.3f}"] for x in expected]
+    page = tmp_path / "out" / "attend.html"
+    (model,) = models_of(page)
+    maps = load_maps(tmp_path / "out" / "maps.pt")
+    for shown, kept, translation in zip(model["sentences"], maps, expected, strict=True):
+        assert shown["origin"] == kept.origin == "translation"
+        assert kept.source == [*translation.source_tokens, "</s>"] == shown["source"]
+        assert kept.target == [*translation.tokens, "</s>"] == shown["target"]
+        assert kept.maps["decoder.layers.1.encoder_attn"].shape == (2, len(kept.target), len(kept.source))
+    assert maps[1].source[:2] == ["w3", "<unk>"] and maps[1].source[-2] == "<unk>"
+    assert page.read_text().count("</script>") == 2 and "<b>" not in page.read_text().replace("<b>Norms</b>", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CHECKPOINT", " \t"], "sentence 1 has no words"),
+        (["CHECKPOINT", "w3", ""], "sentence 2 has no words"),
+        (["CHECKPOINT"], "required: SENTENCE"),
+        (["CHECKPOINT", "w3 " * 30], "has 31 subwords, but the model reads at most 20; split"),
+        (["no-such-run", "w3"], "no-such-run: no such checkpoint"),
+        (["INHIBITOR", "w3"], "InhibitorAttention has no attention weights to show"),
+        (["STOCK", "w3"], "expected one of relumt's architectures"),
+    ],
+)
+def test_invalid_input_ends_in_one_line_without_files(tmp_path, data, capsys, checkpoint_with, arguments, message):
+    names = {
+        "CHECKPOINT": lambda: checkpoint_with("--attention", "rela_g", *SHORT),
+        "INHIBITOR": lambda: checkpoint_with("--attention", "inhibitor"),
+        "STOCK": lambda: checkpoint_with("--arch", "transformer"),
+    }
+    checkpoint, *rest = arguments
+    with pytest.raises(SystemExit) as stopped:
+        attend(names.get(checkpoint, lambda: checkpoint)(), data, tmp_path / "out", *rest)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert stopped.value.code == 2
+    assert error.startswith("relumt: error: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_translations_stand_beside_the_references(data, checkpoint_with):
+    config = AnalysisConfig(data, "test", num_maps=2, cpu=True, maps_own_translations=True)
+    _, maps = measure_checkpoint(checkpoint_with("--attention", "rela_g", *SHORT), "name", config)
+    assert [(sentence.origin, sentence.index) for sentence in maps] == [
+        (origin, index) for origin in ("reference", "translation") for index in (0, 1)
+    ]
+    for reference, translation in zip(maps[:2], maps[2:], strict=True):
+        assert reference.source == translation.source and reference.target != translation.target
+        module = "encoder.layers.1.self_attn"  # the encoder does not see the target
+        torch.testing.assert_close(reference.maps[module], translation.maps[module])
+        torch.testing.assert_close(reference.norms[module], translation.norms[module])
+
+
+def test_maps_are_encoded_by_head_and_only_an_exact_zero_becomes_zero():
+    weights = torch.tensor([[[0.0, 1e-9, 4.0]], [[0.5, 0.0, -1.0]], [[0.0, 0.0, 0.0]]])
+    sentence = SentenceMaps(0, ["a", "b", "</s>"], ["</s>"], ["x"], {"m": weights}, {"m": "cross"})
+    (model,) = json.loads(encode_models([("name", [sentence])]))
+    (encoded,) = model["sentences"][0]["maps"]
+    assert encoded["norms"] is None and encoded["weights"]["shape"] == [3, 1, 3]
+    assert encoded["weights"]["largest"] == [4.0, 1.0, 0.0]
+    assert encoded["weights"]["data"] == "AAH/gAD/AAAA"  # 0 1 255, 128 0 255, 0 0 0
+    assert encoded["weights"]["negative"] == "BAA="  # the sixth number
