@@ -6,8 +6,8 @@ Shapes: n queries and keys, d components. q, k and v are int16 [n, d]; everythin
     dot product    s_ij = Σ_c q_ic·k_jc     w_i = softmax(s_i)              output_ic = ⌊Σ_j w_ij·v_jc / 2^B⌋
 
 2^shift stands for γ, and alpha for α, of [IN] Eq. 3–4. The abstract of [IN] names what its attention saves: "the
-expansion to double precision often required by matrix multiplication" and "costly Softmax evaluations". We found no text
-that says what Table 2 computed in place of softmax, or with which d. Ours is a softmax of base 2 with x in 1/16:
+expansion to double precision often required by matrix multiplication" and "costly Softmax evaluations". What Table 2
+computed in place of softmax, and with which d, is in no text that we have. Ours is a softmax of base 2 with x in 1/16:
 
     x_j = min(⌊(max s − s_j) / 2^shift⌋, 255)    e_j = ⌊2^14·(1 − (x mod 16)/32) / 2^⌊x/16⌋⌋ ≈ 2^(14 − x/16)
     w_j = ⌊e_j·⌊2^(16 + B) / Σe⌋ / 2^16⌋         so that Σ_j w_j ≤ 2^B

@@ -2,9 +2,10 @@
 
    Compiled for one instruction set and one width of the accumulators, ACCUMULATOR_BITS = 16 or 32, at a time.
    plain_*: the equations as loops; the compiler decides which instructions compute them.
-   tiled_*: products of matrices in tiles of registers; the instructions are written out. Keys and values are packed:
-   16-bit accumulators read k^T [d][n] and v [n][d], row by row. 32-bit accumulators sum two neighbors at a time, so two
-   rows are interleaved: k^T as [d/2][n][2] and v as [n/2][d][2]. */
+   tiled_*: products of matrices in tiles of registers; the instructions are written out. A vector holds two neighbors
+   (of the d components, then of the n keys) for each column, because pmaddwd sums such pairs, and because broadcasting
+   32 bits takes fewer instructions than 16. Keys and values are packed accordingly: two rows of k^T or v are interleaved,
+   so that k is [d/2][n][2] and v is [n/2][d][2]. */
 
 #include <stdint.h>
 #include <string.h>
@@ -21,11 +22,10 @@ typedef uint32_t unsigned_accumulator;
 #define WEIGHT_BITS 13
 #endif
 
-#define SUMMANDS (ACCUMULATOR_BITS / 16)       /* neighbors that an instruction sums into one accumulator */
-#define COLUMNS 32                             /* columns of a tile; n and d are multiples of it */
-#define VECTORS (COLUMNS * SUMMANDS / LANES)   /* vectors per row of a tile: 1 to 8 */
-#define ROWS (8 / VECTORS)                     /* rows of a tile, so that its sums take 8 registers: 1 to 8 */
-#define MAX_ROWS 8
+#define COLUMNS 32                       /* columns of a tile; n and d are multiples of it */
+#define VECTORS (2 * COLUMNS / LANES)    /* vectors per row of a tile: 8, 4 or 2 */
+#define ROWS (8 / VECTORS)               /* rows of a tile, so that its sums take 8 registers */
+#define MAX_ROWS 4
 #define INLINE static inline __attribute__((always_inline))
 
 typedef struct {
@@ -128,17 +128,11 @@ void plain_dot_product(const problem *p) {
     }
 }
 
-/* Sums of a tile: what an instruction makes of a broadcast left operand and a vector of the right one. */
+/* Steps of a sum: what instructions make of a broadcast pair of the left operand and a vector of the right one. */
 #if ACCUMULATOR_BITS == 16
-INLINE vector broadcast(const int16_t *x) { return INTRINSIC(set1_epi16)(*x); }
 INLINE vector add(vector sum, vector x) { return INTRINSIC(add_epi16)(sum, x); }
 INLINE vector add_product(vector sum, vector x, vector y) { return add(sum, INTRINSIC(mullo_epi16)(x, y)); }
 #else
-INLINE vector broadcast(const int16_t *x) {
-    int32_t neighbors;
-    memcpy(&neighbors, x, sizeof neighbors);
-    return INTRINSIC(set1_epi32)(neighbors);
-}
 INLINE vector add_product(vector sum, vector x, vector y) {
     return INTRINSIC(add_epi32)(sum, INTRINSIC(madd_epi16)(x, y));
 }
@@ -146,6 +140,28 @@ INLINE vector add(vector sum, vector x) { return add_product(sum, x, INTRINSIC(s
 #endif
 INLINE vector add_larger(vector sum, vector x, vector y) { return add(sum, INTRINSIC(max_epi16)(x, y)); }
 INLINE vector add_inhibited(vector sum, vector z, vector v) { return add(sum, INTRINSIC(subs_epu16)(v, z)); }
+
+INLINE vector broadcast_pair(const int16_t *x) {
+    int32_t pair;
+    memcpy(&pair, x, sizeof pair);
+    return INTRINSIC(set1_epi32)(pair);
+}
+
+/* Store the sums of a row of a tile; 16-bit sums of even and odd neighbors are still apart. */
+INLINE void store(const vector sums[VECTORS], accumulator *restrict result) {
+#if ACCUMULATOR_BITS == 16
+    int32_t lanes[COLUMNS];
+#else
+    int32_t *lanes = result;
+#endif
+#pragma GCC unroll 8
+    for (int x = 0; x < VECTORS; x++)
+        STORE(lanes + x * LANES / 2, sums[x]);
+#if ACCUMULATOR_BITS == 16
+    for (int column = 0; column < COLUMNS; column++)
+        result[column] = (int16_t)(lanes[column] + (lanes[column] >> 16));
+#endif
+}
 
 /* ROWS rows of `result` [ROWS][columns]: sums over r of step(left[row][r], right[r][column]), with `right` packed. */
 INLINE void multiply(vector (*step)(vector, vector, vector), const int16_t *restrict left,
@@ -157,27 +173,39 @@ INLINE void multiply(vector (*step)(vector, vector, vector), const int16_t *rest
 #pragma GCC unroll 8
             for (int x = 0; x < VECTORS; x++)
                 sums[row][x] = ZERO();
-        for (int r = 0; r < inner; r += SUMMANDS) {
-            const int16_t *packed = right + r * columns + column * SUMMANDS;
+        for (int r = 0; r < inner; r += 2) {
+            const int16_t *packed = right + r * columns + 2 * column;
             vector loaded[VECTORS];
 #pragma GCC unroll 8
-            for (int x = 0; x < VECTORS; x++)
+            for (int x = 0; x < VECTORS; x++) {
                 loaded[x] = LOAD(packed + x * LANES);
+#if defined(__AVX2__) /* SSE2 has too few registers */
+                KEEP_IN_REGISTER(loaded[x]);
+#endif
+            }
 #pragma GCC unroll 8
             for (int row = 0; row < ROWS; row++) {
-                vector one = broadcast(left + row * inner + r);
+                vector pair = broadcast_pair(left + row * inner + r);
 #pragma GCC unroll 8
                 for (int x = 0; x < VECTORS; x++)
-                    sums[row][x] = step(sums[row][x], one, loaded[x]);
+                    sums[row][x] = step(sums[row][x], pair, loaded[x]);
             }
         }
 #pragma GCC unroll 8
         for (int row = 0; row < ROWS; row++)
-#pragma GCC unroll 8
-            for (int x = 0; x < VECTORS; x++)
-                STORE(result + row * columns + column + x * (LANES / SUMMANDS), sums[row][x]);
+            store(sums[row], result + row * columns + column);
     }
 }
+
+/* A function of its own for each step: inlined into one, GCC copies the sums between registers in every step. */
+#define DEFINE_MULTIPLICATION(name, step)                                                                            \
+    static __attribute__((noinline)) void name(const int16_t *left, const int16_t *right, accumulator *result,       \
+                                               int inner, int columns) {                                             \
+        multiply(step, left, right, result, inner, columns);                                                         \
+    }
+DEFINE_MULTIPLICATION(sum_larger, add_larger)
+DEFINE_MULTIPLICATION(sum_inhibited, add_inhibited)
+DEFINE_MULTIPLICATION(sum_products, add_product)
 
 /* |q - k| = 2 max(q, k) - q - k, modulo 2^ACCUMULATOR_BITS, and max(v - z, 0) = max(max(v, 0) - z, 0) because z >= 0. */
 void tiled_inhibitor(const problem *p) {
@@ -187,12 +215,11 @@ void tiled_inhibitor(const problem *p) {
     for (int x = 0; x < n * d; x++)
         positive_values[x] = p->v[x] > 0 ? p->v[x] : 0;
     memset(key_sums, 0, n * sizeof *key_sums);
-    for (int r = 0; r < d; r += SUMMANDS)
+    for (int r = 0; r < d; r += 2)
         for (int j = 0; j < n; j++)
-            for (int x = 0; x < SUMMANDS; x++)
-                key_sums[j] = (accumulator)(key_sums[j] + p->k[r * n + j * SUMMANDS + x]);
+            key_sums[j] = (accumulator)(key_sums[j] + p->k[r * n + 2 * j] + p->k[r * n + 2 * j + 1]);
     for (int i = 0; i < n; i += ROWS) {
-        multiply(add_larger, p->q + i * d, p->k, p->scores, d, n);
+        sum_larger(p->q + i * d, p->k, p->scores, d, n);
         for (int row = 0; row < ROWS; row++) {
             const accumulator *restrict maxima = p->scores + row * n;
             int16_t *restrict inhibitions = p->weights + row * n;
@@ -205,7 +232,7 @@ void tiled_inhibitor(const problem *p) {
                 inhibitions[j] = (int16_t)smaller(larger((distance >> shift) - alpha, 0), INT16_MAX);
             }
         }
-        multiply(add_inhibited, p->weights, positive_values, p->output + i * d, n, d);
+        sum_inhibited(p->weights, positive_values, p->output + i * d, n, d);
     }
 }
 
@@ -213,10 +240,10 @@ void tiled_dot_product(const problem *p) {
     const int n = p->n, d = p->d;
     for (int i = 0; i < n; i += ROWS) {
         accumulator *restrict output = p->output + i * d;
-        multiply(add_product, p->q + i * d, p->k, p->scores, d, n);
+        sum_products(p->q + i * d, p->k, p->scores, d, n);
         for (int row = 0; row < ROWS; row++)
             softmax(p->scores + row * n, p->weights + row * n, n, p->shift);
-        multiply(add_product, p->weights, p->v, output, n, d);
+        sum_products(p->weights, p->v, output, n, d);
         for (int x = 0; x < ROWS * d; x++)
             output[x] = (accumulator)(output[x] >> WEIGHT_BITS);
     }

@@ -15,8 +15,10 @@ from relumt.integer_attention.problem import Problem
 
 Attention = Literal["inhibitor", "dot_product"]
 Code = Literal["tiled", "plain"]
-MAX_ROWS = 8
+MAX_ROWS = 4
 """Rows of scores that a kernel computes at a time, as in kernels.c."""
+CACHE_LINE = 64
+"""Bytes; vectors that cross a border of it take twice as long to load."""
 
 
 class _Arguments(ctypes.Structure):
@@ -36,10 +38,12 @@ class PreparedCall:
     Attributes:
         run: computes the output this many times.
         output: int16 or int32 [n, d], written by `run`.
+        arrays: all memory that the kernel reads and writes, which must live as long as `run`.
     """
 
     run: Callable[[int], None]
     output: Array
+    arrays: list[Array]
 
 
 class Kernels:
@@ -68,29 +72,19 @@ class Kernels:
         else:
             problem.require_dot_product_fits(self.width)
             shift = problem.softmax_shift
-        k, v = (problem.k, problem.v) if code == "plain" else (self.pack(problem.k.T), self.pack(problem.v))
-        output = np.zeros((n, d), sums)
-        arrays = [
-            *(np.ascontiguousarray(x) for x in (problem.q, k, v)),
-            output,
-            np.empty((MAX_ROWS, n), sums),  # scores
-            np.empty((MAX_ROWS, n), np.int16),  # weights
-            np.empty((n, d), np.int16),  # positive values
-            np.empty(n, sums),  # sums of keys
-        ]
+        k, v = (problem.k, problem.v) if code == "plain" else (pack(problem.k.T), pack(problem.v))
+        output = aligned(np.zeros((n, d), sums))
+        scores, weights = np.zeros((MAX_ROWS, n), sums), np.zeros((MAX_ROWS, n), np.int16)
+        positive_values, key_sums = np.zeros((n, d), np.int16), np.zeros(n, sums)
+        inputs = problem.q, k, v
+        arrays = [*map(aligned, inputs), output, *map(aligned, (scores, weights, positive_values, key_sums))]
         arguments = _Arguments(*(array.ctypes.data for array in arrays), n, d, shift, problem.alpha)
         kernel, repeat = self._library[f"{code}_{attention}"], self._library.repeat
 
-        def run(times: int, arrays: list[Array] = arrays) -> None:  # `arrays` keeps the memory alive
+        def run(times: int) -> None:
             repeat(kernel, ctypes.byref(arguments), times)
 
-        return PreparedCall(run, output)
-
-    def pack(self, matrix: Array) -> Array:
-        """Interleave the neighbors that an instruction sums: [r, c] -> [r/2, c, 2] for 32 bits, unchanged for 16."""
-        neighbors = self.width // 16
-        rows, columns = matrix.shape
-        return matrix.reshape(rows // neighbors, neighbors, columns).transpose(0, 2, 1)
+        return PreparedCall(run, output, arrays)
 
     def expected(self, attention: Attention, problem: Problem) -> Array:
         """Return the oracle's output, int64 [n, d]."""
@@ -98,3 +92,18 @@ class Kernels:
         if attention == "inhibitor":
             return oracle.inhibitor(*inputs, problem.inhibitor_shift, problem.alpha)
         return oracle.dot_product(*inputs, problem.softmax_shift, self.width)
+
+
+def pack(matrix: Array) -> Array:
+    """Interleave two rows at a time: [r, c] -> [r/2, c, 2]."""
+    rows, columns = matrix.shape
+    return matrix.reshape(rows // 2, 2, columns).transpose(0, 2, 1)
+
+
+def aligned(array: Array) -> Array:
+    """Return a copy whose rows follow each other in memory and whose first is at the start of a cache line."""
+    memory = np.empty(array.nbytes + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -101,8 +101,8 @@ def compare(times: Mapping[System, list[float]], d: int, n: int) -> Iterator[Com
         own = times[name, code, "inhibitor", inhibitor_width]
         products = times[name, code, "dot_product", dot_product_width]
         ratio = median_ratio([x / y for x, y in zip(own, products, strict=True)])
-        medians = (statistics.median(seconds) * 1e6 for seconds in (own, products))
-        yield Comparison(name, code, inhibitor_width, dot_product_width, d, n, *medians, ratio)
+        own_us, products_us = (statistics.median(seconds) * 1e6 for seconds in (own, products))
+        yield Comparison(name, code, inhibitor_width, dot_product_width, d, n, own_us, products_us, ratio)
 
 
 def median_ratio(ratios: list[float]) -> Ratio:

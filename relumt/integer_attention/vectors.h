@@ -23,3 +23,6 @@ typedef __m128i vector;
 #endif
 
 #define LANES ((int)(sizeof(vector) / sizeof(int16_t)))
+
+/* Stops GCC from loading a vector again for each of its uses. */
+#define KEEP_IN_REGISTER(x) __asm__("" : "+x"(x))
