@@ -9,6 +9,7 @@ versions of program and model. Further options are those of pymarian-eval and of
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,7 +73,11 @@ def score_with_pymarian(
     """Return scores, higher is better, and what identifies the metric."""
     columns = ("source", "translation", "reference")
     lines = ["\t".join(segment[name].replace("\t", " ") for name in columns) + "\n" for segment in segments]
-    program = Path(sys.executable).with_name("pymarian-eval")
+    program = shutil.which(
+        "pymarian-eval", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
+    if program is None:
+        sys.exit("pymarian-eval is not installed beside this Python; pip install pymarian")
     command = [program, "--stdin", "--model", arguments.model, "--width", "8", *options]
     printed = run(command, input="".join(lines), encoding="utf-8", stdout=subprocess.PIPE)
     return list(map(float, printed.split())), f"pymarian {version('pymarian')} {arguments.model}"
