@@ -44,14 +44,15 @@ def make_parser() -> ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Check all tasks before training the first."""
+    """Check all tasks and read their data before training the first."""
     with exit_on_signals(), exit_on_user_error():
         arguments = make_parser().parse_args(argv)
         experiments = [make_experiment(task, arguments) for task in TASKS if task in arguments.tasks]
         for experiment in experiments:
             experiment.check()
-        for experiment in experiments:
-            experiment.run()
+        loaded = [(experiment, splits) for experiment in experiments if (splits := experiment.load())]
+        for experiment, splits in loaded:
+            experiment.run(splits)
 
 
 def make_experiment(task: str, arguments: argparse.Namespace) -> Experiment:

@@ -67,7 +67,7 @@ class Experiment:
         return [job for job in self.jobs() if record.read_training(job.path(self.folder, self.name)) is None]
 
     def check(self) -> None:
-        """Check the request without starting anything.
+        """Check the request without reading the data.
 
         Raises:
             UserError: the data is missing, or the folder holds results of other settings.
@@ -76,18 +76,25 @@ class Experiment:
         if self.missing_jobs():
             TASKS[self.name].require_data(self.data)
 
-    def run(self) -> None:
-        """Make what is missing.
+    def load(self) -> Splits | None:
+        """Read the data; None if nothing is missing.
 
         Raises:
             UserError: the data is damaged, or is not the data of the results in the folder.
+        """
+        if not self.missing_jobs():
+            return None
+        splits = TASKS[self.name].load(self.plan.settings, self.data)
+        record.require_data(self.folder, self.name, splits.data)
+        return splits
+
+    def run(self, splits: Splits) -> None:
+        """Make what is missing.
+
+        Raises:
             AttemptFailedError: a training failed.
         """
         jobs = self.missing_jobs()
-        if not jobs:
-            return
-        splits = TASKS[self.name].load(self.plan.settings, self.data)
-        record.require_data(self.folder, self.name, splits.data)
         common = CommonSettings(self.plan.settings, splits.data)
         record.write(record.settings_path(self.folder, self.name), common)
         for number, job in enumerate(jobs, 1):

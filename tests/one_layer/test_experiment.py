@@ -10,6 +10,7 @@ from torch import nn
 from relumt.errors import AttemptFailedError
 from relumt.one_layer import __main__, experiment, settings
 from relumt.one_layer.examples import Examples, Splits
+from relumt.one_layer.generated_data import write_mnist
 from relumt.one_layer.record import read_repetitions, read_training, seed_path
 from relumt.one_layer.settings import PRESETS
 from relumt.one_layer.tasks import TASKS
@@ -146,6 +147,17 @@ def test_missing_data_of_any_task_is_refused_before_the_first_training(tmp_path,
         __main__.main(["--preset", "small", "--out", "results", "--imdb", "here"])
     (line,) = capsys.readouterr().err.splitlines()
     assert "data/mnist: expected train-images-idx3-ubyte" in line and not (tmp_path / "results").exists()
+
+
+def test_damaged_data_of_any_task_is_refused_before_the_first_training(tmp_path, capsys):
+    write_mnist(tmp_path / "mnist")
+    path = tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    folders = ["--out", str(tmp_path / "results"), "--mnist", str(tmp_path / "mnist")]
+    with pytest.raises(SystemExit, match="2"):
+        __main__.main(["--preset", "small", "--tasks", "adding", "mnist", *folders])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path}: not a complete gzip file" in line and not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("arguments", [["--tasks", "cifar"], ["--repetitions", "0"], ["--preset", "tiny"], ["--out="]])
