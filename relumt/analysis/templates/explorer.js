@@ -7,7 +7,7 @@ const ORIGINS = {reference: "reference", translation: "own translation"};
 const SIDES = models.length > 1 || hasBothOrigins() ? ["left", "right"] : ["left"];
 const ALL = "all";
 // The palest color is clearly not white, so that white can mean exactly 0. Red is for negative weights.
-const BLUES = [[222, 235, 247], [8, 48, 107]], REDS = [[254, 224, 210], [103, 0, 13]];
+const BLUES = [[222, 235, 247], [8, 48, 107]], REDS = [[254, 224, 210], [103, 0, 13]], HIDDEN = [240, 242, 245];
 const CELL = {smallest: 9, largest: 26};
 const LABEL = {font: 12, longest: 150, slope: Math.sin(50 * Math.PI / 180)};
 
@@ -64,7 +64,11 @@ const format = (value) => value === 0 ? "0" : value.toPrecision(3);
 
 // ---- Drawing --------------------------------------------------------------------------------------------------------
 
-function color(value, largest) {
+/** Whether causal attention hides key j from query i. */
+const isHidden = (i, j) => byId("site").value === "decoder" && j > i;
+
+function color(value, largest, i, j) {
+  if (isHidden(i, j)) return HIDDEN;
   if (value === 0) return [255, 255, 255];
   const [pale, dark] = value < 0 ? REDS : BLUES, share = Math.min(1, Math.abs(value) / largest);
   return pale.map((channel, index) => Math.round(channel + share * (dark[index] - channel)));
@@ -83,7 +87,9 @@ function paint(canvas, rows) {
   canvas.width = rows[0].length;
   canvas.height = rows.length;
   const image = context.createImageData(canvas.width, canvas.height);
-  rows.flat().forEach((value, index) => image.data.set([...color(value, largest), 255], 4 * index));
+  rows.forEach((row, i) => row.forEach((value, j) => {
+    image.data.set([...color(value, largest, i, j), 255], 4 * (i * canvas.width + j));
+  }));
   context.putImageData(image, 0, 0);
 }
 
@@ -136,7 +142,7 @@ function drawMap(side, sentence, attention) {
   context.fillStyle = "#e4e7eb";
   context.fillRect(0, 0, width, height);
   rows.forEach((row, i) => row.forEach((value, j) => {
-    context.fillStyle = `rgb(${color(value, largest)})`;
+    context.fillStyle = `rgb(${color(value, largest, i, j)})`;
     context.fillRect(j * cell + 0.5, i * cell + 0.5, cell - 1, cell - 1);
   }));
   const keyLabels = keys.map((key, j) => create("span", {className: "key", textContent: key, title: key}));
@@ -154,7 +160,7 @@ function drawMap(side, sentence, attention) {
   const unmark = () => box.querySelectorAll(".marked").forEach((label) => label.classList.remove("marked"));
   canvas.addEventListener("mousemove", (event) => {
     const i = Math.min(queries.length - 1, Math.floor(event.offsetY / cell)), j = Math.min(keys.length - 1, Math.floor(event.offsetX / cell));
-    if (i < 0 || j < 0) return;
+    if (i < 0 || j < 0 || isHidden(i, j)) return;
     unmark();
     queryLabels[i].classList.add("marked");
     keyLabels[j].classList.add("marked");
@@ -174,10 +180,10 @@ function drawScale(side, rows, largest) {
   const bar = create("i");
   const stops = [...(negative ? [...REDS].reverse() : []), ...BLUES].map(css);
   bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  const zeros = rows.flat().filter((value) => value === 0).length / rows.flat().length;
-  const causal = byId("site").value === "decoder" ? ", hidden ones included" : "";
+  const visible = rows.flatMap((row, i) => row.filter((_, j) => !isHidden(i, j)));
+  const zeros = visible.filter((value) => value === 0).length / visible.length;
   byId(`scale-${side}`).append(negative ? `−${format(largest)}` : "> 0", bar, format(largest),
-                               create("span", {textContent: `· ${(100 * zeros).toFixed(0)} % of the cells are exactly 0${causal}`}));
+                               create("span", {textContent: `· ${(100 * zeros).toFixed(0)} % of the cells are exactly 0`}));
 }
 
 // ---- Controls -------------------------------------------------------------------------------------------------------
