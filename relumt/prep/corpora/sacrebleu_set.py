@@ -124,7 +124,7 @@ def find_test_set(name: str, language_pair: str | None) -> SacrebleuSet:
     pairs = sorted(DATASETS[name].langpairs)
     if language_pair is None and len(pairs) == 1:
         language_pair = pairs[0]
-    if language_pair not in pairs:
+    if language_pair is None or language_pair not in pairs:
         raise UserError(
             f"--test {name}: expected one of its language pairs ({', '.join(pairs)}), found "
             f"{language_pair or 'none'}; give --language-pair"
