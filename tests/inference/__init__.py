@@ -1,0 +1,1 @@
+"""Tests of trained models in use."""
