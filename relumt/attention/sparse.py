@@ -4,7 +4,8 @@
     H_α(p) = Σ_j (p_j − p_j^α)/(α(α − 1)),    α = 1 gives softmax, α = 2 sparsemax
 
 z are the scores q_i·k_j/√D of the keys visible to query i. Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters
-et al. 2019) are baselines of [RL] and [RF]; the `entmax` package computes them. Correia et al. 2019 learn α.
+et al. 2019) are baselines of [RL] and [RF]; the `entmax` package computes them, and on a GPU the package `adasplash` if
+it is installed. Correia et al. 2019 learn α.
 """
 
 import math
@@ -13,6 +14,7 @@ import entmax
 import torch
 from torch import Tensor, nn
 
+from relumt.attention.kernels import dispatch
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
 
@@ -65,7 +67,9 @@ class SparsemaxAttention(SparseAttention):
 
     def project(self, scores: Tensor) -> Tensor:
         """Return sparsemax of each row, [B, H, T, S]."""
-        weights: Tensor = entmax.sparsemax(scores, dim=-1, k=partial_sort_size(scores))
+        weights = dispatch.project_sparse(scores, 2.0, self.out_of_support)
+        if weights is None:
+            weights = entmax.sparsemax(scores, dim=-1, k=partial_sort_size(scores))
         return weights
 
 
@@ -74,7 +78,9 @@ class Entmax15Attention(SparseAttention):
 
     def project(self, scores: Tensor) -> Tensor:
         """Return 1.5-entmax of each row, [B, H, T, S]."""
-        weights: Tensor = entmax.entmax15(scores, dim=-1, k=partial_sort_size(scores))
+        weights = dispatch.project_sparse(scores, 1.5, self.out_of_support)
+        if weights is None:
+            weights = entmax.entmax15(scores, dim=-1, k=partial_sort_size(scores))
         return weights
 
 

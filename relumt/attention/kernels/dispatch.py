@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable would import torch._dynamo now: 2 seconds
 
-from relumt.attention.kernels import inhibitor_cdist, inhibitor_numba, pointwise_blocked
+from relumt.attention.kernels import inhibitor_cdist, inhibitor_numba, pointwise_blocked, sparse_adasplash
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.self_check import verdicts
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
 from relumt.kernel_setting import VARIABLE, kernel_choice, wants_triton
 
@@ -199,6 +200,23 @@ def attend_inhibitor(
         return inhibitor_triton.attend(q, k, v, gamma, shift, *arguments)
     config = InhibitorConfig.from_call(q, v, *arguments)
     return verdicts(q.device).run(config, lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments))
+
+
+@_disable_dynamo
+def project_sparse(scores: Tensor, alpha: float, out_of_support: float) -> Tensor | None:
+    """Return sparsemax (α = 2) or 1.5-entmax (α = 1.5) by AdaSplash; None if the `entmax` package is to compute it.
+
+    The arguments are those of `sparse_adasplash.project`.
+    """
+    device = scores.device
+    if not (sparse_adasplash.serves(device, scores.dtype) and _is_triton_wanted(device)):
+        return None
+    if not scores.numel() or reason_against_device(device):
+        return None
+    if kernel_choice() == "fused":
+        return sparse_adasplash.project(scores, alpha, out_of_support)
+    config = SparseConfig(alpha, sparse_adasplash.padded_size(scores.shape[-1]))
+    return verdicts(device).run(config, lambda: sparse_adasplash.project(scores, alpha, out_of_support))
 
 
 def fused_inhibitor_without_triton(device: torch.device) -> Callable[..., Tensor]:

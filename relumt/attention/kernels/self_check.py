@@ -16,22 +16,32 @@ from typing import TypeVar
 
 import torch
 
-from relumt.attention.kernels import self_check_inhibitor, self_check_pointwise, tuned_blocks
+from relumt.attention.kernels import (
+    self_check_inhibitor,
+    self_check_pointwise,
+    self_check_sparse,
+    sparse_adasplash,
+    tuned_blocks,
+)
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
+from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.kernels.verdict_cache import Environment, VerdictCache, cache_folder
 from relumt.errors import AttemptFailedError, describe_error
 
 logger = logging.getLogger(__name__)
 
 KernelConfig = PointwiseConfig | InhibitorConfig
+"""Configurations of relumt's own kernels, which `relumt doctor` checks."""
+
+CheckedConfig = KernelConfig | SparseConfig
 Returned = TypeVar("Returned")
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
-def check_config(config: KernelConfig, device: torch.device) -> str:
+def check_config(config: CheckedConfig, device: torch.device) -> str:
     """Compare a configuration with float64; return why it cannot be used, "" if it can.
 
     The state of all random number generators is kept.
@@ -40,6 +50,8 @@ def check_config(config: KernelConfig, device: torch.device) -> str:
         with _undisturbed(device):
             if isinstance(config, PointwiseConfig):
                 results = self_check_pointwise.results(config, device)
+            elif isinstance(config, SparseConfig):
+                results = self_check_sparse.results(config, device)
             else:
                 results = self_check_inhibitor.results(config, device)
             return next(filter(None, (result.disagreement() for result in results)), "")
@@ -82,9 +94,9 @@ class Verdicts:
         self.device = device
         self.cache = cache
         self.remembered = cache.read()
-        self.reasons: dict[KernelConfig, str] = {}
+        self.reasons: dict[CheckedConfig, str] = {}
 
-    def run(self, config: KernelConfig, attend: Callable[[], Returned]) -> Returned | None:
+    def run(self, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:
         """Return what `attend` returns, or None if this configuration cannot be used; check it first if need be.
 
         Nothing is checked while a CUDA graph is captured, and what has not been checked is not used. A launch that
@@ -109,7 +121,7 @@ class Verdicts:
             self._reject(config, describe_error(error))
             return None
 
-    def _check(self, config: KernelConfig) -> None:
+    def _check(self, config: CheckedConfig) -> None:
         reason = check_config(config, self.device)
         if not reason:
             self.reasons[config] = ""
@@ -123,7 +135,7 @@ class Verdicts:
                 "will not be used any more"
             )
 
-    def _reject(self, config: KernelConfig, reason: str) -> None:
+    def _reject(self, config: CheckedConfig, reason: str) -> None:
         self.reasons[config] = reason
         logger.warning("no fused %s: %s; using PyTorch operators (relumt doctor checks all kernels)", config, reason)
 
@@ -145,6 +157,7 @@ def environment(device: torch.device) -> Environment:
         "driver": DRIVER_VERSION.read_text().partition("\n")[0] if DRIVER_VERSION.exists() else "unknown",
         "torch": str(torch.__version__),
         "triton": triton.__version__,
+        "adasplash": sparse_adasplash.package_version(),
         "kernels": sources[:16],
         "tuned blocks": repr(tuned_blocks.read(device)),
     }
