@@ -8,8 +8,8 @@ length, all systems' forward and backward passes alternate in one process. The t
 as for FlashAttention (two products forward, five backward, half of that if causal), their share of the ceiling, peak
 memory, and the speed relative to the fastest softmax (above 1 is faster). "softmax" is `scaled_dot_product_attention`
 with each of its backends; "flex" is ReLU attention by FlexAttention: a softmax of log(ReLU(s) + N), multiplied by its
-sum, less N·Σv. What cannot run is left out, and the reason is printed. Made for a GPU; on a CPU, with
-TRITON_INTERPRET=1, small sizes show that it works.
+sum, less N·Σv. `peer_kernels.py` adds kernels of other packages, if they are installed. What cannot run is left out,
+and the reason is printed. Made for a GPU; on a CPU, with TRITON_INTERPRET=1, small sizes show that it works.
 """
 
 import argparse
@@ -21,10 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from peer_kernels import peer_systems
 from timing import benchmark_device, peak_bytes, print_origin, write_results
 from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
+from relumt.attention.kernels import sparse_adasplash
 from relumt.doctor.kernel_speeds import BACKENDS, softmax_by
 from relumt.errors import exit_on_user_error
 from relumt.kernel_timing import kernel_seconds
@@ -77,6 +79,10 @@ def all_systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[s
     for name, (mechanism, options, need) in MECHANISM_SYSTEMS.items():
         systems[name] = attend_with("fused", mechanism, options, need, args, mask)
     systems[UNFUSED] = attend_with("reference", "relu", {}, Need.NOTHING, args, mask)
+    systems["entmax15, entmax package"] = attend_with("reference", "entmax15", {}, Need.NOTHING, args, mask)
+    if sparse_adasplash.serves(torch.device(device()), torch.float32):
+        systems["entmax15, AdaSplash's projection"] = attend_with("fused", "entmax15", {}, Need.NOTHING, args, mask)
+    systems.update(peer_systems(args, mask))
     if device() == "cuda" and not args.dropout and mask.key_mask is None:
         systems[FLEX] = flex(args, mask, n)
     return systems
