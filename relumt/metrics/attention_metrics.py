@@ -90,7 +90,7 @@ def top_share(rows: Tensor, num_visible: Tensor, percents: Sequence[float]) -> T
 
 
 def sink_rate(rows: Tensor, visible: Tensor) -> Tensor:
-    """Return the share of Σα on the first key that the query can attend to (Qiu et al. 2025 for causal attention).
+    """Return the share of Σα on the first key that the query can attend to (arXiv:2410.10781 for causal attention).
 
     In encoder and cross-attention, this is the first token of the source, in causal attention that of the target's
     prefix. NaN for null rows, and for a row with a single visible key, such as the first of causal attention, whose
