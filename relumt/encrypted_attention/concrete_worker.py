@@ -31,11 +31,14 @@ SCORE_STEP = 0.1
 """What one unit of an integer score q·k stands for, the factor 1/√DIM included."""
 MAX_EXP = 15
 """Exponentials are integers from 1 to MAX_EXP."""
-MAX_WEIGHT = 15
+MAX_WEIGHT = 12
 """A softmax weight of 1 is the integer MAX_WEIGHT."""
 MAX_SCORE = DIM * MAX_INPUT**2
-MAX_WEIGHT_SUM = {2: 20, 4: 21, 8: 22, 16: 25}
-"""n -> the largest sum of the weights of a query. It exceeds MAX_WEIGHT because each weight is rounded."""
+PRODUCT_BITS = 5
+"""Bits of w + v and w − v, with the sign: Concrete looks up their squares for a product of w and v. By itself it
+reserves fewer, without a message, and decrypted products are then wrong."""
+OUTPUT_BITS = 7
+"""Bits of sums of weighted values, with the sign; the examples for Concrete do not reach the largest."""
 
 Array = Any
 """A NumPy array, or Concrete's tracer that stands for one."""
@@ -77,7 +80,8 @@ def dot_product(q: Array, k: Array, v: Array, operations: Operations) -> Array:
     scores = q @ k.T
     log_sums = lookup(lambda sums: log_sum_table(sums, n))(np.sum(lookup(exp_table)(scores), axis=1))
     weights = lookup(lambda centered: weight_table(centered, n))(scores - log_sums.reshape((n, 1)))
-    return operations.with_bits(weights @ v, bit_width=signed_bits(MAX_INPUT * MAX_WEIGHT_SUM[n]))
+    weights = operations.with_bits(weights, bit_width=PRODUCT_BITS)
+    return operations.with_bits(weights @ v, bit_width=OUTPUT_BITS)
 
 
 CIRCUITS = {"inhibitor": inhibitor, "dot product": dot_product}
@@ -110,11 +114,6 @@ def weight_table(centered: Array, n: int) -> Array:
     """Return the integer weights of differences of scores and logarithms to which `center(n)` was added."""
     weights = np.round(MAX_WEIGHT * np.exp(SCORE_STEP * (np.asarray(centered, dtype=np.float64) - center(n))))
     return np.minimum(MAX_WEIGHT, weights).astype(np.int64)
-
-
-def signed_bits(largest: int) -> int:
-    """Return the bits of integers from −largest to largest."""
-    return largest.bit_length() + 1
 
 
 def draw_inputs(generator: np.random.Generator, n: int) -> tuple[Array, ...]:

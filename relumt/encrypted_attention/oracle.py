@@ -12,7 +12,7 @@ from functools import cache
 Matrix = Sequence[Sequence[int]]
 
 SCORE_STEP = Decimal("0.1")
-MAX_SCORE, MAX_EXP, MAX_WEIGHT = 18, 15, 15
+MAX_SCORE, MAX_EXP, MAX_WEIGHT = 18, 15, 12
 
 
 def inhibitor(q: Matrix, k: Matrix, v: Matrix) -> list[list[int]]:

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,8 @@ INSTALL = (
 ADVICE = f"make an environment for it ({INSTALL}) and pass --python concrete_env/bin/python"
 
 READ_SIZE = 65_536
+END_LIMIT = 60
+"""Seconds that the process may take to end after its last message."""
 MAX_MESSAGE = 1_000_000
 """Bytes of a message; those of 16 tokens have less than a thousand."""
 
@@ -94,19 +97,30 @@ class Worker:
         time_limit: seconds between two messages.
 
         Raises:
-            UserError: its environment lacks Concrete.
-            AttemptFailedError: it failed, crashed, was killed, or sent no message in time.
+            UserError: it is no Python with Concrete.
+            AttemptFailedError: it failed later, was killed, or sent no message in time.
         """
+        failure: type[UserError] = UserError
         for line in self._lines(time_limit):
             try:
                 message = DECODER.decode(line)
             except msgspec.DecodeError as error:
-                raise AttemptFailedError(f"{self.python} sent an invalid message ({error}); is it Python?") from None
+                raise failure(f"{self.python} sent an invalid message ({error}); {ADVICE}") from None
             if isinstance(message, Error):
                 raise UserError(f"{self.python} cannot import Concrete ({message.reason}); {ADVICE}")
+            failure = AttemptFailedError
             yield message
-        if self.process.wait():
-            raise AttemptFailedError(f"{self._describe_end()}; run the command again")
+        try:
+            status = self.process.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            raise AttemptFailedError(f"{self.python} has sent everything, but does not end") from None
+        if status < 0:
+            raise AttemptFailedError(
+                f"the process with Concrete was ended by signal {-status}; run the command again, and check that "
+                "there is enough memory"
+            )
+        if status or failure is UserError:
+            raise failure(f"{self.python} ended with status {status}{self._last_words()}; {ADVICE}")
 
     def _lines(self, time_limit: float) -> Iterator[bytes]:
         assert self.process.stdout is not None
@@ -128,14 +142,11 @@ class Worker:
                 deadline = time.monotonic() + time_limit
             yield from lines
 
-    def _describe_end(self) -> str:
-        """Return how the process ended, with the last line that it printed."""
-        status = self.process.returncode
-        ended = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    def _last_words(self) -> str:
+        """Return the last line that the process printed beside its messages, in parentheses."""
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").strip().splitlines()
-        said = f" ({lines[-1][:200]})" if lines and status > 0 else ""
-        return f"the process with Concrete {ended}{said}"
+        return f" ({lines[-1][:200]})" if lines else ""
 
 
 @contextmanager
@@ -146,22 +157,29 @@ def start_worker(python: str, length: int, repetitions: int, seed: int) -> Itera
         UserError: `python` cannot be executed.
     """
     request = {"length": length, "repetitions": repetitions, "seed": seed}
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as log:
+    with (
+        tempfile.TemporaryFile() as stdin,
+        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryDirectory(prefix="relumt-concrete-") as scratch,
+    ):
         stdin.write(json.dumps(request).encode() + b"\n")
         stdin.seek(0)
-        process = _start(python, stdin, log)
+        process = _start(python, stdin, log, scratch)
         try:
             yield Worker(python, process, log)
         finally:
-            process.kill()
-            process.wait()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with the linker that Concrete may have started
+                process.wait()
             assert process.stdout is not None
             process.stdout.close()
 
 
-def _start(python: str, stdin: IO[bytes], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _start(python: str, stdin: IO[bytes], log: IO[bytes], scratch: str) -> "subprocess.Popen[bytes]":
     script = str(Path(concrete_worker.__file__).resolve())
+    # PYTHONPATH and the like belong to this environment. Concrete leaves compiled circuits in TMPDIR.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"OMP_NUM_THREADS": "1", "TMPDIR": scratch}
     try:
         with signals_held_back():
             return subprocess.Popen(
@@ -169,7 +187,7 @@ def _start(python: str, stdin: IO[bytes], log: IO[bytes]) -> "subprocess.Popen[b
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environment | {"OMP_NUM_THREADS": "1"},  # what PYTHONPATH names is for another environment
+                env=environment,
                 start_new_session=True,  # Ctrl-C reaches only this process, which ends the child
                 preexec_fn=partial(end_with_parent, os.getpid()),
             )

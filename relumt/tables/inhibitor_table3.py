@@ -1,5 +1,6 @@
 """[IN] Table 3: times of attention on encrypted integers, which `relumt.encrypted_attention` measures."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from msgspec import Meta
 
 from relumt.errors import UserError
 from relumt.json_files import read_json
-from relumt.papers import format_printed, printed_values
+from relumt.papers import printed_values
 from relumt.tables.context import TableContext
 from relumt.tables.measured import MeasuredTable
 from relumt.tables.rendering import RenderedTable
@@ -118,13 +119,12 @@ class EncryptedAttentionTable(MeasuredTable):
         for source in sources:
             header += [f"{source} dot product, s", f"{source} Inhibitor, s", f"{source} ratio"]
         header.append("ratio of estimated costs")
-        products, inhibitor = (printed_values(self.paper, self.item, row) for row in ("dot product", "inhibitor"))
+        products, inhibitors = (printed_values(self.paper, self.item, row) for row in ("dot product", "inhibitor"))
         rows = []
         for length in LENGTHS:
-            n = str(length)
-            row = [n, *(format_printed(self.paper, self.item, name, n) for name in ("dot product", "inhibitor"))]
-            row.append(f"{(products[n] or 0) / (inhibitor[n] or 1):.1f}")
-            rows.append(row + (describe_times(times[length]) if length in times else [""] * 4))
+            product, inhibitor = products[str(length)] or math.nan, inhibitors[str(length)] or math.nan
+            printed = [f"{product:g}", f"{inhibitor:g}", f"{product / inhibitor:.1f}"]
+            rows.append([str(length), *printed, *(describe_times(times[length]) if length in times else [""] * 4)])
         notes = [
             "ratio: time of the dot product divided by the Inhibitor's; ours: median of the pairs (lowest–highest)",
             *describe_origin(list(times.values())),
