@@ -14,11 +14,9 @@
 
 #if ACCUMULATOR_BITS == 16
 typedef int16_t accumulator;
-typedef uint16_t unsigned_accumulator;
 #define WEIGHT_BITS 7
 #else
 typedef int32_t accumulator;
-typedef uint32_t unsigned_accumulator;
 #define WEIGHT_BITS 13
 #endif
 
@@ -31,10 +29,10 @@ typedef uint32_t unsigned_accumulator;
 typedef struct {
     const int16_t *q, *k, *v;   /* [n][d]; k and v are packed for tiled_* */
     accumulator *output;        /* [n][d] */
-    accumulator *scores;        /* room for [MAX_ROWS][n] */
+    int32_t *sums;              /* room for [MAX_ROWS][n or d] */
     int16_t *weights;           /* room for [MAX_ROWS][n] */
     int16_t *positive_values;   /* room for [n][d] */
-    accumulator *key_sums;      /* room for [n] */
+    int32_t *key_sums;          /* room for [n] */
     int32_t n, d, shift, alpha;
 } problem;
 
@@ -48,10 +46,10 @@ INLINE int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 /* Integer softmax of a row: 2^-x with x = (largest score - score) / 2^shift / 16, interpolated linearly between whole x,
    then divided by the sum. The weights sum to at most 2^WEIGHT_BITS. */
-INLINE void softmax(const accumulator *restrict scores, int16_t *restrict weights, int n, int shift) {
-    accumulator largest = scores[0];
+INLINE void softmax(const int32_t *restrict scores, int16_t *restrict weights, int n, int shift) {
+    int32_t largest = scores[0];
     for (int j = 1; j < n; j++)
-        largest = scores[j] > largest ? scores[j] : largest;
+        largest = larger(largest, scores[j]);
     uint32_t total = 0;
     for (int j = 0; j < n; j++) {
         uint32_t difference = ((uint32_t)largest - (uint32_t)scores[j]) >> shift;
@@ -75,7 +73,7 @@ INLINE void softmax(const accumulator *restrict scores, int16_t *restrict weight
 
 void plain_inhibitor(const problem *p) {
     const int n = p->n, d = p->d, shift = p->shift, alpha = p->alpha;
-    accumulator *restrict distances = p->scores;
+    int32_t *restrict distances = p->sums;
     int16_t *restrict inhibitions = p->weights;
     for (int i = 0; i < n; i++) {
         const int16_t *restrict query = p->q + i * d;
@@ -104,7 +102,7 @@ void plain_inhibitor(const problem *p) {
 
 void plain_dot_product(const problem *p) {
     const int n = p->n, d = p->d;
-    accumulator *restrict scores = p->scores;
+    int32_t *restrict scores = p->sums;
     int16_t *restrict weights = p->weights;
     for (int i = 0; i < n; i++) {
         const int16_t *restrict query = p->q + i * d;
@@ -147,25 +145,15 @@ INLINE vector broadcast_pair(const int16_t *x) {
     return INTRINSIC(set1_epi32)(pair);
 }
 
-/* Store the sums of a row of a tile; 16-bit sums of even and odd neighbors are still apart. */
-INLINE void store(const vector sums[VECTORS], accumulator *restrict result) {
-#if ACCUMULATOR_BITS == 16
-    int32_t lanes[COLUMNS];
-#else
-    int32_t *lanes = result;
-#endif
-#pragma GCC unroll 8
-    for (int x = 0; x < VECTORS; x++)
-        STORE(lanes + x * LANES / 2, sums[x]);
-#if ACCUMULATOR_BITS == 16
-    for (int column = 0; column < COLUMNS; column++)
-        result[column] = (int16_t)(lanes[column] + (lanes[column] >> 16));
-#endif
+/* The sum of a column: lanes of 32 bits hold two sums of 16 bits, of even and of odd neighbors. */
+INLINE accumulator total(int32_t lane) {
+    return (accumulator)(ACCUMULATOR_BITS == 16 ? lane + (lane >> 16) : lane);
 }
 
-/* ROWS rows of `result` [ROWS][columns]: sums over r of step(left[row][r], right[r][column]), with `right` packed. */
+/* ROWS rows of `result` [ROWS][columns]: sums over r of step(left[row][r], right[r][column]), with `right` packed.
+   `total` makes sums of what is stored. */
 INLINE void multiply(vector (*step)(vector, vector, vector), const int16_t *restrict left,
-                     const int16_t *restrict right, accumulator *restrict result, int inner, int columns) {
+                     const int16_t *restrict right, int32_t *restrict result, int inner, int columns) {
     for (int column = 0; column < columns; column += COLUMNS) {
         vector sums[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -193,13 +181,15 @@ INLINE void multiply(vector (*step)(vector, vector, vector), const int16_t *rest
         }
 #pragma GCC unroll 8
         for (int row = 0; row < ROWS; row++)
-            store(sums[row], result + row * columns + column);
+#pragma GCC unroll 8
+            for (int x = 0; x < VECTORS; x++)
+                STORE(result + row * columns + column + x * LANES / 2, sums[row][x]);
     }
 }
 
 /* A function of its own for each step: inlined into one, GCC copies the sums between registers in every step. */
 #define DEFINE_MULTIPLICATION(name, step)                                                                            \
-    static __attribute__((noinline)) void name(const int16_t *left, const int16_t *right, accumulator *result,       \
+    static __attribute__((noinline)) void name(const int16_t *left, const int16_t *right, int32_t *result,           \
                                                int inner, int columns) {                                             \
         multiply(step, left, right, result, inner, columns);                                                         \
     }
@@ -210,41 +200,46 @@ DEFINE_MULTIPLICATION(sum_products, add_product)
 /* |q - k| = 2 max(q, k) - q - k, modulo 2^ACCUMULATOR_BITS, and max(v - z, 0) = max(max(v, 0) - z, 0) because z >= 0. */
 void tiled_inhibitor(const problem *p) {
     const int n = p->n, d = p->d, shift = p->shift, alpha = p->alpha;
-    accumulator *restrict key_sums = p->key_sums;
+    int32_t *restrict key_sums = p->key_sums;
     int16_t *restrict positive_values = p->positive_values;
     for (int x = 0; x < n * d; x++)
         positive_values[x] = p->v[x] > 0 ? p->v[x] : 0;
     memset(key_sums, 0, n * sizeof *key_sums);
     for (int r = 0; r < d; r += 2)
         for (int j = 0; j < n; j++)
-            key_sums[j] = (accumulator)(key_sums[j] + p->k[r * n + 2 * j] + p->k[r * n + 2 * j + 1]);
+            key_sums[j] += p->k[r * n + 2 * j] + p->k[r * n + 2 * j + 1];
     for (int i = 0; i < n; i += ROWS) {
-        sum_larger(p->q + i * d, p->k, p->scores, d, n);
+        sum_larger(p->q + i * d, p->k, p->sums, d, n);
         for (int row = 0; row < ROWS; row++) {
-            const accumulator *restrict maxima = p->scores + row * n;
+            const int32_t *restrict maxima = p->sums + row * n;
             int16_t *restrict inhibitions = p->weights + row * n;
-            unsigned_accumulator query_sum = 0;
+            int32_t query_sum = 0;
             for (int c = 0; c < d; c++)
-                query_sum = (unsigned_accumulator)(query_sum + p->q[(i + row) * d + c]);
+                query_sum += p->q[(i + row) * d + c];
             for (int j = 0; j < n; j++) {
-                accumulator distance = (accumulator)(2u * (unsigned_accumulator)maxima[j] - query_sum
-                                                     - (unsigned_accumulator)key_sums[j]);
+                accumulator distance = (accumulator)(2u * (uint32_t)total(maxima[j]) - (uint32_t)query_sum
+                                                     - (uint32_t)key_sums[j]);
                 inhibitions[j] = (int16_t)smaller(larger((distance >> shift) - alpha, 0), INT16_MAX);
             }
         }
-        sum_inhibited(p->weights, positive_values, p->output + i * d, n, d);
+        sum_inhibited(p->weights, positive_values, p->sums, n, d);
+        for (int x = 0; x < ROWS * d; x++)
+            p->output[i * d + x] = total(p->sums[x]);
     }
 }
 
 void tiled_dot_product(const problem *p) {
     const int n = p->n, d = p->d;
+    int32_t *restrict sums = p->sums;
     for (int i = 0; i < n; i += ROWS) {
         accumulator *restrict output = p->output + i * d;
-        sum_products(p->q + i * d, p->k, p->scores, d, n);
+        sum_products(p->q + i * d, p->k, sums, d, n);
+        for (int x = 0; x < ROWS * n; x++)
+            sums[x] = total(sums[x]);
         for (int row = 0; row < ROWS; row++)
-            softmax(p->scores + row * n, p->weights + row * n, n, p->shift);
-        sum_products(p->weights, p->v, output, n, d);
+            softmax(sums + row * n, p->weights + row * n, n, p->shift);
+        sum_products(p->weights, p->v, sums, n, d);
         for (int x = 0; x < ROWS * d; x++)
-            output[x] = (accumulator)(output[x] >> WEIGHT_BITS);
+            output[x] = (accumulator)(total(sums[x]) >> WEIGHT_BITS);
     }
 }

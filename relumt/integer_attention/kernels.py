@@ -16,7 +16,7 @@ from relumt.integer_attention.problem import Problem
 Attention = Literal["inhibitor", "dot_product"]
 Code = Literal["tiled", "plain"]
 MAX_ROWS = 4
-"""Rows of scores that a kernel computes at a time, as in kernels.c."""
+"""The most rows that a kernel computes at a time, as in kernels.c."""
 CACHE_LINE = 64
 """Bytes; vectors that cross a border of it take twice as long to load."""
 
@@ -25,7 +25,7 @@ class _Arguments(ctypes.Structure):
     """The struct `problem` of kernels.c."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "output", "scores", "weights")),
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "output", "sums", "weights")),
         *((name, ctypes.c_void_p) for name in ("positive_values", "key_sums")),
         *((name, ctypes.c_int32) for name in ("n", "d", "shift", "alpha")),
     ]
@@ -65,7 +65,7 @@ class Kernels:
         Raises:
             UserError: a sum could overflow.
         """
-        (n, d), sums = problem.q.shape, np.dtype(f"int{self.width}")
+        n, d = problem.q.shape
         if attention == "inhibitor":
             problem.require_inhibitor_fits(self.width)
             shift = problem.inhibitor_shift
@@ -73,11 +73,11 @@ class Kernels:
             problem.require_dot_product_fits(self.width)
             shift = problem.softmax_shift
         k, v = (problem.k, problem.v) if code == "plain" else (pack(problem.k.T), pack(problem.v))
-        output = aligned(np.zeros((n, d), sums))
-        scores, weights = np.zeros((MAX_ROWS, n), sums), np.zeros((MAX_ROWS, n), np.int16)
-        positive_values, key_sums = np.zeros((n, d), np.int16), np.zeros(n, sums)
+        output = aligned(np.zeros((n, d), f"int{self.width}"))
+        sums, weights = np.zeros((MAX_ROWS, max(n, d)), np.int32), np.zeros((MAX_ROWS, n), np.int16)
+        positive_values, key_sums = np.zeros((n, d), np.int16), np.zeros(n, np.int32)
         inputs = problem.q, k, v
-        arrays = [*map(aligned, inputs), output, *map(aligned, (scores, weights, positive_values, key_sums))]
+        arrays = [*map(aligned, inputs), output, *map(aligned, (sums, weights, positive_values, key_sums))]
         arguments = _Arguments(*(array.ctypes.data for array in arrays), n, d, shift, problem.alpha)
         kernel, repeat = self._library[f"{code}_{attention}"], self._library.repeat
 
