@@ -20,7 +20,8 @@ class TaskSettings:
         epochs, batch_size: of training.
         learning_rates: candidates for the peak learning rate; each mechanism takes the best on the validation set.
         embed_dim, num_heads, feed_forward_dim, dropout: of the layer.
-        initial_distance: of the Inhibitor's `init_projections`.
+        initial_distance: of the Inhibitor's `init_projections`; 2 is its default, with which some trainings on the
+            adding problem stay at the constant answer.
     """
 
     num_train: int | None
@@ -51,7 +52,7 @@ class TaskPlan:
     repetitions: int
 
 
-ADDING = TaskSettings(50_000, 5_000, 10_000, 100, 20, 64, (3e-4, 1e-3, 3e-3), 32, 2, 64, 0.0)
+ADDING = TaskSettings(50_000, 5_000, 10_000, 100, 20, 64, (3e-4, 1e-3, 3e-3), 32, 2, 64, 0.0, initial_distance=1.0)
 MNIST = TaskSettings(None, 5_000, 0, 28, 20, 64, (3e-4, 1e-3, 3e-3), 64, 4, 128, 0.1)
 IMDB = TaskSettings(None, 2_500, 0, 200, 4, 32, (3e-4, 1e-3, 3e-3), 32, 2, 32, 0.1, max_symbols=20_000)
 IAM = TaskSettings(None, None, 0, 32, 30, 64, (3e-4, 1e-3, 3e-3), 64, 4, 128, 0.2)
