@@ -58,6 +58,7 @@ def run(preset: str, out: Path) -> None:
     if is_measured(out / RESULTS, origin):
         print_status(f"{out / RESULTS}: already measured")
     else:
+        out.mkdir(parents=True, exist_ok=True)
         runnable = {key: kernels for key, kernels in built.items() if INSTRUCTION_SETS[key[0]].runs_here()}
         comparisons = measure(runnable, PRESETS[preset])
         times = IntegerTimes(origin, describe_revision(), comparisons)

@@ -66,14 +66,14 @@ class Problem:
 
 
 def random_problem(n: int, d: int, seed: int = 1) -> Problem:
-    """Return a problem of which about a third of the pairs of key and component pass the Inhibitor."""
+    """Return a random problem; about a third of the pairs of a key and a component pass the Inhibitor."""
     generator = np.random.default_rng(seed)
 
     def draw(largest: int) -> Array:
         return generator.integers(-largest, largest + 1, (n, d)).astype(np.int16)
 
     q, k, v = draw(MAX_INPUT), draw(MAX_INPUT), draw(MAX_VALUE)
-    # A distance is about 10.3·d, hence about 82 after the shift, half of which alpha removes.
+    # A distance is about 10.3·d, hence about 82 after the shift; alpha removes half.
     return Problem(q, k, v, inhibitor_shift=d.bit_length() - 4, alpha=40, softmax_shift=5)
 
 
