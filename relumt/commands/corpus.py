@@ -47,8 +47,10 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"unknown corpus '{arguments.corpus}'; choose one of {', '.join(CORPORA)}")
     corpus = CORPORA[arguments.corpus]
     if arguments.without_tedx or arguments.without_misaligned:
-        if not isinstance(corpus, Iwslt14) or arguments.test:
-            raise UserError("--without-tedx and --without-misaligned are for the test set of IWSLT14")
+        if not isinstance(corpus, Iwslt14):
+            raise UserError(f"--without-tedx and --without-misaligned are for IWSLT14, not for {arguments.corpus}")
+        if arguments.test:
+            raise UserError("--without-tedx and --without-misaligned are for IWSLT14's own test set; drop --test")
         corpus = replace(corpus, tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
     if arguments.language_pair:
         raise UserError(f"--language-pair is for a test set alone; {arguments.corpus} has its own languages")

@@ -71,7 +71,7 @@ def add_external_score(
         write_text_atomically(path, "".join(f"{score!r}\n" for score in output.segment_scores))
         added = ExternalScore(output.score, command, output.version, path.name, file_sha256(path))
         record = load_record(run)
-        evaluation = record.evaluations[subset]
+        evaluation = require_evaluation(run, record, subset)
         evaluation = replace(evaluation, external=evaluation.external | {name: added})
         save_record(run, replace(record, evaluations=record.evaluations | {subset: evaluation}))
         return added

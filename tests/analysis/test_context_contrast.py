@@ -8,8 +8,9 @@ import torch
 from relumt.analysis.candidate_scores import score_candidates
 from relumt.analysis.context_contrast import ContextTest, accuracies
 from relumt.cli import main
+from relumt.errors import UserError
 from relumt.inference.loaded_model import load_checkpoint_on_data
-from relumt.prep.contrastive.example import ExampleInContext, write_examples
+from relumt.prep.contrastive.example import ExampleInContext, read_examples_in_context, write_examples
 from tests.models.build import dictionary, write_data_bin
 
 SEPARATOR = "w9"
@@ -42,26 +43,26 @@ def log_probability(loaded, source, before, variant):
 
 
 @pytest.mark.parametrize(
-    ("flags", "num_context"),
+    ("limit", "separator", "num_context"),
     [
-        ((), [0, 0, 0]),
-        (("--document-length", "7"), [2, 0, 0]),
-        (("--document-length", "6"), [1, 0, 0]),
-        (("--document-length", "8", "--document-separator", SEPARATOR), [1, 0, 0]),
-        (("--document-length", "9", "--document-separator", SEPARATOR), [2, 0, 0]),
-        (("--document-length", "30", "--document-separator", SEPARATOR), [2, 0, 1]),
+        (0, "", [0, 0, 0]),
+        (7, "", [2, 0, 0]),
+        (6, "", [1, 0, 0]),
+        (8, SEPARATOR, [1, 0, 0]),
+        (9, SEPARATOR, [2, 0, 0]),
+        (30, SEPARATOR, [2, 0, 1]),
     ],
 )
-def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, flags, num_context):
+def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, limit, separator, num_context):
     """With both sentences before it, the first example has 7 tokens per side, and 9 with separators."""
-    loaded = load_checkpoint_on_data(checkpoint_with("--task", "translation_documents", *flags), data, cuda=False)
+    loaded = load_checkpoint_on_data(checkpoint_with("--task", "translation_documents"), data, cuda=False)
+    loaded.task.cfg.document_length, loaded.task.cfg.document_separator = limit, separator
     test = ContextTest(loaded, data, EXAMPLES)
-    separator = tokens(SEPARATOR) if SEPARATOR in flags else []
     expected = []
     for example, count in zip(EXAMPLES, num_context, strict=True):
         first = len(example.source_context) - count
-        source = [token for words in example.source_context[first:] for token in [*tokens(words), *separator]]
-        before = [token for words in example.target_context[first:] for token in [*tokens(words), *separator]]
+        source = [token for words in example.source_context[first:] for token in tokens(f"{words} {separator}")]
+        before = [token for words in example.target_context[first:] for token in tokens(f"{words} {separator}")]
         source += tokens(example.source)
         expected.append([log_probability(loaded, source, before, variant) for variant in example.variants])
     with torch.no_grad():
@@ -93,32 +94,31 @@ def test_accuracies_by_hand():
 
 def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
     write_examples(tmp_path / "examples", EXAMPLES)
-    checkpoint = checkpoint_with("--task", "translation_documents", "--document-length", "9")
+    checkpoint = checkpoint_with("--task", "translation_documents", "--document-length", "16")
     main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "examples")])
     result = json.loads(capsys.readouterr().out)
-    assert result["examples"] == 3 and result["mean_context_sentences"] == pytest.approx(2 / 3)
+    assert result["examples"] == 3 and result["mean_context_sentences"] == 1
     assert result["accuracy_by_distance"].keys() == {"0", "1", "unknown"} and result["blocks"]["blocks"] == 2
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"source": "a", "target": "b", "wrong": []}', "x:1: not in the expected format (there is no wrong variant"),
+        ('{"source": "a", "target": "b", "wrong": []}', "there is no wrong variant"),
         ('{"source": "a", "target": "b", "wrong": ["c"], "source_context": ["d"]}', "differ in their number of"),
         ('{"source": "", "target": "b", "wrong": ["c"]}', "the source or a variant is empty"),
         ('{"source": "a", "target": "b", "wrong": ["c"], "distance": "1"}', "Expected `int | null`, got `str`"),
     ],
 )
-def test_examples_of_another_form_end_in_one_line(tmp_path, data, capsys, checkpoint_with, line, message):
-    (tmp_path / "x").write_text(line + "\n")
-    with pytest.raises(SystemExit) as stopped:
-        main(["contrast", "--checkpoint", str(checkpoint_with()), "--data", str(data), "--examples", f"{tmp_path}/x"])
-    assert stopped.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
+def test_examples_of_another_form(tmp_path, line, message):
+    (tmp_path / "x").write_text('{"source": "a", "target": "b", "wrong": ["c"]}\n' + line + "\n")
+    with pytest.raises(UserError, match=r"x:2: not in the expected format") as refused:
+        read_examples_in_context(tmp_path / "x")
+    assert message in str(refused.value)
 
 
-def test_an_example_that_the_model_cannot_read(tmp_path, data, capsys, checkpoint_with):
-    write_examples(tmp_path / "x", [EXAMPLES[1], ExampleInContext("w1 " * 9, "w1", ["w2"])])
-    checkpoint = checkpoint_with("--max-source-positions", "9", "--max-target-positions", "9")
-    with pytest.raises(SystemExit):
-        main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "x")])
-    assert "example 2 exceeds the model's maximum length (9 source and 9" in capsys.readouterr().err.splitlines()[-1]
+def test_an_example_that_the_model_cannot_read(data, checkpoint_with):
+    loaded = load_checkpoint_on_data(checkpoint_with("--task", "translation_documents"), data, cuda=False)
+    examples = [EXAMPLES[1], ExampleInContext("w1 " * 2000, "w1", ["w2"])]
+    with pytest.raises(UserError, match="example 2 exceeds the model's maximum length"):
+        ContextTest(loaded, data, examples).decisions(2)

@@ -148,7 +148,7 @@ def test_a_damaged_cache(tmp_path, cache, capsys, field, content, status, messag
         (["--test", NAME, "--language-pair", "en-xx"], "found en-xx; give --language-pair"),
         (["--language-pair", "en-de"], "expected a CORPUS (multi30k_de_en"),
         (["multi30k_de_en", "--test", NAME, "--language-pair", "en-de"], "multi30k_de_en has its own languages"),
-        (["europarl7_en_de", "--test", "wmt14/full", "--without-tedx"], "for the test set of IWSLT14"),
+        (["iwslt14_de_en", "--test", "wmt14/full", "--without-tedx"], "for IWSLT14's own test set; drop --test"),
         (["wmt18_en_fi", "--test", NAME], "found en-fi"),
     ],
 )
