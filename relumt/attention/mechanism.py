@@ -250,4 +250,4 @@ class Mechanism(nn.Module):
 
         For the analysis of norm-weighted attention, which leaves out a class that overrides `postprocess_heads` alone.
         """
-        return HeadMap(torch.ones_like(x), subtracts_mean=False)
+        return HeadMap()

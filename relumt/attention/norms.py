@@ -22,15 +22,15 @@ EPSILON = 1e-8
 
 
 class HeadMap(NamedTuple):
-    """A linear map of the concatenated heads of each query: gain ⊙ (z − mean z), or gain ⊙ z.
+    """A linear map of the concatenated heads of each query: gain ⊙ (z − mean z), gain ⊙ z, or z itself.
 
     Attributes:
-        gain: [T, B, E].
+        gain: [T, B, E]; None for the identity.
         subtracts_mean: whether the mean over E is subtracted first.
     """
 
-    gain: Tensor
-    subtracts_mean: bool
+    gain: Tensor | None = None
+    subtracts_mean: bool = False
 
 
 class RMSNorm(nn.RMSNorm):
@@ -96,5 +96,6 @@ class GatedNorm(nn.Module):
     def map_at(self, z: Tensor) -> HeadMap:
         """Return the linear map that gate and norm are if the gate's value and the norm's statistic are held fixed."""
         z = at_least_float32(z)
+        gate = torch.sigmoid(z * self.gate.to(z.dtype))
         gain, subtracts_mean = self.norm.map_at(z)
-        return HeadMap(torch.sigmoid(z * self.gate.to(z.dtype)) * gain, subtracts_mean)
+        return HeadMap(gate if gain is None else gate * gain, subtracts_mean)

@@ -22,14 +22,14 @@ class BatchTerms:
     Attributes:
         weights: α, [B, H, T, S].
         values: v, [B, H, S, D].
-        gain: [T, B, E].
+        gain: [T, B, E]; None for 1.
         subtracts_mean: whether the mean over E is subtracted.
         projection: W_O, [E, E].
     """
 
     weights: Tensor
     values: Tensor
-    gain: Tensor
+    gain: Tensor | None
     subtracts_mean: bool
     projection: Tensor
 
@@ -44,7 +44,7 @@ class BatchTerms:
         return OutputTerms(
             self.weights[row][:, queries][:, :, keys],
             self.values[row][:, keys],
-            self.gain[queries, row],
+            None if self.gain is None else self.gain[queries, row],
             self.subtracts_mean,
             self.projection,
         )
@@ -86,12 +86,13 @@ def _collect_terms(
     heads = result.output.permute(2, 0, 1, 3).reshape(T, B, H * D)  # [B, H, T, D] -> [T, B, H, D] -> [T, B, E]
     gain, subtracts_mean = attention.mechanism.head_map(heads)
     if attention.gate is not None:
-        gain = (gain.unflatten(-1, (H, D)) * attention.gate.gates(query)).flatten(2)
+        gates = attention.gate.gates(query).expand(T, B, H, D).flatten(2)
+        gain = gates if gain is None else gain * gates
     values = attention.v_proj(value).unflatten(-1, (H, D)).permute(1, 2, 0, 3)  # [S, B, E] -> [B, H, S, D]
     return BatchTerms(
         at_least_float32(result.weights),
         at_least_float32(values),
-        at_least_float32(gain),
+        None if gain is None else at_least_float32(gain),
         subtracts_mean,
         at_least_float32(attention.out_proj.weight),
     )

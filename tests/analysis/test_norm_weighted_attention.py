@@ -106,10 +106,16 @@ def test_norms_agree_with_loops_and_the_terms_add_up_to_the_output(name, flags):
 
 def test_null_rows_contribute_nothing_and_negative_weights_by_their_magnitude():
     weights = torch.tensor([[[0.0, 0.0], [-2.0, 1.0]]]).double()
-    terms = OutputTerms(weights, torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]).double(), torch.ones(2, 2).double(), False,
-                        torch.eye(2).double())  # fmt: skip
-    norms, together = contribution_norms(terms)
-    assert norms.tolist() == [[[0, 0], [10, 0]]] and together.tolist() == [[0, 0], [10, 0]]
+    values = torch.tensor([[[3.0, 4.0], [0.0, 0.0]]]).double()
+    for gain in (None, torch.ones(2, 2).double()):
+        norms, together = contribution_norms(OutputTerms(weights, values, gain, False, torch.eye(2).double()))
+        assert norms.tolist() == [[[0, 0], [10, 0]]] and together.tolist() == [[0, 0], [10, 0]]
+
+
+def test_heads_that_cancel_each_other_add_nothing_together():
+    weights, values = torch.full((2, 1, 1), 0.1), torch.tensor([[[1000.0]], [[-1000.0]]])
+    _, together = contribution_norms(OutputTerms(weights, values, None, False, torch.tensor([[1.0, 1.0]])))
+    assert together.item() == 0
 
 
 def test_long_sentences_are_computed_in_groups(monkeypatch):
