@@ -15,6 +15,7 @@ setup(
     package_data={
         "relumt": ["papers.json"],
         "relumt.analysis": ["templates/*"],
+        "relumt.integer_attention": ["*.c", "*.h"],
         "relumt.prep.corpora": ["*.toml"],
         "relumt.synth": ["*.toml"],
     },
