@@ -93,9 +93,7 @@ def format_json(
     every = [translation for translations in found for translation in translations]
     alignments: Iterator[Any] = iter([])
     if arguments.alignments:
-        from relumt.inference.word_links import align
-
-        alignments = iter(align(translator, every, arguments.batch))
+        alignments = iter(translator.align(every, arguments.batch))
     for translations in found:
         described = [
             {name: getattr(translation, name) for name in ("text", "score", "tokens", "token_scores")}

@@ -1,27 +1,24 @@
 """Translate text with a trained model: `relumt.load`."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq.data.data_utils import batch_by_size
 from torch import Tensor
 
 from relumt.errors import UserError
+from relumt.inference.batching import batches_by_length
 from relumt.inference.loaded_model import LoadedModel, find_record_of_checkpoint, load_model
 from relumt.inference.model_folder import is_model_folder, read_config
 from relumt.inference.search_settings import MAX_BEAM, SearchSettings, search_of_run
 from relumt.inference.text_encoding import TextEncoding, load_encoding
+from relumt.inference.word_links import Alignment, align
 
 BATCH_SIZE = 64
 """Sentences in a batch by default."""
-
-MAX_TOKENS = 12_000
-"""Source tokens in a batch with padding, at most; fairseq-generate's default."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +92,13 @@ class Translator:
         found = search_hypotheses(self.loaded, sources, search, batch_size)
         return self._describe(sources, [hypotheses[:nbest] for hypotheses in found])
 
+    def align(self, translations: Sequence[Translation], batch_size: int = BATCH_SIZE) -> list[Alignment | None]:
+        """Return the attention and alignment of each translation.
+
+        None stands for an empty text, or that the model has no attention weights.
+        """
+        return align(self.loaded, [(x.source, x.target) for x in translations], batch_size)
+
     def search_with(self, beam: int | None, nbest: int) -> SearchSettings:
         """Return the search settings with another beam; raise UserError unless 1 ≤ `nbest` ≤ beam ≤ MAX_BEAM."""
         search = self.search if beam is None else replace(self.search, beam=beam)
@@ -163,18 +167,6 @@ def search_hypotheses(
         for position, sentence_hypotheses in zip(sample["id"].tolist(), hypotheses, strict=True):
             found[batch_numbers[position]] = sentence_hypotheses
     return found
-
-
-def batches_by_length(lengths: Iterable[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield batches of indices of similar length: at most `batch_size`, and MAX_TOKENS tokens with padding.
-
-    A sentence of more tokens is a batch of its own.
-    """
-    sizes = np.fromiter(lengths, dtype=np.int64)
-    order = np.argsort(sizes, kind="stable")
-    limit = max(MAX_TOKENS, int(sizes.max(initial=0)))
-    for batch in batch_by_size(order, lambda _: 0, sizes, max_tokens=limit, max_sentences=batch_size):
-        yield batch.tolist()
 
 
 def load(

@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.inference.translator import BATCH_SIZE, Translation, Translator, batches_by_length
+from relumt.inference.batching import batches_by_length
+from relumt.inference.loaded_model import LoadedModel
 from relumt.metrics.alignment import links_of_largest_weight
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
+
+TokenPair = tuple[Tensor, Tensor]
+"""Token indices of source and target, each with its end-of-sentence symbol."""
 
 
 @dataclass(frozen=True)
@@ -32,44 +36,40 @@ class Alignment:
 
 
 @torch.no_grad()
-def align(
-    translator: Translator, translations: Sequence[Translation], batch_size: int = BATCH_SIZE
-) -> list[Alignment | None]:
-    """Return the alignment of each translation; None if the model has no attention weights, or for an empty text."""
-    found: list[Alignment | None] = [None] * len(translations)
-    numbers = [number for number, translation in enumerate(translations) if len(translation.target)]
-    for batch in batches_by_length([len(translations[number].target) for number in numbers], batch_size):
+def align(loaded: LoadedModel, pairs: Sequence[TokenPair], batch_size: int) -> list[Alignment | None]:
+    """Return the alignment of each pair; None if the model has no attention weights, or the target no tokens."""
+    found: list[Alignment | None] = [None] * len(pairs)
+    numbers = [number for number, (_, target) in enumerate(pairs) if len(target)]
+    for batch in batches_by_length([len(pairs[number][1]) for number in numbers], batch_size):
         batch_numbers = [numbers[index] for index in batch]
-        for number, weights in zip(
-            batch_numbers, last_cross_attention(translator, [translations[n] for n in batch_numbers]), strict=True
-        ):
+        weights_of_batch = last_cross_attention(loaded, [pairs[number] for number in batch_numbers])
+        for number, weights in zip(batch_numbers, weights_of_batch, strict=True):
             found[number] = None if weights is None else Alignment(weights, links_of(weights))
     return found
 
 
-def last_cross_attention(translator: Translator, translations: Sequence[Translation]) -> list[Tensor | None]:
-    """Return the weights [T, S] of the last layer's cross-attention, averaged over heads, for each translation."""
-    loaded = translator.loaded
-    sample = loaded.collate([x.source for x in translations], [x.target for x in translations])
+def last_cross_attention(loaded: LoadedModel, pairs: Sequence[TokenPair]) -> list[Tensor | None]:
+    """Return the weights [T, S] of the last layer's cross-attention, averaged over heads, for each pair."""
+    sources, targets = zip(*pairs, strict=True)
+    sample = loaded.collate(sources, targets)
     layers: list[Tensor | None] = []
 
     def keep(_: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
         if attention.site == "cross":
-            layers.append(
-                None if result.weights is None else result.weights.float().mean(1)
-            )  # [B, H, T, S] -> [B, T, S]
+            # [B, H, T, S] -> [B, T, S]
+            layers.append(None if result.weights is None else result.weights.float().mean(1))
 
     with attention_hook(loaded.model, keep, Need.WEIGHTS):
         loaded.model(**sample["net_input"], features_only=True)
     if not layers or layers[-1] is None:
-        return [None] * len(translations)
+        return [None] * len(pairs)
     is_source = sample["net_input"]["src_tokens"].ne(loaded.task.source_dictionary.pad())
     is_target = sample["target"].ne(loaded.task.target_dictionary.pad())
     rows = {
         position: layers[-1][row][is_target[row]][:, is_source[row]].cpu()
         for row, position in enumerate(sample["id"].tolist())
     }
-    return [rows[position] for position in range(len(translations))]
+    return [rows[position] for position in range(len(pairs))]
 
 
 def links_of(weights: Tensor) -> list[tuple[int, int]]:

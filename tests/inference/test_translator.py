@@ -14,7 +14,6 @@ from relumt.cli import main
 from relumt.errors import UserError
 from relumt.inference.search_settings import SearchSettings, search_of_run, settings_of_flags
 from relumt.inference.translator import Translator, refuse_documents
-from relumt.inference.word_links import align
 from tests.inference.cases import fairseq_generate, texts
 from tests.models.build import build
 from tests.runs.cases import scored_record, with_value
@@ -57,7 +56,7 @@ def test_alignments_are_those_of_fairseq_generate(lively_checkpoint, data):
     expected = fairseq_generate(translator.loaded.path, data, "--max-len-b", "12", "--print-alignment", "hard")
     translations = translator.translate(texts())
     assert_found(translations, [expected[f"D-{number}"][0] for number in range(len(texts()))])
-    for number, alignment in enumerate(align(translator, translations, batch_size=4)):
+    for number, alignment in enumerate(translator.align(translations, batch_size=4)):
         assert " ".join(f"{s}-{t}" for s, t in alignment.links) == expected[f"A-{number}"][0][1]
         shape = len(translations[number].target), len(translations[number].source)
         assert alignment.weights.shape == shape
@@ -66,8 +65,8 @@ def test_alignments_are_those_of_fairseq_generate(lively_checkpoint, data):
 def test_a_mechanism_without_weights_and_an_empty_text_have_no_alignment(translator):
     model = build("inhibitor", "--inhibitor-implementation", "cdist").eval()
     inhibitor = Translator(replace(translator.loaded, model=model), translator.encoding, SearchSettings(max_len_b=3))
-    assert align(inhibitor, inhibitor.translate(["w3 w4"])) == [None]
-    assert align(translator, translator.translate([""])) == [None]
+    assert inhibitor.align(inhibitor.translate(["w3 w4"])) == [None]
+    assert translator.align(translator.translate([""])) == [None]
 
 
 def test_input_that_cannot_be_translated_is_refused(translator):
