@@ -49,7 +49,7 @@ class IntegerInhibitor(Mechanism):
     Attributes:
         pair_scale: scale of q and k, [H, 1, 1] float64.
         value_scale: scale of v, Z, α and the output, [H, 1, 1] float64.
-        left_shift, right_shift: r = right_shift − left_shift, one of which is 0; [H, 1, 1] int32.
+        left_shift, right_shift: r = right_shift − left_shift, [H, 1, 1] int32; at least one of them is 0.
         offset: α as an integer, [H, 1, 1] int32.
 
     Raises:
