@@ -10,11 +10,11 @@ from torch import nn
 from relumt.errors import AttemptFailedError
 from relumt.one_layer import __main__, experiment, settings
 from relumt.one_layer.examples import Examples, Splits
-from relumt.one_layer.generated_data import write_mnist
+from relumt.one_layer.generated_data import write_iam, write_mnist
 from relumt.one_layer.record import read_repetitions, read_training, seed_path
 from relumt.one_layer.settings import PRESETS
 from relumt.one_layer.tasks import TASKS
-from relumt.one_layer.training import rate_factor, train
+from relumt.one_layer.training import rate_factor, score, train
 
 TINY = replace(PRESETS["smoke"]["adding"].settings, num_train=16, num_valid=8, num_test=8, batch_size=8)
 
@@ -71,6 +71,16 @@ def test_the_weights_of_the_best_epoch_are_kept():
     errors = [scores["mse"] for scores in trained.validation]
     assert trained.best_epoch == 1 + errors.index(min(errors)) and min(errors) < max(errors)
     assert 100 * (trained.model.answer.item() - 0.005) ** 2 == pytest.approx(min(errors), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", settings.MECHANISMS)
+def test_words_that_follow_a_pattern_are_read_without_errors(mechanism, tmp_path):
+    write_iam(tmp_path)
+    recipe = replace(PRESETS["smoke"]["iam"].settings, epochs=40, batch_size=16, dropout=0.0)
+    splits = TASKS["iam"].load(recipe, tmp_path)
+    trained = train(TASKS["iam"], splits, recipe, mechanism, rate=3e-3, seed=1)
+    assert score(TASKS["iam"], trained.model, splits.test)["edit distance"] < 0.1
 
 
 def test_a_loss_that_is_not_finite_ends_the_training():
