@@ -21,7 +21,7 @@ from relumt.console import print_status
 from relumt.doctor.hardware import cpu_name
 from relumt.encrypted_attention import concrete_worker
 from relumt.encrypted_attention.measurement import measure
-from relumt.encrypted_attention.worker_process import INSTALL
+from relumt.encrypted_attention.worker_process import INSTALL, PYTHON_VARIABLE
 from relumt.errors import exit_on_user_error
 from relumt.files import file_sha256, require_writable
 from relumt.json_files import read_json
@@ -34,8 +34,6 @@ PRESETS = {
     "smoke": {2: 1},
 }
 """Preset -> length -> repetitions after the warm-up."""
-
-PYTHON_VARIABLE = "RELUMT_CONCRETE_PYTHON"
 
 
 def make_parser() -> ArgumentParser:

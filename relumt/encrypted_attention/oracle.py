@@ -1,10 +1,9 @@
-"""What the circuits have to compute, pair by pair with Python's integers, and softmax as they approximate it.
+"""What the circuits have to compute, pair by pair with Python's integers.
 
 The tables of `dot_product` come from decimal arithmetic here, so that this file shares no code with the circuits.
 Shapes: q, k, v and output [n, d] as lists of rows.
 """
 
-import math
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
@@ -41,13 +40,7 @@ ORACLES = {"inhibitor": inhibitor, "dot product": dot_product}
 def softmax_weights(scores: Sequence[int]) -> list[int]:
     """Return the integer weights of one query: exponentials, the logarithm of their sum, and exponentials again."""
     log_sum = _log(sum(_exponential(score) for score in scores))
-    return [min(MAX_WEIGHT, _round(MAX_WEIGHT * (SCORE_STEP * (score - log_sum)).exp())) for score in scores]
-
-
-def float_softmax(scores: Sequence[int]) -> list[float]:
-    """Return softmax of SCORE_STEP · scores."""
-    exponentials = [math.exp(float(SCORE_STEP) * score) for score in scores]
-    return [x / sum(exponentials) for x in exponentials]
+    return [_weight(score - log_sum) for score in scores]
 
 
 @cache
@@ -58,6 +51,11 @@ def _exponential(score: int) -> int:
 @cache
 def _log(total: int) -> int:
     return _round(MAX_SCORE + (Decimal(total) / MAX_EXP).ln() / SCORE_STEP)
+
+
+@cache
+def _weight(log: int) -> int:
+    return min(MAX_WEIGHT, _round(MAX_WEIGHT * (SCORE_STEP * log).exp()))
 
 
 def _round(x: Decimal) -> int:

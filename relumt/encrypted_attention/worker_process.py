@@ -27,7 +27,10 @@ INSTALL = (
 )
 """Makes an environment with Concrete. concrete-python requires NumPy 1 and imports torch and pkg_resources."""
 
-ADVICE = f"make an environment for it ({INSTALL}) and pass --python concrete_env/bin/python"
+PYTHON_VARIABLE = "RELUMT_CONCRETE_PYTHON"
+"""Environment variable with the interpreter of that environment."""
+
+ADVICE = f"make an environment for it ({INSTALL}) and set {PYTHON_VARIABLE}=concrete_env/bin/python"
 
 READ_SIZE = 65_536
 END_LIMIT = 60

@@ -109,18 +109,34 @@ def test_the_reserved_bits_hold_sums_of_weighted_values_and_what_concrete_square
     assert circuits.MAX_INPUT * largest_weight_sum(n) < 2 ** (circuits.OUTPUT_BITS - 1)
 
 
-# Documented in docs/results/inhibitor_table3.md: the mean error of a weight for random inputs, and the largest one.
-WEIGHT_ERRORS = {2: (0.043, 0.34), 4: (0.026, 0.28), 8: (0.022, 0.28), 16: (0.024, 0.28)}
+# The table in docs/results/inhibitor_table3.md: mean and largest error of a weight, mean error and size of an output.
+ERRORS = {
+    2: (0.043, 0.33, 0.11, 1.24),
+    4: (0.026, 0.27, 0.09, 0.90),
+    8: (0.022, 0.28, 0.11, 0.64),
+    16: (0.024, 0.27, 0.17, 0.45),
+}
+
+
+def weights_and_softmax(scores):
+    """Return the circuit's weights and softmax, [rows, n], of integer scores."""
+    n = scores.shape[1]
+    log_sums = circuits.log_sum_table(circuits.exp_table(scores).sum(axis=1), n)
+    weights = circuits.weight_table(scores - log_sums[:, None], n) / circuits.MAX_WEIGHT
+    return weights, torch.softmax(circuits.SCORE_STEP * torch.tensor(scores, dtype=torch.float64), dim=1).numpy()
 
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_the_error_against_softmax_is_as_documented(n):
     generator = np.random.default_rng(7)
-    q, k = (generator.integers(-circuits.MAX_INPUT, circuits.MAX_INPUT + 1, (5000, m, circuits.DIM)) for m in (1, n))
-    scores = (q @ k.transpose(0, 2, 1))[:, 0]  # [5000, n]
-    weights = circuits.weight_table(scores - circuits.log_sum_table(circuits.exp_table(scores).sum(1), n)[:, None], n)
-    expected = np.array([oracle.float_softmax(row) for row in scores.tolist()])
-    errors = np.abs(weights / circuits.MAX_WEIGHT - expected)
-    mean, largest = WEIGHT_ERRORS[n]
-    assert np.mean(errors) == pytest.approx(mean, abs=0.001)
-    assert np.max(errors) <= largest
+    q, k, v = (generator.integers(-circuits.MAX_INPUT, circuits.MAX_INPUT + 1, (10_000, n, 2)) for _ in range(3))
+    weights, softmax = weights_and_softmax(np.einsum("bd,bjd->bj", q[:, 0], k))
+    outputs, expected = (np.einsum("bj,bjd->bd", x, v) for x in (weights, softmax))
+    mean, largest, output_error, output_size = ERRORS[n]
+    assert np.abs(weights - softmax).mean() == pytest.approx(mean, abs=0.001)
+    assert np.abs(outputs - expected).mean() == pytest.approx(output_error, abs=0.008)
+    assert np.abs(expected).mean() == pytest.approx(output_size, abs=0.02)
+    scores = range(-circuits.MAX_SCORE, circuits.MAX_SCORE + 1)
+    rows = [[first] * m + [second] * (n - m) for first in scores for second in scores for m in {1, n // 2}]
+    weights, softmax = weights_and_softmax(np.array(rows))
+    assert np.abs(weights - softmax).max() == pytest.approx(largest, abs=0.006)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from relumt.encrypted_attention.__main__ import PYTHON_VARIABLE, main
-from relumt.encrypted_attention.worker_process import INSTALL
+from relumt.encrypted_attention.__main__ import main
+from relumt.encrypted_attention.worker_process import INSTALL, PYTHON_VARIABLE
 from tests.tables.cases import render
 
 
