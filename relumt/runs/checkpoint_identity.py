@@ -145,6 +145,6 @@ def refuse_vocabulary_of_checkpoint(path: Path, checkpoint: Mapping[str, Any], d
         differs = any(embedding is not None and len(embedding) != len(symbols) for embedding, symbols in sizes)
     if differs:
         raise UserError(
-            f"{path}: was trained with another vocabulary than that of {data_bin.folder}; set DATA_BIN to the data-bin "
-            "that it was trained on"
+            f"{path}: was trained with another vocabulary than that of {data_bin.folder}; give the data-bin that it "
+            "was trained on (--data, or DATA_BIN for the scripts)"
         )
