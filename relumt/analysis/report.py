@@ -1,6 +1,6 @@
 """report.html: the results of `relumt analyze` in one file that opens offline, with an explorer of attention maps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -25,7 +25,7 @@ SUMMARIZED = ("sparsity", "null_rate", "sink_rate", "entropy")
 """Measures of attention in the summary table."""
 
 Columns = dict[tuple[str, str], str]
-"""A row of the summary table: cells by group, which is "" for the first columns, and by column."""
+"""A checkpoint's cells in the summary tables by group of columns and by column."""
 
 
 def write_plots_and_report(
@@ -59,7 +59,8 @@ def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out
             unit=checkpoints[0].unit,
             checkpoints=checkpoints,
             summary=summary,
-            groups=group_columns(summary[0]),
+            site_groups=group_columns([key for key in summary[0] if key[0] in SITES]),
+            error_groups=group_columns([key for key in summary[0] if key[0] not in SITES]),
             figures=[
                 {"id": name, "title": title, "text": text, "json": figure.to_json()}
                 for name, (title, text, figure) in build_figures(checkpoints).items()
@@ -75,7 +76,7 @@ def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out
 
 def summarize(checkpoint: CheckpointAnalysis) -> Columns:
     """Return a row of the summary table: means over layers and heads by site, "" where a measure does not apply."""
-    row = {("", "name"): checkpoint.name, ("", "pairs"): str(checkpoint.num_pairs)}
+    row = {}
     for site in SITES:
         for measure in SUMMARIZED:
             layers = [mean_over_heads(getattr(layer, measure)) for layer in checkpoint.attentions(site)]
@@ -87,8 +88,8 @@ def summarize(checkpoint: CheckpointAnalysis) -> Columns:
         norm_errors = alignment.norm_errors(query) if alignment else []
         for kind, found in (("weights", errors), ("norms", norm_errors)):
             joint, best = ([getattr(layer, name) for layer in found] for name in ("mean_weights", "best_head"))
-            row[f"AER, {query}, {kind}", "AoL"] = f"{mean(joint):.1f}" if joint else ""
-            row[f"AER, {query}, {kind}", "AoH"] = f"{mean(best):.1f}" if best else ""
+            row[f"{query}, {kind}", "AoL"] = f"{mean(joint):.1f}" if joint else ""
+            row[f"{query}, {kind}", "AoH"] = f"{mean(best):.1f}" if best else ""
     return row
 
 
@@ -98,9 +99,9 @@ def drop_empty_columns(table: Sequence[Columns]) -> list[Columns]:
     return [{key: row[key] for key in filled} for row in table]
 
 
-def group_columns(row: Mapping[tuple[str, str], str]) -> dict[str, list[str]]:
-    """Return the columns of each group of the summary table, in order."""
+def group_columns(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the columns of each group of a summary table, in order."""
     groups: dict[str, list[str]] = {}
-    for group, column in row:
+    for group, column in keys:
         groups.setdefault(group, []).append(column)
     return groups

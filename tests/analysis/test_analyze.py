@@ -217,7 +217,7 @@ def test_files_without_sink_rates_and_norms_are_read(tmp_path, aligned_data, che
     path.write_text(json.dumps(content))
     (analysis,) = read_analysis(path).checkpoints
     assert analysis.alignment.norm_errors("normal") == []
-    assert summarize(analysis)["encoder", "sink rate"] == summarize(analysis)["AER, normal, norms", "AoL"] == ""
+    assert summarize(analysis)["encoder", "sink rate"] == summarize(analysis)["normal, norms", "AoL"] == ""
 
 
 def test_alignments_of_sentences_are_ignored_if_the_pairs_are_documents(aligned_data, checkpoint_with):

@@ -13,7 +13,7 @@ from relumt.cli import main
 from relumt.inference.translator import load
 from tests.models.build import write_data_bin
 
-SHORT = ("--max-source-positions", "20", "--max-target-positions", "20")
+SHORT = ("--max-source-positions", "16", "--max-target-positions", "12")
 HOSTILE = "w3 </script> <b>'{{ zebra"
 
 
@@ -55,7 +55,7 @@ def test_maps_are_those_of_the_translation_and_any_text_is_escaped(tmp_path, dat
         (["CHECKPOINT", " \t"], "sentence 1 has no words"),
         (["CHECKPOINT", "w3", ""], "sentence 2 has no words"),
         (["CHECKPOINT"], "required: SENTENCE"),
-        (["CHECKPOINT", "w3 " * 30], "has 31 subwords, but the model reads at most 20; split"),
+        (["CHECKPOINT", "w3 " * 30], "has 31 subwords, but the model reads at most 16; split"),
         (["no-such-run", "w3"], "no-such-run: no such checkpoint"),
         (["INHIBITOR", "w3"], "InhibitorAttention has no attention weights to show"),
         (["STOCK", "w3"], "expected one of relumt's architectures"),

@@ -81,6 +81,7 @@ def test_the_report_needs_no_other_file_and_is_small(report):
     for name in FIGURES:
         assert f'id="figure-{name}"' in text
     assert "[RL] rela_g 52.41" in text  # a value from the paper
+    assert '<table id="summary">' in text and '<table id="alignment-errors">' in text
 
 
 def test_plots_are_written_as_png_and_svg(report):
