@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from relumt.errors import UserError
 from relumt.one_layer.record import Training, read_repetitions
@@ -82,7 +82,13 @@ class InhibitorTable1(MeasuredTable):
         if not finished:
             raise UserError(f"no finished training in {folder}; train with {context.command}")
         rows = [make_row(score, found[score.task]) for score in SCORES]
-        notes = [*NOTES, *describe_rates(found), *describe_missing(found, context), describe_environment(finished)]
+        notes = [
+            *NOTES,
+            describe_medians(found),
+            *describe_rates(found),
+            *describe_missing(found, context),
+            describe_environment(finished),
+        ]
         if context.preset == "smoke":
             notes.append("preset smoke trains on generated data for seconds, so its scores mean nothing")
         return [RenderedTable(context.caption(self.title), HEADER, rows, notes)]
@@ -139,6 +145,17 @@ def paired_p_value(differences: Sequence[float]) -> float:
     from scipy.stats import ttest_1samp
 
     return float(ttest_1samp(differences, 0.0).pvalue) if any(differences) else 1.0
+
+
+def describe_medians(found: dict[str, Repetitions]) -> str:
+    """Return a note about the medians: a training that fails does not move them, but moves the means."""
+    medians = [
+        f"{score.label} {median(values):{score.format_spec}} ({mechanism})"
+        for score in SCORES
+        for mechanism, seeds in found[score.task].items()
+        if (values := [training.test[score.metric] for training in seeds.values() if training.test])
+    ]
+    return f"medians: {'; '.join(medians)}"
 
 
 def describe_rates(found: dict[str, Repetitions]) -> list[str]:

@@ -34,6 +34,7 @@ def test_means_differences_and_what_the_paper_prints(tmp_path):
     assert mnist[3:5] == ["98.20 ± 0.50", "97.20 ± 0.50"]
     assert mnist[5:] == ["-1.00 (-1.50 to -0.50)", "0.013", "3"]
     assert (iam[1:5], padded[1:5]) == (["17.9", "18.1", "1.00", ""], ["", "", "17.50", ""])
+    assert any("medians: MNIST, accuracy % 98.20 (softmax); MNIST, accuracy % 97.20" in note for note in table.notes)
     assert any("mnist (3 of 5), imdb (0 of 5), iam (0 of 5); scripts/reproduce.sh" in note for note in table.notes)
     assert "revision 1234567; torch 2" in table.notes
 
