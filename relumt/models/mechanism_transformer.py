@@ -105,7 +105,7 @@ class MechanismTransformer(TransformerModel):
     def prepare_for_inference_(self, cfg: Any) -> None:
         """Prepare for fairseq-generate; --bf16, which fairseq ignores there, selects products in bf16 on a CPU."""
         super().prepare_for_inference_(cfg)
-        if cfg.common.fp16 and is_quantized(self):
+        if is_quantized(self) and cfg.common.fp16:
             with exit_on_user_error():
                 raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
         if cfg.common.bf16:

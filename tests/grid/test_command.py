@@ -54,7 +54,7 @@ def test_only_selects_models_of_the_table(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_table"], "no table 'no_such_table'; known: activations, rela_"),
+        (["no_such_table"], "no table 'no_such_table'; known: activations, inhibitor_"),
         (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
         (["rela_table3", "--jobs", "0"], "argument --jobs: expected a whole number from 1"),
         (["rela_table3", "--seeds", "-1"], "argument --seeds: expected a whole number from 0"),

@@ -202,16 +202,20 @@ def attend_inhibitor(
     return verdicts(q.device).run(config, lambda: inhibitor_triton.attend(q, k, v, gamma, shift, *arguments))
 
 
-@_disable_dynamo
 def project_sparse(scores: Tensor, alpha: float, out_of_support: float) -> Tensor | None:
     """Return sparsemax (α = 2) or 1.5-entmax (α = 1.5) by AdaSplash; None if the `entmax` package is to compute it.
 
     The arguments are those of `sparse_adasplash.project`.
     """
+    if not sparse_adasplash.serves(scores.device, scores.dtype):
+        return None  # before any call that torch.compile does not trace
+    return _project_sparse_by_adasplash(scores, alpha, out_of_support)
+
+
+@_disable_dynamo
+def _project_sparse_by_adasplash(scores: Tensor, alpha: float, out_of_support: float) -> Tensor | None:
     device = scores.device
-    if not (sparse_adasplash.serves(device, scores.dtype) and _is_triton_wanted(device)):
-        return None
-    if not scores.numel() or reason_against_device(device):
+    if not (_is_triton_wanted(device) and scores.numel()) or reason_against_device(device):
         return None
     if kernel_choice() == "fused":
         return sparse_adasplash.project(scores, alpha, out_of_support)
