@@ -55,8 +55,8 @@ $(INSTALLED): setup.py constraints.txt
 		|| { echo "relumt: error: $(PYTHON) is older than 3.11; name another: make PYTHON=python3.11" >&2; exit 2; }
 	@echo "relumt: installing into $(VENV), about 3 minutes, once"
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --disable-pip-version-check $(shell grep '^torch==' constraints.txt)
-	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --disable-pip-version-check -e '.[fairseq,dev,report]'
+	$(VENV)/bin/pip install --disable-pip-version-check --no-compile $(shell grep '^torch==' constraints.txt)
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --disable-pip-version-check --no-compile -e '.[fairseq,dev,report]'
 	@touch $@
 
 clean:

@@ -131,6 +131,7 @@ def test_other_programs_run_in_a_plain_python():
     assert run.stdout == "True ['-c', '-m', 'x'] False\n"
 
 
+@pytest.mark.slow
 def test_fairseq_trains_with_the_flag(tmp_path):
     data = write_data_bin(tmp_path / "data-bin", [(5, 6), (4, 3)] * 4, "train")
     flags = ["--arch", "reluformer", "--criterion", "fused_label_smoothed_cross_entropy", "--cpu", "--cpu-bf16"]

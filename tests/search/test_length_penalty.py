@@ -185,7 +185,10 @@ def fairseq_command(module, tmp_path, *flags, text=""):
     return subprocess.run(command, capture_output=True, text=True, input=text, cwd=tmp_path)
 
 
-@pytest.mark.parametrize(("module", "text"), [("generate", ""), ("interactive", "w1 w2 w3\n")])
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [pytest.param("generate", "", id="generate"), pytest.param("interactive", "w1 w2\n", marks=pytest.mark.slow)],
+)
 def test_fairseqs_commands_take_the_flag(tmp_path, module, text):
     write_data_bin(tmp_path / "data", [(4, 4), (3, 5)])
     ended = fairseq_command(module, tmp_path, "--length-penalty", "gnmt", "--lenpen", "0.6", text=text)
@@ -198,6 +201,7 @@ def test_fairseqs_commands_take_the_flag(tmp_path, module, text):
     assert all(abs(value) > log2(2) for value in scores)
 
 
+@pytest.mark.slow
 def test_fairseq_generate_refuses_in_one_line(tmp_path):
     write_data_bin(tmp_path / "data", [(4, 4)])
     ended = fairseq_command("generate", tmp_path, "--length-penalty", "gnmt", "--unnormalized")
