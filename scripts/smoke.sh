@@ -14,6 +14,10 @@ mkdir -p smoke
 cd smoke
 failed=0
 for table in "${tables[@]}"; do
+    if [[ $table == inhibitor_table3 && -z ${RELUMT_CONCRETE_PYTHON:-} ]]; then
+        echo "$table: skipped, because RELUMT_CONCRETE_PYTHON is not set (docs/results/inhibitor_table3.md)"
+        continue
+    fi
     if "$root/scripts/reproduce.sh" "$table" --preset smoke >"$table.md" 2>"$table.log"; then
         echo "$table: smoke/$table.md"
     else
