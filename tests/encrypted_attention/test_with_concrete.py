@@ -9,11 +9,11 @@ from relumt.encrypted_attention.worker_process import INSTALL, PYTHON_VARIABLE
 from tests.tables.cases import render
 
 
-@pytest.mark.slow  # keys and 4 runs take a minute of CPU time
 @pytest.mark.skipif(
     not os.environ.get(PYTHON_VARIABLE), reason=f"{PYTHON_VARIABLE} is not set: {INSTALL}; set it to that python"
 )
 def test_two_tokens_are_decrypted_exactly_with_the_expected_number_of_bootstraps(tmp_path, capsys):
+    """Keys and four runs take half a minute of CPU time."""
     main(["--preset", "smoke", "--out", str(tmp_path / "inhibitor_table3-smoke")])
     assert capsys.readouterr().err.count("exact") == 4
     times, circuits = render("inhibitor_table3", tmp_path, "smoke")
