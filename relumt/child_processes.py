@@ -3,9 +3,12 @@
 import ctypes
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import IO
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -21,6 +24,34 @@ def end_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start_in_session(
+    command: Sequence[str], stdin: IO[bytes], stderr: IO[bytes] | int, environment: dict[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a process that prints to a pipe, ends with this one, and leads a session: Ctrl-C reaches only this process.
+
+    Raises:
+        OSError: the command cannot be executed.
+    """
+    with signals_held_back():
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=partial(end_with_parent, os.getpid()),
+        )
+
+
+def signal_name(status: int) -> str:
+    """Name the signal that ended a process, given its negative status; "signal N" if N has no name."""
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
 
 
 @contextmanager

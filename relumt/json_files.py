@@ -1,4 +1,4 @@
-"""Reads JSON files whose format is a type: validated completely, or refused in one line."""
+"""JSON files whose format is a type: readable when written, and validated completely or refused in one line."""
 
 from pathlib import Path
 from stat import S_ISREG
@@ -9,6 +9,11 @@ import msgspec
 from relumt.errors import UserError
 
 Format = TypeVar("Format")
+
+
+def encode_json(content: object) -> str:
+    """Return dataclasses or other content as the text of a JSON file, indented and with a line break at the end."""
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
 def read_json(path: Path, file_format: type[Format], advice: str) -> Format:

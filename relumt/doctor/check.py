@@ -1,11 +1,11 @@
 """What a check of `relumt doctor` finds, and child processes that try what could crash."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from relumt.child_processes import signal_name
 from relumt.errors import UserError, describe_error
 
 Status = Literal["ok", "warning", "error"]
@@ -88,7 +88,4 @@ def describe_exit(status: int) -> str:
     """Describe how a process ended; a negative status is the signal that ended it."""
     if status >= 0:
         return f"its process ended with status {status}"
-    try:
-        return f"its process was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"its process was ended by signal {-status}"
+    return f"its process was ended by {signal_name(status)}"

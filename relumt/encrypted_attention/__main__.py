@@ -13,8 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from relumt.arguments import ArgumentParser, positive_integer, valid_path
 from relumt.atomic_output import atomic_file
 from relumt.console import print_status
@@ -24,7 +22,7 @@ from relumt.encrypted_attention.measurement import measure
 from relumt.encrypted_attention.worker_process import INSTALL, PYTHON_VARIABLE
 from relumt.errors import exit_on_user_error
 from relumt.files import file_sha256, require_writable
-from relumt.json_files import read_json
+from relumt.json_files import encode_json, read_json
 from relumt.process import exit_on_signals, open_standard_streams
 from relumt.tables.inhibitor_table3 import LENGTHS, EncryptedTimes, Origin, result_file
 
@@ -78,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for length in missing:
             times = measure(arguments.python, origins[length], arguments.time_limit)
             with atomic_file(result_file(arguments.out, length)) as unfinished:
-                unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(times)) + b"\n")
+                unfinished.write_text(encode_json(times), encoding="utf-8")
 
 
 def plan(preset: str, lengths: list[int] | None, repetitions: int | None) -> dict[int, int]:

@@ -10,13 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from relumt.child_processes import end_with_parent, signals_held_back
+from relumt.child_processes import start_in_session
 from relumt.encrypted_attention import concrete_worker
 from relumt.errors import AttemptFailedError, UserError
 from relumt.tables.inhibitor_table3 import Complexity, Count
@@ -184,15 +183,6 @@ def _start(python: str, stdin: IO[bytes], log: IO[bytes], scratch: str) -> "subp
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"OMP_NUM_THREADS": "1", "TMPDIR": scratch}
     try:
-        with signals_held_back():
-            return subprocess.Popen(
-                [python, script],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,  # Ctrl-C reaches only this process, which ends the child
-                preexec_fn=partial(end_with_parent, os.getpid()),
-            )
+        return start_in_session([python, script], stdin, log, environment)
     except OSError as error:
         raise UserError(f"--python {python}: cannot be executed ({error.strerror}); {ADVICE}") from None

@@ -18,9 +18,6 @@ from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.run_config import POST_PROCESS
 from relumt.text_files import normalize_line
 
-SUBWORD_FILES = {"subword-nmt": "bpe.codes", "sentencepiece": "bpe.model"}
-"""Kind of subwords → the file in a data-bin with its merges or model."""
-
 MAX_CHARACTERS = 50_000
 """No sentence is as long. Splitting a word of this length into subwords takes seconds."""
 
@@ -107,14 +104,15 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
     Raises:
         UserError: the data-bin has no file of subwords, or a damaged one.
     """
-    path = subwords_path(open_data_bin(data))
+    data_bin = open_data_bin(data)
+    path = subwords_path(data_bin)
     if path is None:
         return list
     if not path.is_file():
         raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
     try:
         with redirect_stderr(StringIO()):  # subword-nmt prints two lines and exits
-            segment = BPE_METHODS[open_data_bin(data).subwords].load(data)
+            segment = BPE_METHODS[data_bin.subwords].load(data)
             segment(["a"])  # reads the merges
     except (SystemExit, RuntimeError, ValueError):
         raise UserError(f"{path}: damaged, or not the subwords that it should be; copy it again") from None
@@ -123,5 +121,5 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
 
 def subwords_path(data_bin: DataBin) -> Path | None:
     """Return the path of the file with the merges or model that split words, None without subwords."""
-    name = SUBWORD_FILES.get(data_bin.subwords)
-    return data_bin.folder / name if name else None
+    method = BPE_METHODS.get(data_bin.subwords)
+    return data_bin.folder / method.file if method else None

@@ -10,8 +10,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from relumt.arguments import ArgumentParser, valid_path
 from relumt.atomic_output import atomic_file
 from relumt.console import print_status
@@ -20,7 +18,7 @@ from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
 from relumt.integer_attention.compiler import INSTRUCTION_SETS, Compiler, find_compiler, require_x86, source_digest
 from relumt.integer_attention.kernels import Kernels
 from relumt.integer_attention.measurement import Sizes, measure
-from relumt.json_files import read_json
+from relumt.json_files import encode_json, read_json
 from relumt.process import exit_on_signals, open_standard_streams
 from relumt.runs.environment import describe_revision
 from relumt.tables.inhibitor_table2 import RESULTS, IntegerTimes, Origin, Width
@@ -63,7 +61,7 @@ def run(preset: str, out: Path) -> None:
         comparisons = measure(runnable, PRESETS[preset])
         times = IntegerTimes(origin, describe_revision(), comparisons)
         with atomic_file(out / RESULTS) as unfinished:
-            unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(times)) + b"\n")
+            unfinished.write_text(encode_json(times), encoding="utf-8")
     if failures:
         raise SystemExit(1)
 

@@ -5,7 +5,6 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import subprocess
 from dataclasses import dataclass
 from importlib.resources import files
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from relumt.atomic_output import atomic_file
 from relumt.attention.kernels.verdict_cache import cache_folder
+from relumt.child_processes import signal_name
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import CPU_INFO
 
@@ -85,7 +85,7 @@ class Compiler:
         except subprocess.TimeoutExpired:
             raise self._failure(f"took more than {TIME_LIMIT} seconds", arguments) from None
         if done.returncode < 0:
-            raise self._failure(f"was killed by {signal.Signals(-done.returncode).name}", arguments)
+            raise self._failure(f"was killed by {signal_name(done.returncode)}", arguments)
         if done.returncode:
             lines = done.stderr.decode(errors="replace").splitlines()
             reason = next((line for line in lines if "error" in line), (lines or ["it does not say why"])[0])

@@ -8,11 +8,9 @@ FOLDER/TASK/MECHANISM/seed-SEED.json   a repetition
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import msgspec
-
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.json_files import read_json
+from relumt.json_files import encode_json, read_json
 from relumt.one_layer.settings import TaskSettings
 
 ADVICE = "delete it to train again"
@@ -79,7 +77,7 @@ def seed_path(folder: Path, task: str, mechanism: str, seed: int) -> Path:
 
 def write(path: Path, content: Training | CommonSettings) -> None:
     """Write a file of the folder, completely or not at all."""
-    write_text_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n")
+    write_text_atomically(path, encode_json(content))
 
 
 def read_training(path: Path) -> Training | None:

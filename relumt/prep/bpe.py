@@ -22,6 +22,8 @@ from relumt.text_files import Advance, Rewrite, open_text, read_clean_lines
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
+SUBWORD_NMT_FILE, SENTENCEPIECE_FILE = "bpe.codes", "bpe.model"
+
 MAX_CACHED_WORDS = 1 << 18
 """Bounds the memory of a process; about 60 MB."""
 
@@ -34,10 +36,12 @@ class BpeMethod:
         learn: called as learn(texts, vocab_size, folder, advance), learns on the files `texts` and returns the
             vocabulary size that it reached.
         load: called as load(folder), returns the function that segments lines.
+        file: name of the file in a data-bin with the merges or the model.
     """
 
     learn: Callable[[Sequence[Path], int, Path, Advance], int]
     load: Callable[[Path], Rewrite]
+    file: str
 
 
 def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance: Advance) -> int:
@@ -55,7 +59,7 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
     if max(map(len, counts), default=0) < 2:
         raise UserError("no word of the training set has two letters, so BPE has nothing to learn; use --bpe none")
     learned = 0
-    with open_text(folder / "bpe.codes", "w") as file, paused_garbage_collection():
+    with open_text(folder / SUBWORD_NMT_FILE, "w") as file, paused_garbage_collection():
         file.write("#version: 0.2\n")
         for first, second in learn_merges(counts, merges):
             file.write(f"{first} {second}\n")
@@ -85,7 +89,7 @@ def paused_garbage_collection() -> Iterator[None]:
 
 def load_subword_nmt(folder: Path) -> Rewrite:
     """Return the segmentation by `folder`/bpe.codes; subwords that do not end a word end in @@."""
-    return partial(_segment_subword_nmt, (folder / "bpe.codes").read_text(encoding="utf-8"))
+    return partial(_segment_subword_nmt, (folder / SUBWORD_NMT_FILE).read_text(encoding="utf-8"))
 
 
 def learn_sentencepiece(texts: Sequence[Path], vocab_size: int, folder: Path, advance: Advance) -> int:
@@ -118,13 +122,13 @@ def load_sentencepiece(folder: Path) -> Rewrite:
     """Return the segmentation by `folder`/bpe.model; pieces that begin a word start with ▁."""
     import sentencepiece
 
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "bpe.model"))
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / SENTENCEPIECE_FILE))
     return partial(_segment_sentencepiece, processor)
 
 
 BPE_METHODS = {
-    "subword-nmt": BpeMethod(learn_subword_nmt, load_subword_nmt),
-    "sentencepiece": BpeMethod(learn_sentencepiece, load_sentencepiece),
+    "subword-nmt": BpeMethod(learn_subword_nmt, load_subword_nmt, SUBWORD_NMT_FILE),
+    "sentencepiece": BpeMethod(learn_sentencepiece, load_sentencepiece, SENTENCEPIECE_FILE),
 }
 
 

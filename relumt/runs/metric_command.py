@@ -15,14 +15,13 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 from typing import IO, Annotated
 
 import msgspec
 
 from relumt.arguments import finite_number
-from relumt.child_processes import end_with_parent, signals_held_back
+from relumt.child_processes import signal_name, start_in_session
 from relumt.errors import AttemptFailedError, UserError
 from relumt.json_files import decode_json
 from relumt.runs.scored_segments import Segment
@@ -124,15 +123,7 @@ def run_command(command: Sequence[str], stdin: IO[bytes], max_bytes: int, time_l
 def start(command: Sequence[str], stdin: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a program in a process group of its own; raises UserError if it cannot be executed."""
     try:
-        with signals_held_back():
-            return subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=partial(end_with_parent, os.getpid()),
-            )
+        return start_in_session(command, stdin, subprocess.PIPE)
     except OSError as error:
         raise UserError(
             f"--external: {command[0]} cannot be executed ({error.strerror}); name a program, or an interpreter and "
@@ -179,7 +170,7 @@ def wait_until(selector: selectors.BaseSelector, deadline: float) -> list[tuple[
 
 def describe_status(status: int) -> str:
     """Say how a process failed."""
-    return f"ended with status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}" if status > 0 else f"was killed by {signal_name(status)}"
 
 
 def describe_message(message: bytes) -> str:

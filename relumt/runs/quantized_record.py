@@ -7,11 +7,9 @@ run's own run.json and translations are not touched.
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.json_files import read_json
+from relumt.json_files import encode_json, read_json
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup
 from relumt.runs.field_types import Count, NonNegative, Subset
 
@@ -105,8 +103,7 @@ def read_quantized_record(folder: Path) -> QuantizedRecord:
 
 def save_quantized_record(folder: Path, record: QuantizedRecord) -> None:
     """Write the record; an interrupted write leaves the previous file."""
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
-    write_text_atomically(folder / RECORD, text)
+    write_text_atomically(folder / RECORD, encode_json(record))
 
 
 def find_quantized_records(run: Path) -> dict[str, QuantizedRecord]:

@@ -8,11 +8,9 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.json_files import decode_json, read_json
+from relumt.json_files import decode_json, encode_json, read_json
 from relumt.runs.environment import Environment
 from relumt.runs.evaluation_record import (
     Evaluation,
@@ -233,7 +231,7 @@ def save_record(folder: Path, record: RunRecord) -> None:
     Raises:
         UserError: the record contains a number that is not finite; nothing is written.
     """
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
+    text = encode_json(record)
     decode_json(text, RunRecord, str(folder / RECORD), "it was not written; see the logs in the run's folder")
     write_text_atomically(folder / RECORD, text)
     write_text_atomically(folder / BACKUP, text)
