@@ -44,6 +44,9 @@ They would take 64 MiB per call in float32, and a model would keep those of doze
 MAX_EXPLICIT_SOFTMAX_WEIGHTS = 1 << 14
 """Weights per head (T·S) up to which a CPU trains softmax faster with explicit weights than with PyTorch's fused
 attention, whose backward pass is slow for short sentences (docs/results/attention_speed.md)."""
+MIN_PACKED_WEIGHTS = 65
+"""Weights per head (T·S) from which on PyTorch's fused attention packs its operands in fp32 where oneDNN computes
+products: up to 6 times slower than explicit weights, until MAX_EXPLICIT_SOFTMAX_WEIGHTS."""
 MIN_CAPABILITY = (8, 0)
 """Compute capability of Ampere; older GPUs have too little shared memory."""
 
@@ -157,15 +160,19 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     """Return whether explicit weights are the faster softmax when only the output is needed.
 
     Never on a GPU. On a CPU always with dropout, for which PyTorch's attention computes explicit weights itself, in
-    more passes; otherwise for short sentences if there will be a backward pass. The fused forward pass is the faster
-    one, so it serves decoding.
+    more passes; otherwise for short sentences if there will be a backward pass, or if the fused forward pass would pack
+    its operands. Elsewhere the fused forward pass is the faster one, so it serves most of decoding.
     """
     if q.device.type != "cpu":
         return False
     if dropout_p:
         return True
-    is_short = q.shape[2] * k.shape[2] <= MAX_EXPLICIT_SOFTMAX_WEIGHTS and not recomputes_weights(q, k)
-    return is_short and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    weights_per_head = q.shape[2] * k.shape[2]
+    if weights_per_head > MAX_EXPLICIT_SOFTMAX_WEIGHTS or recomputes_weights(q, k):
+        return False
+    needs_backward = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    uses_onednn = q.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    return needs_backward or (uses_onednn and weights_per_head >= MIN_PACKED_WEIGHTS)
 
 
 @_disable_dynamo
