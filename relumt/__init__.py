@@ -39,6 +39,7 @@ def register() -> None:
     require_supported_fairseq()
     import relumt.checkpoints.fairseq_hooks
     import relumt.criterions.attention_regularization  # registers the criterion that it extends, too
+    import relumt.data.worker_cleanup
     import relumt.models.mechanism_transformer
     import relumt.search.fairseq_hook
     import relumt.tasks.corpora
@@ -46,6 +47,7 @@ def register() -> None:
     from relumt.cpu_products import select_fp32_backend
 
     relumt.checkpoints.fairseq_hooks.install()
+    relumt.data.worker_cleanup.install()
     relumt.search.fairseq_hook.install()
     limit_compiled_products()
     keep_freed_memory()

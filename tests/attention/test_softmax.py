@@ -15,6 +15,12 @@ def uses_fused(q, k, dropout=0.0, need=Need.NOTHING):
     return MECHANISMS["softmax"](q.shape[1], q.shape[3], dropout).train().is_fused(q, k, k, need)
 
 
+@pytest.fixture
+def fp32_products(monkeypatch):
+    """Replace PyTorch's setting of products in fp32: "highest" for MKL, "medium" for oneDNN."""
+    return lambda precision: monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
+
+
 def output_and_gradients(case, largest_explicit):
     inputs = [x.clone().requires_grad_() for x in (case.q, case.k, case.v)]
     with pytest.MonkeyPatch.context() as patched:
@@ -30,13 +36,22 @@ def test_both_give_the_same_output_and_gradients(case, scale):
     torch.testing.assert_close(output_and_gradients(case, 1 << 14), output_and_gradients(case, 0), rtol=1e-9, atol=1e-9)
 
 
-def test_explicit_weights_serve_training_on_short_sentences_and_dropout():
+def test_explicit_weights_serve_training_on_short_sentences_and_dropout(fp32_products):
+    fp32_products("highest")
     short, long = (torch.randn(2, 2, n, 4, requires_grad=True) for n in (128, 129))
     assert not uses_fused(short, short) and uses_fused(long, long)
     assert uses_fused(short.detach(), short.detach())
     assert not uses_fused(long, long, dropout=0.1) and not uses_fused(long, long, need=Need.WEIGHTS)
     with torch.no_grad():
         assert uses_fused(short, short) and not uses_fused(short, short, dropout=0.1)
+
+
+def test_explicit_weights_serve_short_sentences_where_fused_attention_packs_its_operands(fp32_products):
+    fp32_products("medium")
+    one, long = torch.randn(2, 2, 1, 4), torch.randn(2, 2, 129, 4)
+    packed, unpacked = torch.randn(2, 2, 65, 4), torch.randn(2, 2, 64, 4)
+    assert not uses_fused(one, packed) and uses_fused(one, unpacked) and uses_fused(long, long)
+    assert uses_fused(one.bfloat16(), packed.bfloat16()) and uses_fused(one.double(), packed.double())
 
 
 def test_explicit_weights_are_never_recomputed(monkeypatch):
