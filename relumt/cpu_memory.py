@@ -2,7 +2,7 @@
 
 By default glibc returns each large tensor to the kernel, which clears the pages of the next one. And oneDNN compiles a
 product for each shape; it keeps 1,024 of them, and PyTorch keeps 1,024 more, although the shapes of batches seldom
-recur. docs/precision.md says what both cost.
+recur. docs/results/training_speed.md has what both cost.
 """
 
 import ctypes

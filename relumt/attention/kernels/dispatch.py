@@ -171,8 +171,14 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     if weights_per_head > MAX_EXPLICIT_SOFTMAX_WEIGHTS or recomputes_weights(q, k):
         return False
     needs_backward = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    uses_onednn = q.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
-    return needs_backward or (uses_onednn and weights_per_head >= MIN_PACKED_WEIGHTS)
+    is_packed = weights_per_head >= MIN_PACKED_WEIGHTS and q.dtype == torch.float32 and _onednn_computes_fp32()
+    return needs_backward or is_packed
+
+
+@torch.compiler.assume_constant_result
+def _onednn_computes_fp32() -> bool:
+    """Return whether oneDNN computes products of fp32 on a CPU (`relumt.cpu_products`)."""
+    return torch.get_float32_matmul_precision() != "highest"
 
 
 @_disable_dynamo
