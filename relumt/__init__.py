@@ -28,8 +28,8 @@ def __getattr__(name: str) -> Any:
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
-    Products in fp32 get the fastest accurate backend of this CPU, and freed memory is kept, both for the whole process
-    (`relumt.cpu_products`, `relumt.cpu_memory`).
+    For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), and few
+    compiled ones are kept (`relumt.compiled_products`).
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
@@ -43,14 +43,13 @@ def register() -> None:
     import relumt.models.mechanism_transformer
     import relumt.search.fairseq_hook
     import relumt.tasks.corpora
-    from relumt.cpu_memory import keep_freed_memory, limit_compiled_products
+    from relumt.compiled_products import limit_compiled_products
     from relumt.cpu_products import select_fp32_backend
 
     relumt.checkpoints.fairseq_hooks.install()
     relumt.data.worker_cleanup.install()
     relumt.search.fairseq_hook.install()
     limit_compiled_products()
-    keep_freed_memory()
     select_fp32_backend()
 
 
