@@ -28,8 +28,8 @@ def __getattr__(name: str) -> Any:
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
-    For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), and few
-    compiled ones are kept (`relumt.compiled_products`).
+    For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), and
+    few compiled ones are kept (`relumt.compiled_products`).
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
