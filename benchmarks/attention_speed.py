@@ -23,6 +23,7 @@ from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch
+from relumt.cpu_products import select_fp32_backend
 from relumt.errors import UserError, exit_on_user_error
 
 DIRECTIONS = ("forward", "forward + backward")
@@ -177,6 +178,7 @@ def main() -> None:
     parser.add_argument("--short-sentences", action="store_true", help="compare explicit with fused softmax")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
+    select_fp32_backend()  # as in training
     if args.baseline not in args.systems:
         raise UserError(f"--systems must include the baseline, {args.baseline}")
     torch.set_num_threads(args.threads)
