@@ -58,13 +58,16 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
         checkpoints: their paths, for error messages, and contents.
 
     Raises:
-        UserError: a checkpoint's parameters are not finite, or they or its model settings differ from the first one's.
+        UserError: a checkpoint is quantized, its parameters are not finite, or they or its model settings differ from
+            the first one's.
     """
     checkpoints = iter(checkpoints)
     first_path, first = next(checkpoints)
     require_finite_parameters(first, first_path)
     model = first["model"]
     shapes, settings = parameter_shapes(first), fairseq_config(first, first_path)["model"]
+    if hasattr(settings, "quantized_bits"):
+        raise UserError(f"{first_path}: is quantized; average the float checkpoints, and quantize their average")
     sums = {name: tensor.double() for name, tensor in model.items() if tensor.is_floating_point()}
     count = 1
     for path, checkpoint in checkpoints:
