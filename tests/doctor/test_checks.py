@@ -86,7 +86,7 @@ def test_missing_and_old_packages_are_named(monkeypatch):
     found = software.check_requirements()
     assert found.status == "error"
     assert found.detail == (
-        f"fairseq-fixed is 0.12.3.1 instead of ==0.1, torch is {torch.__version__} instead of >=99, "
+        f"fairseq-fixed is 0.12.3.1 instead of ==0.1, torch is {importlib.metadata.version('torch')} instead of >=99, "
         "no-such-package is missing"
     )
 

@@ -1,3 +1,4 @@
+import importlib.metadata
 import platform
 import subprocess
 from dataclasses import replace
@@ -148,7 +149,7 @@ def test_a_gpu_trains_in_fp16_by_default(monkeypatch, asked, flags):
 
 def test_versions_include_the_package_of_fairseq():
     assert versions()["fairseq"] == "fairseq-fixed 0.12.3.1"
-    assert versions()["torch"] == torch.__version__
+    assert versions()["torch"] == importlib.metadata.version("torch")
 
 
 def test_the_environment_names_the_fairseq_that_is_imported(monkeypatch, tmp_path):

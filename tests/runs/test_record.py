@@ -150,7 +150,7 @@ def test_equal_provenance_has_no_differences(provenance):
         ("flags.--new", "", "no --new (now --new)"),
         ("data.train", "d", "(now d)"),
         ("initialization.dataset", "other", "initialization dataset none (now other)"),
-        ("environment.versions.torch", "1.0", f"version torch {torch.__version__} (now 1.0)"),
+        ("environment.versions.torch", "1.0", f"version torch {installed_version('torch')} (now 1.0)"),
         ("environment.revision.code", "abc", "(now abc)"),
         ("environment.revision.dirty", "abc", "(now abc)"),
         ("environment.device.name", "H100", "device name x86_64 (now H100)"),
@@ -193,7 +193,7 @@ def test_another_provenance_is_refused_or_recorded(config, provenance):
     assert load_record(config.folder) == before
     accepted = open_record(config, other, accept_changes=True)
     assert accepted.provenance == other and accepted.training is None
-    assert accepted.environment_changes[0].differences == [f"version torch {torch.__version__} (now 1.0)"]
+    assert accepted.environment_changes[0].differences == [f"version torch {installed_version('torch')} (now 1.0)"]
 
 
 def test_another_vocabulary_is_refused_even_if_changes_are_accepted(config, provenance, configs, tmp_path):
