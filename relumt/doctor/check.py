@@ -81,7 +81,8 @@ def run_command(command: Sequence[str], time_limit: float = 300) -> str:
 def _find_message(output: str) -> str:
     """Return the line that says what went wrong: a compiler's first error, the end of a traceback; "" if none does."""
     lines = output.strip().splitlines() or [""]
-    return next((line for line in lines if "error: " in line), lines[-1])[:300]
+    # Indented lines of a traceback quote the code, from Python 3.13 on that of `python -c`, too.
+    return next((line for line in lines if "error: " in line and not line.startswith(" ")), lines[-1])[:300]
 
 
 def describe_exit(status: int) -> str:
