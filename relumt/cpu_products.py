@@ -12,6 +12,7 @@ uses the backend that it started with.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -46,6 +47,20 @@ def select_fp32_backend() -> Fp32Backend:
         if not largest_product_error() <= TOLERANCE:  # NaN is refused, too
             torch.set_float32_matmul_precision("highest")
     return "onednn" if torch.get_float32_matmul_precision() == "medium" else "default"
+
+
+@contextmanager
+def products_of_strided_tensors() -> Iterator[None]:
+    """Let MKL compute the fp32 products of a block on a CPU: oneDNN first copies operands that are not contiguous."""
+    precision = torch.get_float32_matmul_precision()
+    if precision == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def _can_use_onednn() -> bool:

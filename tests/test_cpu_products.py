@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from relumt import cpu_products
-from relumt.cpu_products import TOLERANCE, has_fast_bf16, largest_product_error, select_fp32_backend
+from relumt.cpu_products import (
+    TOLERANCE,
+    has_fast_bf16,
+    largest_product_error,
+    products_of_strided_tensors,
+    select_fp32_backend,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -126,6 +132,15 @@ if os.fork() == 0:
 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=True)
+
+
+@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
+def test_products_of_strided_tensors_leave_the_setting_as_it_was(setting):
+    torch.set_float32_matmul_precision(setting)
+    with pytest.raises(KeyError), products_of_strided_tensors():
+        assert torch.get_float32_matmul_precision() == "highest"
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == setting
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Parameters, their names and their initialization are inherited, so checkpoints o
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, cast_saturating
 from relumt.attention.tensor_cache import cached_on
+from relumt.cpu_products import products_of_strided_tensors
 from relumt.errors import UserError, exit_on_user_error
 from relumt.modules.cache import (
     SPARE,
@@ -24,6 +26,7 @@ from relumt.modules.cache import (
     append_keys_values,
     expand_hypotheses,
     expand_sources,
+    in_cached_dtype,
     reorder_hypotheses,
     reorder_sources,
 )
@@ -82,6 +85,7 @@ class MechanismAttention(MultiheadAttention):
             weights are None unless alignments are being generated: fairseq sets `need_weights` at every step of
             training and decoding but almost never uses the weights.
         """
+        products: AbstractContextManager[object] = nullcontext()
         if incremental_state is None:
             q, k, v = self._project(query, key, value)
             mask = self._attention_mask(key_padding_mask, attn_mask)
@@ -90,12 +94,15 @@ class MechanismAttention(MultiheadAttention):
             attend_to = self._cached_source if self.site == "cross" else self._extended_prefix
             q, k, v, mask = attend_to(cache, query, key, value, key_padding_mask, attn_mask)
             self._set_input_buffer(incremental_state, cache)
+            if query.is_cpu and self.site == "decoder":  # the prefix is a view of a buffer that grows
+                products = products_of_strided_tensors()
 
         return_weights = need_weights and self.weights_for_alignment
         need = Need.WEIGHTS if return_weights else Need.NOTHING
         for hook_need, _ in self.hooks:
             need |= hook_need
-        result = self.mechanism(q, k, v, mask, need)
+        with products:
+            result = self.mechanism(q.to(k.dtype), k, v, mask, need)
         for _, hook in self.hooks:
             hook(self, result, mask)
 
@@ -164,7 +171,7 @@ class MechanismAttention(MultiheadAttention):
         else:
             q, new_k, new_v = self._project(query, key, value)
             kv = torch.stack((new_k, new_v))
-        k, v = append_keys_values(cache, kv)
+        k, v = append_keys_values(cache, in_cached_dtype(kv))
         if key_padding_mask is not None or cache.get("prev_key_padding_mask") is not None:
             cache["prev_key_padding_mask"] = key_padding_mask = self._append_prev_key_padding_mask(
                 key_padding_mask=key_padding_mask,
@@ -197,8 +204,9 @@ class MechanismAttention(MultiheadAttention):
             cache["prev_key_padding_mask"] = key_padding_mask if is_padded else None
         if "mask" not in cache:  # zeroes padding once, not at every step
             mask = self._attention_mask(cache.get("prev_key_padding_mask"), attn_mask)
+            # In the type and memory layout of the products, for otherwise each step would copy them again.
             cache["prev_key"], cache["prev_value"] = (
-                mask.zero_padding(cache[name]) for name in ("prev_key", "prev_value")
+                in_cached_dtype(mask.zero_padding(cache[name])).contiguous() for name in ("prev_key", "prev_value")
             )
             cache["mask"] = replace(mask, padding_is_zero=True)
         q = self._split_heads(self.q_proj(query), cache.get("beam", 1))

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relumt.attention.precision import at_least_float32
+
 Cache = dict[str, Any]
 IncrementalState = dict[str, dict[str, Tensor | None]]
 
@@ -22,6 +24,14 @@ CAPACITY_STEP = 32
 
 SPARE = "relumt.spare"
 """Key of the incremental state under which the layers share a buffer."""
+
+
+def in_cached_dtype(x: Tensor) -> Tensor:
+    """Return keys or values in the type in which attention computes on a CPU, at least float32, to cast them once.
+
+    On a GPU they stay in half precision: kernels read it, and memory is scarce.
+    """
+    return at_least_float32(x) if x.is_cpu else x
 
 
 def append_keys_values(cache: Cache, kv: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,13 @@ def fast_bf16(monkeypatch):
     monkeypatch.setattr(cpu_products, "has_fast_bf16", lambda: True)
 
 
+@pytest.fixture
+def restored_precision():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
 @pytest.mark.usefixtures("fast_bf16")
 @pytest.mark.parametrize("arch", ["mechanism_transformer", "reluformer", "rela", "inhibitor"])
 @pytest.mark.parametrize("options", [{}, {"match_source_len": True}], ids=["own search", "fairseq's search"])
@@ -45,6 +52,26 @@ def test_translates_in_bf16(arch, options):
     for ours, exact in zip(in_bf16, in_fp32, strict=True):
         assert ours[0]["score"].item() == pytest.approx(exact[0]["score"].item(), rel=0.02)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.usefixtures("fast_bf16", "restored_precision")
+@pytest.mark.parametrize("bf16", [True, False])
+def test_attention_copies_no_keys_and_values_at_each_step(bf16):
+    torch.set_float32_matmul_precision("medium")
+    model = build("reluformer", words=WORDS).eval()
+    layer = model.decoder.layers[0]
+    calls = {"decoder": [], "cross": []}
+    precision = torch.get_float32_matmul_precision
+    for attention in (layer.self_attn, layer.encoder_attn):
+        attention.mechanism.register_forward_pre_hook(
+            lambda _, inputs, site=attention.site: calls[site].append((*inputs[:3], precision()))
+        )
+    translate(model, bf16)
+    assert all(tensor.dtype == torch.float32 for site in calls.values() for call in site for tensor in call[:3])
+    assert all(k.is_contiguous() and v.is_contiguous() for _, k, v, _ in calls["cross"])
+    # Products of a prefix, which is never contiguous, are MKL's, and only these.
+    assert {found for *_, found in calls["decoder"]} == {"highest"}
+    assert {found for *_, found in calls["cross"]} == {"medium"} == {precision()}
 
 
 def test_a_cpu_without_bf16_is_refused(monkeypatch, capsys):
