@@ -8,6 +8,7 @@ Without --user-dir this is stock fairseq: nothing of relumt is imported.
 import logging
 import os
 import sys
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -58,9 +59,14 @@ class FairseqSystem:
         return sum(len(beam[0]["tokens"]) for beam in hypotheses)
 
     def prepare_for_inference(self) -> None:
-        """Change the model as fairseq-generate does, which ends training."""
+        """Change the model as fairseq-generate does, which ends training.
+
+        A model that has trained with --cpu-bf16 translates as with fairseq-generate's --bf16.
+        """
         if not self.is_prepared_for_inference:
-            self.trainer.model.prepare_for_inference_(self.trainer.cfg)
+            config = deepcopy(self.trainer.cfg)
+            config.common.bf16 = getattr(config.criterion, "cpu_bf16", False)
+            self.trainer.model.prepare_for_inference_(config)
             self.trainer.model.eval()
             self.is_prepared_for_inference = True
 

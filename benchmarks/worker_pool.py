@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from relumt.compiled_products import CACHES, COMPILED_PRODUCTS
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 
@@ -18,6 +19,12 @@ Answer = dict[str, float]
 
 PAUSE = 0.02
 """Seconds between two turns; by then the OpenMP threads of the last worker have stopped spinning and sleep."""
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment without what `relumt.register()` has set in it: stock fairseq runs without relumt."""
+    limit = str(COMPILED_PRODUCTS)
+    return {name: value for name, value in os.environ.items() if name not in CACHES or value != limit}
 
 
 class Worker:
@@ -37,7 +44,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONWARNINGS": "ignore"},
+                env=worker_environment() | {"OMP_NUM_THREADS": str(threads), "PYTHONWARNINGS": "ignore"},
             )
         except OSError as error:
             raise UserError(f"{name}: {command[0]} cannot be run ({error.strerror}); expected a Python") from None

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from relumt.compiled_products import CACHES, limit_compiled_products
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import Device
 from tests.models.build import SMALL, write_checkpoint, write_data_bin
@@ -135,6 +136,15 @@ def test_a_worker_that_ends_is_named(pool, name, error):
     worker_pool, workers = pool
     with pytest.raises(error, match=f"{name}: its process ended with status"):
         worker_pool.work_in_turns({name: workers[name]}, "train", [9])
+
+
+def test_workers_do_not_inherit_what_relumt_sets(pool, monkeypatch):
+    for name in CACHES:
+        monkeypatch.delenv(name, raising=False)
+    limit_compiled_products()
+    assert not set(CACHES) & set(pool[0].worker_environment())
+    monkeypatch.setenv(CACHES[0], "7")
+    assert pool[0].worker_environment()[CACHES[0]] == "7"
 
 
 def test_a_python_that_does_not_exist_is_refused(pool):
