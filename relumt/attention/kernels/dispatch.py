@@ -160,12 +160,12 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     """Return whether explicit weights are the faster softmax when only the output is needed.
 
     Never on a GPU. On a CPU always with dropout, for which PyTorch's attention computes explicit weights itself, in
-    more passes; otherwise for short sentences if there will be a backward pass, or if the fused forward pass would pack
-    its operands. Elsewhere the fused forward pass is the faster one, so it serves most of decoding.
+    more passes; otherwise for a single query, as in the decoder's self-attention of a beam search, and for short
+    sentences if there will be a backward pass, or if the fused forward pass would pack its operands.
     """
     if q.device.type != "cpu":
         return False
-    if dropout_p:
+    if dropout_p or q.shape[2] == 1:
         return True
     weights_per_head = q.shape[2] * k.shape[2]
     if weights_per_head > MAX_EXPLICIT_SOFTMAX_WEIGHTS or recomputes_weights(q, k):
