@@ -12,7 +12,7 @@ MIN_SEEDS = 2
 NOTE = (
     "over seeds: mean difference with its 95 % interval (paired, Student's t); p of an exact two-sided sign-flip test, "
     "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; and the number of seeds that "
-    "such a difference would need for p < 0.05 in four of five studies"
+    "such a difference would need for p < 0.05 in four of five studies, with Holm's correction"
 )
 
 
@@ -26,11 +26,9 @@ def seed_columns(
         runs: row -> its runs.
         measure: what is compared.
     """
-    compared = {
-        row: comparison
-        for row, baseline in baselines.items()
-        if row != baseline and (comparison := compare_runs(runs[row], runs[baseline], measure))
-    }
+    pairs = {row: common_scores(runs[row], runs[other], measure) for row, other in baselines.items() if row != other}
+    pairs = {row: pair for row, pair in pairs.items() if pair}
+    compared = {row: compare_seeds(*pair, comparisons=len(pairs)) for row, pair in pairs.items() if pair}
     if not compared:
         return []
     corrected = dict(zip(compared, holm([comparison.p_value for comparison in compared.values()]), strict=True))
@@ -44,14 +42,16 @@ def seed_columns(
     return [(title, list(column)) for title, column in zip(titles, zip(*cells, strict=True), strict=True)]
 
 
-def compare_runs(runs: Sequence[Run], baselines: Sequence[Run], measure: Measure) -> SeedComparison | None:
-    """Compare the runs of two models; None if one diverged or they have too few seeds in common."""
+def common_scores(
+    runs: Sequence[Run], baselines: Sequence[Run], measure: Measure
+) -> tuple[dict[int, float], dict[int, float]] | None:
+    """Return the scores of two models by seed; None if one diverged or they have too few seeds in common."""
     if any_diverged([*runs, *baselines]):
         return None
     scores, others = (
         {run.seed: value for run in group if (value := measure.value(run)) is not None} for group in (runs, baselines)
     )
-    return compare_seeds(scores, others) if len(scores.keys() & others.keys()) >= MIN_SEEDS else None
+    return (scores, others) if len(scores.keys() & others.keys()) >= MIN_SEEDS else None
 
 
 def format_difference(comparison: SeedComparison, measure: Measure) -> str:

@@ -9,9 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+import numpy as np
+
 CONFIDENCE = 0.95
 ALPHA, POWER = 0.05, 0.8
 MAX_SEEDS = 1000
+EXACT_SEEDS = 20
+"""Number of seeds up to which all combinations of signs are tried."""
+ROUNDING = 1e-9
+"""Relative difference that is rounding: losses are logged with three digits after the point."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,8 @@ class SeedComparison:
         difference: mean of d.
         interval: its 95 % confidence interval (Student's t); None for one pair.
         p_value: two-sided, exact sign-flip test; at least 2^(1 − n).
-        seeds_needed: pairs with which a difference of this size would be significant in four of five studies; None if
-            there is no difference, more than MAX_SEEDS would be needed, or there is one pair.
+        seeds_needed: pairs with which a difference of this size would be significant in four of five studies, after
+            Holm's correction; None if there is no difference, there is one pair, or MAX_SEEDS would not be enough.
     """
 
     num_seeds: int
@@ -34,8 +40,16 @@ class SeedComparison:
     seeds_needed: int | None
 
 
-def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float]) -> SeedComparison:
-    """Compare two models given their scores, seed -> score; raises ValueError if they have no seed in common."""
+def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float], comparisons: int = 1) -> SeedComparison:
+    """Compare two models given their scores, seed -> score.
+
+    Args:
+        scores, baseline: of the two models.
+        comparisons: number of comparisons whose p-values are corrected together.
+
+    Raises:
+        ValueError: they have no seed in common.
+    """
     differences = [scores[seed] - baseline[seed] for seed in sorted(scores.keys() & baseline.keys())]
     if not differences:
         raise ValueError(f"expected a common seed, got {sorted(scores)} and {sorted(baseline)}")
@@ -44,23 +58,28 @@ def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float]) ->
         mean(differences),
         confidence_interval(differences),
         sign_flip_p_value(differences),
-        seeds_needed(differences),
+        seeds_needed(differences, comparisons),
     )
 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of the mean: if both models are equally good, every sign of every d is as likely.
 
-    All 2^n combinations of signs are tried (scipy draws 9,999 of them from 14 seeds on).
+    All 2^n combinations of signs are tried; above EXACT_SEEDS, scipy draws 9,999 of them.
     """
-    from scipy.stats import permutation_test
+    if len(differences) > EXACT_SEEDS:
+        from scipy.stats import permutation_test
 
-    if len(differences) == 1 or not any(differences):
-        return 1.0
-    result = permutation_test(
-        (differences,), lambda d, axis: d.mean(axis=axis), permutation_type="samples", vectorized=True
-    )
-    return float(result.pvalue)
+        drawn = permutation_test(
+            (differences,), lambda d, axis: d.mean(axis=axis), permutation_type="samples", vectorized=True, rng=1
+        )
+        return float(drawn.pvalue)
+    sums = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate((sums + difference, sums - difference))
+    # Sums that are equal but for rounding are ties, and count.
+    tolerance = ROUNDING * sum(map(abs, differences))
+    return float(np.mean(np.abs(sums) >= abs(sum(differences)) - tolerance))
 
 
 def confidence_interval(differences: Sequence[float]) -> tuple[float, float] | None:
@@ -74,19 +93,33 @@ def confidence_interval(differences: Sequence[float]) -> tuple[float, float] | N
     return mean(differences) - half_width, mean(differences) + half_width
 
 
-def seeds_needed(differences: Sequence[float]) -> int | None:
-    """Return how many pairs the sign-flip test can reach ALPHA with and a t-test has a power of POWER with."""
-    from scipy.stats import nct, t
+def seeds_needed(differences: Sequence[float], comparisons: int = 1) -> int | None:
+    """Return the number of pairs with which the sign-flip test finds such a difference in four of five studies.
+
+    Its power is that of a t-test, except for the least n that can reach the level: there all signs have to agree.
+
+    Args:
+        differences: d.
+        comparisons: number of tests that are corrected together. Each has the level ALPHA / comparisons, as the
+            smallest p-value has in Holm's correction.
+
+    Returns:
+        None as for `SeedComparison.seeds_needed`.
+    """
+    from scipy.stats import nct, norm, t
 
     if len(differences) == 1 or not mean(differences):
         return None
-    least = 1 + math.ceil(math.log2(1 / ALPHA))  # 2^(1 − n) ≤ ALPHA
+    alpha = ALPHA / comparisons
+    least = 1 + math.ceil(math.log2(1 / alpha))  # 2^(1 − n) ≤ alpha
     spread = stdev(differences)
-    if not spread:
+    if spread <= ROUNDING * abs(mean(differences)):
         return least
     effect = abs(mean(differences)) / spread
-    for n in range(least, MAX_SEEDS + 1):
-        critical = t.ppf(1 - ALPHA / 2, n - 1)
+    if norm.cdf(effect) ** least >= POWER:
+        return least
+    for n in range(least + 1, MAX_SEEDS + 1):
+        critical = t.ppf(1 - alpha / 2, n - 1)
         if nct.sf(critical, n - 1, effect * math.sqrt(n)) >= POWER:
             return n
     return None

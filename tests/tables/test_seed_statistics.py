@@ -26,6 +26,20 @@ def test_the_p_value_is_the_share_of_sign_flips_that_are_as_extreme(differences)
     assert sign_flip_p_value(differences) == pytest.approx(expected)
 
 
+def test_ties_count_although_they_are_rounded():
+    losses = [4.504, 4.494, 4.523, 4.5, 4.508, 4.507]
+    baseline = [4.515, 4.52, 4.511, 4.504, 4.509, 4.521]
+    differences = [a - b for a, b in zip(losses, baseline, strict=True)]
+    assert sign_flip_p_value(differences) == 14 / 64  # counted in thousandths, as integers
+    assert sign_flip_p_value([0.3, 0.1, 0.2, -0.3, -0.3]) == 1.0  # their mean is 0 but for rounding
+
+
+def test_many_seeds_are_drawn_and_give_the_same_value_again():
+    differences = [1.0, -0.8] * 11
+    drawn = sign_flip_p_value(differences)
+    assert drawn == sign_flip_p_value(differences) == pytest.approx(sign_flip_p_value(differences[:20]), abs=0.05)
+
+
 def test_seeds_pair_the_runs():
     found = compare_seeds(BLEU, BASELINE)
     assert found.num_seeds == 3
@@ -60,6 +74,25 @@ def test_seeds_needed_has_bounds():
     assert seeds_needed([1.0, 1.0, 1.0]) == 6  # 2^(1 − 6) is the first p below 0.05
     assert seeds_needed([0.001, -0.5, 0.5]) is None and MAX_SEEDS == 1000
     assert seeds_needed([0.0, 0.0]) is None
+
+
+def test_equal_differences_need_the_fewest_seeds():
+    assert seeds_needed([4.493 - 4.515, 4.498 - 4.520, 4.508 - 4.530]) == 6
+    assert seeds_needed([0.1 + 0.2, 0.3]) == 6
+
+
+@pytest.mark.parametrize("comparisons", [1, 3, 9])
+def test_the_fewest_seeds_can_be_significant_after_holms_correction(comparisons):
+    least = seeds_needed([1.0, 1.0], comparisons)
+    others = [1.0] * (comparisons - 1)
+    assert holm([sign_flip_p_value([1.0] * least), *others])[0] <= 0.05
+    assert holm([sign_flip_p_value([1.0] * (least - 1)), *others])[0] > 0.05
+
+
+@pytest.mark.parametrize(("effect", "needed"), [(2.0, 6), (1.8, 6), (1.75, 7), (1.5, 7)])
+def test_with_the_fewest_seeds_all_signs_have_to_agree(effect, needed):
+    """Six signs agree with a probability of Φ(effect)^6: 0.80 at 1.79."""
+    assert seeds_needed([effect - math.sqrt(0.5), effect + math.sqrt(0.5)]) == needed
 
 
 def test_holms_correction_is_the_textbook_example():
