@@ -20,6 +20,7 @@ setup(
         "relumt.synth": ["*.toml"],
     },
     python_requires=">=3.11",
+    classifiers=[f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)],
     install_requires=[
         "torch>=2.10",
         "entmax>=1.3",
