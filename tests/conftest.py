@@ -4,6 +4,7 @@ import os
 from collections import Counter
 
 import hypothesis
+import pytest
 import torch
 
 if not torch.cuda.is_available():
@@ -17,6 +18,14 @@ torch.set_num_threads(1)
 
 ATTACK_OUTCOMES = ("refused", "handled", "failed")
 """How an attack may end: with status 2, 0 or 1."""
+
+
+@pytest.fixture
+def restored_fp32_backend():
+    """Restore PyTorch's setting of products in fp32 after the test."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -24,13 +24,10 @@ AVX2 = {"avx2": True, "avx512_f": False}
 
 
 @pytest.fixture(autouse=True)
-def default_backend(monkeypatch):
-    """PyTorch's default, which is restored after the test, on a machine without a GPU."""
-    before = torch.get_float32_matmul_precision()
+def default_backend(monkeypatch, restored_fp32_backend):
+    """PyTorch's default, on a machine without a GPU."""
     torch.set_float32_matmul_precision("highest")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 @pytest.fixture

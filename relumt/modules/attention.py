@@ -204,7 +204,7 @@ class MechanismAttention(MultiheadAttention):
             cache["prev_key_padding_mask"] = key_padding_mask if is_padded else None
         if "mask" not in cache:  # zeroes padding once, not at every step
             mask = self._attention_mask(cache.get("prev_key_padding_mask"), attn_mask)
-            # In the type and memory layout of the products, for otherwise each step would copy them again.
+            # In the type and the memory layout that products need; otherwise each step would cast and copy them.
             cache["prev_key"], cache["prev_value"] = (
                 in_cached_dtype(mask.zero_padding(cache[name])).contiguous() for name in ("prev_key", "prev_value")
             )

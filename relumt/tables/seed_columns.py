@@ -26,9 +26,12 @@ def seed_columns(
         runs: row -> its runs.
         measure: what is compared.
     """
-    pairs = {row: common_scores(runs[row], runs[other], measure) for row, other in baselines.items() if row != other}
-    pairs = {row: pair for row, pair in pairs.items() if pair}
-    compared = {row: compare_seeds(*pair, comparisons=len(pairs)) for row, pair in pairs.items() if pair}
+    pairs = {
+        row: pair
+        for row, baseline in baselines.items()
+        if row != baseline and (pair := common_scores(runs[row], runs[baseline], measure))
+    }
+    compared = {row: compare_seeds(*pair, comparisons=len(pairs)) for row, pair in pairs.items()}
     if not compared:
         return []
     corrected = dict(zip(compared, holm([comparison.p_value for comparison in compared.values()]), strict=True))

@@ -28,7 +28,7 @@ class SeedComparison:
         num_seeds: number of pairs, n.
         difference: mean of d.
         interval: its 95 % confidence interval (Student's t); None for one pair.
-        p_value: two-sided, exact sign-flip test; at least 2^(1 − n).
+        p_value: of a two-sided sign-flip test, exact up to EXACT_SEEDS pairs; at least 2^(1 − n).
         seeds_needed: pairs with which a difference of this size would be significant in four of five studies, after
             Holm's correction; None if there is no difference, there is one pair, or MAX_SEEDS would not be enough.
     """

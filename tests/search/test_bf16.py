@@ -32,13 +32,6 @@ def fast_bf16(monkeypatch):
     monkeypatch.setattr(cpu_products, "has_fast_bf16", lambda: True)
 
 
-@pytest.fixture
-def restored_precision():
-    before = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
 @pytest.mark.usefixtures("fast_bf16")
 @pytest.mark.parametrize("arch", ["mechanism_transformer", "reluformer", "rela", "inhibitor"])
 @pytest.mark.parametrize("options", [{}, {"match_source_len": True}], ids=["own search", "fairseq's search"])
@@ -54,7 +47,7 @@ def test_translates_in_bf16(arch, options):
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-@pytest.mark.usefixtures("fast_bf16", "restored_precision")
+@pytest.mark.usefixtures("fast_bf16", "restored_fp32_backend")
 @pytest.mark.parametrize("bf16", [True, False])
 def test_attention_copies_no_keys_and_values_at_each_step(bf16):
     torch.set_float32_matmul_precision("medium")
