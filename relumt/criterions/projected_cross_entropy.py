@@ -40,7 +40,7 @@ def projected_cross_entropy(
 ) -> SmoothedLoss:
     """Return the label-smoothed cross-entropy of `features @ weight.T`, summed over positions.
 
-    Under autocast the products run in its precision. Everything else is computed in float32, in float64 for float64
+    Under `torch.no_grad` no gradients are computed. Under autocast the products run in its precision. Everything else is computed in float32, in float64 for float64
     features.
 
     Args:
@@ -50,6 +50,8 @@ def projected_cross_entropy(
         smoothing: ε, in [0, 1].
         ignore_index: positions with this target contribute nothing.
     """
+    if not torch.is_grad_enabled():  # validation: otherwise autograd would report that parameters need gradients
+        features, weight = features.detach(), weight.detach()
     return SmoothedLoss(*_ProjectedCrossEntropy.apply(features, weight, target, smoothing, ignore_index))
 
 

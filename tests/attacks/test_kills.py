@@ -19,6 +19,7 @@ from typing import Literal
 import pytest
 
 from relumt.cli import main
+from relumt.cpu_products import has_fast_bf16
 from tests.attacks.attack import MARKER, ROOT, Attack, processes_with
 from tests.attacks.training_state import hash_training_state
 
@@ -34,11 +35,10 @@ FLAGS = f"""--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1 --max
 
 ONE_CPU_THREAD = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
-PRECISIONS = {
-    "fp32": {},
-    "bf16": {"PRECISION": "bf16", "PYTHON": str(ROOT / "benchmarks" / "emulated_bf16.py")},
-}
-"""Precision → environment variables of the scripts; bf16 is emulated, because few CPUs have instructions for it."""
+EMULATION = {} if has_fast_bf16() else {"PYTHON": str(ROOT / "benchmarks" / "emulated_bf16.py")}
+
+PRECISIONS = {"fp32": {}, "bf16": {"PRECISION": "bf16", **EMULATION}}
+"""Precision → environment variables of the scripts; bf16 is emulated on CPUs without instructions for it."""
 
 MOMENTS = ("startup", "update", "saving", "update", "saving")
 POLL = 0.0005

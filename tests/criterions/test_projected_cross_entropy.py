@@ -126,6 +126,18 @@ def test_what_is_frozen_gets_no_gradient(frozen):
     assert [name for name, tensor in tensors.items() if tensor.grad is None] == [frozen]
 
 
+def test_without_grad_mode_only_the_loss_is_computed():
+    """Validation needs one product per chunk, training three."""
+    features, weight, target = problem()
+    trained = fused.projected_cross_entropy(features, weight, target, 0.1, PAD)
+    with torch.no_grad(), torch.profiler.profile() as profiler:
+        validated = fused.projected_cross_entropy(features, weight, target, 0.1, PAD)
+    assert validated == trained
+    assert not validated.loss.requires_grad
+    products = [event.count for event in profiler.key_averages() if event.key in ("aten::mm", "aten::addmm_")]
+    assert products == [1]
+
+
 def test_a_second_backward_pass_gives_the_same_gradient():
     features, weight, target = problem()
     loss = fused.projected_cross_entropy(features, weight, target, 0.1, PAD).loss
