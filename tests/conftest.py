@@ -1,6 +1,7 @@
 """Settings of the whole test suite, and the table of attacks by kind after the tests."""
 
 import os
+import signal
 from collections import Counter
 
 import hypothesis
@@ -9,6 +10,10 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which torch.compile does too
+
+# A suite that a script runs in the background ignores Ctrl-C, and so would all that its tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline, because the first example of a test includes imports and CI has two busy cores. The examples are always
 # the same.

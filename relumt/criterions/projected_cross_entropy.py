@@ -40,8 +40,8 @@ def projected_cross_entropy(
 ) -> SmoothedLoss:
     """Return the label-smoothed cross-entropy of `features @ weight.T`, summed over positions.
 
-    Under `torch.no_grad` no gradients are computed. Under autocast the products run in its precision. Everything else is computed in float32, in float64 for float64
-    features.
+    Under `torch.no_grad` no gradients are computed. Under autocast the products run in its precision. All else is
+    computed in float32, in float64 for float64 features.
 
     Args:
         features: decoder output [N, E].
