@@ -53,7 +53,7 @@ def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
     experiments = experiments_of("study_search")
     losses = {
         ("softmax", ""): 4.5,
-        ("softmax", "lr-5e-4"): 4.75,
+        ("softmax", "lr-4e-3"): 4.75,
         ("softmax", "attention-dropout-0.1"): 4.25,
         ("reluformer", "lr-1e-3"): 4.125,
     }
@@ -62,12 +62,12 @@ def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
     diverged = experiments["reluformer", ""]
     record = replace(make_record(diverged), divergence=Divergence(7, "inf"), training=None, evaluations={})
     write_run(diverged, tmp_path, record)
-    unfinished = experiments["reluformer", "lr-5e-4"]
+    unfinished = experiments["reluformer", "lr-4e-3"]
     write_run(unfinished, tmp_path, replace(make_record(unfinished), training=None, evaluations={}))
     (table,) = render("study_search", tmp_path)
-    assert table.header == ["", "the dataset's settings", "--lr 5e-4", "--lr 1e-3", "--attention-dropout 0.1"]
-    assert row(table, "softmax") == ["softmax", "4.500", "4.750", "", "4.250 *"]
-    assert row(table, "reluformer") == ["reluformer", "-", "", "4.125 *", ""]
+    assert table.header == ["", "the dataset's settings", "--lr 1e-3", "--lr 4e-3", "--attention-dropout 0.1"]
+    assert row(table, "softmax") == ["softmax", "4.500", "", "4.750", "4.250 *"]
+    assert row(table, "reluformer") == ["reluformer", "-", "4.125 *", "", ""]
     assert row(table, "sigmoid") == ["sigmoid", "", "", "", ""]
     assert any(note.startswith("multi30k_de_en_small: validation set, seeds 1") for note in table.notes)
     assert not any("test set" in note for note in table.notes)
@@ -92,7 +92,7 @@ def test_the_search_may_show_runs_that_were_translated_for_other_tables(tmp_path
 def test_searched_runs_may_differ_in_nothing_else(tmp_path, path, value, message):
     experiments = experiments_of("study_search")
     write_run(experiments["softmax", ""], tmp_path, trained_record(experiments["softmax", ""], 4.5))
-    other = experiments["softmax", "lr-5e-4"]
+    other = experiments["softmax", "lr-4e-3"]
     write_run(other, tmp_path, trained_record(other, 4.5))
     render("study_search", tmp_path)
     write_run(other, tmp_path, with_value(trained_record(other, 4.5), path, value))
