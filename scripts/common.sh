@@ -43,7 +43,7 @@ begin() {
     local found # assigned in a command of its own: traps wait for the end of one
     found=$("$python" -P -c "$find" 2>/dev/null) || true
     [[ $found == True || -n ${interrupted:-} ]] ||
-        fail 2 "$python is not a Python 3.11 with relumt's requirements; run make install, or set PYTHON to one that is"
+        fail 2 "$python lacks relumt's requirements; run make install, or set PYTHON to a Python that has them"
     supervise "$BASH" "$0" "$@"
 }
 

@@ -79,7 +79,7 @@ def test_missing_names_are_refused(attack, script, arguments):
 @pytest.mark.parametrize("python", ["nowhere/python", "/bin/false", "/bin/echo", "/dev/null", "python3 -u", "-c"])
 def test_a_python_that_cannot_work_is_refused(attack, python):
     ended = attack.script("run.sh", "smoke", "softmax", env={"PYTHON": python})
-    assert ended.status == 2 and f"{python} is not a Python 3.11 with relumt's requirements" in ended.error
+    assert ended.status == 2 and f"{python} lacks relumt's requirements" in ended.error
 
 
 @pytest.mark.slow
