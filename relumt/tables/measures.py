@@ -93,6 +93,17 @@ def length_penalty(run: Run) -> float | None:
 LENGTH_PENALTY = Measure("length penalty", length_penalty, ".1f")
 
 
+def validation_bleu(run: Run) -> float | None:
+    """Return the tokenized BLEU of the validation set with the length penalty that was chosen by it; None without."""
+    choice = run.record.test_evaluation.setup.length_penalty
+    return choice.bleu[choice.chosen] if choice else None
+
+
+VALIDATION_BLEU = Measure(
+    "validation BLEU", validation_bleu, why_missing="whose length penalty was not chosen on the validation set"
+)
+
+
 def best_validation_loss(run: Run) -> float | None:
     """Return the lowest validation loss, which does not include the regularizer."""
     return run.record.training.best_valid_loss if run.record.training else None

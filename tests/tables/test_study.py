@@ -6,6 +6,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.evaluation_record import Score
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.runs.record import Divergence
 from relumt.tables import get_table, study
 from relumt.tables.experiments import PRESETS
@@ -103,8 +104,11 @@ def test_searched_runs_may_differ_in_nothing_else(tmp_path, path, value, message
 def study_record(experiment, seed, bleu, loss, lenpen="1.4"):
     record = with_value(make_record(experiment, seed, bleu), "training.best_valid_loss", loss)
     scores = record.test_evaluation.scores
-    scores |= {"bleu_tokenized": Score(bleu, scores["bleu_tokenized"].signature, DETAIL)}
+    signature = scores["bleu_tokenized"].signature
+    scores |= {"bleu_tokenized": Score(bleu, signature, DETAIL)}
     record = with_value(record, "evaluations.test.scores", scores)
+    choice = LengthPenaltyChoice("valid", "0" * 64, signature, {"1.0": bleu - 1, lenpen: bleu + 1}, lenpen)
+    record = with_value(record, "evaluations.test.setup.length_penalty", choice)
     return with_value(record, "evaluations.test.setup.flags.--lenpen", lenpen)
 
 
@@ -121,6 +125,10 @@ def test_models_are_compared_with_softmax_over_seeds_by_loss_and_by_bleu(tmp_pat
         "difference over seeds",
         "p over seeds",
         "seeds needed",
+        "validation BLEU, multi30k_de_en_study",
+        "difference over seeds",
+        "p over seeds",
+        "seeds needed",
         "BLEU tok, multi30k_de_en_study",
         "p against softmax",
         "difference over seeds",
@@ -131,15 +139,18 @@ def test_models_are_compared_with_softmax_over_seeds_by_loss_and_by_bleu(tmp_pat
     ]
     cells = row(table, "softpick")
     assert cells[1:4] == ["2.480 ± 0.010", "-0.020 (-0.045 to +0.005)", "0.250"]
-    assert cells[5] == "41.00 ± 1.00" and cells[7].startswith("+1.00 (") and cells[8] == "0.250"
-    assert cells[10:] == ["0.916 ± 0.000", "1.4 ± 0.0"]
+    assert cells[5] == "42.00 ± 1.00" and cells[6].startswith("+1.00 (") and cells[7] == "0.250"
+    assert cells[9] == "41.00 ± 1.00" and cells[11].startswith("+1.00 (") and cells[12] == "0.250"
+    assert cells[14:] == ["0.916 ± 0.000", "1.4 ± 0.0"]
     assert table.notes[0] == "settings chosen by validation loss: none, all models have the dataset's"
 
 
-def test_a_score_without_details_has_no_brevity_penalty_and_a_translation_without_lenpen_has_1(tmp_path):
+def test_a_score_without_details_has_no_brevity_penalty_and_a_translation_without_lenpen_has_1(tmp_path, capsys):
     experiment = experiments_of("study")["softmax", ""]
     write_run(experiment, tmp_path)
     (table,) = render("study", tmp_path)
+    assert row(table, "softmax")[2] == ""
+    assert "softmax, whose length penalty was not chosen on the validation set" in capsys.readouterr().err
     assert row(table, "softmax")[-2:] == ["", "1.0"]
 
 
@@ -154,7 +165,7 @@ def test_chosen_flags_decide_the_runs_of_a_model_and_may_differ_within_a_column(
     write_run(softmax, tmp_path)
     write_run(searched, tmp_path)
     (table,) = render("study", tmp_path)
-    assert row(table, "reluformer")[2] == "30.00"
+    assert row(table, "reluformer")[3] == "30.00"
     assert table.notes[0] == "settings chosen by validation loss: reluformer --lr 2e-3 --attention-dropout 0.1"
     write_run(searched, tmp_path, make_record(searched, **{"--dropout": "0.1"}))
     with pytest.raises(UserError, match="differ in the flags of training"):
