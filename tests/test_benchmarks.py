@@ -64,6 +64,19 @@ def test_liveness(run, data, config):
     ]
 
 
+def test_attention_by_length(run, data, tmp_path, capsys):
+    checkpoint = write_checkpoint(tmp_path / "softmax", "--attention", "softmax")
+    printed = run("attention_by_length.py", checkpoint, "--data", data, "--groups", "6")
+    rows = table_rows(printed)[1:]
+    assert [row[1] for row in rows] == ["1–1", "3–3", "4–4", "6–6", "7–7", "9–9"]
+    assert rows[0][2] == rows[0][4].rstrip(" |") == "1.000"  # a single source token has all the weight
+    assert all(1 / length < float(row[2]) < 1 for row, length in zip(rows[1:], (3, 4, 6, 7, 9), strict=True))
+    signed = write_checkpoint(tmp_path / "inhibitor", "--attention", "inhibitor")
+    with pytest.raises(SystemExit) as end:
+        run("attention_by_length.py", signed, "--data", data)
+    assert end.value.code == 2 and "expected weights that are not negative" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_training(run, data, config, tmp_path):
     models = ["stock", "softmax", "reluformer --relu-gamma 2"]

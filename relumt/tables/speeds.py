@@ -223,7 +223,8 @@ class SpeedByLengthFigure(SpeedTable):
             ax.plot(lengths, [ratio["median"] for ratio in ratios], marker="o", label=plain_text(model))
             ax.fill_between(lengths, [ratio["low"] for ratio in ratios], [r["high"] for r in ratios], alpha=0.15)
         ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {plain_text(speeds.baseline)}")
-        figure.legend(title="Model (band: 95 % interval)", loc="outside upper left", ncols=len(speeds.models), fontsize=8)
+        columns = len(speeds.models)
+        figure.legend(title="Model (band: 95 % interval)", loc="outside upper left", ncols=columns, fontsize=8)
         return context.save_plot(figure)
 
 
