@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ import torch
 from relumt.compiled_products import CACHES, limit_compiled_products
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import Device
+from relumt.runs.evaluation_record import LengthPenaltySearch
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.record import save_record
 from tests.models.build import SMALL, write_checkpoint, write_data_bin
+from tests.runs.cases import scored_record
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
@@ -75,6 +80,32 @@ def test_attention_by_length(run, data, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         run("attention_by_length.py", signed, "--data", data)
     assert end.value.code == 2 and "expected weights that are not negative" in capsys.readouterr().err
+
+
+def test_bleu_by_length(run, data, tmp_path, capsys):
+    folder, record = tmp_path / "run", replace(scored_record(), data_bin=str(data))
+    save_record(folder, record)
+    with pytest.raises(SystemExit) as end:
+        run("bleu_by_length.py", folder)
+    assert end.value.code == 2 and "expected a run whose --lenpen was chosen" in capsys.readouterr().err
+    choice = LengthPenaltyChoice("valid", "v", "tok:none", {"0.0": 30.0, "1.0": 31.0}, "1.0")
+    setup = replace(record.test_evaluation.setup, subset="valid")
+    save_record(folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, [0.0, 1.0], choice)))
+    (folder / "length_penalty").mkdir()
+    # With --lenpen 1.0 the second, longer hypothesis is the best one, which is right for the short sources only.
+    lines = [
+        f"S-{i}\t{' '.join(['w'] * words)}\nT-{i}\ta b c {'d' if words < 5 else 'x'}\n"
+        f"H-{i}\t-3\ta b\nD-{i}\t-3\ta b\nP-{i}\t-1 -1 -1\n"
+        f"H-{i}\t-3.5\ta b c d\nD-{i}\t-3.5\ta b c d\nP-{i}\t-1 -1 -0.5 -0.5 -0.5\n"
+        for i, words in enumerate((2, 9, 4, 7))
+    ]
+    (folder / "length_penalty" / "generate-valid.txt").write_text("".join(lines) + "Generate valid with beam=2: 0\n")
+    printed = run("bleu_by_length.py", folder, "--groups", "2")
+    assert [row[1:] for row in table_rows(printed)[1:]] == [
+        ["2–4", "2", "100.00", "1.000 |"],
+        ["5–9", "2", "50.00", "1.000 |"],  # (6/8 · 4/6 · 2/4 · 1/4)^(1/4), where smoothing replaces 0/2 by 1/4
+    ]
+    assert "tok:none" in printed
 
 
 @pytest.mark.slow
