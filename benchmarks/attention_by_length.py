@@ -10,7 +10,6 @@ null, heads and layers. A RUN is the folder of a run, or a checkpoint with --dat
 import argparse
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -19,21 +18,22 @@ from timing import print_origin
 from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.attention.row_stats import NULL_WEIGHT_SUM
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
+from relumt.options import SITES
 
-SITES = ("encoder", "decoder", "cross")
 BATCH_SIZE = 50
 
 
 def largest_shares(weights: Tensor) -> Tensor:
-    """Return the largest weight of each row of weights [R, S] divided by their sum, without null rows: [R']."""
+    """Return the largest of weights [R, H, S] divided by the sum of its row, NaN for null rows: [R, H]."""
     sums = weights.sum(-1)
-    return (weights.amax(-1) / sums)[sums > 0]
+    return (weights.amax(-1) / sums).masked_fill(sums <= NULL_WEIGHT_SUM, torch.nan)
 
 
-def shares_by_site(loaded: Any, batch: dict[str, Any]) -> dict[str, list[float]]:
-    """Return site → the mean of `largest_shares` in each of its layers.
+def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, Any]) -> None:
+    """Add the `largest_shares` of a batch to the running means of each site.
 
     Raises:
         UserError: an attention has no weights, or negative ones.
@@ -41,37 +41,37 @@ def shares_by_site(loaded: Any, batch: dict[str, Any]) -> dict[str, list[float]]
     from relumt.modules import MechanismAttention
     from relumt.modules.hooks import attention_hook
 
-    padding = loaded.task.source_dictionary.pad()
-    queries = {"encoder": batch["net_input"]["src_tokens"], "decoder": batch["net_input"]["prev_output_tokens"]}
-    queries["cross"] = queries["decoder"]
-    shares: dict[str, list[float]] = defaultdict(list)
+    tokens = reader.read(batch)
 
     def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
         if result.weights is None or attention.mechanism.has_negative_weights:
             raise UserError(f"{loaded.path}: expected weights that are not negative, {name} has none")
-        rows = result.weights.transpose(1, 2)[queries[attention.site].ne(padding)]  # [B, H, T, S] -> [R, H, S]
-        shares[attention.site].append(largest_shares(rows.flatten(0, 1)).double().mean().item())
+        rows = tokens[attention.site].select_rows(result.weights, mask).weights
+        means[attention.site].add("largest share", largest_shares(rows))
 
     with torch.no_grad(), attention_hook(loaded.model, collect, Need.WEIGHTS):
-        loaded.model(**batch["net_input"])
-    return shares
+        loaded.force_decode(batch)
 
 
 def measure(run: Path, data: Path | None, subset: str, groups: int) -> None:
     """Print a row for each group of sentences."""
+    from relumt.analysis.attention_collector import RunningMeans
+    from relumt.analysis.units import BatchReader, find_subwords
     from relumt.inference.loaded_model import load_model
+    from relumt.runs.analysis_record import mean_over_heads
 
-    loaded, _ = load_model(run, data, cpu=False)
+    loaded, data_bin = load_model(run, data, cpu=False)
     loaded.load_subset(subset)
+    reader = BatchReader(loaded.task, find_subwords(data_bin, loaded.task.cfg.target_lang))
     dataset = loaded.task.dataset(subset)
     for indices in np.array_split(np.argsort(dataset.src_sizes, kind="stable"), groups):
-        found: dict[str, list[float]] = defaultdict(list)
+        means: dict[str, RunningMeans] = defaultdict(RunningMeans)
         for start in range(0, len(indices), BATCH_SIZE):
             batch = dataset.collater([dataset[index] for index in indices[start : start + BATCH_SIZE]])
-            for site, shares in shares_by_site(loaded, loaded.to_device(batch)).items():
-                found[site] += shares
+            add_batch(loaded, reader, loaded.to_device(batch), means)
         lengths = dataset.src_sizes[indices]
-        cells = [f"{lengths.min()}–{lengths.max()}", *(f"{mean(found[site]):.3f}" for site in SITES)]
+        shares = (mean_over_heads(means[site].heads("largest share")) for site in SITES)
+        cells = [f"{lengths.min()}–{lengths.max()}", *("" if share is None else f"{share:.3f}" for share in shares)]
         print(f"| {run} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -17,14 +17,12 @@ from timing import print_origin
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_results import generate_output
-from relumt.runs.length_penalty_search import FOLDER
-from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.length_penalty_search import FOLDER, translations_by_penalty
 from relumt.runs.record import load_record
-from relumt.runs.translations import GeneratedOutput
-from relumt.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
+from relumt.runs.translations import GeneratedOutput, read_sources
 
 
-def read_validation(run: Path) -> tuple[GeneratedOutput, dict[int, int], bool]:
+def read_validation(run: Path) -> tuple[GeneratedOutput, list[int], bool]:
     """Return a run's translations with the chosen penalty, words per source, and whether case is ignored.
 
     Raises:
@@ -37,12 +35,8 @@ def read_validation(run: Path) -> tuple[GeneratedOutput, dict[int, int], bool]:
             f"{run}: expected a run whose --lenpen was chosen on the validation set, found none; run "
             "scripts/evaluate.sh with a dataset that has length_penalties"
         )
-    path = generate_output(run / FOLDER, search.setup)
-    divisor = LENGTH_PENALTIES[search.setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
-    power = float(search.choice.chosen)
-    output = read_nbest(path).best(lambda length: divisor(length, power))
-    sources = (line[2:].partition("\t") for line in path.read_text(encoding="utf-8").split("\n") if line[:2] == "S-")
-    words = {int(index): len(source.split()) for index, _, source in sources}
+    output = translations_by_penalty(run, search.setup)(float(search.choice.chosen))
+    words = [len(source.split()) for source in read_sources(generate_output(run / FOLDER, search.setup))]
     return output, words, open_data_bin(Path(record.data_bin)).lowercased
 
 
@@ -58,7 +52,7 @@ def main() -> None:
     for run in args.runs:
         output, words, ignore_case = read_validation(run)
         metric = BLEU(tokenize="none", lowercase=ignore_case, force=True)
-        quantiles = np.quantile(list(words.values()), np.linspace(0, 1, args.groups + 1)).astype(int)
+        quantiles = np.quantile(words, np.linspace(0, 1, args.groups + 1)).astype(int)
         edges = np.unique([*quantiles[:-1], quantiles[-1] + 1])  # sentences of one length are in one group
         for low, high in pairwise(edges):
             indices = [index for index in output.references if low <= words[index] < high]

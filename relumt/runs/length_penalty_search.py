@@ -4,12 +4,14 @@ One translation is enough for all values: its n-best lists have the hypotheses f
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch, Score
+from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch
 from relumt.runs.evaluation_results import bleu_of_output, generate_log, generate_output
 from relumt.runs.evaluation_setup import accept_environment, check_checkpoint, describe_evaluation, subset_name
 from relumt.runs.flags import Flags, join_flag_values
@@ -19,6 +21,7 @@ from relumt.runs.record import RunRecord, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import FairseqCommand, report_divergence, started_record, trained_record
+from relumt.runs.translations import GeneratedOutput
 
 VALIDATION = "valid"
 """The subset that --lenpen is chosen on."""
@@ -144,18 +147,28 @@ def finish_search(config: RunConfig) -> None:
     print_status(f"{config.folder}: --lenpen {choice.chosen}, by BLEU on {VALIDATION} ({curve})")
 
 
-def compare(config: RunConfig, search: LengthPenaltySearch) -> LengthPenaltyChoice:
-    """Score the validation set for each candidate; raises UserError if fairseq-generate's output is not complete."""
+def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[float], GeneratedOutput]:
+    """Return a function from a value of --lenpen to the best translations under it.
+
+    Args:
+        folder: folder of the run.
+        setup: that of its search.
+
+    Raises:
+        UserError: the output of fairseq-generate is missing, truncated or damaged.
+    """
     from relumt.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
 
-    setup = search.setup
-    lists = read_nbest(generate_output(config.folder / FOLDER, setup))
+    lists = read_nbest(generate_output(folder / FOLDER, setup))
     divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
+    return lambda power: lists.best(lambda length: divisor(length, power))
 
-    def score(power: float) -> Score:
-        return bleu_of_output(config, setup, lists.best(lambda length: divisor(length, power)))
 
-    scores = {str(power): score(power) for power in search.candidates}
+def compare(config: RunConfig, search: LengthPenaltySearch) -> LengthPenaltyChoice:
+    """Score the validation set for each candidate; raises UserError if fairseq-generate's output is not complete."""
+    setup = search.setup
+    best = translations_by_penalty(config.folder, setup)
+    scores = {str(power): bleu_of_output(config, setup, best(power)) for power in search.candidates}
     bleu = {value: score.score for value, score in scores.items()}
     signature = next(iter(scores.values())).signature
     return LengthPenaltyChoice(setup.subset, setup.data, signature, bleu, best_penalty(bleu))
