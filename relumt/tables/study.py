@@ -48,7 +48,7 @@ MODELS = (
 )
 """Rows of the study: names in configs/models."""
 
-CANDIDATES = ("reluformer_gated", "entmax_learned", "ssmax")
+CANDIDATES = ("reluformer_gated", "relu2former_gated", "sigmoid_gated", "entmax_learned", "ssmax")
 """Models that are only searched; one that does well can move to MODELS."""
 
 BEST_MODELS = ("reluformer", "reluformer_scheduled", "softpick")
