@@ -5,10 +5,7 @@ import json
 import mmap
 import os
 import re
-import runpy
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,49 +13,8 @@ import torch
 from relumt.compiled_products import CACHES, limit_compiled_products
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_record import LengthPenaltySearch
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
-from relumt.runs.record import save_record
-from tests.models.build import SMALL, write_checkpoint, write_data_bin
-from tests.runs.cases import scored_record
-
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """A function that runs a benchmark with arguments and returns what it prints, which names the revision."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def run(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
-        printed = capsys.readouterr().out
-        assert re.search(r"revision [0-9a-f]{7}|relumt \d", printed)
-        return printed
-
-    return run
-
-
-@pytest.fixture
-def data(tmp_path):
-    for subset in ("train", "valid", "test"):
-        write_data_bin(tmp_path / "data-bin", LENGTHS * 4, subset)
-        (tmp_path / "data-bin" / f"{subset}.docs").write_text("20\n4\n")
-    return tmp_path / "data-bin"
-
-
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "tiny.toml"
-    flags = " ".join([*SMALL, "--optimizer adam --lr 1e-3 --max-tokens 20 --source-lang de --target-lang en"])
-    path.write_text(f"train = '''{flags}'''")
-    return path
-
-
-def table_rows(printed):
-    return [line.split(" | ") for line in printed.splitlines() if line.startswith("| ")]
+from tests.benchmarks.cases import BENCHMARKS, table_rows
+from tests.models.build import write_checkpoint
 
 
 def test_liveness(run, data, config):
@@ -67,45 +23,6 @@ def test_liveness(run, data, config):
         *(f"| encoder.layers.{i}.self_attn" for i in range(2)),
         *(f"| decoder.layers.{i}.{name}" for i in range(2) for name in ("self_attn", "encoder_attn")),
     ]
-
-
-def test_attention_by_length(run, data, tmp_path, capsys):
-    checkpoint = write_checkpoint(tmp_path / "softmax", "--attention", "softmax")
-    printed = run("attention_by_length.py", checkpoint, "--data", data, "--groups", "6")
-    rows = table_rows(printed)[1:]
-    assert [row[1] for row in rows] == ["1–1", "3–3", "4–4", "6–6", "7–7", "9–9"]
-    assert rows[0][2] == rows[0][4].rstrip(" |") == "1.000"  # a single source token has all the weight
-    assert all(1 / length < float(row[2]) < 1 for row, length in zip(rows[1:], (3, 4, 6, 7, 9), strict=True))
-    signed = write_checkpoint(tmp_path / "inhibitor", "--attention", "inhibitor")
-    with pytest.raises(SystemExit) as end:
-        run("attention_by_length.py", signed, "--data", data)
-    assert end.value.code == 2 and "expected weights that are not negative" in capsys.readouterr().err
-
-
-def test_bleu_by_length(run, data, tmp_path, capsys):
-    folder, record = tmp_path / "run", replace(scored_record(), data_bin=str(data))
-    save_record(folder, record)
-    with pytest.raises(SystemExit) as end:
-        run("bleu_by_length.py", folder)
-    assert end.value.code == 2 and "expected a run whose --lenpen was chosen" in capsys.readouterr().err
-    choice = LengthPenaltyChoice("valid", "v", "tok:none", {"0.0": 30.0, "1.0": 31.0}, "1.0")
-    setup = replace(record.test_evaluation.setup, subset="valid")
-    save_record(folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, [0.0, 1.0], choice)))
-    (folder / "length_penalty").mkdir()
-    # With --lenpen 1.0 the second, longer hypothesis is the best one, which is right for the short sources only.
-    lines = [
-        f"S-{i}\t{' '.join(['w'] * words)}\nT-{i}\ta b c {'d' if words < 5 else 'x'}\n"
-        f"H-{i}\t-3\ta b\nD-{i}\t-3\ta b\nP-{i}\t-1 -1 -1\n"
-        f"H-{i}\t-3.5\ta b c d\nD-{i}\t-3.5\ta b c d\nP-{i}\t-1 -1 -0.5 -0.5 -0.5\n"
-        for i, words in enumerate((2, 9, 4, 7))
-    ]
-    (folder / "length_penalty" / "generate-valid.txt").write_text("".join(lines) + "Generate valid with beam=2: 0\n")
-    printed = run("bleu_by_length.py", folder, "--groups", "2")
-    assert [row[1:] for row in table_rows(printed)[1:]] == [
-        ["2–4", "2", "100.00", "1.000 |"],
-        ["5–9", "2", "50.00", "1.000 |"],  # (6/8 · 4/6 · 2/4 · 1/4)^(1/4), where smoothing replaces 0/2 by 1/4
-    ]
-    assert "tok:none" in printed
 
 
 @pytest.mark.slow

@@ -1,0 +1,72 @@
+"""The benchmarks that read trained models run on tiny ones."""
+
+import math
+import runpy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from relumt.runs.evaluation_record import LengthPenaltySearch
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.record import save_record
+from tests.benchmarks.cases import BENCHMARKS, LENGTHS, table_rows
+from tests.models.build import dictionary, write_checkpoint
+from tests.runs.cases import scored_record
+
+
+def test_attention_by_length(run, data, tmp_path, capsys):
+    checkpoint = write_checkpoint(tmp_path / "softmax", "--attention", "softmax")
+    printed = run("attention_by_length.py", checkpoint, "--data", data, "--groups", "6")
+    rows = table_rows(printed)[1:]
+    assert [row[1] for row in rows] == ["1–1", "3–3", "4–4", "6–6", "7–7", "9–9"]
+    assert rows[0][2] == rows[0][4].rstrip(" |") == "1.000"  # a single source token has all the weight
+    assert all(1 / length < float(row[2]) < 1 for row, length in zip(rows[1:], (3, 4, 6, 7, 9), strict=True))
+    signed = write_checkpoint(tmp_path / "inhibitor", "--attention", "inhibitor")
+    with pytest.raises(SystemExit) as end:
+        run("attention_by_length.py", signed, "--data", data)
+    assert end.value.code == 2 and "expected weights that are not negative" in capsys.readouterr().err
+
+
+def test_calibration(run, data, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "softmax", "--attention", "softmax")
+    ((_, tokens, *values),) = table_rows(run("calibration.py", checkpoint, "--data", data))[1:]
+    bits, accuracy, confidence, error = (float(value.rstrip(" |%")) for value in values)
+    assert int(tokens) == 4 * sum(target for _, target in LENGTHS)
+    assert bits == pytest.approx(math.log2(len(dictionary())), abs=1)  # an untrained model is almost uniform
+    assert 0 <= accuracy <= 100 and abs(accuracy - confidence) - 0.02 <= error <= 100
+
+
+def test_calibration_error(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    error = runpy.run_path(str(BENCHMARKS / "calibration.py"))["calibration_error"]
+    confidence = torch.tensor([0.9, 0.9, 0.9, 0.9, 0.3, 0.3, 1.0], dtype=torch.float64)
+    correct = torch.tensor([1, 1, 1, 0, 1, 0, 1], dtype=torch.float64)
+    # |0.75 − 0.9| of four tokens, |0.5 − 0.3| of two, and 0 of one
+    assert error(confidence, correct) == pytest.approx((4 * 0.15 + 2 * 0.2) / 7)
+
+
+def test_bleu_by_length(run, data, tmp_path, capsys):
+    folder, record = tmp_path / "run", replace(scored_record(), data_bin=str(data))
+    save_record(folder, record)
+    with pytest.raises(SystemExit) as end:
+        run("bleu_by_length.py", folder)
+    assert end.value.code == 2 and "expected a run whose --lenpen was chosen" in capsys.readouterr().err
+    choice = LengthPenaltyChoice("valid", "v", "tok:none", {"0.0": 30.0, "1.0": 31.0}, "1.0")
+    setup = replace(record.test_evaluation.setup, subset="valid")
+    save_record(folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, [0.0, 1.0], choice)))
+    (folder / "length_penalty").mkdir()
+    # With --lenpen 1.0 the second, longer hypothesis is the best one, which is right for the short sources only.
+    lines = [
+        f"S-{i}\t{' '.join(['w'] * words)}\nT-{i}\ta b c {'d' if words < 5 else 'x'}\n"
+        f"H-{i}\t-3\ta b\nD-{i}\t-3\ta b\nP-{i}\t-1 -1 -1\n"
+        f"H-{i}\t-3.5\ta b c d\nD-{i}\t-3.5\ta b c d\nP-{i}\t-1 -1 -0.5 -0.5 -0.5\n"
+        for i, words in enumerate((2, 9, 4, 7))
+    ]
+    (folder / "length_penalty" / "generate-valid.txt").write_text("".join(lines) + "Generate valid with beam=2: 0\n")
+    printed = run("bleu_by_length.py", folder, "--groups", "2")
+    assert [row[1:] for row in table_rows(printed)[1:]] == [
+        ["2–4", "2", "100.00", "1.000 |"],
+        ["5–9", "2", "50.00", "1.000 |"],  # (6/8 · 4/6 · 2/4 · 1/4)^(1/4), where smoothing replaces 0/2 by 1/4
+    ]
+    assert "tok:none" in printed
