@@ -19,7 +19,8 @@ from relumt.papers import papers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-QUOTING = ("README.md", *(f"docs/{name}.md" for name in ("results", "reluformer", "rela", "inhibitor", "activations")))
+ANSWERS = ("results", "relu-or-softmax", "reluformer", "rela", "inhibitor", "activations")
+QUOTING = ("README.md", *(f"docs/{name}.md" for name in ANSWERS))
 NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\d|[.,]\d|-[a-z])")
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 CODE = re.compile(r"^```.*?^```|^(?: {4,}\S[^\n]*\n)+|`[^`]*`", flags=re.MULTILINE | re.DOTALL)

@@ -6,12 +6,15 @@ Every number in a figure is read from a table of a page, so a figure and its tab
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+
+from relumt.tables.seed_statistics import confidence_interval
 
 DOCS = Path(__file__).resolve().parent
 OUT = DOCS / "figures"
@@ -36,6 +39,9 @@ STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
 }
 
+MIN_SEEDS_OF_INTERVALS = 3
+"""With two seeds, an interval would be wider than the figure."""
+
 Table = list[list[str]]
 """Rows of cells; the first row is the header."""
 
@@ -44,7 +50,7 @@ def main(out: Path = OUT) -> None:
     """Write every figure to the folder `out`."""
     out.mkdir(exist_ok=True)
     with plt.rc_context(STYLE):
-        for draw in (relu_init, ffn_slots, attention_cost, null_rate, document_attention):
+        for draw in (relu_init, ffn_slots, attention_cost, null_rate, document_attention, relu_or_softmax):
             figure = draw()
             figure.savefig(out / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
@@ -222,6 +228,27 @@ def document_attention() -> Figure:
     for axes in (share, distant):
         axes.set(xlabel="layer", xticks=(1, 2, 3), ylim=(0, 1.02))
     add_legend(figure, share, 4)
+    return figure
+
+
+def relu_or_softmax() -> Figure:
+    """Differences from softmax in BLEU, by model: one dot per seed, and the mean with its 95 % interval."""
+    _, *runs = table("relu_or_softmax", "| model | seed | best validation loss")
+    scores: dict[str, dict[int, list[float]]] = {}
+    for model, seed, _, *bleu in runs:
+        scores.setdefault(model, {})[int(seed)] = [float(cell) for cell in bleu[:2]]
+    softmax = scores.pop("softmax")
+    figure, axes = panels(2, height=0.5 + 0.32 * len(scores))
+    for column, (panel, title) in enumerate(zip(axes, ("validation BLEU", "test BLEU"), strict=True)):
+        panel.axvline(0, color=GRAY, linestyle="--", linewidth=1.5)
+        for place, by_seed in enumerate(scores.values()):
+            differences = [bleu[column] - softmax[seed][column] for seed, bleu in by_seed.items()]
+            panel.plot(differences, [place] * len(differences), "o", color=BLUE, alpha=0.5, linestyle="none")
+            if len(differences) >= MIN_SEEDS_OF_INTERVALS:
+                panel.plot(mean(differences), place, "D", color=ORANGE, markersize=5)
+                panel.plot(confidence_interval(differences), [place, place], color=ORANGE)
+        panel.set_yticks(range(len(scores)), scores if panel is axes[0] else [""] * len(scores))
+        panel.set(title=f"{title}, difference from softmax", xlim=(-3, 1.5), ylim=(len(scores) - 0.5, -0.5))
     return figure
 
 
