@@ -238,7 +238,7 @@ def relu_or_softmax() -> Figure:
     for model, seed, _, *bleu in runs:
         scores.setdefault(model, {})[int(seed)] = [float(cell) for cell in bleu[:2]]
     softmax = scores.pop("softmax")
-    figure, axes = panels(2, height=0.5 + 0.32 * len(scores))
+    figure, axes = panels(2, height=0.8 + 0.3 * len(scores))
     for column, (panel, title) in enumerate(zip(axes, ("validation BLEU", "test BLEU"), strict=True)):
         panel.axvline(0, color=GRAY, linestyle="--", linewidth=1.5)
         for place, by_seed in enumerate(scores.values()):
@@ -248,7 +248,7 @@ def relu_or_softmax() -> Figure:
                 panel.plot(mean(differences), place, "D", color=ORANGE, markersize=5)
                 panel.plot(confidence_interval(differences), [place, place], color=ORANGE)
         panel.set_yticks(range(len(scores)), scores if panel is axes[0] else [""] * len(scores))
-        panel.set(title=f"{title}, difference from softmax", xlim=(-3, 1.5), ylim=(len(scores) - 0.5, -0.5))
+        panel.set(title=title, xlabel="difference from softmax", xlim=(-3, 1.5), ylim=(len(scores) - 0.5, -0.5))
     return figure
 
 
