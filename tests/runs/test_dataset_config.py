@@ -126,15 +126,17 @@ def test_values_to_choose_a_length_penalty_from_are_inherited_and_replaced(tmp_p
     }
 
 
-def test_studies_differ_from_multi30k_only_in_batches_epochs_and_evaluation():
-    multi30k, *studies = map(shipped, ("multi30k_de_en", "multi30k_de_en_study", "iwslt14_30pct_study"))
+def test_studies_differ_from_multi30k_only_in_batches_epochs_dropout_and_evaluation():
+    multi30k, study, iwslt14 = map(shipped, ("multi30k_de_en", "multi30k_de_en_study", "iwslt14_30pct_study"))
     del multi30k.train["--no-epoch-checkpoints"]
     differences = {"--max-tokens": ["1024"], "--max-epoch": ["12"], "--keep-last-epochs": ["5"]}
-    for study in studies:
-        assert study.train == multi30k.train | differences and study.generate == multi30k.generate
-        assert study.average_checkpoints == 5
-        assert study.length_penalties == (0.6, 1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0)
-    assert [study.data_bin.name for study in studies] == ["multi30k_de_en", "iwslt14_de_en_30pct"]
+    assert study.train == multi30k.train | differences
+    assert iwslt14.train == study.train | {"--max-epoch": ["6"], "--keep-last-epochs": ["3"], "--dropout": ["0.1"]}
+    assert [study.average_checkpoints, iwslt14.average_checkpoints] == [5, 3]
+    for dataset in (study, iwslt14):
+        assert dataset.generate == multi30k.generate
+        assert dataset.length_penalties == (0.6, 1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0)
+    assert [study.data_bin.name, iwslt14.data_bin.name] == ["multi30k_de_en", "iwslt14_de_en_30pct"]
 
 
 def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
