@@ -138,8 +138,14 @@ def dataset_names(datasets: Path) -> list[str]:
     return names
 
 
-def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> DatasetConfig:
-    """Read a file without its [documents]; `derived` are the datasets that are based on it."""
+def read_dataset(name: str, datasets: Path) -> DatasetConfig:
+    """Read a file without its [documents], and make training keep the checkpoints that will be averaged."""
+    config = merge_with_base(name, datasets)
+    return replace(config, train=keep_numbered_checkpoints(config.train, config.average_checkpoints))
+
+
+def merge_with_base(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> DatasetConfig:
+    """Return what a file and its bases say; `derived` are the datasets that are based on it."""
     path = datasets / f"{name}.toml"
     settings = read_toml(path)
     base = DatasetConfig(path, name, Path())
@@ -147,7 +153,7 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
         is_file = is_name(settings.base) and (datasets / f"{settings.base}.toml").is_file()
         if not is_file or settings.base in (name, *derived):
             raise UserError(f"{path}: base = {shown(settings.base)} is not another dataset in {datasets}; correct it")
-        base = read_dataset(settings.base, datasets, (name, *derived))
+        base = merge_with_base(settings.base, datasets, (name, *derived))
     data_bin = settings.data_bin or name
     require_name(data_bin, f"{path}: data_bin")
     generate = parse_flag_lines(settings.generate, f"{path}:generate")
@@ -158,12 +164,11 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
     # Values to choose from replace a --lenpen of the base.
     replaced = {LENPEN} if settings.length_penalties else set()
     inherited = {name: values for name, values in base.generate.items() if name not in replaced}
-    train = base.train | parse_flag_lines(settings.train, f"{path}:train")
     return DatasetConfig(
         path=path,
         name=name,
         data_bin=Path("data-bin") / data_bin,
-        train=keep_numbered_checkpoints(train, average),
+        train=base.train | parse_flag_lines(settings.train, f"{path}:train"),
         generate=inherited | generate,
         average_checkpoints=average,
         length_penalties=penalties,

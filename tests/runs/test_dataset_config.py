@@ -70,12 +70,17 @@ def test_datasets_that_average_keep_the_checkpoints(tmp_path):
         epochs="base = 'best'\naverage_checkpoints = 5",
         more="base = 'epochs'\ntrain = '--keep-last-epochs 9'\naverage_checkpoints = 3",
         updates="base = 'best'\naverage_checkpoints = 5\ntrain = '--save-interval-updates 9'",
+        longer="base = 'epochs'\naverage_checkpoints = 7",
+        none="base = 'epochs'\naverage_checkpoints = 0",
     )
-    kept = {name: require_dataset(name, tmp_path).train for name in ("best", "epochs", "more", "updates")}
+    names = ("best", "epochs", "more", "updates", "longer", "none")
+    kept = {name: require_dataset(name, tmp_path).train for name in names}
     assert kept["best"] == {"--lr": ["1"], "--no-epoch-checkpoints": []}
     assert kept["epochs"] == {"--lr": ["1"], "--keep-last-epochs": ["5"]}
     assert kept["more"] == {"--lr": ["1"], "--keep-last-epochs": ["9"]}
     assert kept["updates"] == kept["best"] | {"--save-interval-updates": ["9"]}
+    assert kept["longer"] == {"--lr": ["1"], "--keep-last-epochs": ["7"]}
+    assert kept["none"] == kept["best"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_studies_differ_from_multi30k_only_in_batches_epochs_dropout_and_evaluat
     del multi30k.train["--no-epoch-checkpoints"]
     differences = {"--max-tokens": ["1024"], "--max-epoch": ["12"], "--keep-last-epochs": ["5"]}
     assert study.train == multi30k.train | differences
-    assert iwslt14.train == study.train | {"--max-epoch": ["5"], "--dropout": ["0.1"]}
+    assert iwslt14.train == study.train | {"--max-epoch": ["5"], "--keep-last-epochs": ["2"], "--dropout": ["0.1"]}
     assert [study.average_checkpoints, iwslt14.average_checkpoints] == [5, 2]
     for dataset in (study, iwslt14):
         assert dataset.generate == multi30k.generate
