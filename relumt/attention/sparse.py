@@ -85,7 +85,10 @@ class Entmax15Attention(SparseAttention):
 
 
 MIN_ALPHA = 1.01
-"""Below it float32 cannot tell the scores apart: they are multiplied by α − 1, and the weights raised to 1/(α − 1)."""
+"""Below it float32 cannot tell the scores apart: they are multiplied by α − 1, and the weights raised to 1/(α − 1).
+
+A learned α has no gradient below it, so a head that has become as dense as softmax stays so.
+"""
 
 
 class LearnedEntmaxAttention(SparseAttention):

@@ -26,6 +26,8 @@ from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook, named_attentions
 from relumt.options import SITES
 
+DEFAULT_MARGIN = 0.5
+
 MAX_WEIGHT = 1e6
 """The largest λ; far beyond it float32 overflows."""
 
@@ -44,7 +46,9 @@ class AttentionRegularizationConfig(FusedLabelSmoothedCrossEntropyConfig):
     attention_norm_penalty: ChoiceEnum(NORM_PENALTIES) = field(  # type: ignore[valid-type]
         default="abs", metadata={"help": "f: |x| as in the paper, x², or max(|x| − margin, 0)"}
     )
-    attention_norm_margin: float = field(default=0.5, metadata={"help": "margin of --attention-norm-penalty hinge"})
+    attention_norm_margin: float = field(
+        default=DEFAULT_MARGIN, metadata={"help": "margin of --attention-norm-penalty hinge"}
+    )
     attention_norm_final_weight: Optional[float] = field(  # noqa: UP045  fairseq does not know float | None
         default=None, metadata={"help": "λ₁ from --attention-schedule-updates on (default: constant)"}
     )
@@ -142,6 +146,11 @@ def check_config(cfg: AttentionRegularizationConfig) -> None:
     check_in_range("--attention-norm-margin", cfg.attention_norm_margin, 0, MAX_WEIGHT)
     check_in_range("--attention-norm-weight", cfg.attention_norm_weight, 0, MAX_WEIGHT)
     check_in_range("--attention-entropy-weight", cfg.attention_entropy_weight, 0, MAX_WEIGHT)
+    if cfg.attention_norm_margin != DEFAULT_MARGIN and str(cfg.attention_norm_penalty) != "hinge":
+        raise UserError(
+            f"--attention-norm-margin {cfg.attention_norm_margin:g} has no effect with --attention-norm-penalty "
+            f"{cfg.attention_norm_penalty}; add --attention-norm-penalty hinge, or drop the margin"
+        )
     final_weights = {
         "--attention-norm-final-weight": cfg.attention_norm_final_weight,
         "--attention-entropy-final-weight": cfg.attention_entropy_final_weight,

@@ -144,8 +144,9 @@ PENALTIES = {
 @pytest.mark.parametrize("shape", PENALTIES)
 def test_the_penalty_has_the_chosen_shape(shape):
     model, batch, sums = build("reluformer").train(), sample([(5, 5)]), []
+    margin = {"attention_norm_margin": 0.2} if shape == "hinge" else {}
     criterion = regularized_criterion(
-        attention_norm_penalty=shape, attention_norm_margin=0.2, attention_norm_weight=0.3, attention_entropy_weight=0.0
+        attention_norm_penalty=shape, attention_norm_weight=0.3, attention_entropy_weight=0.0, **margin
     )
     loss, size, _ = criterion(model, batch)
     with attention_hook(model, lambda name, attention, result, mask: sums.append(result.row_stats.weight_sum)):
@@ -193,6 +194,7 @@ def test_the_penalty_follows_the_schedule_by_the_updates_of_the_model():
             "--attention-entropy-final-weight must be a number from 0 to 1e\\+06, not -0.1",
         ),
         ({"attention_norm_margin": math.nan}, "--attention-norm-margin must be a number from 0 to 1e\\+06, not nan"),
+        ({"attention_norm_margin": 0.2}, "margin 0.2 has no effect with --attention-norm-penalty abs; add"),
     ],
 )
 def test_flags_out_of_range_or_without_effect_are_rejected(flags, message, capsys):
