@@ -136,8 +136,8 @@ def test_studies_differ_from_multi30k_only_in_batches_epochs_dropout_and_evaluat
     del multi30k.train["--no-epoch-checkpoints"]
     differences = {"--max-tokens": ["1024"], "--max-epoch": ["12"], "--keep-last-epochs": ["5"]}
     assert study.train == multi30k.train | differences
-    assert iwslt14.train == study.train | {"--max-epoch": ["5"], "--keep-last-epochs": ["2"], "--dropout": ["0.1"]}
-    assert [study.average_checkpoints, iwslt14.average_checkpoints] == [5, 2]
+    assert iwslt14.train == study.train | {"--max-epoch": ["10"], "--keep-last-epochs": ["3"], "--dropout": ["0.1"]}
+    assert [study.average_checkpoints, iwslt14.average_checkpoints] == [5, 3]
     for dataset in (study, iwslt14):
         assert dataset.generate == multi30k.generate
         assert dataset.length_penalties == (0.6, 1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0)
