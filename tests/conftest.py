@@ -14,6 +14,9 @@ if not torch.cuda.is_available():
 # A suite that a script runs in the background ignores Ctrl-C, and so would all that its tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup the same is true of SIGHUP. A handler is not inherited, so the suite alone goes on after a hangup.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 # No deadline, because the first example of a test includes imports and CI has two busy cores. The examples are always
 # the same.
