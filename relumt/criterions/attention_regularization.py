@@ -27,6 +27,7 @@ from relumt.modules.hooks import attention_hook, named_attentions
 from relumt.options import SITES
 
 DEFAULT_MARGIN = 0.5
+"""Margin of the hinge: row sums between e^-0.5 = 0.61 and e^0.5 = 1.65 are not penalized."""
 
 MAX_WEIGHT = 1e6
 """The largest λ; far beyond it float32 overflows."""
