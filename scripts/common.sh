@@ -1,12 +1,14 @@
 # Sourced by the other scripts. Chooses the Python to run, defines the relumt command, and reads these variables:
 #
-#   RUNS          folder of all runs (default: runs)
-#   SEED          random seed, part of the run's folder (default: 1)
-#   DATA_BIN      data-bin of the dataset (default: data-bin/DATASET)
-#   CONFIGS       folder with datasets/ and models/ (default: the checkout's configs)
-#   PRECISION     fp32, fp16 or bf16 for training (default: fp16 on a GPU, fp32 on a CPU)
-#   ACCEPT_MIXED  1: continue a run that was started in another environment, and record the change
-#   PYTHON        a Python with relumt's requirements (default: the checkout's .venv, else python3)
+#   RUNS           folder of all runs (default: runs)
+#   SEED           random seed, part of the run's folder (default: 1)
+#   DATA_BIN       data-bin of the dataset (default: data-bin/DATASET)
+#   CONFIGS        folder with datasets/ and models/ (default: the checkout's configs)
+#   PRECISION      fp32, fp16 or bf16 for training (default: fp16 on a GPU, fp32 on a CPU)
+#   ACCEPT_MIXED   1: continue a run that was started in another environment, and record the change
+#   ONE_BY_ONE     1: if the translation of documents loses separators, translate those sentences one by one
+#   RELUMT_KERNELS which implementation of attention is used (default: auto; docs/kernels.md)
+#   PYTHON         a Python with relumt's requirements (default: the checkout's .venv, else python3)
 #
 # Exit status: 2 if the request is invalid, so that nothing was started; 1 if something was started and failed.
 

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Translate the test set with a trained run and score it: scripts/evaluate.sh DATASET MODEL [fairseq-generate flags…]
 # DATASET is a name in configs/datasets, or the path of a data-bin. scripts/common.sh lists the environment variables.
-#
-#   ONE_BY_ONE    1: if the translation of documents loses separators, translate those sentences one by one
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -130,7 +130,7 @@ class Job:
         return JobState.DONE if record and has_results(self.experiment, record) else JobState.FAILED
 
     def is_locked(self) -> bool:
-        """Return whether a process holds the lock that scripts/common.sh takes on a run."""
+        """Return whether a process holds the lock that `relumt run` takes on a run's folder."""
         path = self.folder / ".lock"
         if not path.is_file():
             return False

@@ -89,7 +89,7 @@ class DatasetConfig:
         script = self.path.parents[2] / "data_prep" / f"{data_bin.name}.sh"
         if script.is_file():
             return f"data_prep/{script.name}"
-        return f"data_prep/prepare.sh … --out {data_bin} (docs/tables.md describes the input)"
+        return f"data_prep/prepare.sh … --out {data_bin} (see the comment in {self.path})"
 
 
 def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:

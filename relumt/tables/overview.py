@@ -101,7 +101,7 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
             subsets = [record.test_evaluation.subsets[name] for record in group]
             scores = [average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
             rows.append([name, group[0].model, f"{subsets[0].sentences:,}", *scores])
-    head = ("part", "model", "sentences", *SCORES.values())
+    head = ("subset", "model", "sentences", *SCORES.values())
     return [RenderedTable(f"{dataset}, subsets of the test set", head, rows)] if rows else []
 
 

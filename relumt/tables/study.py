@@ -7,7 +7,7 @@ from which the tables of test sets take their settings.
 The search is not the full product of learning rates and attention dropout. It starts from the settings of the dataset
 and changes one of them at a time, so every model has the same four runs. What it cannot find is a model that needs
 another learning rate with attention dropout than without. Preset small searches on a stand-in for the dataset of the
-study, of half the width and a fifth of the epochs, whose runs take minutes; so a learning rate is compared with others
+study, of half the width and a third of the epochs, whose runs take minutes; so a learning rate is compared with others
 before it is recorded, not assumed to be the best on the larger one.
 """
 
