@@ -23,7 +23,9 @@ STATISTICS = re.compile(STAMP + r"(train_inner|train|valid) \| (\{.*\})", re.ASC
 WALL_KEYS = {"train_inner": "wall", "train": "train_wall"}
 """Kind of statistics → key of the seconds since fairseq started; `train_wall` of an interval is a different time."""
 
-EPOCH_KEYS = {"train_num_updates", "epoch"}
+UPDATE_KEYS = {"train": "train_num_updates", "valid": "valid_num_updates"}
+"""Kind of statistics → key of the number of updates so far. Intervals do not count: they do not show that training came
+to an end."""
 
 COMMAND_PREFIX = "$ fairseq-train"
 """Start of the line that `relumt run-record start-training` writes before each start of fairseq."""
@@ -43,23 +45,23 @@ def read_training_log(path: Path) -> TrainingSummary:
     """Summarize a log file.
 
     Raises:
-        UserError: the file is missing, or no epoch was finished, or no speed was logged.
+        UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
     """
     lines = _read_lines(path)
     if not lines:
         raise UserError(f"{path}: no such log; train with scripts/train.sh")
     parameters = [match[1] for line in lines if (match := PARAMETERS.match(line))]
-    epochs = [epoch for epoch in statistics(lines, "train") if epoch.keys() >= EPOCH_KEYS]
+    progress = list(_progress(lines))
     speed = tokens_per_second(lines)
-    if speed is None or not parameters or not epochs:
-        raise UserError(f"{path}: the log contains no finished epoch; train again with scripts/train.sh")
+    if speed is None or not parameters or not progress:
+        raise UserError(f"{path}: the log contains no finished epoch or validation; delete {path.parent} and train again")
     losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
     return TrainingSummary(
         parameters=int(parameters[-1].replace(",", "")),
         tokens_per_second=speed,
         wall_seconds=wall_seconds(lines),
-        updates=int(epochs[-1]["train_num_updates"]),
-        epochs=int(epochs[-1]["epoch"]),
+        updates=progress[-1][1],
+        epochs=progress[-1][0],
         best_valid_loss=min(losses, default=None),
     )
 
@@ -104,6 +106,18 @@ def _finite_numbers(text: str) -> dict[str, float]:
         if math.isfinite(number):
             numbers[name] = number
     return numbers
+
+
+def _progress(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield the epoch and the number of updates at the end of each epoch and validation.
+
+    The last epoch may have a validation only: training can be killed after its last checkpoint, before it logs the end.
+    """
+    for line in lines:
+        if (match := STATISTICS.match(line)) and (key := UPDATE_KEYS.get(match[1])):
+            numbers = _finite_numbers(match[2])
+            if numbers.keys() >= {"epoch", key}:
+                yield int(numbers["epoch"]), int(numbers[key])
 
 
 def tokens_per_second(lines: list[str]) -> float | None:

@@ -15,6 +15,7 @@ from relumt.runs.environment import Device
 from relumt.runs.flags import Flags
 from relumt.runs.initialization import find_pretrained_run, resolve_pretraining
 from relumt.runs.provenance import (
+    environment_differences,
     provenance_differences,
     refuse_other_vocabulary,
     training_provenance,
@@ -99,8 +100,6 @@ def start_training(
     record = _record_to_train(config, device, extra_flags, accept_changes)
     if _report_training(config, record):
         return None
-    if _starts_over(config, find_record(config.folder)):
-        (config.folder / LOG).unlink(missing_ok=True)
     updates = count_updates(config.folder)
     if has_checkpoints(config.folder):
         _refuse_foreign_last_checkpoint(config, record)
@@ -117,6 +116,8 @@ def start_training(
     if _is_last_update(updates, flags):
         finish_training(config)
         return None
+    if not updates:  # what an earlier training logged, which began with other weights, is not part of this one
+        (config.folder / LOG).unlink(missing_ok=True)
     command = FairseqCommand(config.folder / LOG, config.train_command(flags, device) + initial_weights)
     with command.log.open("a", encoding="utf-8") as file:  # a kill may have cut off the last line
         file.write(f"\n{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
@@ -146,13 +147,15 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
 
     A run without checkpoints starts over with a new record, unless training has ended, which means that its checkpoints
     were deleted afterwards. If `accept_changes`, a run with a different provenance may continue; its results so far are
-    dropped and the change is recorded.
+    dropped and the change is recorded. A finished run keeps its record in another environment, which has trained none
+    of it.
 
     Raises:
-        UserError: there are checkpoints without a record, or with a different vocabulary or provenance.
+        UserError: there are checkpoints without a record, or with a different vocabulary or provenance; or the run
+            cannot continue with a different provenance, because it has ended and its checkpoints were deleted.
     """
     record = find_record(config.folder)
-    if _starts_over(config, record):
+    if not has_checkpoints(config.folder) and not (record and record.has_ended):
         started = datetime.now(UTC).isoformat(timespec="seconds")
         return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), started, provenance)
     if record is None:
@@ -162,8 +165,16 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
     differences = provenance_differences(record.provenance, provenance)
     if not differences:
         return record
+    changed = accept_or_refuse(config, record, differences, accept_changes)
+    if record.training and differences == environment_differences(record.provenance.environment, provenance.environment):
+        return record
+    if record.training and not has_checkpoints(config.folder):
+        raise UserError(
+            f"{config.folder}: its checkpoints were deleted, so it cannot continue with other settings: "
+            f"{'; '.join(differences)}; change RUNS or SEED, or delete the folder"
+        )
     return replace(
-        accept_or_refuse(config, record, differences, accept_changes),
+        changed,
         provenance=provenance,
         training=None,
         divergence=None,
@@ -171,11 +182,6 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
         pending_evaluation=None,
         evaluations={},
     )
-
-
-def _starts_over(config: RunConfig, record: RunRecord | None) -> bool:
-    """Whether the run was never started, or stopped before its first checkpoint."""
-    return not has_checkpoints(config.folder) and not (record and record.has_ended)
 
 
 def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str], accept_changes: bool) -> RunRecord:

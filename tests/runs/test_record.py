@@ -191,9 +191,27 @@ def test_another_provenance_is_refused_or_recorded(config, provenance):
     with pytest.raises(UserError, match=message):
         open_record(config, other, accept_changes=False)
     assert load_record(config.folder) == before
+    save_record(config.folder, replace(before, training=None))
     accepted = open_record(config, other, accept_changes=True)
-    assert accepted.provenance == other and accepted.training is None
+    assert accepted.provenance == other
     assert accepted.environment_changes[0].differences == [f"version torch {installed_version('torch')} (now 1.0)"]
+
+
+def test_a_finished_training_stays_that_of_its_environment(config, provenance):
+    save_record(config.folder, replace(open_record(config, provenance, accept_changes=False), training=SUMMARY))
+    before = load_record(config.folder)
+    other = with_value(provenance, "environment.versions.torch", "1.0")
+    assert open_record(config, other, accept_changes=True) == before  # without checkpoints
+    write_checkpoint(config)
+    assert open_record(config, other, accept_changes=True) == before
+    longer = with_value(other, "flags.--lr", "9")
+    assert open_record(config, longer, accept_changes=True).training is None
+
+
+def test_a_finished_run_without_checkpoints_cannot_continue_with_other_flags(config, provenance):
+    save_record(config.folder, replace(open_record(config, provenance, accept_changes=False), training=SUMMARY))
+    with pytest.raises(UserError, match=r"checkpoints were deleted, so it cannot continue with other settings: --lr"):
+        open_record(config, with_value(provenance, "flags.--lr", "9"), accept_changes=True)
 
 
 def test_another_vocabulary_is_refused_even_if_changes_are_accepted(config, provenance, configs, tmp_path):

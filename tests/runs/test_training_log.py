@@ -55,8 +55,17 @@ def test_speed_of_training_shorter_than_an_interval_is_that_of_the_epoch(tmp_pat
     assert read_training_log(write(tmp_path, STARTED + EPOCH)).tokens_per_second == 640.2
 
 
-def test_a_log_without_a_finished_epoch_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no finished epoch"):
+def test_an_epoch_whose_end_was_not_logged_counts(tmp_path):
+    text = STARTED + INTERVALS + EPOCH
+    valid = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.1", "valid_num_updates": "9"}\n'
+    log = read_training_log(write(tmp_path, text + valid))
+    assert (log.updates, log.epochs, log.best_valid_loss) == (9, 2, 8.1)
+    first = read_training_log(write(tmp_path, STARTED + INTERVALS + valid))
+    assert (first.updates, first.tokens_per_second) == (9, 900)
+
+
+def test_a_log_without_a_finished_epoch_or_validation_is_refused(tmp_path):
+    with pytest.raises(UserError, match=f"no finished epoch or validation; delete {tmp_path} and train again"):
         read_training_log(write(tmp_path, STARTED + INTERVALS))
     with pytest.raises(UserError, match="no such log"):
         read_training_log(tmp_path / "other.log")
