@@ -103,6 +103,7 @@ def measure_checkpoint(
         alignment=None if alignment is None else alignment.result(),
         feedforward=feedforward.result(),
         activations=learned_activations(model),
+        data_sha256=checksum_of_subset(data, subset),
     )
     kept = maps.result()
     if config.maps_own_translations:
@@ -160,6 +161,14 @@ def load_gold_alignments(
     if gold and loaded.task.cfg.source_lang == open_data_bin(data).target:
         gold = [alignment.swap_sides() for alignment in gold]
     return (gold if len(gold) == num_pairs else None), path
+
+
+def checksum_of_subset(data: Path, subset: str) -> str:
+    """Return the checksum in the record of a run that is evaluated on a subset of this data-bin, "" if none can be."""
+    try:
+        return open_data_bin(data).evaluation_checksum(subset)
+    except UserError:  # it has no training set
+        return ""
 
 
 def _read(loaded: LoadedModel, subset: str, max_tokens: int, collectors: Sequence[Collector]) -> int:

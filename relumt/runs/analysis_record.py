@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import AttemptFailedError, UserError
-from relumt.json_files import read_json
+from relumt.json_files import encode_json, read_json
 from relumt.runs.field_types import Count
 from relumt.runs.record import TEST, RunRecord
 
@@ -210,6 +210,7 @@ class CheckpointAnalysis:
         alignment: None without gold alignments or without cross-attention weights.
         feedforward: measures by layer, for example "encoder.layers.0".
         activations: learned parameters of the activation functions, by layer and name.
+        data_sha256: `EvaluationSetup.data` of this data, "" if no run can have it. None in files of earlier versions.
     """
 
     name: str
@@ -224,6 +225,7 @@ class CheckpointAnalysis:
     alignment: AlignmentMetrics | None
     feedforward: dict[str, FeedForwardMetrics]
     activations: dict[str, dict[str, float]]
+    data_sha256: str | None = None
 
     def __post_init__(self) -> None:
         for layers in (self.attention.values(), self.feedforward.values()):
@@ -274,8 +276,7 @@ def write_analysis(analysis: AnalysisFile, path: Path) -> None:
                 f"{checkpoint.path}: a measure is infinite or NaN, as after training that diverged; "
                 "analyze another checkpoint"
             )
-    text = msgspec.json.format(msgspec.json.encode(analysis), indent=2).decode()
-    write_text_atomically(path, text + "\n")
+    write_text_atomically(path, encode_json(analysis))
 
 
 def _is_finite(value: Any) -> bool:
@@ -288,10 +289,12 @@ def _is_finite(value: Any) -> bool:
 
 
 def is_analyzed(folder: Path, record: RunRecord) -> bool:
-    """Return whether a run has a readable analysis of the checkpoint that was scored on the test set."""
+    """Return whether a run has a readable analysis of the scored checkpoint on the same test set."""
     try:
         analysis = read_analysis(folder / ANALYSIS)
     except (FileNotFoundError, UserError):
         return False
-    checksums = [checkpoint.sha256 for checkpoint in analysis.checkpoints]
-    return analysis.subset == TEST and checksums == [record.test_evaluation.setup.checkpoint_sha256]
+    if analysis.subset != TEST or len(analysis.checkpoints) != 1:
+        return False
+    found, scored = analysis.checkpoints[0], record.test_evaluation.setup
+    return found.sha256 == scored.checkpoint_sha256 and found.data_sha256 in (None, scored.data)

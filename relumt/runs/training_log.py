@@ -54,7 +54,9 @@ def read_training_log(path: Path) -> TrainingSummary:
     progress = list(_progress(lines))
     speed = tokens_per_second(lines)
     if speed is None or not parameters or not progress:
-        raise UserError(f"{path}: the log contains no finished epoch or validation; delete {path.parent} and train again")
+        raise UserError(
+            f"{path}: the log contains no finished epoch or validation; delete {path.parent} and train again"
+        )
     losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
     return TrainingSummary(
         parameters=int(parameters[-1].replace(",", "")),

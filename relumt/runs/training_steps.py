@@ -165,14 +165,15 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
     differences = provenance_differences(record.provenance, provenance)
     if not differences:
         return record
-    changed = accept_or_refuse(config, record, differences, accept_changes)
-    if record.training and differences == environment_differences(record.provenance.environment, provenance.environment):
-        return record
-    if record.training and not has_checkpoints(config.folder):
+    environment = environment_differences(record.provenance.environment, provenance.environment)
+    if record.training and differences != environment and not has_checkpoints(config.folder):
         raise UserError(
             f"{config.folder}: its checkpoints were deleted, so it cannot continue with other settings: "
             f"{'; '.join(differences)}; change RUNS or SEED, or delete the folder"
         )
+    changed = accept_or_refuse(config, record, differences, accept_changes)
+    if record.training and differences == environment:
+        return record
     return replace(
         changed,
         provenance=provenance,

@@ -76,8 +76,11 @@ class Run:
         if len(content.checkpoints) != 1 or content.subset != TEST:
             raise UserError(f"{path}: expected an analysis of this run's test set only; {advice}")
         analysis = content.checkpoints[0]
-        if analysis.sha256 != self.record.test_evaluation.setup.checkpoint_sha256:
+        scored = self.record.test_evaluation.setup
+        if analysis.sha256 != scored.checkpoint_sha256:
             raise UserError(f"{path}: analyzed a different checkpoint than the one that was scored; {advice}")
+        if analysis.data_sha256 not in (None, scored.data):
+            raise UserError(f"{path}: analyzed a different test set than the one that was scored; {advice}")
         return analysis
 
 

@@ -39,6 +39,7 @@ def test_two_checkpoints_are_measured(tmp_path, data, checkpoint_with):
     result = read_analysis(tmp_path / "out" / "analysis.json")
     assert [analysis.path for analysis in result.checkpoints] == [str(first), str(second)]
     assert [analysis.num_pairs for analysis in result.checkpoints] == [3, 3]
+    assert [analysis.data_sha256 for analysis in result.checkpoints] == ["", ""]  # there is no training set
     assert all(analysis.versions["revision"] == describe_revision() for analysis in result.checkpoints)
     assert sorted(result.checkpoints[0].feedforward) == [f"{x}coder.layers.{i}" for x in ("de", "en") for i in (0, 1)]
     assert result.checkpoints[1].activations["encoder.layers.0"] == {"beta": 1.0, "gamma": 0.5}

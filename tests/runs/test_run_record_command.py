@@ -180,8 +180,8 @@ def test_scored_translations_and_references_are_written(config, step):
         assert (hypotheses, references) == ("a b c d f\n", f"{reference}\n")
 
 
-def analysis_of(checkpoint):
-    found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {})
+def analysis_of(checkpoint, data=None):
+    found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {}, data)
     return AnalysisFile("test", [found])
 
 
@@ -195,6 +195,15 @@ def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):
         assert step("folder-to-analyze").out == wanted
     write_analysis(replace(analysis_of(sha), schema=SCHEMA - 1), config.folder / "analysis.json")
     assert step("folder-to-analyze").out == f"{config.folder}\n"
+
+
+def test_only_an_analysis_of_the_scored_test_set_counts(config, step):
+    train(config, step)
+    translate(config, step)
+    scored = load_record(config.folder).test_evaluation.setup
+    for data, wanted in ((scored.data, ""), (None, ""), *((other, f"{config.folder}\n") for other in ("x", ""))):
+        write_analysis(analysis_of(scored.checkpoint_sha256, data), config.folder / "analysis.json")
+        assert step("folder-to-analyze").out == wanted
 
 
 def test_scores_outlive_their_checkpoints(config, step, refused):
