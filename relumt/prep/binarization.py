@@ -98,13 +98,14 @@ def _index_words(words: str) -> dict[str, int]:
 
 
 def require_absent(word: str, text: Path, original: Path) -> None:
-    """Raise `UserError` if a text has the separator as a word or subword; `original` is the user's file."""
-    padded = f" {word} "
+    """Raise `UserError` if a text has the separator, as a word or within one; `original` is the user's file.
+
+    Joining subwords can attach a separator to the words beside it, so it must be recognizable within a word, too.
+    """
     for number, line in enumerate(read_clean_lines(text), start=1):
-        if padded in f" {line} ":
+        if word in line:
             raise UserError(
-                f"{original}: the text contains the word {word} (sentence {number}); choose another "
-                "--document-separator"
+                f"{original}: the text contains {word} (sentence {number}); choose another --document-separator"
             )
 
 

@@ -36,7 +36,8 @@ class DocumentTranslations:
 def load_chunks(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> list[str]:
     """Return the translated chunks in order; raises UserError if one is missing.
 
-    Joining the pieces of sentencepiece attaches a separator to the word before it, so separators are set apart.
+    Joining subwords can attach a separator to the words beside it, so separators are set apart. `relumt prepare`
+    refuses a separator that occurs within a word of the texts.
     """
     lines = lines_in_order(generated.hypotheses, len(chunks), subset)
     return [line.replace(separator, f" {separator} ") for line in lines] if separator else lines

@@ -139,7 +139,7 @@ def test_words_that_cannot_separate_are_refused(attack, bitext, word):
 def test_a_subword_cannot_separate(attack, bitext):
     options = ["--bpe", "subword-nmt", "--vocab-size", "5", "--document-separator", "d"]
     bitext.write("train", [("aaaa d aab", "aaad")] * 20)
-    assert "contains the word d" in attack.relumt("prepare", *bitext.arguments(), *options).error
+    assert "the text contains d (sentence" in attack.relumt("prepare", *bitext.arguments(), *options).error
 
 
 # Files beside the texts

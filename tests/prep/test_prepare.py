@@ -199,7 +199,8 @@ def test_a_separator_is_added_to_the_dictionaries_only(bitext, capsys):
     for word, message in (
         ("two words", "is not one word"),
         ("</s>", "is reserved"),
-        ("Der", "the text contains the word Der"),
+        ("Der", "the text contains Der (sentence"),
+        ("e", "the text contains e (sentence"),
     ):
         with pytest.raises(SystemExit):
             bitext.prepare("--bpe", "none", "--document-separator", word, "--overwrite")
