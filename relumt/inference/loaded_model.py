@@ -188,7 +188,8 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
 
 
 def find_checkpoint(checkpoint_or_run: Path) -> Path:
-    """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored, else the best one.
+    """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored on the test set, else on
+    another subset, else the best one.
 
     Raises:
         UserError: there is no such file.
@@ -196,7 +197,7 @@ def find_checkpoint(checkpoint_or_run: Path) -> Path:
     candidates = [checkpoint_or_run]
     if checkpoint_or_run.is_dir():
         record = find_record(checkpoint_or_run)
-        scored = [evaluation.setup.checkpoint for evaluation in record.evaluations.values()] if record else []
+        scored = [evaluation.setup.checkpoint for evaluation in record.ordered_evaluations] if record else []
         names = [*scored, *DEFAULT_CHECKPOINTS]
         candidates = [checkpoint_or_run / CHECKPOINTS / name for name in names]
     for path in candidates:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.record import RECORD, TEST, RunRecord
+from relumt.runs.record import RECORD, RunRecord
 
 MAX_BEAM = 1000
 """A larger beam needs more memory than any machine has, and no search needs it."""
@@ -74,11 +74,9 @@ def search_of_run(record: RunRecord | None) -> SearchSettings:
     Raises:
         UserError: a flag in the record has an impossible value.
     """
-    evaluations = record.evaluations if record else {}
-    evaluation = evaluations.get(TEST) or next(iter(evaluations.values()), None)
-    if record is None or evaluation is None:
+    if record is None or not record.evaluations:
         return SearchSettings()
-    flags = evaluation.setup.flags
+    flags = record.ordered_evaluations[0].setup.flags
     if ignored := [flag for flag in UNSUPPORTED_FLAGS if flag in flags]:
         print_status(f"{record.name} was evaluated with {' '.join(ignored)}; translating without")
     return settings_of_flags(flags, f"{RECORD} of {record.name}")

@@ -164,6 +164,11 @@ class RunRecord:
         """The evaluation on the test set; raises KeyError if there is none."""
         return self.evaluations[TEST]
 
+    @property
+    def ordered_evaluations(self) -> list[Evaluation]:
+        """All evaluations, that on the test set first."""
+        return sorted(self.evaluations.values(), key=lambda evaluation: evaluation.setup.subset != TEST)
+
     def test_score(self, metric: str) -> Score:
         """A score of the test set; raises KeyError if there is none."""
         return self.test_evaluation.scores[metric]

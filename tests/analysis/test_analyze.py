@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,5 +252,9 @@ def test_a_run_stands_for_its_scored_checkpoint(tmp_path):
         (tmp_path / "checkpoints").mkdir(exist_ok=True)
         (tmp_path / "checkpoints" / name).touch()
     assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
-    save_record(tmp_path, with_value(scored_record(), "evaluations.test.setup.checkpoint", "checkpoint_average_5.pt"))
+    record = with_value(scored_record(), "evaluations.test.setup.checkpoint", "checkpoint_average_5.pt")
+    save_record(tmp_path, record)
+    assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
+    valid = with_value(scored_record().test_evaluation, "setup.subset", "valid")
+    save_record(tmp_path, replace(record, evaluations={"valid": valid, **record.evaluations}))
     assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
