@@ -5,7 +5,8 @@ original does, and in addition:
 
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
-- resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced;
+- resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
+  and replaces checkpoint_best.pt by it if that was not yet done;
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
 - with --fp16 and --bf16 the optimizer's state is complete.
 """
@@ -24,7 +25,7 @@ from fairseq.file_io import PathManager
 from relumt.checkpoints.folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.fp16_optimizer import FP16Optimizer
 from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
-from relumt.checkpoints.recovery import recover_last_checkpoint
+from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoints.vetting import vet_checkpoint
 from relumt.errors import AttemptFailedError, exit_on_user_error
@@ -113,20 +114,24 @@ def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = 
 
 
 def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
-    """Replace fairseq's `load_checkpoint`; recover checkpoint_last.pt first if training resumes from it.
+    """Replace fairseq's `load_checkpoint`; recover the last and the best checkpoint if training resumes from the last.
 
     Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
     optimizer's state, training begins at update 0 with the weights that the user put there.
     """
     resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
     is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
-    if resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir):
+    recovers = resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir)
+    if recovers:
         if trainer.is_data_parallel_master:
             with exit_on_user_error():
                 recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
+    if recovers and trainer.is_data_parallel_master:
+        with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt is of another model
+            recover_best_checkpoint(Path(cfg.save_dir))
     if extra_state is not None and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
         finish_epoch_of_scheduler(trainer, extra_state)
     return extra_state, epochs

@@ -9,6 +9,9 @@ from relumt.checkpoints.integrity import is_intact
 LAST_CHECKPOINT = "checkpoint_last.pt"
 """Name of the checkpoint from which fairseq-train resumes."""
 
+BEST_CHECKPOINT = "checkpoint_best.pt"
+"""Name of the checkpoint with the best validation loss."""
+
 CRASH_CHECKPOINT = "crash.pt"
 """Name of what fairseq saves when a training step fails, without the position in the data."""
 

@@ -1,8 +1,8 @@
-"""Chooses the checkpoint from which training resumes."""
+"""Chooses the checkpoint from which training resumes, and finishes the copies that a killed process had not made."""
 
 from pathlib import Path
 
-from relumt.checkpoints.folder import LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
 from relumt.checkpoints.integrity import UnreadableCheckpointError
 from relumt.checkpoints.loading import count_updates, read_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, remove_unfinished_checkpoints
@@ -34,6 +34,42 @@ def recover_last_checkpoint(folder: Path) -> int:
     saved_later = [path for path in others if path.stat().st_mtime_ns > last.stat().st_mtime_ns]
     newer = [path for path, (count, _) in _intact_checkpoints(saved_later).items() if count > updates]
     return _replace_last_checkpoint(last, newer, "is older than another") if newer else updates
+
+
+def recover_best_checkpoint(folder: Path) -> None:
+    """Replace checkpoint_best.pt by a copy of checkpoint_last.pt if a killed process had not yet made that copy.
+
+    fairseq saves a numbered checkpoint, copies it to checkpoint_best.pt if its validation loss is the best so far or
+    equal to it, and then to checkpoint_last.pt. `recover_last_checkpoint`, to be called first, makes the second copy.
+    Training would never make the first one, because it resumes with the best loss of checkpoint_last.pt.
+
+    Raises:
+        UserError: checkpoint_last.pt is damaged, or contains code or no state of a training.
+    """
+    last, best = folder / LAST_CHECKPOINT, folder / BEST_CHECKPOINT
+    if not last.is_file():
+        return
+    checkpoint = read_checkpoint(last, mmap=True)
+    updates, state = count_updates(checkpoint, last), checkpoint["extra_state"]
+    if state.get("val_loss") is None or state["val_loss"] != state.get("best"):
+        return
+    if problem := _find_problem(best, updates):
+        copy_checkpoint_durably(last, best)
+        print_status(
+            f"{best} {problem}; replaced by {last.name} ({updates} updates), which has the best validation loss"
+        )
+
+
+def _find_problem(best: Path, updates: int) -> str:
+    """Say why checkpoint_best.pt is not the checkpoint after so many updates or a later one; "" if it may be."""
+    if not best.exists():
+        return "is missing"
+    try:
+        return "is older" if count_updates(read_checkpoint(best, mmap=True), best) < updates else ""
+    except UnreadableCheckpointError:
+        return "is damaged"
+    except UserError:  # without the state of a training: a user stripped it, or put an average there
+        return ""
 
 
 def _replace_last_checkpoint(last: Path, others: list[Path], problem: str) -> int:

@@ -43,12 +43,21 @@ class ExtraState(msgspec.Struct):
     train_iterator: IteratorState
     metrics: dict[str, list[tuple[int, str, MeterName, dict[str, Any]]]] = {}
     previous_training_time: Any = 0
+    val_loss: Any = None
+    best: Any = None
 
     def __post_init__(self) -> None:
-        """Check the training time: a number, or a tensor after training on several devices."""
-        seconds = self.previous_training_time
-        if not isinstance(seconds, int | float) and not (isinstance(seconds, Tensor) and seconds.ndim == 0):
-            raise ValueError(f"Expected a number at `previous_training_time`, got {describe_value(seconds)}")
+        """Check the training time, and the validation losses if there are any."""
+        _require_number("previous_training_time", self.previous_training_time)
+        for name, loss in (("val_loss", self.val_loss), ("best", self.best)):
+            if loss is not None:
+                _require_number(name, loss)
+
+
+def _require_number(name: str, value: Any) -> None:
+    """Raise ValueError unless a value is a number, or a tensor of one, as after training on several devices."""
+    if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.ndim == 0):
+        raise ValueError(f"Expected a number at `{name}`, got {describe_value(value)}")
 
 
 RESUMED = ("optimizer_history", "extra_state", "last_optimizer_state")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from relumt.checkpoints.averaging import last_checkpoints, numbered_checkpoints, write_average
-from relumt.checkpoints.folder import LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
 from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
 from relumt.runs.flags import Flags
@@ -29,7 +29,7 @@ def best_checkpoint(run: Path) -> Path:
     Raises:
         UserError: there is neither.
     """
-    for name in ("checkpoint_best.pt", LAST_CHECKPOINT):
+    for name in (BEST_CHECKPOINT, LAST_CHECKPOINT):
         if (run / CHECKPOINTS / name).is_file():
             return run / CHECKPOINTS / name
     raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")

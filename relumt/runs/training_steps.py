@@ -103,6 +103,9 @@ def start_training(
     updates = count_updates(config.folder)
     if has_checkpoints(config.folder):
         _refuse_foreign_last_checkpoint(config, record)
+        from relumt.checkpoints.recovery import recover_best_checkpoint  # imports PyTorch, which takes seconds
+
+        recover_best_checkpoint(config.checkpoints)
     pretrained = find_pretrained_run(config)
     initial_weights: list[str] = []
     if pretrained and pretrained.diverged:

@@ -17,7 +17,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 
 from relumt.checkpoints import fairseq_hooks
-from relumt.checkpoints.folder import training_checkpoints
+from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
 from relumt.checkpoints.integrity import SealingWriter
 from relumt.checkpoints.loading import load_checkpoint_safely
 from tests.models.build import SMALL, write_data_bin
@@ -26,6 +26,9 @@ UPDATES = 12
 FLAGS = f"""--arch reluformer --source-lang de --target-lang en --criterion label_smoothed_cross_entropy
 --optimizer adam --lr 1e-2 --batch-size 2 --max-update {UPDATES} --dropout 0.1 --cpu --num-workers 0 --log-format none
 --save-interval-updates 3 --keep-interval-updates 2 --no-epoch-checkpoints --update-epoch-batch-itr True""".split()
+
+COPIES = (BEST_CHECKPOINT, LAST_CHECKPOINT)
+"""Checkpoints that fairseq copies, in this order, from the numbered one that it saves."""
 
 STEPS = {"fsync": (os, "fsync"), "rename": (os, "replace"), "copy": (shutil, "copyfile")}
 """Step of saving → the function that performs it. The step "write" is a write to the file of a checkpoint."""
@@ -94,13 +97,13 @@ class Undisturbed:
     """A training without faults.
 
     Attributes:
-        hash: of its last checkpoint.
+        hashes: of the checkpoints in COPIES, by name.
         calls: how often it performs each step of saving.
         seconds: how long it takes.
         size: of a checkpoint, in bytes.
     """
 
-    hash: str
+    hashes: dict[str, str]
     calls: dict[str, int]
     seconds: float
     size: int

@@ -21,14 +21,14 @@ FOLDER = {
 """Checkpoints of a run → number of updates."""
 
 
-def content(updates: int = 6) -> dict:
+def content(updates: int = 6, **extra_state: float | None) -> dict:
     generator = torch.Generator().manual_seed(updates)
     model = {f"weight{number}": torch.randn(30, 20, generator=generator) for number in range(8)}
     return {
         "model": model,
         "cfg": SETTINGS,
         "optimizer_history": [{"num_updates": updates}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
+        "extra_state": {"train_iterator": {"epoch": 1}, **extra_state},
         "last_optimizer_state": {"state": {}},
     }
 

@@ -1,5 +1,6 @@
-"""Resuming after checkpoint_last.pt was lost or damaged, and files that do not count as checkpoints."""
+"""Resuming after the last or the best checkpoint was lost or damaged, and files that do not count as checkpoints."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -8,8 +9,8 @@ from fairseq.dataclass.configs import CheckpointConfig
 
 from relumt.checkpoints import fairseq_hooks
 from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.recovery import recover_last_checkpoint
-from relumt.checkpoints.saving import copy_checkpoint_durably
+from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
+from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
 from tests.attacks.attack import ROOT, snapshot
 from tests.attacks.injected_faults import FLAGS, write_training_data
@@ -72,6 +73,54 @@ def test_a_save_that_was_not_copied_is_not_lost(attack, capfd):
     attack.outcomes.append("handled")
 
 
+BEST = {
+    "missing": lambda path: None,
+    "dangling": lambda path: path.symlink_to("checkpoint_1_5.pt"),
+    "truncated": lambda path: path.write_bytes(b"PK"),
+    "older": lambda path: save_checkpoint_durably(content(4), path),
+    "link to an older one": lambda path: path.symlink_to("checkpoint_1_4.pt"),
+    "the last one": lambda path: save_checkpoint_durably(content(6), path),
+    "link to the last one": lambda path: path.symlink_to("checkpoint_last.pt"),
+    "newer": lambda path: save_checkpoint_durably(content(8), path),
+    "average": lambda path: save_checkpoint_durably({name: content(4)[name] for name in ("model", "cfg")}, path),
+}
+"""What checkpoint_best.pt is → a function that writes it."""
+
+
+@pytest.mark.parametrize(
+    ("best", "loss", "problem"),
+    [
+        ("missing", 2.5, "is missing"),
+        ("dangling", 2.5, "is missing"),
+        ("truncated", 2.5, "is damaged"),
+        ("older", 2.5, "is older"),
+        ("link to an older one", 2.5, "is older"),
+        ("older", 2.6, ""),
+        ("older", math.nan, ""),
+        ("older", None, ""),
+        ("missing", None, ""),
+        ("the last one", 2.5, ""),
+        ("link to the last one", 2.5, ""),
+        ("newer", 2.5, ""),  # a user went back to an older checkpoint_last.pt
+        ("average", 2.5, ""),
+    ],
+)
+def test_a_best_checkpoint_that_was_not_copied_is_not_lost(attack, capfd, best, loss, problem):
+    """A process was killed after it saved a checkpoint and before it copied that to checkpoint_best.pt."""
+    save_checkpoint_durably(content(4), attack.folder / "checkpoint_1_4.pt")
+    save_checkpoint_durably(content(6, val_loss=loss, best=2.5), attack.folder / "checkpoint_last.pt")
+    BEST[best](attack.folder / "checkpoint_best.pt")
+    expected = snapshot(attack.folder)
+    if problem:
+        expected["checkpoint_best.pt"] = expected["checkpoint_last.pt"]
+    recover_best_checkpoint(attack.folder)
+    assert snapshot(attack.folder) == expected
+    message = f"checkpoint_best.pt {problem}; replaced by checkpoint_last.pt (6 updates)" if problem else ""
+    printed = capfd.readouterr().err
+    assert message in printed and printed.count("\n") == bool(problem)
+    attack.outcomes.append("handled")
+
+
 def test_leftovers_of_killed_processes_are_removed(attack):
     write_folder(attack.folder, FOLDER)
     before = snapshot(attack.folder)
@@ -110,12 +159,32 @@ class FakeTrainer:
 )
 def test_fairseq_resumes_from_the_newest_intact_checkpoint(attack, monkeypatch, suffix, changes, recovers):
     write_folder(attack.folder, FOLDER)
-    last = attack.folder / "checkpoint_last.pt"
+    save_checkpoint_durably(content(6, val_loss=2.5, best=2.5), attack.folder / "checkpoint_1_6.pt")
+    last, best = attack.folder / "checkpoint_last.pt", attack.folder / "checkpoint_best.pt"
     last.write_bytes(b"")
     monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (None, "loaded by fairseq"))
     config = CheckpointConfig(save_dir=str(attack.folder), **changes)
     assert fairseq_hooks.resume(config, FakeTrainer(suffix)) == (None, "loaded by fairseq")
     assert (last.stat().st_size > 0) == recovers
+    assert (load_checkpoint_safely(best)["extra_state"].get("best") == 2.5) == recovers
+    attack.outcomes.append("handled")
+
+
+def test_only_the_master_copies_to_the_best_checkpoint_and_only_what_the_model_can_load(attack, monkeypatch):
+    save_checkpoint_durably(content(6, val_loss=2.5, best=2.5), attack.folder / "checkpoint_last.pt")
+    before = snapshot(attack.folder)
+    config, trainer = CheckpointConfig(save_dir=str(attack.folder)), FakeTrainer()
+
+    def fail(*_, **__):
+        raise RuntimeError("Cannot load model parameters from checkpoint")
+
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", fail)
+    with pytest.raises(RuntimeError):
+        fairseq_hooks.resume(config, trainer)
+    trainer.is_data_parallel_master = False
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (None, "loaded by fairseq"))
+    fairseq_hooks.resume(config, trainer)
+    assert snapshot(attack.folder) == before
     attack.outcomes.append("handled")
 
 

@@ -27,6 +27,8 @@ ODD_STATES = {
         {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x", "os", {})]}},
         {"train_iterator": {"epoch": 1}, "metrics": {"default": [(1, "x")]}},
         {"train_iterator": {"epoch": 1}, "previous_training_time": "x"},
+        *({"train_iterator": {"epoch": 1}, "val_loss": loss} for loss in ("x", torch.ones(2))),
+        *({"train_iterator": {"epoch": 1}, "best": loss} for loss in ("x", torch.ones(2))),
     ],
     "last_optimizer_state": [5, [], "x", {1: 2}],
     "task_state": [5, "x"],

@@ -22,9 +22,10 @@ import pytest
 
 from relumt.checkpoints import fairseq_hooks
 from relumt.checkpoints.folder import LAST_CHECKPOINT
-from relumt.checkpoints.recovery import recover_last_checkpoint
+from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from tests.attacks.attack import Attack
 from tests.attacks.injected_faults import (
+    COPIES,
     STEPS,
     UPDATES,
     Fault,
@@ -57,21 +58,30 @@ def undisturbed(data, tmp_path_factory) -> Undisturbed:
     begin = time.monotonic()
     assert training.run(count_calls) == 0, training.output
     seconds = time.monotonic() - begin
-    last = training.folder / LAST_CHECKPOINT
     counts = {step: number.value for step, number in calls.items()}
-    return Undisturbed(hash_training_state(last), counts, seconds, last.stat().st_size)
+    size = (training.folder / LAST_CHECKPOINT).stat().st_size
+    return Undisturbed(hash_copies(training), counts, seconds, size)
+
+
+def hash_copies(training: Training) -> dict[str, str]:
+    """Return the hash of the training state in the best and the last checkpoint."""
+    return {name: hash_training_state(training.folder / name) for name in COPIES}
 
 
 def check_recovery(attack: Attack, training: Training, undisturbed: Undisturbed) -> None:
-    """Check that a fault left only intact checkpoints, and that training resumes from the newest one to the end."""
+    """Check that a fault left only intact checkpoints, and that training resumes from the newest one to the end.
+
+    Afterwards the best and the last checkpoint are those of an undisturbed training.
+    """
     saved = max(training.updates(), default=0)
     assert recover_last_checkpoint(training.folder) == saved
+    recover_best_checkpoint(training.folder)
     if saved < UPDATES:  # fairseq would train for one more update, hence scripts/train.sh does not start it either
         assert training.run() == 0, training.output
         resumed = re.findall(r"Loaded checkpoint .* @ (\d+) updates", training.output)
         assert [int(updates) for updates in resumed[-1:]] == ([saved] if saved else [])
     assert "Traceback" not in training.output
-    assert hash_training_state(training.folder / LAST_CHECKPOINT) == undisturbed.hash
+    assert hash_copies(training) == undisturbed.hashes
     assert training.unfinished() == []
     attack.outcomes.append("handled")
 
@@ -129,6 +139,7 @@ def check_fault(attack: Attack, training: Training, undisturbed: Undisturbed, pl
     [
         pytest.param(Plan("write", "ENOSPC", 0.5), marks=pytest.mark.slow),
         Plan("copy", "kill", 0.5),
+        Plan("copy", "kill", 0.75),  # the last checkpoint_best.pt: no later one replaces it
     ],
     ids=str,
 )

@@ -110,7 +110,7 @@ def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", update
     settings = {"model": Namespace(arch="transformer", dropout=0.1), "task": {"_name": "translation"}}
     state = {
         "optimizer_history": [{"num_updates": updates}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
+        "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": 8.5, "best": 8.5},
         "last_optimizer_state": {"state": {}},
     }
     torch.save({"model": {"weight": torch.zeros(2)}, "cfg": settings, **state}, config.checkpoints / name)

@@ -219,10 +219,12 @@ def test_scores_outlive_their_checkpoints(config, step, refused):
 
 def test_training_with_all_its_updates_is_not_resumed(config, step):
     step("start-training", "--max-update", "6")
-    write_checkpoint(config, "checkpoint_last.pt", updates=6)
+    best = write_checkpoint(config, "checkpoint_best.pt", updates=3)
+    last = write_checkpoint(config, "checkpoint_last.pt", updates=6)
     (config.folder / "train.log").write_text(LOG)
     assert step("start-training", "--max-update", "6").out == ""
     assert load_record(config.folder).training.updates == 6
+    assert best.read_bytes() == last.read_bytes(), "what translates is the last checkpoint, whose loss is the best"
 
 
 def test_a_resumption_that_fails_at_once_did_not_diverge(config, step, refused):
