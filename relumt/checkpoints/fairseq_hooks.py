@@ -132,7 +132,9 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     if recovers and trainer.is_data_parallel_master:
         with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt is of another model
             recover_best_checkpoint(Path(cfg.save_dir))
-    if extra_state is not None and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
+    # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model
+    continues_training = trainer.get_num_updates() > 0
+    if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
         finish_epoch_of_scheduler(trainer, extra_state)
     return extra_state, epochs
 

@@ -111,10 +111,11 @@ class Undisturbed:
 
 @dataclass(frozen=True)
 class Training:
-    """A training in a folder of checkpoints."""
+    """A training in a folder of checkpoints, with `flags` beyond FLAGS."""
 
     data: Path
     folder: Path
+    flags: tuple[str, ...] = ()
 
     def run(self, prepare: Callable[[], None] = lambda: None, kill_after: float | None = None) -> int | None:
         """Train in a forked process, after `prepare` in it; return its exit status, -9 if it was killed."""
@@ -137,7 +138,7 @@ class Training:
             logging.getLogger(name).setLevel(logging.NOTSET)
         fairseq_hooks.PAUSES = (0, 0)
         prepare()
-        flags = [str(self.data), *SMALL, *FLAGS, "--save-dir", str(self.folder)]
+        flags = [str(self.data), *SMALL, *FLAGS, *self.flags, "--save-dir", str(self.folder)]
         fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags)))
 
     @property

@@ -13,9 +13,9 @@ from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_ch
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
 from tests.attacks.attack import ROOT, snapshot
-from tests.attacks.injected_faults import FLAGS, write_training_data
+from tests.attacks.injected_faults import FLAGS, Training, write_training_data
 from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
-from tests.models.build import SMALL
+from tests.models.build import SMALL, write_checkpoint
 
 pytestmark = pytest.mark.attack("checkpoints")
 
@@ -141,6 +141,9 @@ class FakeTrainer:
         self.data_parallel_world_size = 1
         self.scheduler_steps: list[tuple[int, float]] = []
 
+    def get_num_updates(self) -> int:
+        return 20
+
     def lr_step(self, epoch: int, val_loss: float) -> None:
         self.scheduler_steps.append((epoch, val_loss))
 
@@ -206,6 +209,23 @@ def test_the_scheduler_learns_the_loss_of_an_epoch_that_ended(attack, monkeypatc
     config = CheckpointConfig(save_dir=str(attack.folder), **changes)
     assert fairseq_hooks.resume(config, trainer) == (extra_state, "epochs")
     assert trainer.scheduler_steps == steps
+    attack.outcomes.append("handled")
+
+
+def test_a_new_schedule_does_not_learn_the_loss_of_the_pretraining(attack):
+    """reduce_lr_on_plateau would divide the learning rate by 10, since no epoch reaches that loss."""
+    pretrained = write_checkpoint(attack.folder / "pretrained", "--arch", "reluformer")
+    checkpoint = load_checkpoint_safely(pretrained)
+    position = {"epoch": 3, "iterations_in_epoch": 0, "version": 2}
+    checkpoint["extra_state"] |= {"train_iterator": position, "val_loss": 0.0, "best": 0.0}
+    save_checkpoint_durably(checkpoint, pretrained)
+    flags = ("--finetune-from-model", str(pretrained), "--lr-scheduler", "reduce_lr_on_plateau")
+    training = Training(write_training_data(attack.folder / "data"), attack.folder / "checkpoints", flags)
+    assert training.run() == 0, training.output
+    assert f"loading pretrained model from {pretrained}" in training.output
+    resumed = load_checkpoint_safely(training.folder / "checkpoint_last.pt")
+    assert resumed["extra_state"]["train_iterator"]["epoch"] == 2
+    assert resumed["last_optimizer_state"]["param_groups"][0]["lr"] == 1e-2
     attack.outcomes.append("handled")
 
 
