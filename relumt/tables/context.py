@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.comparability import describe_calibration, describe_revisions
+from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure, require_same_unit
@@ -107,6 +108,8 @@ class TableContext:
         notes += [f"{dataset}: {note}" for note in describe_calibration(records)]
         if analyzed_with := other_analysis_revisions(runs):
             notes.append(f"{dataset}: analyzed with {', '.join(analyzed_with)}")
+        if added := describe_added_flags(runs):
+            notes.append(f"{dataset}: trained with flags from the command line: {added}")
         if initial_dataset := records[0].provenance.initialization.dataset:
             notes.append(f"{dataset}: trained on {initial_dataset} first")
         if differences := list_differences(records):
@@ -147,6 +150,11 @@ def describe_seeds(runs: Sequence[Run]) -> str:
     incomplete = [model for model, found in by_model.items() if len(found) < len(seeds)]
     listed = f"seeds {', '.join(map(str, seeds))}"
     return f"{listed}; fewer of {', '.join(incomplete)}" if incomplete else listed
+
+
+def describe_added_flags(runs: Sequence[Run]) -> str:
+    """Return the flags of training that the user added to those of configs/ and of the experiments, "" for none."""
+    return " ".join(dict.fromkeys(format_flag(run.added_flags, name) for run in runs for name in run.added_flags))
 
 
 def list_differences(records: Sequence[RunRecord]) -> list[str]:

@@ -18,6 +18,7 @@ from relumt.runs.comparability import (
     require_run_folder,
 )
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
+from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, TEST, RunRecord, load_record
 from relumt.tables.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
 
@@ -46,11 +47,11 @@ class Run:
         return self.record.seed
 
     @property
-    def extra_model_flags(self) -> dict[str, str]:
-        """The flags of the model that the user added to those of configs/ and of the experiment."""
+    def added_flags(self) -> dict[str, str]:
+        """The flags of training that the user added to those of configs/ and of the experiment."""
         given = join_flag_values(parse_flags(self.record.extra_flags, RECORD))
-        expected = join_flag_values(parse_flags(self.experiment.flags, "experiment"))
-        return {name: value for name, value in given.items() - expected.items() if MODEL_FLAGS.fullmatch(name)}
+        expected = experiment_flags(self.experiment)
+        return {name: value for name, value in given.items() if expected.get(name) != value}
 
     @property
     def diverged(self) -> bool:
@@ -84,6 +85,11 @@ class Run:
         return analysis
 
 
+def experiment_flags(experiment: Experiment) -> dict[str, str]:
+    """Return the flags of an experiment beyond those of configs/, in the form of run.json."""
+    return join_flag_values(parse_flags(experiment.flags, "experiment"))
+
+
 def any_diverged(runs: Iterable[Run]) -> bool:
     """Return whether any of the runs diverged."""
     return any(run.diverged for run in runs)
@@ -98,7 +104,8 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
     """Return the runs of an experiment that have results or diverged, by seed; `runs` is the folder of all runs.
 
     Raises:
-        UserError: a run.json is in the wrong folder, or the seeds were trained with different settings.
+        UserError: a run.json is in the wrong folder, a run lacks the flags of the experiment, or the seeds were trained
+            with different settings.
     """
     found = []
     for path in sorted(experiment.model_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
@@ -109,6 +116,7 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
                 f"{record.dataset}/{record.model}; move it to its folder"
             )
         require_run_folder(path.parent, record)
+        require_experiment_flags(path, record, experiment)
         if has_results(experiment, record) or record.divergence:
             found.append(Run(path.parent, record, experiment))
     records = records_by_folder(found)
@@ -116,6 +124,17 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
     require_equal_batches(records)
     require_equal_initialization(records)
     return found
+
+
+def require_experiment_flags(path: Path, record: RunRecord, experiment: Experiment) -> None:
+    """Raise UserError unless training had the flags of the experiment, which rows and columns of tables name."""
+    expected, found = experiment_flags(experiment), record.provenance.flags
+    if differing := [name for name, value in expected.items() if found.get(name) != value]:
+        wanted, had = ([format_flag(flags, name) for name in differing] for flags in (expected, found))
+        raise UserError(
+            f"{path}: expected a run with {' '.join(wanted)}, found {', '.join(had)}; "
+            "move it to another RUNS folder, and train again with these flags"
+        )
 
 
 def records_by_folder(runs: Iterable[Run]) -> dict[str, RunRecord]:
@@ -130,9 +149,14 @@ def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] =
     """
     runs = list(runs)
 
+    def may_differ(flag: str) -> bool:
+        return flag in varied or MODEL_FLAGS.fullmatch(flag) is not None
+
     def common_flags(record: RunRecord) -> dict[str, str]:
-        flags = record.provenance.flags
-        return {name: value for name, value in flags.items() if name not in varied and not MODEL_FLAGS.fullmatch(name)}
+        return {name: value for name, value in record.provenance.flags.items() if not may_differ(name)}
+
+    def added_flags(run: Run) -> dict[str, str]:
+        return {name: value for name, value in run.added_flags.items() if may_differ(name)}
 
     records = records_by_folder(runs)
     require_equal(records, TRAINING_FLAGS, common_flags)
@@ -140,7 +164,7 @@ def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] =
     require_equal_initialization(records)
     require_equal_data(records)
     by_folder = {str(run.folder): run for run in runs}
-    require_equal(by_folder, "the model flags that the user added", lambda run: run.extra_model_flags)
+    require_equal(by_folder, "the flags that the user added", added_flags)
     scored = {folder: record for folder, record in records.items() if record.is_scored}
     require_equal_evaluations(scored)
     require_equal_signatures(scored, metric)
