@@ -1,5 +1,6 @@
 """The table of `relumt quantize`: BLEU of a run's model and of its quantized versions on one subset."""
 
+import shlex
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU
@@ -38,6 +39,8 @@ HEADER = (
 def compare_models(run: Path, subset: str) -> RenderedTable:
     """Compare all quantized models of a run that translated a subset with the float model.
 
+    Models that were quantized from another checkpoint than the float model's are left out, with a note.
+
     Raises:
         UserError: the float model did not translate the subset, or from other data.
     """
@@ -46,8 +49,14 @@ def compare_models(run: Path, subset: str) -> RenderedTable:
     if FLOAT not in scored:
         raise UserError(f"{run / FOLDER}: the float model has not translated {subset}; run relumt quantize")
     baseline = scored[FLOAT]
+    outdated = {
+        name: model
+        for name, timed in scored.items()
+        if (model := records[name].model) and is_outdated(model, timed, baseline)
+    }
+    shown = {name: timed for name, timed in scored.items() if name not in outdated}
     rows = []
-    for name, timed in scored.items():
+    for name, timed in shown.items():
         model = records[name].model
         compared = ["", "", ""] if model is None else compare(run, name, timed, baseline)
         widths = model.accumulator_bits if model else {}
@@ -62,7 +71,21 @@ def compare_models(run: Path, subset: str) -> RenderedTable:
                 widths.get("products", ""),
             ]
         )
-    return RenderedTable(f"{run}: {subset}", HEADER, rows, notes(baseline, list(scored.values())))
+    left_out = [outdated_note(run, subset, model) for model in outdated.values()]
+    return RenderedTable(f"{run}: {subset}", HEADER, rows, [*left_out, *notes(baseline, list(shown.values()))])
+
+
+def is_outdated(model: QuantizedModel, timed: TimedEvaluation, baseline: TimedEvaluation) -> bool:
+    """Return whether a translation is not by the model quantized from the checkpoint of the float model."""
+    translated, float_translated = (one.evaluation.setup.checkpoint_sha256 for one in (timed, baseline))
+    return (model.original_sha256, model.checkpoint_sha256) != (float_translated, translated)
+
+
+def outdated_note(run: Path, subset: str, model: QuantizedModel) -> str:
+    """Return why a model is left out, and the command that translates with it again."""
+    part = ["--attention-only"] if model.part == "attention" else []
+    command = ["relumt", "quantize", str(run), "--bits", str(model.bits), *part, "--subset", subset]
+    return f"left out: {describe(model)}, of another checkpoint; repeat it with {shlex.join(command)}"
 
 
 def describe(model: QuantizedModel | None) -> str:

@@ -28,7 +28,7 @@ FILES = {"bleu_tokenized": ("valid.hyp.tok", "valid.ref.tok")}
 
 
 def quantized_model(bits, part="all"):
-    return QuantizedModel(bits, part, "o", "c", "valid", "d", 6, 33, {"distances": 22, "products": 39})
+    return QuantizedModel(bits, part, "c", "c", "valid", "d", 6, 33, {"distances": 22, "products": 39})
 
 
 def write_model(run, name, hypotheses, bleu, model=None, seconds=10.0):
@@ -67,6 +67,19 @@ def test_other_data_and_a_missing_float_model_are_refused(tmp_path):
     (folder / RECORD).write_text(json.dumps(record))
     with pytest.raises(UserError, match="differ in their data"):
         compare_models(tmp_path, "valid")
+
+
+@pytest.mark.parametrize("changed", ["original_sha256", "checkpoint_sha256"])
+def test_a_model_of_another_checkpoint_is_left_out_and_the_command_named(tmp_path, changed):
+    """Its translation is of an earlier checkpoint of the run, or it was quantized again for another subset only."""
+    write_model(tmp_path, FLOAT, REFERENCES, 90.0)
+    write_model(tmp_path, "int16", REFERENCES, 90.0, quantized_model(16))
+    outdated = replace(quantized_model(8, "attention"), **{changed: "old"})
+    write_model(tmp_path, "int8-attention", ["x"] * 20, 1.0, outdated)
+    table = compare_models(tmp_path, "valid")
+    assert [row[0] for row in table.rows] == ["float32", "16 bits"]
+    command = f"relumt quantize {tmp_path} --bits 8 --attention-only --subset valid"
+    assert table.notes[0] == f"left out: 8 bits, attention only, of another checkpoint; repeat it with {command}"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "evaluations": {"valid": {}}}'])
