@@ -122,7 +122,7 @@ class LossSearch(Table):
         header = ["", *(" ".join(flags) or OWN_SETTINGS for flags in self.settings[context.preset])]
         notes = [
             context.preset_note,
-            "best validation loss, without the regularizer; *: the lowest of the model",
+            "best validation loss, without the regularizer; *: the lowest of the model over the seeds of all settings",
             *context.notes(self.datasets[context.preset], all_runs),
             *spread_note(found),
         ]
@@ -131,10 +131,26 @@ class LossSearch(Table):
 
 
 def mark_lowest(found: Runs) -> list[str]:
-    """Return the mean validation loss of each experiment, with an asterisk after the lowest."""
-    means = {one: mean(losses) for one, runs in found.items() if (losses := VALIDATION_LOSS.values(runs))}
-    lowest = min(means, key=means.__getitem__, default=None)
+    """Return the mean validation loss of each experiment, with an asterisk after the lowest over common seeds."""
+    lowest = find_lowest(found)
     return [VALIDATION_LOSS.format_mean(runs) + (" *" if one == lowest else "") for one, runs in found.items()]
+
+
+def find_lowest(found: Runs) -> Experiment | None:
+    """Return the experiment with the lowest mean validation loss over the seeds that all experiments have.
+
+    None without such seeds, because losses differ by seed. Experiments without runs, or that diverged, do not count.
+    """
+    measured = {one: runs for one, runs in found.items() if VALIDATION_LOSS.values(runs)}
+    seeds = [{run.seed for run in runs} for runs in measured.values()]
+    common = set.intersection(*seeds) if seeds else set()
+    if not common:
+        return None
+
+    def mean_loss(experiment: Experiment) -> float:
+        return mean(VALIDATION_LOSS.values([run for run in measured[experiment] if run.seed in common]))
+
+    return min(measured, key=mean_loss)
 
 
 @dataclass(frozen=True)

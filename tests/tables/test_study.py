@@ -74,6 +74,23 @@ def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
     assert not any("test set" in note for note in table.notes)
 
 
+def test_the_lowest_loss_is_that_over_the_seeds_of_all_settings(tmp_path):
+    experiments = experiments_of("study_search")
+    own, other = experiments["softmax", ""], experiments["softmax", "lr-4e-3"]
+    for seed, loss in ((1, 4.5), (2, 4.625), (3, 4.625)):
+        write_run(own, tmp_path, trained_record(own, loss, seed))
+    write_run(other, tmp_path, trained_record(other, 4.53, seed=1))
+    (table,) = render("study_search", tmp_path)
+    assert row(table, "softmax") == ["softmax", "4.583 ± 0.072 *", "", "4.530", ""]
+    assert any("over the seeds of all settings" in note for note in table.notes)
+    reluformer = {("", 1): 4.5, ("lr-1e-3", 2): 4.25}
+    for (variant, seed), loss in reluformer.items():
+        experiment = experiments["reluformer", variant]
+        write_run(experiment, tmp_path, trained_record(experiment, loss, seed))
+    (table,) = render("study_search", tmp_path)
+    assert row(table, "reluformer") == ["reluformer", "4.500", "4.250", "", ""]
+
+
 def test_the_search_may_show_runs_that_were_translated_for_other_tables(tmp_path):
     experiments = experiments_of("study_search")
     write_run(experiments["softmax", ""], tmp_path)
