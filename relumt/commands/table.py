@@ -1,4 +1,4 @@
-"""Print scored runs as tables, one per dataset; or, given a name, a table or figure of a paper.
+"""Print scored and diverged runs as tables, one per dataset; or, given a name, a table or figure of a paper.
 
 Runs that cannot be compared are refused by name: their scores have different signatures, test sets or flags of
 translation, or seeds of one model were trained with different flags.

@@ -12,8 +12,8 @@ from relumt.runs.comparability import describe_calibration, describe_revisions
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
-from relumt.tables.measures import DIVERGED, SPREAD_NOTE, Measure, require_same_unit
-from relumt.tables.runs import MIN_BLEU, Run, any_diverged, find_runs
+from relumt.tables.measures import DIVERGED_NOTE, SPREAD_NOTE, Measure, require_same_unit
+from relumt.tables.runs import Run, any_diverged, find_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,7 +120,7 @@ class TableContext:
             if measure.metric and (scored := [record for record in records if record.has_metric(measure.metric)])
         ]
         if any_diverged(runs):
-            notes.append(f"{DIVERGED}: a seed diverged: no finite gradient was left, or BLEU is below {MIN_BLEU:g}")
+            notes.append(DIVERGED_NOTE)
         if changed := [record.name for record in records if record.environment_changes]:
             notes.append(f"made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
         return notes

@@ -8,10 +8,12 @@ from statistics import mean
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
 from relumt.runs.comparability import SCORES, average
-from relumt.tables.runs import Run, any_diverged
+from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 
 DIVERGED = "-"
 """Cell of a run that diverged, as in the papers."""
+
+DIVERGED_NOTE = f"{DIVERGED}: a seed diverged: no finite gradient was left, or BLEU is below {MIN_BLEU:g}"
 
 SPREAD_NOTE = "±: standard deviation over seeds"
 

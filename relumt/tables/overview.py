@@ -1,4 +1,4 @@
-"""Tables of all scored runs: one per dataset, with one row per model."""
+"""Tables of all runs that are scored or diverged: one per dataset, with one row per model."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,13 +11,16 @@ from relumt.runs.comparability import (
     describe_revisions,
     require_equal,
     require_equal_batches,
+    require_equal_data,
     require_equal_evaluations,
     require_equal_initialization,
     require_equal_signatures,
     require_run_folder,
 )
 from relumt.runs.record import RECORD, RunRecord, load_record
+from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, SPREAD_NOTE
 from relumt.tables.rendering import RenderedTable
+from relumt.tables.runs import has_diverged
 
 
 def table_head(external: Sequence[str]) -> list[str]:
@@ -29,11 +32,11 @@ def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
     """Return a table for each dataset, or only for the named one.
 
     Raises:
-        UserError: no run is scored, or two runs of one dataset cannot be compared.
+        UserError: no run is scored or diverged, or two runs of one dataset cannot be compared.
     """
     if dataset and (set(dataset) & set("/*?[") or dataset == ".."):
         raise UserError(f"--dataset {dataset}: not the name of a folder in {runs}")
-    records = scored_runs(runs, dataset or "*")
+    records = ended_runs(runs, dataset or "*")
     if not records:
         deeper = sorted({str(path.parents[3]) for path in runs.glob(f"*/*/*/*/{RECORD}")})
         hint = f"give --runs {deeper[0]}, or another folder there" if deeper else "run scripts/run.sh first"
@@ -44,15 +47,15 @@ def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
     ]
 
 
-def scored_runs(runs: Path, dataset: str) -> list[RunRecord]:
-    """Return the records in RUNS/DATASET/MODEL/SEED/ that have scores of the test set, by model and seed."""
-    scored = []
+def ended_runs(runs: Path, dataset: str) -> list[RunRecord]:
+    """Return the records in RUNS/DATASET/MODEL/SEED/ that have scores of the test set or diverged, sorted."""
+    ended = []
     for path in runs.glob(f"{dataset}/*/*/{RECORD}"):
         record = load_record(path.parent)
-        if record.is_scored:
+        if record.is_scored or record.divergence:
             require_run_folder(path.parent, record)
-            scored.append(record)
-    return sorted(scored, key=lambda record: (record.model, record.seed))
+            ended.append(record)
+    return sorted(ended, key=lambda record: (record.model, record.seed))
 
 
 def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
@@ -65,8 +68,10 @@ def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
     external = sorted({metric for record in records for metric in record.external_scores})
     for metric in (*SCORES, *external):
         require_equal_signatures(by_name, metric)
-    require_equal_evaluations(by_name)
-    require_equal(by_name, "the subsets of the test set", lambda record: sorted(record.test_evaluation.subsets))
+    require_equal_data(by_name)
+    scored = {name: record for name, record in by_name.items() if record.is_scored}
+    require_equal_evaluations(scored)
+    require_equal(scored, "the subsets of the test set", lambda record: sorted(record.test_evaluation.subsets))
     require_equal_initialization(by_name)
     rows = [_model_row(group, external) for group in _group_by_model(records)]
     table = RenderedTable(dataset, table_head(external), rows, _notes(records, external))
@@ -74,17 +79,25 @@ def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
 
 
 def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
-    """Return one model's row over its seeds; raises UserError if they were trained with different settings."""
+    """Return one model's row over its seeds, with dashes if one diverged.
+
+    Raises:
+        UserError: they were trained with different settings.
+    """
     by_name = {record.name: record for record in records}
     require_equal(by_name, "the flags of training", lambda record: record.provenance.flags | {"--seed": ""})
     require_equal_batches(by_name)
     marker = "*" if any(record.environment_changes for record in records) else ""
+    summaries = [record.training for record in records if record.training]
+    parameters = f"{summaries[0].parameters:,}" if summaries else ""
+    seeds = ", ".join(str(record.seed) for record in records)
+    head = [records[0].model + marker, seeds, parameters]
+    if any(map(has_diverged, records)):
+        return head + [DIVERGED] * (len(table_head(external)) - len(head))
     scores = [average([record.test_score(metric).score for record in records], ".2f") for metric in SCORES]
     scores += [_external_average(records, metric) for metric in external]
-    summaries = [record.training for record in records if record.training]
     speed = average([summary.tokens_per_second for summary in summaries], ",.0f")
-    seeds = ", ".join(str(record.seed) for record in records)
-    return [records[0].model + marker, seeds, f"{summaries[0].parameters:,}", *scores, speed]
+    return [*head, *scores, speed]
 
 
 def _external_average(records: list[RunRecord], metric: str) -> str:
@@ -95,26 +108,40 @@ def _external_average(records: list[RunRecord], metric: str) -> str:
 
 def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
     """Return a table of the scores on the subsets of the test set, if there are any."""
-    rows = []
-    for name in dict.fromkeys(name for record in records for name in record.test_evaluation.subsets):
-        for group in _group_by_model(records):
-            subsets = [record.test_evaluation.subsets[name] for record in group]
-            scores = [average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
-            rows.append([name, group[0].model, f"{subsets[0].sentences:,}", *scores])
+    scored = [record.test_evaluation for record in records if record.is_scored]
+    sentences = {name: subset.sentences for evaluation in scored for name, subset in evaluation.subsets.items()}
+    rows = [
+        [name, group[0].model, f"{count:,}", *_subset_scores(name, group)]
+        for name, count in sentences.items()
+        for group in _group_by_model(records)
+    ]
     head = ("subset", "model", "sentences", *SCORES.values())
     return [RenderedTable(f"{dataset}, subsets of the test set", head, rows)] if rows else []
+
+
+def _subset_scores(name: str, records: list[RunRecord]) -> list[str]:
+    """Return one model's mean scores on a subset of the test set, dashes if a seed diverged."""
+    if any(map(has_diverged, records)):
+        return [DIVERGED] * len(SCORES)
+    subsets = [record.test_evaluation.subsets[name] for record in records]
+    return [average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
 
 
 def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
     titles = SCORES | dict(zip(external, external, strict=True))
-    scored = {metric: next(record for record in records if record.has_metric(metric)) for metric in titles}
-    lines = [f"{title}: `{scored[metric].signature(metric)}`" for metric, title in titles.items()]
+    lines = [
+        f"{title}: `{scored[0].signature(metric)}`"
+        for metric, title in titles.items()
+        if (scored := [record for record in records if record.has_metric(metric)])
+    ]
     lines += [*describe_calibration(records), *_device_notes(records), describe_revisions(records)]
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
     if any(len(group) > 1 for group in _group_by_model(records)):
-        lines.append("±: standard deviation over seeds")
+        lines.append(SPREAD_NOTE)
+    if any(map(has_diverged, records)):
+        lines.append(DIVERGED_NOTE)
     if changed := [record.name for record in records if record.environment_changes]:
         lines.append(f"*: made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
     return lines

@@ -55,12 +55,8 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged, or the test set was translated and its BLEU is below MIN_BLEU."""
-        if self.record.divergence:
-            return True
-        # After seconds of training every score is low.
-        is_smoke = self.record.dataset in (SMOKE, SMOKE_DOCUMENTS)
-        return self.record.is_scored and not is_smoke and self.record.test_score("bleu_tokenized").score < MIN_BLEU
+        """See has_diverged."""
+        return has_diverged(self.record)
 
     @cached_property
     def analysis(self) -> CheckpointAnalysis | None:
@@ -88,6 +84,15 @@ class Run:
 def experiment_flags(experiment: Experiment) -> dict[str, str]:
     """Return the flags of an experiment beyond those of configs/, in the form of run.json."""
     return join_flag_values(parse_flags(experiment.flags, "experiment"))
+
+
+def has_diverged(record: RunRecord) -> bool:
+    """Return whether training diverged, or the test set was translated and its BLEU is below MIN_BLEU."""
+    if record.divergence:
+        return True
+    # After seconds of training every score is low.
+    is_smoke = record.dataset in (SMOKE, SMOKE_DOCUMENTS)
+    return record.is_scored and not is_smoke and record.test_score("bleu_tokenized").score < MIN_BLEU
 
 
 def any_diverged(runs: Iterable[Run]) -> bool:

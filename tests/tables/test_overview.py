@@ -5,8 +5,9 @@ import pytest
 from relumt.cli import main
 from relumt.errors import UserError
 from relumt.runs.environment import Device
+from relumt.runs.evaluation_record import SubsetScores
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
-from relumt.runs.record import EnvironmentChange, Initialization, save_record
+from relumt.runs.record import Divergence, EnvironmentChange, Initialization, save_record
 from relumt.tables.overview import dataset_tables, overview_tables
 from relumt.tables.rendering import to_markdown
 from tests.runs.cases import scored_record, with_value
@@ -146,6 +147,37 @@ def test_one_table_per_dataset_of_the_scored_runs(tmp_path, capsys):
     assert [table.caption for table in overview_tables(tmp_path, "small")] == ["small"]
     with pytest.raises(UserError, match="no scored run"):
         overview_tables(tmp_path, "other")
+
+
+def diverged(record):
+    return replace(record, divergence=Divergence(7, "gradients are Nan/Inf"), training=None, evaluations={})
+
+
+def test_a_model_with_a_diverged_seed_has_dashes(tmp_path):
+    worthless = scored_record(model="sigmoid", bleu=0.3)
+    for record in (scored_record(), diverged(scored_record(seed=2)), scored_record(model="relu"), worthless):
+        save_record(tmp_path / record.name, record)
+    (table,) = overview_tables(tmp_path, None)
+    assert table.rows == [
+        ["relu", "1", "2,340,000", "30.00", "30.00", "30.00", "1,000"],
+        ["sigmoid", "1", "2,340,000", "-", "-", "-", "-"],
+        ["softmax", "1, 2", "2,340,000", "-", "-", "-", "-"],
+    ]
+    assert table.notes[-1] == "-: a seed diverged: no finite gradient was left, or BLEU is below 1"
+
+
+def test_a_model_whose_seeds_all_diverged_is_shown_even_if_no_run_is_scored(tmp_path):
+    save_record(tmp_path / scored_record().name, diverged(scored_record()))
+    (table,) = overview_tables(tmp_path, None)
+    assert table.rows == [["softmax", "1", "", "-", "-", "-", "-"]]
+
+
+def test_subsets_of_the_test_set_have_dashes_for_a_model_with_a_diverged_seed():
+    path = "evaluations.test.subsets"
+    evaluation = scored_record().test_evaluation
+    scored = with_value(scored_record(model="relu"), path, {"first": SubsetScores(4, evaluation.scores)})
+    _, subsets = dataset_tables("small", [scored, diverged(scored_record())])
+    assert subsets.rows == [["first", "relu", "4", "30.00", "30.00", "30.00"], ["first", "softmax", "4", "-", "-", "-"]]
 
 
 def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_found(tmp_path, capsys):
