@@ -8,7 +8,7 @@ from typing import TypeVar
 from relumt.errors import UserError
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.provenance import has_data_checksums
-from relumt.runs.record import RunRecord
+from relumt.runs.record import Initialization, RunRecord
 from relumt.runs.run_checkpoints import AVERAGE
 
 SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
@@ -56,6 +56,26 @@ def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
         "the dataset of the initial weights",
         lambda record: record.provenance.initialization.dataset or "new weights",
     )
+
+
+def require_equal_pretraining(records: Mapping[str, RunRecord], is_compared: Callable[[str], bool]) -> None:
+    """Raise UserError unless all initial weights were trained with the same flags and on the same data.
+
+    Runs whose records do not say, because an earlier version of relumt wrote them, are not compared.
+
+    Args:
+        records: the runs by name.
+        is_compared: returns whether a flag has to be equal.
+    """
+    initial = {name: record.provenance.initialization for name, record in records.items()}
+    known = {name: weights for name, weights in initial.items() if weights.flags}
+
+    def compared_flags(weights: Initialization) -> dict[str, str]:
+        return {flag: value for flag, value in weights.flags.items() if is_compared(flag)}
+
+    require_equal(known, "the flags of training of the initial weights", compared_flags)
+    known = {name: weights for name, weights in known.items() if has_data_checksums(weights.data)}
+    require_equal(known, "the training data of the initial weights", lambda weights: weights.data)
 
 
 def require_equal_data(records: Mapping[str, RunRecord]) -> None:

@@ -49,7 +49,11 @@ class PretrainedRun:
         """Describe the initial weights for the provenance of the run that starts from them."""
         usable = self._is_trained and not self.diverged and has_checkpoints(self.folder)
         sha256 = file_sha256(best_checkpoint(self.folder)) if usable else ""
-        return Initialization(self.dataset, sha256, self.diverged)
+        if self.record is None:
+            return Initialization(self.dataset, sha256, self.diverged)
+        provenance = self.record.provenance
+        flags = {name: value for name, value in provenance.flags.items() if name != "--seed"}
+        return Initialization(self.dataset, sha256, self.diverged, flags, provenance.data)
 
     def train_flags(self) -> list[str]:
         """Return fairseq-train's flags that load the best checkpoint.

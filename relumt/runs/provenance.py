@@ -46,7 +46,9 @@ def provenance_differences(recorded: Provenance, current: Provenance) -> list[st
         if recorded.flags.get(name) != current.flags.get(name)
     ]
     # What is unknown now, such as the checksum of a deleted checkpoint, cannot differ.
-    known = {name: value for name, value in asdict(current.initialization).items() if value or name == "dataset"}
+    # How the weights were trained need not be compared, because their checksum is.
+    weights = {name: value for name, value in asdict(current.initialization).items() if name not in ("flags", "data")}
+    known = {name: value for name, value in weights.items() if value or name == "dataset"}
     return [
         *flags,
         *_data_differences(recorded.data, current.data),

@@ -41,11 +41,15 @@ class Initialization:
         dataset: dataset on which the run that provides them was trained; "" for new weights.
         sha256: of its checkpoint; "" for new weights, or if all its checkpoints were deleted.
         diverged: whether that run diverged; then there are no weights to start from.
+        flags: fairseq-train's of that run, without the seed; empty for new weights, and in records of earlier versions.
+        data: SHA-256 of each subset that it read; empty like `flags`.
     """
 
     dataset: str = ""
     sha256: str = ""
     diverged: bool = False
+    flags: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

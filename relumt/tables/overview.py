@@ -14,6 +14,7 @@ from relumt.runs.comparability import (
     require_equal_data,
     require_equal_evaluations,
     require_equal_initialization,
+    require_equal_pretraining,
     require_equal_signatures,
     require_run_folder,
 )
@@ -87,6 +88,7 @@ def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     by_name = {record.name: record for record in records}
     require_equal(by_name, "the flags of training", lambda record: record.provenance.flags | {"--seed": ""})
     require_equal_batches(by_name)
+    require_equal_pretraining(by_name, lambda flag: True)
     marker = "*" if any(record.environment_changes for record in records) else ""
     summaries = [record.training for record in records if record.training]
     parameters = f"{summaries[0].parameters:,}" if summaries else ""

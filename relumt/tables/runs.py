@@ -14,6 +14,7 @@ from relumt.runs.comparability import (
     require_equal_data,
     require_equal_evaluations,
     require_equal_initialization,
+    require_equal_pretraining,
     require_equal_signatures,
     require_run_folder,
 )
@@ -128,6 +129,7 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
     require_equal(records, TRAINING_FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
     require_equal_batches(records)
     require_equal_initialization(records)
+    require_equal_pretraining(records, lambda flag: True)
     return found
 
 
@@ -167,6 +169,7 @@ def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] =
     require_equal(records, TRAINING_FLAGS, common_flags)
     require_equal_batches(records)
     require_equal_initialization(records)
+    require_equal_pretraining(records, lambda flag: not MODEL_FLAGS.fullmatch(flag))
     require_equal_data(records)
     by_folder = {str(run.folder): run for run in runs}
     require_equal(by_folder, "the flags that the user added", added_flags)

@@ -30,7 +30,8 @@ def datasets_to_train(step, *flags):
 
 def pretrain(pretraining) -> Path:
     """Write the checkpoint and the record of a finished pretraining."""
-    save_record(pretraining.folder, scored_record(flags={"--arch": "transformer", "--dropout": "0.1"}))
+    record = scored_record(flags={"--arch": "transformer", "--dropout": "0.1"})
+    save_record(pretraining.folder, with_value(record, "provenance.data", {"train": "x"}))
     return write_checkpoint(pretraining)
 
 
@@ -41,7 +42,17 @@ def test_training_starts_from_the_best_checkpoint_of_the_pretraining(pretraining
     checkpoint = pretrain(pretraining)
     command = step("start-training").out.splitlines()
     assert command[command.index("--finetune-from-model") + 1] == str(checkpoint)
-    assert load_record(config.folder).provenance.initialization == Initialization("default", file_sha256(checkpoint))
+    flags = {"--lr": "1", "--arch": "transformer", "--dropout": "0.1"}
+    expected = Initialization("default", file_sha256(checkpoint), flags=flags, data={"train": "x"})
+    assert load_record(config.folder).provenance.initialization == expected
+
+
+def test_a_run_of_an_earlier_version_continues_without_the_settings_of_its_pretraining(pretraining, config, step):
+    checkpoint = pretrain(pretraining)
+    train(config, step)
+    earlier = Initialization("default", file_sha256(checkpoint))
+    save_record(config.folder, with_value(load_record(config.folder), "provenance.initialization", earlier))
+    assert "trained already" in step("start-training").err
 
 
 def test_nothing_is_pretrained_for_a_run_that_is_impossible_or_finished(pretraining, config, step, refused):
