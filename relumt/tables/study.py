@@ -55,7 +55,7 @@ CANDIDATES = ("reluformer_gated", "sigmoid_gated", "entmax_learned", "ssmax")
 BEST_MODELS = ("relu2former", "relu2former_gated", "reluformer")
 """The three models that are compared with softmax on IWSLT14, too: of those without softmax the ones with the highest
 validation BLEU in the study on Multi30k (docs/results/relu_or_softmax.md), because validation loss ranks models
-differently. The gated one has two seeds there, the others three."""
+differently. Each has three seeds there."""
 
 SITE_MODELS = {
     "softmax": "softmax",
