@@ -130,7 +130,7 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
     if recovers and trainer.is_data_parallel_master:
-        with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt is of another model
+        with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
             recover_best_checkpoint(Path(cfg.save_dir))
     # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model
     continues_training = trainer.get_num_updates() > 0

@@ -71,7 +71,7 @@ def test_other_data_and_a_missing_float_model_are_refused(tmp_path):
 
 @pytest.mark.parametrize("changed", ["original_sha256", "checkpoint_sha256"])
 def test_a_model_of_another_checkpoint_is_left_out_and_the_command_named(tmp_path, changed):
-    """Its translation is of an earlier checkpoint of the run, or it was quantized again for another subset only."""
+    """It translated with an earlier checkpoint of the run, or it was quantized again for another subset only."""
     write_model(tmp_path, FLOAT, REFERENCES, 90.0)
     write_model(tmp_path, "int16", REFERENCES, 90.0, quantized_model(16))
     outdated = replace(quantized_model(8, "attention"), **{changed: "old"})
