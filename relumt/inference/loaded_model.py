@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import relumt
+from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
 from relumt.inference.model_folder import WEIGHTS, is_model_folder, read_model
@@ -24,7 +25,7 @@ from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
-DEFAULT_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+DEFAULT_CHECKPOINTS = (BEST_CHECKPOINT, LAST_CHECKPOINT)
 """Checkpoints to load for a run without an evaluation, the first that exists; without validation there is no best."""
 
 SHUFFLE_SEED = 1

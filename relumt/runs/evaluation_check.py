@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from relumt.checkpoints.folder import BEST_CHECKPOINT
 from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_setup import subset_name, translation_precision
@@ -29,7 +30,7 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str]) 
     if not is_scored(config, record, extra_flags):
         from relumt.runs.flag_checks import check_generate_flags  # imports fairseq, which takes seconds
 
-        checkpoint = config.checkpoints / "checkpoint_best.pt"
+        checkpoint = config.checkpoints / BEST_CHECKPOINT
         check_generate_flags(config.generate_command(flags, checkpoint, config.folder, device))
     return config.folder
 
