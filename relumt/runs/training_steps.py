@@ -102,7 +102,7 @@ def start_training(
         return None
     updates = count_updates(config.folder)
     if has_checkpoints(config.folder):
-        _check_and_recover_checkpoints(config, record)
+        _refuse_foreign_last_checkpoint(config, record)
     pretrained = find_pretrained_run(config)
     initial_weights: list[str] = []
     if pretrained and pretrained.diverged:
@@ -114,6 +114,9 @@ def start_training(
     if report_divergence(config, record):
         return None
     if _is_last_update(updates, flags):
+        from relumt.checkpoints.recovery import recover_best_checkpoint  # imports PyTorch, which takes seconds
+
+        recover_best_checkpoint(config.checkpoints)  # fairseq does this when it resumes
         finish_training(config)
         return None
     if not updates:  # what an earlier training logged, which began with other weights, is not part of this one
@@ -124,16 +127,14 @@ def start_training(
     return command
 
 
-def _check_and_recover_checkpoints(config: RunConfig, record: RunRecord) -> None:
-    """Recover the best checkpoint from the last; raise UserError if the last, to resume from, is not of this run."""
+def _refuse_foreign_last_checkpoint(config: RunConfig, record: RunRecord) -> None:
+    """Raise UserError if the checkpoint from which fairseq would resume is not of this run."""
     from relumt.checkpoints.loading import open_checkpoint_safely  # imports PyTorch, which takes seconds
-    from relumt.checkpoints.recovery import recover_best_checkpoint
 
     last = config.checkpoints / LAST_CHECKPOINT
     checkpoint = open_checkpoint_safely(last)
     refuse_foreign_checkpoint(last, checkpoint, record)
     refuse_vocabulary_of_checkpoint(last, checkpoint, config.data_bin)
-    recover_best_checkpoint(config.checkpoints)
 
 
 def _record_to_train(config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool) -> RunRecord:
