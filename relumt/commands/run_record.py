@@ -12,9 +12,9 @@ from pathlib import Path
 from relumt.arguments import valid_path
 from relumt.console import print_status
 from relumt.errors import UNPRINTABLE, UserError
-from relumt.runs.analysis_record import is_analyzed
 from relumt.runs.environment import PRECISIONS, find_device
 from relumt.runs.run_config import RunConfig, resolve_run_config
+from relumt.runs.scored_analysis import is_analyzed
 from relumt.runs.training_steps import (
     FairseqCommand,
     check_training,

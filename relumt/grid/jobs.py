@@ -12,10 +12,10 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.analysis_record import is_analyzed
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import resolve_run_config
+from relumt.runs.scored_analysis import is_analyzed
 from relumt.runs.training_log import statistics
 from relumt.tables.experiments import Experiment, unique_experiments
 from relumt.tables.runs import has_results

@@ -18,7 +18,6 @@ from relumt.atomic_output import write_text_atomically
 from relumt.errors import AttemptFailedError, UserError
 from relumt.json_files import encode_json, read_json
 from relumt.runs.field_types import Count
-from relumt.runs.record import TEST, RunRecord
 
 ANALYSIS = "analysis.json"
 SCHEMA = 4
@@ -286,15 +285,3 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def is_analyzed(folder: Path, record: RunRecord) -> bool:
-    """Return whether a run has a readable analysis of the scored checkpoint on the same test set."""
-    try:
-        analysis = read_analysis(folder / ANALYSIS)
-    except (FileNotFoundError, UserError):
-        return False
-    if analysis.subset != TEST or len(analysis.checkpoints) != 1:
-        return False
-    found, scored = analysis.checkpoints[0], record.test_evaluation.setup
-    return found.sha256 == scored.checkpoint_sha256 and found.data_sha256 in (None, scored.data)

@@ -20,7 +20,8 @@ from relumt.runs.comparability import (
 )
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
-from relumt.runs.record import RECORD, TEST, RunRecord, load_record
+from relumt.runs.record import RECORD, RunRecord, load_record
+from relumt.runs.scored_analysis import find_mismatch
 from relumt.tables.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
 
 TRAINING_FLAGS = "the flags of training"
@@ -70,16 +71,9 @@ class Run:
         if not path.is_file():
             return None
         content = read_analysis(path)
-        advice = "delete it and run relumt analyze again"
-        if len(content.checkpoints) != 1 or content.subset != TEST:
-            raise UserError(f"{path}: expected an analysis of this run's test set only; {advice}")
-        analysis = content.checkpoints[0]
-        scored = self.record.test_evaluation.setup
-        if analysis.sha256 != scored.checkpoint_sha256:
-            raise UserError(f"{path}: analyzed a different checkpoint than the one that was scored; {advice}")
-        if analysis.data_sha256 not in (None, scored.data):
-            raise UserError(f"{path}: analyzed a different test set than the one that was scored; {advice}")
-        return analysis
+        if mismatch := find_mismatch(content, self.record):
+            raise UserError(f"{path}: {mismatch}; delete it and run relumt analyze again")
+        return content.checkpoints[0]
 
 
 def experiment_flags(experiment: Experiment) -> dict[str, str]:

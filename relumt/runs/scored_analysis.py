@@ -1,0 +1,27 @@
+"""Whether analysis.json is about what a run's scores are about: the same checkpoint and the same test set."""
+
+from pathlib import Path
+
+from relumt.errors import UserError
+from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, read_analysis
+from relumt.runs.record import TEST, RunRecord
+
+
+def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:
+    """Say why an analysis does not belong to the scores of a run, which has been scored; "" if it does."""
+    if len(analysis.checkpoints) != 1 or analysis.subset != TEST:
+        return "expected an analysis of this run's test set only"
+    found, scored = analysis.checkpoints[0], record.test_evaluation.setup
+    if found.sha256 != scored.checkpoint_sha256:
+        return "analyzed a different checkpoint than the one that was scored"
+    if found.data_sha256 not in (None, scored.data):
+        return "analyzed a different test set than the one that was scored"
+    return ""
+
+
+def is_analyzed(folder: Path, record: RunRecord) -> bool:
+    """Return whether a run has a readable analysis of the scored checkpoint on the same test set."""
+    try:
+        return not find_mismatch(read_analysis(folder / ANALYSIS), record)
+    except (FileNotFoundError, UserError):
+        return False
