@@ -17,16 +17,12 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import relumt
-from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
 from relumt.inference.model_folder import WEIGHTS, is_model_folder, read_model
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.record import RunRecord, find_record
-from relumt.runs.run_checkpoints import CHECKPOINTS
-
-DEFAULT_CHECKPOINTS = (BEST_CHECKPOINT, LAST_CHECKPOINT)
-"""Checkpoints to load for a run without an evaluation, the first that exists; without validation there is no best."""
+from relumt.runs.run_checkpoints import CHECKPOINTS, PREFERRED_CHECKPOINTS
 
 SHUFFLE_SEED = 1
 """Seed of the permutation in `LoadedModel.shuffle_targets`."""
@@ -199,7 +195,7 @@ def find_checkpoint(checkpoint_or_run: Path) -> Path:
     if checkpoint_or_run.is_dir():
         record = find_record(checkpoint_or_run)
         scored = [evaluation.setup.checkpoint for evaluation in record.ordered_evaluations] if record else []
-        names = [*scored, *DEFAULT_CHECKPOINTS]
+        names = [*scored, *PREFERRED_CHECKPOINTS]
         candidates = [checkpoint_or_run / CHECKPOINTS / name for name in names]
     for path in candidates:
         if path.is_file():

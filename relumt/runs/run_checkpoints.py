@@ -17,6 +17,9 @@ WHOLE_NUMBER = re.compile("-?[0-9]{1,18}")
 CHECKPOINTS = "checkpoints"
 """Name of the folder of checkpoints in a run's folder."""
 
+PREFERRED_CHECKPOINTS = (BEST_CHECKPOINT, LAST_CHECKPOINT)
+"""Checkpoints of a training, in order of preference; without validation there is no best."""
+
 
 def has_checkpoints(run: Path) -> bool:
     """Return whether a run's folder contains a checkpoint from which training can resume."""
@@ -29,7 +32,7 @@ def best_checkpoint(run: Path) -> Path:
     Raises:
         UserError: there is neither.
     """
-    for name in (BEST_CHECKPOINT, LAST_CHECKPOINT):
+    for name in PREFERRED_CHECKPOINTS:
         if (run / CHECKPOINTS / name).is_file():
             return run / CHECKPOINTS / name
     raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")

@@ -168,7 +168,7 @@ def test_a_diverged_run_can_start_over_with_other_flags(config, step, refused):
     assert "created with different settings: --lr" in refused("start-training", "--lr", "1e-9")
     step("start-training", "--lr", "1e-9", settings=["--accept-mixed"])
     assert load_record(config.folder).divergence is None
-    assert "valid_loss" not in (config.folder / "train.log").read_text()  # it has no checkpoint, so it began anew
+    assert "valid_loss" not in (config.folder / "train.log").read_text()  # without a checkpoint it starts over
 
 
 def test_scored_translations_and_references_are_written(config, step):
