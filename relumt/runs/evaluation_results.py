@@ -1,10 +1,12 @@
 """Score what fairseq-generate wrote, and write the translations beside their references."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from relumt.data.chunks import sentences_per_chunk
-from relumt.data.document_lengths import read_document_lengths, write_lengths
+from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
 from relumt.runs.document_chunks import find_mismatches
 from relumt.runs.document_translations import (
@@ -25,6 +27,24 @@ SINGLE_SENTENCES = "sentences"
 """Subfolder of a run's folder with a document-level model's translations of single sentences."""
 
 
+@dataclass(frozen=True)
+class ScoredOutput:
+    """Scores of a translation, and the files that belong to them.
+
+    Attributes:
+        evaluation: what run.json records.
+        files: translations and references, by the name of the file that they are to be written to.
+    """
+
+    evaluation: Evaluation
+    files: dict[str, Sequence[str]]
+
+    def write_files(self, folder: Path) -> None:
+        """Write translations and references to the run's folder."""
+        for name, lines in self.files.items():
+            write_lines(folder / name, lines)
+
+
 def generate_log(run: Path, setup: EvaluationSetup) -> Path:
     """Return the path of fairseq-generate's messages."""
     return run / f"generate-{setup.subset}.log"
@@ -35,8 +55,8 @@ def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
     return folder / f"generate-{setup.subset}.txt"
 
 
-def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
-    """Score the output of fairseq-generate, and write translations and references to the run's folder.
+def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
+    """Score the output of fairseq-generate, without writing anything.
 
     Raises:
         UserError: fairseq-generate did not translate every sentence.
@@ -46,17 +66,18 @@ def evaluate_output(config: RunConfig, setup: EvaluationSetup) -> Evaluation:
     generated = read_generated(output)
     speed = read_speed(generate_log(config.folder, setup), output)
     if document_length(setup):
-        return _evaluate_documents(config, setup, generated, speed)
+        return _score_documents(config, setup, generated, speed)
     translations = align_translations(generated, config.data_bin, subset)
-    return Evaluation(
+    evaluation = Evaluation(
         setup=setup,
         sentences=len(translations.hypotheses),
         scores=score_translations(translations, ignore_case),
-        scored_files=write_scored_files(config.folder, subset, translations),
+        scored_files=scored_file_names(subset),
         references_sha256=translations.references_sha256(),
         tokens_per_second=speed,
         subsets=_score_subsets(config, subset, translations),
     )
+    return ScoredOutput(evaluation, scored_lines(subset, translations))
 
 
 def bleu_of_output(config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput) -> Score:
@@ -112,29 +133,26 @@ def _chunks_and_documents(config: RunConfig, setup: EvaluationSetup) -> tuple[li
     return chunks, read_document_lengths(config.data_bin.folder / f"{setup.subset}.docs", sum(chunks))
 
 
-def _evaluate_documents(
+def _score_documents(
     config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput, speed: float | None
-) -> Evaluation:
-    """Score whole documents and, if chunks have separators, sentences; write the chunks and their lengths."""
-    subset, data_bin, folder = setup.subset, config.data_bin, config.folder
+) -> ScoredOutput:
+    """Score whole documents and, if chunks have separators, sentences; the files have chunks and their lengths, too."""
+    subset, data_bin = setup.subset, config.data_bin
     separator = setup.flags.get("--document-separator", "")
     chunks, documents = _chunks_and_documents(config, setup)
     lines = load_chunks(generated, subset, chunks, separator)
     mismatches = find_mismatches(lines, chunks, separator) if separator else []
-    single_sentences = generate_output(folder / SINGLE_SENTENCES, setup)
-    is_one_by_one = bool(mismatches) and single_sentences.is_file()
+    is_one_by_one = setup.one_by_one and bool(mismatches)
     if is_one_by_one:
-        lines = replace_lost_separators(lines, read_generated(single_sentences), subset, chunks, separator)
+        single_sentences = read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup))
+        lines = replace_lost_separators(lines, single_sentences, subset, chunks, separator)
     translated = align_documents(lines, generated, data_bin, subset, chunks, documents, separator)
-    write_lines(folder / f"{subset}.hyp.tok", translated.tokenized_chunks)
-    write_lines(folder / f"{subset}.hyp", translated.chunks)
-    write_lengths(folder / f"{subset}.chunks", chunks)
     sentences = translated.sentences
-    return Evaluation(
+    evaluation = Evaluation(
         setup=setup,
         sentences=sum(chunks),
         scores=score_documents(translated.documents, data_bin.lowercased),
-        scored_files=write_scored_files(folder, f"{subset}.documents", translated.documents),
+        scored_files=scored_file_names(f"{subset}.documents"),
         references_sha256=translated.documents.references_sha256(),
         tokens_per_second=speed,
         documents=DocumentResults(
@@ -145,21 +163,25 @@ def _evaluate_documents(
             sentence_scores=score_translations(sentences, data_bin.lowercased) if sentences else None,
         ),
     )
-
-
-def write_scored_files(folder: Path, stem: str, translations: Translations) -> dict[str, tuple[str, str]]:
-    """Write hypotheses and references, one per line, to STEM.hyp, STEM.ref, STEM.hyp.tok and STEM.ref.tok.
-
-    Returns:
-        The names of the files of hypotheses and references, by the metric that is computed on them.
-    """
-    forms = {
-        "bleu_tokenized": (".tok", translations.tokenized_hypotheses, translations.tokenized_references),
-        "bleu_detokenized": ("", translations.hypotheses, translations.references),
+    files = {
+        f"{subset}.hyp.tok": translated.tokenized_chunks,
+        f"{subset}.hyp": translated.chunks,
+        f"{subset}.chunks": [str(length) for length in chunks],
     }
-    names = {}
-    for metric, (end, hypotheses, references) in forms.items():
-        names[metric] = (f"{stem}.hyp{end}", f"{stem}.ref{end}")
-        for name, lines in zip(names[metric], (hypotheses, references), strict=True):
-            write_lines(folder / name, lines)
-    return names
+    return ScoredOutput(evaluation, files | scored_lines(f"{subset}.documents", translated.documents))
+
+
+def scored_file_names(stem: str) -> dict[str, tuple[str, str]]:
+    """Return the names of the files of hypotheses and references, by the metric that is computed on them."""
+    ends = {"bleu_tokenized": ".tok", "bleu_detokenized": ""}
+    return {metric: (f"{stem}.hyp{end}", f"{stem}.ref{end}") for metric, end in ends.items()}
+
+
+def scored_lines(stem: str, translations: Translations) -> dict[str, Sequence[str]]:
+    """Return hypotheses and references, one per line, by the names that `scored_file_names` has for their files."""
+    lines = {
+        "bleu_tokenized": (translations.tokenized_hypotheses, translations.tokenized_references),
+        "bleu_detokenized": (translations.hypotheses, translations.references),
+    }
+    names = scored_file_names(stem)
+    return {name: text for metric in names for name, text in zip(names[metric], lines[metric], strict=True)}

@@ -1,12 +1,14 @@
 """What a translation is: its subset, flags, checkpoint and environment; and whether it may be made."""
 
+from dataclasses import replace
+
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.environment import Device, Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.flags import Flags, join_flag_values
-from relumt.runs.provenance import environment_differences, refuse_other_vocabulary
+from relumt.runs.provenance import environment_differences, evaluation_differences, refuse_other_vocabulary
 from relumt.runs.record import RunRecord
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint
 from relumt.runs.run_config import RunConfig
@@ -32,6 +34,15 @@ def describe_evaluation(config: RunConfig, flags: Flags, device: Device, one_by_
         environment=current_environment(device).in_precision(translation_precision(flags)),
         one_by_one=one_by_one,
     )
+
+
+def gives_equal_scores(recorded: EvaluationSetup, current: EvaluationSetup) -> bool:
+    """Return whether translating and scoring again could not change the recorded scores.
+
+    Commits may differ in documentation only, and not every version of a package affects results.
+    """
+    same_environment = replace(recorded, environment=current.environment)
+    return same_environment == current and not evaluation_differences(recorded.environment, current.environment)
 
 
 def translation_precision(flags: Flags) -> Precision:

@@ -11,13 +11,19 @@ from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.evaluation_results import (
     SINGLE_SENTENCES,
     count_separator_mismatches,
-    evaluate_output,
     generate_log,
     generate_output,
+    score_output,
 )
-from relumt.runs.evaluation_setup import accept_environment, check_checkpoint, describe_evaluation
+from relumt.runs.evaluation_setup import (
+    accept_environment,
+    check_checkpoint,
+    describe_evaluation,
+    gives_equal_scores,
+)
 from relumt.runs.flags import Flags
 from relumt.runs.length_penalty_search import is_translated_as_asked, require_search, with_choice
+from relumt.runs.provenance import environment_differences
 from relumt.runs.record import RunRecord, find_record, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
 from relumt.runs.run_config import RunConfig
@@ -46,10 +52,11 @@ def start_evaluation(
     flags = with_choice(flags, choice)
     setup = replace(describe_evaluation(config, flags, device, one_by_one), length_penalty=choice)
     evaluation = record.evaluations.get(setup.subset)
-    if evaluation and evaluation.setup == setup:
+    if evaluation and gives_equal_scores(evaluation.setup, setup):
         print_status(f"{config.folder}: {setup.subset} evaluated already")
         return None
-    if search is None or search.setup.environment != setup.environment:  # else it was accepted before the search
+    was_accepted = search and not environment_differences(search.setup.environment, setup.environment)
+    if not was_accepted:
         record = accept_environment(config, record, setup, accept_changes)
     check_checkpoint(config, record, setup)
     save_record(config.folder, replace(record, pending_evaluation=setup))
@@ -100,19 +107,20 @@ def pending_evaluation(config: RunConfig, record: RunRecord) -> EvaluationSetup:
 def score_pending(config: RunConfig) -> None:
     """Write the translations, record their scores and print them.
 
-    Earlier scores of the subset are dropped first, because writing replaces the translations that they belong to.
+    Earlier scores of the subset are dropped before the files are written, which replaces the translations that they
+    belong to.
 
     Raises:
         UserError: no translation is pending, or fairseq-generate did not translate every sentence.
     """
     record = trained_record(config)
     setup = pending_evaluation(config, record)
-    others = {subset: scored for subset, scored in record.evaluations.items() if subset != setup.subset}
-    record = replace(record, evaluations=others)
+    scored = score_output(config, setup)
+    others = {subset: earlier for subset, earlier in record.evaluations.items() if subset != setup.subset}
+    save_record(config.folder, replace(record, evaluations=others))
+    scored.write_files(config.folder)
+    record = replace(record, pending_evaluation=None, evaluations=others | {setup.subset: scored.evaluation})
     save_record(config.folder, record)
-    evaluation = evaluate_output(config, setup)
-    record = replace(record, pending_evaluation=None, evaluations=others | {setup.subset: evaluation})
-    save_record(config.folder, record)
-    for subset, scored in record.evaluations.items():
-        for score in scored.scores.values():
+    for subset, evaluation in record.evaluations.items():
+        for score in evaluation.scores.values():
             print_status(f"{subset}: {score.detail}  {score.signature}")

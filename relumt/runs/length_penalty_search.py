@@ -13,7 +13,13 @@ from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch
 from relumt.runs.evaluation_results import bleu_of_output, generate_log, generate_output
-from relumt.runs.evaluation_setup import accept_environment, check_checkpoint, describe_evaluation, subset_name
+from relumt.runs.evaluation_setup import (
+    accept_environment,
+    check_checkpoint,
+    describe_evaluation,
+    gives_equal_scores,
+    subset_name,
+)
 from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice, best_penalty
 from relumt.runs.nbest_lists import read_nbest
@@ -60,7 +66,7 @@ def start_search(
         return None
     setup = describe_search(config, flags, device)
     found = find_search(record, setup, candidates)
-    if found and found.setup.environment == setup.environment:
+    if found and gives_equal_scores(found.setup, setup):
         return None
     record = accept_environment(config, record, setup, accept_changes)
     check_checkpoint(config, record, setup)

@@ -13,6 +13,9 @@ from relumt.runs.record import Initialization, Provenance
 COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
 """Packages whose version affects the result of training."""
 
+SCORING_VERSIONS = ("sacrebleu", "sacremoses")
+"""Packages whose version affects the scores of translations."""
+
 
 def training_provenance(
     flags: Flags, data_bin: DataBin, device: Device, initialization: Initialization | None = None
@@ -82,6 +85,12 @@ def environment_differences(recorded: Environment, current: Environment) -> list
         *_changed("device", asdict(recorded.device), asdict(current.device)),
         *_kernel_differences(recorded, current),
     ]
+
+
+def evaluation_differences(recorded: Environment, current: Environment) -> list[str]:
+    """Return what differs between two environments that may affect translations or their scores."""
+    scoring = {name: current.versions[name] for name in SCORING_VERSIONS}
+    return [*environment_differences(recorded, current), *_changed("version", recorded.versions, scoring)]
 
 
 def _kernel_differences(recorded: Environment, current: Environment) -> list[str]:

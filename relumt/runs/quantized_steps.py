@@ -13,7 +13,7 @@ from relumt.runs.data_bin import open_data_bin
 from relumt.runs.dataset_config import DatasetConfig
 from relumt.runs.environment import Device, current_environment
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup
-from relumt.runs.evaluation_results import document_length, evaluate_output, generate_log, generate_output
+from relumt.runs.evaluation_results import document_length, generate_log, generate_output, score_output
 from relumt.runs.evaluation_setup import check_checkpoint, translation_precision
 from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.quantized_record import FOLDER, TimedEvaluation, read_quantized_record, save_quantized_record
@@ -125,7 +125,8 @@ def start_translation(
 def score_translation(run: EvaluatedRun, name: str, setup: EvaluationSetup, cpu_seconds: float) -> None:
     """Score what fairseq-generate wrote, and record the scores; raises UserError if sentences are missing."""
     config = run.model_config(name)
-    evaluation = evaluate_output(config, setup)
+    translated = score_output(config, setup)
+    translated.write_files(config.folder)
     record = read_quantized_record(config.folder)
-    scored = record.evaluations | {setup.subset: TimedEvaluation(evaluation, cpu_seconds)}
+    scored = record.evaluations | {setup.subset: TimedEvaluation(translated.evaluation, cpu_seconds)}
     save_quantized_record(config.folder, replace(record, evaluations=scored))

@@ -6,6 +6,7 @@ import torch
 
 from relumt.git_revision import Revision
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
+from relumt.runs.environment import versions
 from relumt.runs.record import Divergence, load_record
 from tests.runs.cases import LOG, train, write_checkpoint, write_dataset
 
@@ -60,6 +61,21 @@ def test_evaluation_in_another_environment_is_refused_or_recorded(config, step, 
     assert f"(now {'f' * 40})" in refused("start-evaluation")
     assert step("start-evaluation", settings=["--accept-mixed"]).out
     assert load_record(config.folder).environment_changes
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "is_repeated"),
+    [
+        ("revision", lambda: Revision(commit="another commit of the same code"), False),
+        ("versions", lambda: versions() | {"python": "3.99"}, False),
+        ("versions", lambda: versions() | {"sacrebleu": "0.0"}, True),
+    ],
+)
+def test_evaluation_is_repeated_only_if_scores_could_change(config, step, monkeypatch, name, changed, is_repeated):
+    train(config, step)
+    translate(config, step)
+    monkeypatch.setattr(f"relumt.runs.environment.{name}", changed)
+    assert bool(step("start-evaluation").out) == is_repeated
 
 
 def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
@@ -250,11 +266,20 @@ def test_scores_are_dropped_before_their_translations_are_overwritten(config, st
     step("start-evaluation", "--beam", "1")
     assert not (config.folder / "generate-test.txt").exists()  # so that a failure leaves nothing to score
     (config.folder / "generate-test.txt").write_text(OUTPUT)
-    monkeypatch.setattr("relumt.runs.evaluation_results.write_scored_files", lambda *_: 1 / 0)
+    monkeypatch.setattr("relumt.runs.evaluation_results.write_lines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         step("score")
     assert load_record(config.folder).evaluations == {}
     assert step("start-evaluation").out
+
+
+def test_scores_are_kept_if_their_replacement_is_incomplete(config, step, refused):
+    train(config, step)
+    translate(config, step)
+    step("start-evaluation", "--beam", "1")
+    (config.folder / "generate-test.txt").write_text("")
+    assert "generate-test.txt" in refused("score")
+    assert load_record(config.folder).is_scored and (config.folder / "test.hyp").is_file()
 
 
 def test_a_subset_without_a_name_is_refused(config, step, refused):
