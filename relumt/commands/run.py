@@ -8,13 +8,12 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from relumt.commands import analyze as analyze_command
 from relumt.commands.run_record import add_run_arguments, folder_to_analyze, resolve_run
 from relumt.errors import AttemptFailedError
 from relumt.runs.environment import Device, find_device
-from relumt.runs.evaluation_check import check_evaluation, is_scored
+from relumt.runs.evaluation_check import check_evaluation, is_scored, require_separator
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.length_penalty_search import finish_search, start_search
 from relumt.runs.record import find_record
@@ -29,8 +28,6 @@ from relumt.runs.training_steps import (
     start_training,
 )
 
-Subject = TypeVar("Subject")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the stages and the arguments that name a run."""
@@ -43,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Go through the stages, whose steps have processes of their own."""
     config = resolve_run(arguments)
+    if arguments.train and arguments.evaluate and arguments.one_by_one:
+        require_separator(config, config.train_flags(arguments.flags))  # before training, which can take days
     if has_work(config, arguments):
         preload_fairseq()
     device = run_in_child(find_device, arguments.precision)
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.evaluate:
         evaluate(config, settings, generate_flags(arguments), lock)
     if arguments.analyze:
-        analyze(config, lock)
+        analyze(config, settings.data_bin, lock)
 
 
 def generate_flags(arguments: argparse.Namespace) -> list[str]:
@@ -121,7 +120,7 @@ def train_locked(config: RunConfig, settings: StageSettings, flags: list[str]) -
 
 def evaluate(config: RunConfig, settings: StageSettings, flags: list[str], lock: RunLock) -> None:
     """Choose a length penalty if the dataset leaves it open, translate the test set and score it."""
-    if run_in_child(check_evaluation, config, settings.device, flags) is None:
+    if run_in_child(check_evaluation, config, settings.device, flags, settings.one_by_one) is None:
         return
     lock.acquire(config.folder)
     command = run_in_child(start_search, config, settings.device, flags, settings.accept_mixed)
@@ -145,24 +144,31 @@ def generate(command: FairseqCommand, append: bool = False) -> None:
         raise AttemptFailedError(f"fairseq-generate failed; see the end of {command.log}")
 
 
-def analyze(config: RunConfig, lock: RunLock) -> None:
-    """Measure what the trained model does, unless its analysis is complete."""
+def analyze(config: RunConfig, data_bin: Path | None, lock: RunLock) -> None:
+    """Measure what the trained model does, unless its analysis is complete.
+
+    Args:
+        config: the run.
+        data_bin: the data-bin, None for that of training.
+        lock: the lock of this process.
+    """
     folder = folder_to_analyze(config)
     if folder is not None:
         lock.acquire(folder)
-        attempt(measure_run, folder)
+        attempt(measure_run, folder, data_bin)
 
 
-def measure_run(folder: Path) -> None:
-    """Write the numbers of `relumt analyze` to the run's analysis.json."""
+def measure_run(folder: Path, data_bin: Path | None) -> None:
+    """Write the numbers of `relumt analyze` to the run's analysis.json; `data_bin` is None for that of training."""
     parser = argparse.ArgumentParser()
     analyze_command.add_arguments(parser)
-    analyze_command.run(parser.parse_args(["--numbers-only", "--out", str(folder), "--", str(folder)]))
+    data = ["--data", str(data_bin)] if data_bin else []
+    analyze_command.run(parser.parse_args(["--numbers-only", "--out", str(folder), *data, "--", str(folder)]))
 
 
-def attempt(step: Callable[[Subject], None], subject: Subject) -> None:
+def attempt(step: Callable[..., None], *arguments: object) -> None:
     """Take a step whose failure is no invalid request: raises SystemExit with status 1 if it fails."""
     try:
-        run_in_child(step, subject)
+        run_in_child(step, *arguments)
     except SystemExit:
         raise SystemExit(1) from None

@@ -112,7 +112,7 @@ def _check_training(config: RunConfig, arguments: argparse.Namespace) -> str | N
 def _check_evaluation(config: RunConfig, arguments: argparse.Namespace) -> Path | None:
     from relumt.runs.evaluation_check import check_evaluation
 
-    return check_evaluation(config, find_device(arguments.precision), arguments.flags)
+    return check_evaluation(config, find_device(arguments.precision), arguments.flags, arguments.one_by_one)
 
 
 def _start_training(config: RunConfig, arguments: argparse.Namespace) -> FairseqCommand | None:

@@ -1,5 +1,6 @@
 """The first step of scripts/evaluate.sh, which writes nothing: check whether a run can be translated."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from relumt.checkpoints.folder import BEST_CHECKPOINT
@@ -12,16 +13,19 @@ from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import report_divergence, trained_record
 
 
-def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str]) -> Path | None:
+def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str], one_by_one: bool) -> Path | None:
     """Return the run's folder if a subset can be translated with these flags; None if the run diverged.
 
     Raises:
-        UserError: training is not finished, the data-bin lacks the subset, or fairseq-generate would refuse the flags.
+        UserError: training is not finished, the data-bin lacks the subset, fairseq-generate would refuse the flags, or
+            the model's translations have no separators that `one_by_one` could restore.
     """
     found = find_record(config.folder)
     if found and report_divergence(config, found):
         return None
     record = trained_record(config)
+    if one_by_one:
+        require_separator(config, record.provenance.flags)
     flags = config.generate_flags(extra_flags, record.provenance.flags)
     config.data_bin.require_subset(subset_name(flags))
     check_search(config, flags)
@@ -33,6 +37,14 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str]) 
         checkpoint = config.checkpoints / BEST_CHECKPOINT
         check_generate_flags(config.generate_command(flags, checkpoint, config.folder, device))
     return config.folder
+
+
+def require_separator(config: RunConfig, trained: Mapping[str, object]) -> None:
+    """Raise UserError unless the flags of training, `trained`, set a separator, so that ONE_BY_ONE has a meaning."""
+    if not trained.get("--document-separator"):
+        raise UserError(
+            f"{config.folder}: ONE_BY_ONE=1 needs a model trained with --document-separator; unset ONE_BY_ONE"
+        )
 
 
 def is_scored(config: RunConfig, record: RunRecord, extra_flags: list[str]) -> bool:

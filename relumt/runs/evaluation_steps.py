@@ -7,6 +7,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.environment import Device
+from relumt.runs.evaluation_check import require_separator
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.evaluation_results import (
     SINGLE_SENTENCES,
@@ -81,10 +82,7 @@ def start_one_by_one(config: RunConfig, device: Device, extra_flags: list[str]) 
     """
     record = trained_record(config)
     setup = pending_evaluation(config, record)
-    if not setup.flags.get("--document-separator"):
-        raise UserError(
-            f"{config.folder}: ONE_BY_ONE needs a model trained with --document-separator; unset ONE_BY_ONE"
-        )
+    require_separator(config, setup.flags)
     mismatches = count_separator_mismatches(config, setup)
     if not mismatches:
         return None

@@ -8,7 +8,9 @@ from relumt.runs.record import TEST, RunRecord
 
 
 def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:
-    """Say why an analysis does not belong to the scores of a run, which has been scored; "" if it does."""
+    """Say why an analysis does not belong to the scores of a run; "" if it does."""
+    if not record.is_scored:
+        return "expected a run whose test set is scored"
     if len(analysis.checkpoints) != 1 or analysis.subset != TEST:
         return "expected an analysis of this run's test set only"
     found, scored = analysis.checkpoints[0], record.test_evaluation.setup

@@ -4,6 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from relumt.cli import main
+from relumt.commands.run import measure_run
 from relumt.git_revision import Revision
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.environment import versions
@@ -144,7 +146,21 @@ def test_one_by_one_translation_needs_documents_with_separators(config, step, re
     train(config, step)
     assert "there is no unscored translation" in refused("start-one-by-one")
     step("start-evaluation")
-    assert "ONE_BY_ONE needs a model trained with --document-separator" in refused("start-one-by-one")
+    assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in refused("start-one-by-one")
+
+
+def test_one_by_one_translation_is_refused_before_anything_is_translated(config, step, refused):
+    train(config, step)
+    message = refused("check-evaluation", settings=["--one-by-one"])
+    assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in message
+
+
+def test_one_by_one_translation_is_refused_before_training(config, configs, capsys):
+    folders = ["--runs", config.folder.parents[2], "--configs", configs, "--data-bin", config.data_bin.folder]
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--train", "--evaluate", "--one-by-one", *map(str, folders), "small", "stock"])
+    assert ended.value.code == 2 and "unset ONE_BY_ONE" in capsys.readouterr().err
+    assert not config.folder.exists()
 
 
 DIVERGED = """\
@@ -199,6 +215,20 @@ def test_scored_translations_and_references_are_written(config, step):
 def analysis_of(checkpoint, data=None):
     found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {}, data)
     return AnalysisFile("test", [found])
+
+
+def test_an_analysis_does_not_count_before_the_run_is_scored(config, step):
+    train(config, step)
+    write_analysis(analysis_of("sha"), config.folder / "analysis.json")
+    assert step("folder-to-analyze").out == f"{config.folder}\n"
+
+
+def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
+    measured = []
+    monkeypatch.setattr("relumt.commands.analyze.run", measured.append)
+    measure_run(config.folder, config.data_bin.folder)
+    measure_run(config.folder, None)
+    assert [arguments.data for arguments in measured] == [config.data_bin.folder, None]
 
 
 def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):
