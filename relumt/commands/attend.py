@@ -60,4 +60,4 @@ def run(arguments: argparse.Namespace) -> None:
     write_explorer(f"Attention of {arguments.checkpoint}", {str(arguments.checkpoint): maps}, page)
     for translation in translations:
         print(f"{translation.text}\t{translation.score:.3f}")
-    print_status(str(page))
+    print_status(f"wrote {page}")

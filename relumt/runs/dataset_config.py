@@ -28,7 +28,7 @@ import msgspec
 from relumt.errors import UserError
 from relumt.runs.flags import Flags, parse_flag_lines
 from relumt.runs.length_penalty_choice import check_candidates
-from relumt.runs.names import is_name, require_name, shown
+from relumt.runs.names import is_name, list_known, require_name, shown
 from relumt.runs.run_checkpoints import keep_numbered_checkpoints
 
 LENPEN = "--lenpen"
@@ -126,7 +126,7 @@ def require_dataset(name: str, datasets: Path) -> DatasetConfig:
     """Read a dataset's file; raise UserError, with the names that are known, if there is none."""
     config = load_dataset(name, datasets)
     if config is None:
-        raise UserError(f"no dataset {shown(name)} in {datasets}; known: {', '.join(dataset_names(datasets))}")
+        raise UserError(f"no dataset {shown(name)} in {datasets}; {list_known(name, dataset_names(datasets))}")
     return config
 
 

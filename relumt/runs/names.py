@@ -1,6 +1,8 @@
 """Names and paths that can be part of a run's folder, of fairseq's arguments and of one line of a script's input."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 from relumt.errors import UNPRINTABLE, UserError
@@ -48,6 +50,14 @@ def require_subset_name(subset: str) -> None:
     """Raise UserError unless `subset` can be the name of a subset of a data-bin."""
     if not re.match(SUBSET, subset):
         raise UserError(f"subset {shown(subset)}: expected train, valid, test or another name of letters and digits")
+
+
+def list_known(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the known name most like it, if any is, and all of them."""
+    names = list(known)
+    similar = get_close_matches(name, names, n=1)
+    suggestion = f"did you mean {similar[0]}? " if similar else ""
+    return f"{suggestion}known: {', '.join(names)}"
 
 
 def shown(name: str) -> str:

@@ -9,6 +9,7 @@ executes missing runs, `relumt table` prints a table, and `scripts/reproduce.sh`
 from operator import attrgetter
 
 from relumt.errors import UserError
+from relumt.runs.names import list_known
 from relumt.tables import (
     activations,
     ffn_table,
@@ -45,5 +46,5 @@ TABLES = {table.name: table for table in sorted(ALL_TABLES, key=attrgetter("name
 def get_table(name: str) -> Table:
     """Return the table or figure of that name; raise UserError if there is none."""
     if name not in TABLES:
-        raise UserError(f"no table '{name}'; known: {', '.join(TABLES)}")
+        raise UserError(f"no table '{name}'; {list_known(name, TABLES)}")
     return TABLES[name]

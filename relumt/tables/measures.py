@@ -13,7 +13,10 @@ from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 DIVERGED = "-"
 """Cell of a run that diverged, as in the papers."""
 
-DIVERGED_NOTE = f"{DIVERGED}: a seed diverged: no finite gradient was left, or BLEU is below {MIN_BLEU:g}"
+DIVERGED_NOTE = (
+    f"{DIVERGED}: a seed diverged (no finite gradient was left), or hardly learned anything (BLEU is below "
+    f"{MIN_BLEU:g})"
+)
 
 SPREAD_NOTE = "±: standard deviation over seeds"
 

@@ -58,10 +58,15 @@ def test_reserved_flags_are_refused(config, flag):
 
 
 def test_known_names_are_listed_for_an_unknown_one(configs, tmp_path):
-    with pytest.raises(UserError, match=r"no dataset 'smal'.*known: default, small"):
+    with pytest.raises(UserError, match=r"no dataset 'smal'.*did you mean small\? known: default, small"):
         resolve_run_config("smal", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match=r"no model 'relu'.*known: stock"):
         resolve_run_config("small", "relu", 1, configs, tmp_path / "runs", None)
+
+
+def test_a_path_without_a_data_bin_is_not_taken_for_a_name(configs, tmp_path):
+    with pytest.raises(UserError, match=r"'data-bin/smal': no such data-bin; make it with data_prep/prepare.sh"):
+        resolve_run_config("data-bin/smal", "stock", 1, configs, tmp_path / "runs", None)
 
 
 def test_missing_data_bin_says_how_to_make_it(configs, tmp_path, monkeypatch):

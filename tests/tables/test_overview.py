@@ -8,6 +8,7 @@ from relumt.runs.environment import Device
 from relumt.runs.evaluation_record import SubsetScores
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.runs.record import Divergence, EnvironmentChange, Initialization, save_record
+from relumt.tables.measures import DIVERGED_NOTE
 from relumt.tables.overview import dataset_tables, overview_tables
 from relumt.tables.rendering import to_markdown
 from tests.runs.cases import scored_record, with_value
@@ -163,7 +164,7 @@ def test_a_model_with_a_diverged_seed_has_dashes(tmp_path):
         ["sigmoid", "1", "2,340,000", "-", "-", "-", "-"],
         ["softmax", "1, 2", "2,340,000", "-", "-", "-", "-"],
     ]
-    assert table.notes[-1] == "-: a seed diverged: no finite gradient was left, or BLEU is below 1"
+    assert table.notes[-1] == DIVERGED_NOTE
 
 
 def test_a_model_whose_seeds_all_diverged_is_shown_even_if_no_run_is_scored(tmp_path):
