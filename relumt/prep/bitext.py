@@ -76,6 +76,16 @@ def check_no_reserved_word(text: Path, original: Path) -> None:
             raise UserError(f"{original}:{number}: the word {word} is reserved by fairseq; remove it")
 
 
+def check_no_reserved_subword(text: Path, original: Path) -> None:
+    """Raise `UserError` if words of the segmented `text` were split into a special symbol of fairseq and the rest."""
+    for line in read_clean_lines(text):
+        for word in RESERVED_WORDS.intersection(line.split(" ")):
+            raise UserError(
+                f"{original}: {word} occurs within a word and becomes a subword of its own, which is reserved by "
+                f"fairseq; remove {word} from the text"
+            )
+
+
 def reason_to_drop(source: list[str], target: list[str], max_length: int, max_ratio: float) -> str | None:
     """Return why a training pair (given as words) should be dropped, or None to keep it."""
     lengths = len(source), len(target)

@@ -18,6 +18,7 @@ from relumt.prep.bitext import (
     PathPair,
     check_line_counts,
     check_no_empty_line,
+    check_no_reserved_subword,
     check_no_reserved_word,
     clean_pairs,
     side_paths,
@@ -121,7 +122,7 @@ class DataBinBuilder:
             texts = self.rewrite("tokenize", texts, num_lines, tokenizers)
         if options.lowercase:
             texts = self.rewrite("lowercase", texts, num_lines, [lowercase, lowercase])
-        for name in self.held_out_names():
+        for name in self.text_names(HELD_OUT):
             check_no_reserved_word(texts / name, self.inputs[name])
         self.check_separator(texts)
         self.copy_held_out(texts, text_folder)
@@ -141,6 +142,8 @@ class DataBinBuilder:
             counts["bpe"] = self.learn_bpe(self.sides(texts, "train"), options.vocab_size)
             segment = BPE_METHODS[options.bpe].load(self.stage.result)
             texts = self.rewrite("segment", texts, num_lines, [segment, segment])
+            for name in self.text_names(SPLITS):
+                check_no_reserved_subword(texts / name, self.inputs[name])
             self.check_separator(texts)
         self.binarize(texts)
         return counts | {"binarized": num_lines}, num_lines
@@ -148,8 +151,7 @@ class DataBinBuilder:
     def check_separator(self, texts: Path) -> None:
         """Raise UserError if a text has the separator, which would not be told from those between sentences."""
         if self.options.separator is not None:
-            for split, language in product(SPLITS, self.options.languages):
-                name = f"{split}.{language}"
+            for name in self.text_names(SPLITS):
                 require_absent(self.options.separator, texts / name, self.inputs[name])
 
     def new_folder(self, step: str) -> Path:
@@ -166,9 +168,9 @@ class DataBinBuilder:
         """Return the user's source and target file of a split."""
         return self.inputs[f"{split}.{self.options.source}"], self.inputs[f"{split}.{self.options.target}"]
 
-    def held_out_names(self) -> list[str]:
-        """Return the names of the texts of valid and test."""
-        return [f"{split}.{language}" for split, language in product(HELD_OUT, self.options.languages)]
+    def text_names(self, splits: Sequence[str]) -> list[str]:
+        """Return the names of both texts of each split."""
+        return [f"{split}.{language}" for split, language in product(splits, self.options.languages)]
 
     def copy_held_out(self, texts: Path, folder: Path, infix: str = "") -> None:
         """Copy the texts of valid and test, as {split}.{infix}{language}."""
@@ -183,7 +185,7 @@ class DataBinBuilder:
         """
         texts = self.new_folder("read")
         num_lines = {split: self.normalize(split, texts) for split in SPLITS}
-        for name in self.held_out_names():
+        for name in self.text_names(HELD_OUT):
             check_no_empty_line(texts / name, self.inputs[name])
         if self.options.documents is None:
             found = {split: path for split in SPLITS if (path := self.inputs.get(f"{split}.docs"))}

@@ -45,6 +45,16 @@ def test_reserved_word_in_valid(bitext, capsys):
     assert f"{bitext.path('valid', 'de')}:1: the word <pad>" in refuse(bitext, capsys, "--lowercase")
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_reserved_word_as_a_subword(bitext, capsys, pairs, split):
+    texts = {"train": [*pairs, *[("a<pad> b<pad> c<pad>", "dog")] * 50], "test": pairs[:3]}  # words of one subword each
+    texts[split] = [*texts[split], ("Katze<pad>", "cat")]
+    for name, lines in texts.items():
+        bitext.write(name, lines)
+    error = refuse(bitext, capsys, "--vocab-size", "100")
+    assert f"{bitext.path(split, 'de')}: <pad> occurs within a word and becomes a subword of its own" in error
+
+
 def test_document_lengths_of_another_text(bitext, capsys):
     (bitext.folder / "test.docs").write_text("2\n2\n")
     error = refuse(bitext, capsys)
