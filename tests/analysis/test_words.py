@@ -83,7 +83,7 @@ def test_stop_words(word, language, expected):
 
 
 def test_every_language_of_the_papers_corpora_has_stop_words_and_others_have_none():
-    assert all(load_stop_words(language) for language in ("de", "en", "fr", "fi", "ro", "zh"))
+    assert all(load_stop_words(language) for language in ("de", "en", "fr", "fi", "ro", "zh", "pt-BR"))
     assert load_stop_words("xx") == load_stop_words("") == frozenset()
 
 
