@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -12,6 +12,7 @@ from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq
 from relumt.files import file_sha256
 from relumt.json_files import read_json
+from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 
 RECORD = "prepare.json"
@@ -65,17 +66,27 @@ def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> li
         digests = [files[name].sha256 if name in files else None for files in (inputs, record.inputs)]
         if digests[0] != digests[1]:
             found.append(f"{name} has changed")
-    return found or [f"{path.name} is missing" for path in _files(out, options) if not path.is_file()]
+    return found or [f"{path.name} is missing" for path in _files(out, options, inputs) if not path.is_file()]
 
 
-def _files(out: Path, options: Options) -> Iterator[Path]:
-    """Yield the files that every data-bin has."""
+def _files(out: Path, options: Options, inputs: Iterable[str]) -> Iterator[Path]:
+    """Yield the files of a data-bin that is made with `options` from `inputs`, the names of the input files."""
     for language in options.languages:
         yield out / f"dict.{language}.txt"
         for split, suffix in product(SPLITS, ("idx", "bin")):
             yield out / f"{split}.{options.source}-{options.target}.{language}.{suffix}"
         for split in HELD_OUT:
             yield out / "text" / f"{split}.{language}"
+            if not options.tokenized_input:
+                yield out / "text" / f"{split}.raw.{language}"
+    if options.bpe != "none":
+        yield out / BPE_METHODS[options.bpe].file
+    for split in SPLITS:
+        if options.documents or f"{split}.docs" in inputs:
+            yield out / f"{split}.docs"
+    for name in inputs:
+        if name.endswith((".subsets.json", ".align")) or ".raw." in name:
+            yield out / "text" / name
 
 
 def write_record(

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -245,6 +247,30 @@ def test_a_data_bin_with_a_missing_file_is_not_up_to_date(attack, data_bin, bite
     (data_bin / name).unlink()
     ended = attack.relumt("prepare", *bitext.arguments(), BPE, "--tokenized-input")
     assert ended.status == 2 and f"{Path(name).name} is missing; give --overwrite" in ended.error
+
+
+@pytest.mark.parametrize(
+    ("option", "names"),
+    [
+        ("--tokenize", ["bpe.codes", "train.docs", "text/test.subsets.json", "text/test.raw.de"]),
+        ("--tokenized-input", ["text/test.align", "text/valid.raw.en"]),
+    ],
+)
+def test_a_data_bin_without_an_optional_file_is_not_up_to_date(attack, bitext, option, names):
+    (bitext.folder / "train.docs").write_text("40\n")
+    (bitext.folder / "test.subsets.json").write_text('{"a": [0]}')
+    if option == "--tokenized-input":
+        (bitext.folder / "test.align").write_text("0-0\n" * 3)
+        for split, language in product(("valid", "test"), ("de", "en")):
+            shutil.copyfile(bitext.path(split, language), bitext.path(split, f"raw.{language}"))
+    command = ["prepare", *bitext.arguments(), "--vocab-size=50", option]
+    attack.relumt(*command)
+    assert "up to date" in attack.relumt(*command).stderr
+    for name in names:
+        content = (bitext.out / name).read_bytes()
+        (bitext.out / name).unlink()
+        assert f"{Path(name).name} is missing; give --overwrite" in attack.relumt(*command).error
+        (bitext.out / name).write_bytes(content)
 
 
 def test_a_record_without_an_option_is_of_other_options(attack, data_bin, bitext):
