@@ -37,10 +37,8 @@ def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
     inputs = {f"{split}.{lang}": find_text_file(prefixes[split], lang) for split in SPLITS for lang in languages}
     optional = {f"{split}.docs": documents_path(prefixes[split]) for split in SPLITS}
     optional |= {f"{split}.subsets.json": subsets_path(prefixes[split]) for split in HELD_OUT}
-    raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
-    found = [path for path in raw.values() if optional_file(path)]
-    if options.tokenized_input and len(found) == len(raw):
-        optional |= raw
+    if options.tokenized_input:
+        optional |= find_raw_texts(prefixes, languages)
     inputs |= {name: path for name, path in optional.items() if optional_file(path)}
     for split in SPLITS if options.documents else ():
         if path := inputs.get(f"{split}.docs"):
@@ -55,6 +53,25 @@ def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
             )
         inputs[f"{split}.align"] = path
     return inputs
+
+
+def find_raw_texts(prefixes: dict[str, str], languages: tuple[str, str]) -> dict[str, Path]:
+    """Return the texts before tokenization of valid and test, PREFIX.raw.LANGUAGE; none if no file is there.
+
+    Raises:
+        UserError: some are missing. Scores would be computed on raw text for one split and not for the other.
+    """
+    raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
+    missing = [path for path in raw.values() if not optional_file(path)]
+    if len(missing) == len(raw):
+        return {}
+    if missing:
+        found = next(path for path in raw.values() if path not in missing)
+        raise UserError(
+            f"{missing[0]}: no such file, but {found} is there; valid and test need the text before tokenization in "
+            "both languages, so add it, or rename the others"
+        )
+    return raw
 
 
 def find_alignments(prefix: str, languages: tuple[str, str]) -> Path | None:
@@ -88,7 +105,7 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
         expected = num_lines[split]
         if kind.startswith("raw."):
             if (count := normalize_file(path, folder / name, lambda _: None)) != expected:
-                raise UserError(f"{path} has {count} lines, but the tokenized text has {expected}; fix or remove it")
+                raise UserError(f"{path} has {count} lines, but the tokenized text has {expected}; fix it")
         elif kind == "subsets.json":
             read_subsets(path, expected)
             shutil.copyfile(path, folder / name)

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 
@@ -59,6 +61,13 @@ def test_document_lengths_of_another_text(bitext, capsys):
     (bitext.folder / "test.docs").write_text("2\n2\n")
     error = refuse(bitext, capsys)
     assert f"{bitext.folder / 'test.docs'}: its documents have 4 sentences, but the text has 3 lines" in error
+
+
+def test_some_raw_texts_without_the_others(bitext, capsys):
+    for split, language in (("valid", "de"), ("valid", "en"), ("test", "de")):
+        shutil.copyfile(bitext.path(split, language), bitext.path(split, f"raw.{language}"))
+    error = refuse(bitext, capsys, "--tokenized-input")
+    assert f"{bitext.path('test', 'raw.en')}: no such file, but {bitext.path('valid', 'raw.de')} is there" in error
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,11 @@ class SacrebleuSet(Corpus):
                 )
             for name in ("test", "test.raw"):
                 write_lengths(folder / f"{name}.docs", lengths)
+        valid, valid_raw = (side_paths(folder, name, self.languages) for name in ("valid", "valid.raw"))
+        # `relumt prepare` takes raw texts of both valid and test, or of none, as for Multi30k.
+        if valid[0].exists() and not valid_raw[0].exists():
+            for path in folder.glob("test.raw.*"):
+                path.unlink()
 
 
 def find_test_set(name: str, language_pair: str | None) -> SacrebleuSet:

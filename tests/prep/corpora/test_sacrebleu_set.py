@@ -11,6 +11,8 @@ import pytest
 from sacrebleu.dataset import DATASETS
 
 from relumt.cli import main
+from relumt.prep.corpora.sacrebleu_set import find_test_set
+from relumt.text_files import write_lines
 from tests.prep.corpora.test_wmt import CORPORA, write_published
 
 NAME = "wmt14/full"
@@ -109,6 +111,14 @@ def test_a_corpus_with_another_test_set(tmp_path, cache):
     assert (out / "dict.en.txt").read_bytes() == dictionary
     settings = json.loads((tmp_path / "out.text" / "corpus.json").read_text())["settings"]
     assert settings == {"test": NAME, "language_pair": "en-de"}
+
+
+def test_a_corpus_without_raw_validation_texts(tmp_path, cache):
+    fill(cache)
+    test_set = find_test_set(NAME, "en-de")
+    write_lines(tmp_path / "valid.en", ["A dog ."])
+    test_set.write_test_of(test_set, tmp_path, tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("test.*")) == ["test.de", "test.docs", "test.en"]
 
 
 @pytest.mark.parametrize("name", [NAME, "wmt21"])
