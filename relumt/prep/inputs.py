@@ -1,15 +1,17 @@
 """The input files of `relumt prepare`: texts, and files beside them that describe documents, subsets and alignments."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.data.document_lengths import documents_path
 from relumt.errors import UserError
 from relumt.files import optional_file, require_simple_name
+from relumt.prep.bitext import PathPair, side_paths
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.test_subsets import read_subsets, subsets_path
-from relumt.text_files import find_text_file, normalize_file, write_lines
+from relumt.text_files import find_text_file, normalize_file, read_clean_lines, write_lines
 
 if TYPE_CHECKING:
     from relumt.metrics.alignment import GoldAlignment
@@ -91,15 +93,14 @@ def find_alignments(prefix: str, languages: tuple[str, str]) -> Path | None:
     return found[0] if found else None
 
 
-def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[str, int], folder: Path) -> None:
+def copy_side_files(
+    inputs: Inputs, texts: Path, languages: tuple[str, str], num_lines: dict[str, int], folder: Path
+) -> None:
     """Copy what evaluation needs besides the texts to `folder`.
 
     Raises:
-        UserError: a file does not fit its text of `num_lines[split]` lines.
+        UserError: a file does not fit its text in the folder `texts`, of `num_lines[split]` lines.
     """
-    # Not above: torch takes seconds, also in every worker process.
-    from relumt.metrics.alignment import is_target_first, read_alignments
-
     for name, path in inputs.items():
         split, _, kind = name.partition(".")
         expected = num_lines[split]
@@ -110,12 +111,38 @@ def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: dict[
             read_subsets(path, expected)
             shutil.copyfile(path, folder / name)
         elif kind == "align":
-            alignments = read_alignments(path, 0, expected)
-            if len(alignments) != expected:
-                raise UserError(f"{path} has {len(alignments)} alignments, but the text has {expected} pairs; fix it")
-            if is_target_first(path, *languages):
-                alignments = [alignment.swap_sides() for alignment in alignments]
+            alignments = read_source_first(path, languages, expected)
+            check_links(path, alignments, side_paths(texts, split, languages))
             write_lines(folder / name, map(format_alignment, alignments))
+
+
+def read_source_first(path: Path, languages: tuple[str, str], num_pairs: int) -> list["GoldAlignment"]:
+    """Return the gold alignments of a text, source word first; raise `UserError` if they are not `num_pairs`."""
+    # Not above: torch takes seconds, also in every worker process.
+    from relumt.metrics.alignment import is_target_first, read_alignments
+
+    alignments = read_alignments(path, 0, num_pairs)
+    if len(alignments) != num_pairs:
+        raise UserError(f"{path} has {len(alignments)} alignments, but the text has {num_pairs} pairs; fix it")
+    return [gold.swap_sides() for gold in alignments] if is_target_first(path, *languages) else alignments
+
+
+def check_links(path: Path, alignments: Sequence["GoldAlignment"], texts: PathPair) -> None:
+    """Raise `UserError` at the first link to a word that its sentence does not have; words are counted from 0."""
+    for number, (gold, *sentences) in enumerate(zip(alignments, *map(read_clean_lines, texts), strict=True), start=1):
+        lengths = [len(sentence.split()) for sentence in sentences]
+        for source, target in sorted(gold.possible):
+            if source >= lengths[0] or target >= lengths[1]:
+                seems_one_based = all(min(link) > 0 for gold in alignments for link in gold.possible)
+                advice = (
+                    "the file seems to count from 1, so subtract 1 from every number"
+                    if seems_one_based
+                    else "check that they are alignments of this text"
+                )
+                raise UserError(
+                    f"{path}: sentence pair {number} links source word {source} and target word {target}, counted "
+                    f"from 0, but it has {lengths[0]} and {lengths[1]} words; {advice}"
+                )
 
 
 def format_alignment(gold: "GoldAlignment") -> str:

@@ -113,7 +113,7 @@ class DataBinBuilder:
         text_folder.mkdir()
         texts, num_lines, documents = self.read()
         counts: dict[str, object] = {"read": num_lines}
-        copy_side_files(self.inputs, options.languages, num_lines, text_folder)
+        copy_side_files(self.inputs, texts, options.languages, num_lines, text_folder)
         if not options.tokenized_input:
             self.copy_held_out(texts, text_folder, "raw.")
 

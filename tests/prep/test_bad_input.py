@@ -63,6 +63,22 @@ def test_document_lengths_of_another_text(bitext, capsys):
     assert f"{bitext.folder / 'test.docs'}: its documents have 4 sentences, but the text has 3 lines" in error
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("test.align", "1-1\n1-1 8-6\n1-1\n", "pair 2 links source word 8 and target word 6, "),
+        ("test.align", "0-0\n\n0-9\n", "pair 3 links source word 0 and target word 9, "),
+        ("test.en-de.align", "0-0\n6-0\n\n", "pair 2 links source word 0 and target word 6, "),
+        ("test.align", "1 1 1 S\n3 9 1 S\n", "pair 3 links source word 9 and target word 1, "),
+    ],
+)
+def test_links_to_words_that_do_not_exist(bitext, capsys, name, content, message):
+    (bitext.folder / name).write_text(content)
+    error = refuse(bitext, capsys, "--bpe", "none", "--tokenized-input")
+    assert f"{message}counted from 0, but it has 8 and 6 words; " in error
+    assert ("the file seems to count from 1" in error) == ("0-" not in content)
+
+
 def test_some_raw_texts_without_the_others(bitext, capsys):
     for split, language in (("valid", "de"), ("valid", "en"), ("test", "de")):
         shutil.copyfile(bitext.path(split, language), bitext.path(split, f"raw.{language}"))
