@@ -15,6 +15,9 @@ PathPair = tuple[Path, Path]  # source and target file
 # In a text, fairseq would read these as its special symbols: an end or padding in the middle of a sentence.
 RESERVED_WORDS = frozenset({"<s>", "</s>", "<pad>"})
 
+MAX_SHARE_IN_SUBWORDS = 0.25
+"""Text that BPE has split has a marker of subwords in most lines; other text hardly ever has one."""
+
 
 def side_paths(folder: Path, name: str, languages: Sequence[str]) -> PathPair:
     """Return the paths `folder`/NAME.LANGUAGE of both sides of a bitext."""
@@ -67,6 +70,16 @@ def check_no_empty_line(text: Path, original: Path) -> None:
     for number, line in enumerate(read_clean_lines(text), start=1):
         if not line:
             raise UserError(f"{original}:{number}: empty line; valid and test need a sentence on every line")
+
+
+def check_not_in_subwords(text: Path, original: Path) -> None:
+    """Raise `UserError` if many lines have the markers of subword-nmt or sentencepiece."""
+    has_marker = ["@@ " in line or line.startswith("▁") for line in read_clean_lines(text)]
+    if sum(has_marker) > MAX_SHARE_IN_SUBWORDS * len(has_marker):
+        raise UserError(
+            f"{original}: expected words, but {sum(has_marker)} of {len(has_marker)} lines have subwords (@@ or ▁); "
+            "give the text before BPE, because relumt prepare splits words itself"
+        )
 
 
 def check_no_reserved_word(text: Path, original: Path) -> None:

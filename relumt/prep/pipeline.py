@@ -20,6 +20,7 @@ from relumt.prep.bitext import (
     check_no_empty_line,
     check_no_reserved_subword,
     check_no_reserved_word,
+    check_not_in_subwords,
     clean_pairs,
     side_paths,
 )
@@ -187,6 +188,8 @@ class DataBinBuilder:
         num_lines = {split: self.normalize(split, texts) for split in SPLITS}
         for name in self.text_names(HELD_OUT):
             check_no_empty_line(texts / name, self.inputs[name])
+        for name in self.text_names(SPLITS):
+            check_not_in_subwords(texts / name, self.inputs[name])
         if self.options.documents is None:
             found = {split: path for split in SPLITS if (path := self.inputs.get(f"{split}.docs"))}
             documents = {split: read_document_lengths(path, num_lines[split]) for split, path in found.items()}

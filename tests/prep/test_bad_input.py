@@ -57,6 +57,14 @@ def test_a_reserved_word_as_a_subword(bitext, capsys, pairs, split):
     assert f"{bitext.path(split, 'de')}: <pad> occurs within a word and becomes a subword of its own" in error
 
 
+@pytest.mark.parametrize("line", ["Der Hu@@ nd wartet", "▁Der ▁Hu nd ▁wartet"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_text_in_subwords(bitext, capsys, pairs, split, line):
+    bitext.write(split, [*pairs[:2], (line, "The dog waits")])
+    error = refuse(bitext, capsys, "--bpe", "none")
+    assert f"{bitext.path(split, 'de')}: expected words, but 1 of 3 lines have subwords" in error
+
+
 def test_document_lengths_of_another_text(bitext, capsys):
     (bitext.folder / "test.docs").write_text("2\n2\n")
     error = refuse(bitext, capsys)
