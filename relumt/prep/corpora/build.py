@@ -106,11 +106,15 @@ def write_texts(
     if record.is_file() and read_json(record, CorpusRecord, f"delete {texts}, or give another --out") == described:
         print_status(f"{texts} is up to date")
         return
-    for path in (texts, out):
-        if path.exists() and not overwrite:
-            raise UserError(f"{path} was created with different settings; give --overwrite or another --out")
     if texts.exists() and not record.is_file():
         raise UserError(f"{texts} was not created by relumt corpus; move it or give another --out")
+    if texts.exists() and not overwrite:
+        raise UserError(f"{texts} was created with different settings; give --overwrite or another --out")
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise UserError(
+            f"{out} exists without {texts}, from which it was made; give --overwrite to create both again, or another "
+            "--out"
+        )
     with atomic_folder(texts) as stage:
         corpus.write(raw, stage)
         if test_set:
