@@ -75,6 +75,7 @@ def write_preparation(folder: Path, data_bin: DataBin) -> None:
         "lowercased": data_bin.lowercased,
         "punctuation_normalized": data_bin.punctuation_normalized,
         "bpe": data_bin.subwords,
+        "bpe_sha256": data_bin.bpe_sha256,
         "plain_references": False,
     }
     (folder / "prepare.json").write_text(json.dumps(preparation, indent=2) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from relumt.errors import UserError
+from relumt.files import file_sha256
 from relumt.prep.bitext import RESERVED_WORDS
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
@@ -102,7 +103,7 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
     """Return the function that splits tokenized lines into the subwords of a data-bin.
 
     Raises:
-        UserError: the data-bin has no file of subwords, or a damaged one.
+        UserError: the data-bin has no file of subwords, a damaged one, or that of another data-bin.
     """
     data_bin = open_data_bin(data)
     path = subwords_path(data_bin)
@@ -110,6 +111,10 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
         return list
     if not path.is_file():
         raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
+    if data_bin.bpe_sha256 not in (None, file_sha256(path)):
+        raise UserError(
+            f"{path}: damaged, or of another data-bin (its checksum is not the one in prepare.json); copy it again"
+        )
     try:
         with redirect_stderr(StringIO()):  # subword-nmt prints two lines and exits
             segment = BPE_METHODS[data_bin.subwords].load(data)

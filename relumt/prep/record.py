@@ -101,7 +101,8 @@ def write_record(
 
     The fields at the top say what to undo before scoring. `tokenized` is true for Moses-tokenized text, whether it was
     tokenized here or before. `plain_references` says that text/ also has the held-out texts before tokenization.
-    `punctuation_normalized` says that the source's punctuation was normalized before it was tokenized.
+    `punctuation_normalized` says that the source's punctuation was normalized before it was tokenized. `bpe_sha256` is
+    the checksum of the merges or the model, with which translation splits words again.
     """
     record = {
         "source": options.source,
@@ -110,6 +111,7 @@ def write_record(
         "lowercased": options.lowercase,
         "punctuation_normalized": punctuation_normalized,
         "bpe": options.bpe,
+        "bpe_sha256": file_sha256(folder / BPE_METHODS[options.bpe].file) if options.bpe != "none" else None,
         "plain_references": not options.tokenized_input or f"test.raw.{options.target}" in inputs,
         "options": asdict(options),
         "inputs": {name: asdict(described) for name, described in inputs.items()},

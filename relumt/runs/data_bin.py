@@ -49,6 +49,7 @@ class DataBin:
         plain_references: whether text/ also has the references before tokenization.
         lowercased: whether the text was lowercased; then scores must ignore case.
         punctuation_normalized: whether the source's punctuation was normalized before tokenization.
+        bpe_sha256: checksum of the file that splits words, None if it is not recorded or there is none.
     """
 
     folder: Path
@@ -60,6 +61,7 @@ class DataBin:
     plain_references: bool = False
     lowercased: bool = False
     punctuation_normalized: bool = False
+    bpe_sha256: str | None = None
 
     def reference_path(self, subset: str) -> Path:
         """Return the path of the reference text of `subset`, in the data-bin's form without subwords."""
@@ -152,6 +154,7 @@ class _PrepareRecord:
     lowercased: bool
     plain_references: bool
     punctuation_normalized: bool = False  # data-bins of relumt 0.1 do not say
+    bpe_sha256: str | None = None
 
 
 def open_data_bin(folder: Path) -> DataBin:
@@ -198,6 +201,7 @@ def _read_prepared(path: Path) -> DataBin | None:
         plain_references=record.plain_references,
         lowercased=record.lowercased,
         punctuation_normalized=record.punctuation_normalized,
+        bpe_sha256=record.bpe_sha256,
     )
 
 

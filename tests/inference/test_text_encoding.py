@@ -9,10 +9,12 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from relumt.errors import UserError
+from relumt.inference.export import write_preparation
 from relumt.inference.text_encoding import load_encoding
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.iwslt14 import Iwslt14
 from relumt.prep.tokenization import normalize_punctuation, tokenize
+from relumt.runs.data_bin import open_data_bin
 from tests.prep.cases import PAIRS, write_bitext
 
 PREPARATIONS = {
@@ -97,13 +99,23 @@ def test_lines_that_are_no_sentences_are_refused(prepared):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"#version: 0.2\na b c d\n"])
-def test_missing_or_damaged_subwords_are_refused_in_one_line(prepared, capfd, content):
-    codes = prepared / "bpe.codes"
-    intact = codes.read_bytes()
-    codes.unlink() if content is None else codes.write_bytes(content)
-    try:
-        with pytest.raises(UserError, match=r"bpe.codes: (no such file|damaged)[^\n]*$"):
-            encoding_of(prepared)
-    finally:
-        codes.write_bytes(intact)
+def test_missing_or_damaged_subwords_are_refused_in_one_line(prepared, tmp_path, capfd, content):
+    data = shutil.copytree(prepared, tmp_path / "data")
+    record = json.loads((data / "prepare.json").read_text())
+    del record["bpe_sha256"]  # as in data-bins that do not have it
+    (data / "prepare.json").write_text(json.dumps(record))
+    (data / "bpe.codes").unlink() if content is None else (data / "bpe.codes").write_bytes(content)
+    with pytest.raises(UserError, match=r"bpe.codes: (no such file|damaged)[^\n]*$"):
+        encoding_of(data)
     assert capfd.readouterr().err == ""
+
+
+def test_subwords_of_another_data_bin_are_refused(prepared, tmp_path):
+    data, model = shutil.copytree(prepared, tmp_path / "data"), tmp_path / "model"
+    model.mkdir()
+    write_preparation(model, open_data_bin(data))
+    for folder in (data, model):
+        encoding_of(folder)
+        (folder / "bpe.codes").write_text("#version: 0.2\na b\n")
+        with pytest.raises(UserError, match=r"bpe.codes: damaged, or of another data-bin \(its checksum is not"):
+            encoding_of(folder)
