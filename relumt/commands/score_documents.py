@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sentences", type=valid_path, help="translations of single sentences, for chunks that lost separators"
     )
     parser.add_argument(
-        "--tokenize", default="13a", choices=["none", "13a", "zh"], help="sacreBLEU's tokenizer (default: 13a)"
+        "--tokenize", default="13a", choices=["none", "13a", "zh", "char"], help="sacreBLEU's tokenizer (default: 13a)"
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case")
 

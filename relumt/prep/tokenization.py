@@ -10,10 +10,21 @@ if TYPE_CHECKING:
 CHARACTERS = {"zh": re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f])")}
 """Languages written without spaces: every character of these Unicode blocks is a word, which BPE never merges."""
 
+BLEU_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}
+"""Languages that sacreBLEU does not tokenize by 13a → its tokenizer.
+
+It recommends MeCab for Japanese and Korean, an extra package, without which a trained model could not be scored.
+"""
+
 
 def primary_language(code: str) -> str:
     """Return a language code without its region and script: "pt" for pt-BR and pt_br. sacremoses knows no others."""
     return re.split("[-_]", code, maxsplit=1)[0].lower()
+
+
+def bleu_tokenizer(language: str) -> str:
+    """Return sacreBLEU's tokenizer for plain text in a language."""
+    return BLEU_TOKENIZERS.get(primary_language(language), "13a")
 
 
 def normalize_punctuation(lines: list[str], language: str) -> list[str]:

@@ -61,17 +61,17 @@ def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
     Raises:
         UserError: fairseq-generate did not translate every sentence.
     """
-    subset, ignore_case = setup.subset, config.data_bin.lowercased
+    subset, data_bin = setup.subset, config.data_bin
     output = generate_output(config.folder, setup)
     generated = read_generated(output)
     speed = read_speed(generate_log(config.folder, setup), output)
     if document_length(setup):
         return _score_documents(config, setup, generated, speed)
-    translations = align_translations(generated, config.data_bin, subset)
+    translations = align_translations(generated, data_bin, subset)
     evaluation = Evaluation(
         setup=setup,
         sentences=len(translations.hypotheses),
-        scores=score_translations(translations, ignore_case),
+        scores=score_translations(translations, data_bin.lowercased, data_bin.target),
         scored_files=scored_file_names(subset),
         references_sha256=translations.references_sha256(),
         tokens_per_second=speed,
@@ -107,10 +107,12 @@ def document_length(setup: EvaluationSetup) -> int:
 
 def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
     """Score the subsets of a test set."""
+    data_bin = config.data_bin
     scores = {}
-    for name, left_out in config.data_bin.subsets(subset, len(translations.hypotheses)).items():
+    for name, left_out in data_bin.subsets(subset, len(translations.hypotheses)).items():
         part = translations.without(set(left_out))
-        scores[name] = SubsetScores(len(part.hypotheses), score_translations(part, config.data_bin.lowercased))
+        part_scores = score_translations(part, data_bin.lowercased, data_bin.target)
+        scores[name] = SubsetScores(len(part.hypotheses), part_scores)
     return scores
 
 
@@ -151,7 +153,7 @@ def _score_documents(
     evaluation = Evaluation(
         setup=setup,
         sentences=sum(chunks),
-        scores=score_documents(translated.documents, data_bin.lowercased),
+        scores=score_documents(translated.documents, data_bin.lowercased, data_bin.target),
         scored_files=scored_file_names(f"{subset}.documents"),
         references_sha256=translated.documents.references_sha256(),
         tokens_per_second=speed,
@@ -160,7 +162,9 @@ def _score_documents(
             documents=len(documents),
             separator_mismatches=len(mismatches) if separator else None,
             translated_one_by_one=is_one_by_one,
-            sentence_scores=score_translations(sentences, data_bin.lowercased) if sentences else None,
+            sentence_scores=(
+                score_translations(sentences, data_bin.lowercased, data_bin.target) if sentences else None
+            ),
         ),
     )
     files = {

@@ -3,25 +3,30 @@
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
+from relumt.prep.tokenization import bleu_tokenizer
 from relumt.runs.evaluation_record import Score, Scores
 from relumt.runs.translations import Translations
 
 
-def score_translations(translations: Translations, ignore_case: bool) -> Scores:
+def score_translations(translations: Translations, ignore_case: bool, language: str) -> Scores:
     """Score on Moses tokens (BLEU as in [RF]) and on detokenized text (comparable across papers).
 
-    `ignore_case` is for lowercased text; the signatures then say case:lc, which TER's always does.
+    Args:
+        translations: what to score.
+        ignore_case: for lowercased text; the signatures then say case:lc, which TER's always does.
+        language: the target language, which decides how BLEU splits detokenized text.
     """
     ter = corpus_score(TER(), translations.hypotheses, translations.references)
-    return score_documents(translations, ignore_case) | {"ter": ter}
+    return score_documents(translations, ignore_case, language) | {"ter": ter}
 
 
-def score_documents(translations: Translations, ignore_case: bool) -> Scores:
+def score_documents(translations: Translations, ignore_case: bool, language: str) -> Scores:
     """Score as `score_translations` does, but without TER, whose search for shifts takes hours on long lines."""
     plain = (translations.hypotheses, translations.references)
+    detokenized = BLEU(tokenize=bleu_tokenizer(language), lowercase=ignore_case)
     return {
         "bleu_tokenized": tokenized_bleu(translations, ignore_case),
-        "bleu_detokenized": corpus_score(BLEU(tokenize="13a", lowercase=ignore_case), *plain),
+        "bleu_detokenized": corpus_score(detokenized, *plain),
         "chrf": corpus_score(CHRF(lowercase=ignore_case), *plain),
     }
 

@@ -10,6 +10,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from relumt.errors import UserError
+from relumt.prep.tokenization import BLEU_TOKENIZERS
 from relumt.runs.comparability import SCORES
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
@@ -18,7 +19,7 @@ from relumt.tables.context import SIGNIFICANCE_TESTS
 from relumt.tables.mean_score import MeanScore
 from relumt.tables.runs import Run
 
-TOKENIZERS = ("none", "13a")
+TOKENIZERS = ("none", "13a", *sorted(set(BLEU_TOKENIZERS.values())))
 """Those with which relumt scores; others of sacreBLEU download models."""
 
 

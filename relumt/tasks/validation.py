@@ -8,10 +8,10 @@ from fairseq.tasks import FairseqTask
 from fairseq.utils import strip_pad
 from sacrebleu.metrics import BLEU
 
-from relumt.prep.tokenization import detokenize
+from relumt.prep.tokenization import bleu_tokenizer, detokenize
 
-TOKENIZERS = {"bleu": "none", "bleu_detokenized": "13a"}
-"""Name in the log → sacreBLEU's tokenizer. "bleu" is on tokenized text, as in the papers."""
+NAMES = ("bleu", "bleu_detokenized")
+"""Names in the log. "bleu" is on tokenized text, as in the papers."""
 
 UNKNOWN = "UNKNOWNTOKENINREF"
 """Stands for unknown words in references, so that unknown words in translations match nothing."""
@@ -20,9 +20,9 @@ NUM_STATISTICS = 10
 """BLEU is computed from the matching n-grams and all n-grams for n = 1, …, 4, and the lengths of both sides."""
 
 
-def bleu_statistics(name: str, hypotheses: list[str], references: list[str]) -> dict[str, float]:
+def bleu_statistics(name: str, tokenizer: str, hypotheses: list[str], references: list[str]) -> dict[str, float]:
     """Return the statistics of a batch for the score that the log calls `name`, by their names in the log."""
-    score = BLEU(tokenize=TOKENIZERS[name], force=True).corpus_score(hypotheses, [references])
+    score = BLEU(tokenize=tokenizer, force=True).corpus_score(hypotheses, [references])
     statistics = [*score.counts, *score.totals, score.sys_len, score.ref_len]
     return {f"_{name}_{i}": value for i, value in enumerate(statistics)}
 
@@ -64,9 +64,10 @@ class BleuValidation(FairseqTask):
         loss, sample_size, log = FairseqTask.valid_step(self, sample, model, criterion)
         if self.cfg.eval_bleu:
             hypotheses, references = self.translate(sample, model)
-            log |= bleu_statistics("bleu", hypotheses, references)
-            detokenized = (detokenize(lines, self.cfg.target_lang) for lines in (hypotheses, references))
-            log |= bleu_statistics("bleu_detokenized", *detokenized)
+            language = self.cfg.target_lang
+            log |= bleu_statistics("bleu", "none", hypotheses, references)
+            detokenized = (detokenize(lines, language) for lines in (hypotheses, references))
+            log |= bleu_statistics("bleu_detokenized", bleu_tokenizer(language), *detokenized)
         return loss, sample_size, log
 
     def translate(self, sample: Mapping[str, Any], model: Any) -> tuple[list[str], list[str]]:
@@ -83,5 +84,5 @@ class BleuValidation(FairseqTask):
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
         """Log fairseq's metrics and both BLEU scores."""
         FairseqTask.reduce_metrics(self, logging_outputs, criterion)
-        for name in TOKENIZERS:
+        for name in NAMES:
             log_bleu(name, logging_outputs)

@@ -26,7 +26,7 @@ def sacrebleu_command(tmp_path, hypotheses, references, *options):
 
 @pytest.mark.parametrize("ignore_case", [False, True])
 def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
-    scores = score_translations(TRANSLATIONS, ignore_case)
+    scores = score_translations(TRANSLATIONS, ignore_case, "en")
     tokenized = (TRANSLATIONS.tokenized_hypotheses, TRANSLATIONS.tokenized_references)
     plain = (TRANSLATIONS.hypotheses, TRANSLATIONS.references)
     bleu_case = ["-lc"] if ignore_case else []
@@ -43,6 +43,14 @@ def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
 
 
 def test_case_counts_unless_it_is_ignored():
-    mixed, ignored = (score_translations(TRANSLATIONS, case) for case in (False, True))
+    mixed, ignored = (score_translations(TRANSLATIONS, case, "en") for case in (False, True))
     assert ignored["bleu_detokenized"].score > mixed["bleu_detokenized"].score
     assert ("case:mixed" in mixed["chrf"].signature, "case:lc" in ignored["chrf"].signature) == (True, True)
+
+
+@pytest.mark.parametrize(("language", "tokenizer"), [("zh-CN", "zh"), ("ja", "char"), ("ko_KR", "char"), ("de", "13a")])
+def test_plain_text_is_split_as_its_language_needs(language, tokenizer):
+    lines = ["他在公园里骑自行车。"], ["他在公园里骑着自行车。"]
+    bleu = score_translations(Translations(*lines, *lines), False, language)["bleu_detokenized"]
+    assert f"|tok:{tokenizer}|" in bleu.signature
+    assert (bleu.score > 40) == (tokenizer != "13a")

@@ -1,13 +1,16 @@
 """The papers' corpora as tasks, and BLEU in validation, which equals sacreBLEU on all batches at once."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from fairseq.logging import metrics
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesDetokenizer
 
 from relumt.tasks.documents import DocumentsTask
+from relumt.tasks.validation import BleuValidation
 from tests.models.build import arguments, dictionary, sample, task, trainer
 
 LENGTHS = [(7, 9), (3, 8), (5, 6), (6, 6)]
@@ -65,3 +68,11 @@ def test_training_logs_no_bleu(tmp_path):
     with metrics.aggregate() as logged:
         bleu_task.reduce_metrics([log], task().build_criterion(trained.cfg.criterion))
     assert "bleu" not in logged.get_smoothed_values()
+
+
+def test_plain_text_is_split_as_its_language_needs(monkeypatch):
+    monkeypatch.setattr(FairseqTask, "valid_step", lambda *_: (0.0, 1, {}))
+    validation = BleuValidation(SimpleNamespace(eval_bleu=True, target_lang="zh-CN"))
+    monkeypatch.setattr(validation, "translate", lambda *_: (["他 在 公 园 里 。"], ["他 在 公 园 。"]))
+    log = validation.valid_step({}, None, None)[2]
+    assert (log["_bleu_detokenized_8"], log["_bleu_detokenized_9"]) == (6, 5)  # lengths of both sides
