@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps
@@ -57,28 +57,22 @@ def _encode_sentence(sentence: SentenceMaps) -> dict[str, Any]:
         "maps": [
             {
                 "site": sentence.sites[module],
-                "weights": _quantize(weights),
-                "norms": _quantize(sentence.norms[module]) if module in sentence.norms else None,
-                "joint_norms": _quantize(sentence.joint_norms[module][None]) if module in sentence.norms else None,
+                "weights": _encode_map(weights),
+                "norms": _encode_map(sentence.norms[module]) if module in sentence.norms else None,
+                "joint_norms": _encode_map(sentence.joint_norms[module][None]) if module in sentence.norms else None,
             }
             for module, weights in sentence.maps.items()
         ],
     }
 
 
-def _quantize(weights: Tensor) -> dict[str, Any]:
-    """Encode a map [H, T, S] in one byte per number, in units of each head's largest magnitude over 255.
+def _encode_map(numbers: Tensor) -> dict[str, Any]:
+    """Encode a map [H, T, S] in two bytes per number, as bfloat16.
 
-    Only an exact 0 becomes 0, so that zeros and null rows can be told from small weights.
+    bfloat16 has 8 significant bits at any magnitude, so shares of rows of small weights are right, too. Only an exact 0
+    becomes 0, so that zeros and null rows can be told from small weights.
     """
-    numbers = weights.numpy()
-    magnitudes = np.abs(numbers)
-    largest = magnitudes.max(axis=(1, 2), initial=0.0, keepdims=True)
-    scaled = np.rint(magnitudes / np.where(largest > 0, largest, 1.0) * 255)
-    scaled[(numbers != 0) & (scaled == 0)] = 1
-    return {
-        "shape": numbers.shape,
-        "largest": largest.flatten().tolist(),
-        "data": base64.b64encode(scaled.astype(np.uint8).tobytes()).decode("ascii"),
-        "negative": base64.b64encode(np.packbits(numbers < 0).tobytes()).decode("ascii") if (numbers < 0).any() else "",
-    }
+    rounded = numbers.bfloat16()
+    smallest = numbers.sign().bfloat16() * torch.finfo(torch.bfloat16).tiny
+    codes = torch.where(rounded == 0, smallest, rounded).view(torch.int16).numpy().astype("<i2")
+    return {"shape": numbers.shape, "data": base64.b64encode(codes.tobytes()).decode("ascii")}

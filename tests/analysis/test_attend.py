@@ -1,8 +1,10 @@
 """`relumt attend` and `relumt analyze --own-translations`: maps of a model that reads its own translation."""
 
+import base64
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -102,12 +104,27 @@ def test_tokens_and_names_cannot_break_the_page(tmp_path):
     assert model["name"] == "</script><i>" and model["sentences"][0]["source"] == tokens
 
 
-def test_maps_are_encoded_by_head_and_only_an_exact_zero_becomes_zero():
-    weights = torch.tensor([[[0.0, 1e-9, 4.0]], [[0.5, 0.0, -1.0]], [[0.0, 0.0, 0.0]]])
-    sentence = SentenceMaps(0, ["a", "b", "</s>"], ["</s>"], ["x"], {"m": weights}, {"m": "cross"})
+def decoded(weights):
+    """Return a map as the page shows it, which reads bfloat16 as the upper half of float32."""
+    sentence = SentenceMaps(0, ["a"], ["</s>"], ["x"], {"m": weights}, {"m": "cross"})
     (model,) = json.loads(encode_models([("name", [sentence])]))
     (encoded,) = model["sentences"][0]["maps"]
-    assert encoded["norms"] is None and encoded["weights"]["shape"] == [3, 1, 3]
-    assert encoded["weights"]["largest"] == [4.0, 1.0, 0.0]
-    assert encoded["weights"]["data"] == "AAH/gAD/AAAA"  # 0 1 255, 128 0 255, 0 0 0
-    assert encoded["weights"]["negative"] == "BAA="  # the sixth number
+    assert encoded["norms"] is None
+    codes = np.frombuffer(base64.b64decode(encoded["weights"]["data"]), "<u2").astype("<u4")
+    return (codes << 16).view("<f4").reshape(encoded["weights"]["shape"])
+
+
+def test_only_an_exact_zero_is_shown_as_zero_and_signs_are_kept():
+    weights = torch.tensor([[[0.0, 1e-9, 4.0]], [[0.5, 0.0, -1.0]], [[-0.0, 1e-45, -1e-45]]])
+    shown = decoded(weights)
+    assert (np.sign(shown) == np.sign(weights.numpy())).all()
+    assert shown[:2] == pytest.approx(weights[:2].numpy(), rel=2**-8)
+
+
+def test_shares_of_a_row_have_two_correct_digits_however_small_its_weights_are():
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.softmax(8 * torch.randn(2, 3, 100, generator=generator), -1)  # a few large, many small weights
+    weights[:, 1] *= 1e-6  # beside rows of much larger weights
+    shown = decoded(weights)
+    shares, expected = (w / w.sum(-1, keepdims=True) for w in (shown, weights.numpy()))
+    assert shares == pytest.approx(expected, rel=0.005)

@@ -28,13 +28,10 @@ const decoded = new WeakMap();
 /** Numbers and shape [heads, queries, keys] of an encoded map. */
 function decode(map) {
   if (!decoded.has(map)) {
-    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const data = bytes(map.data), negative = map.negative ? bytes(map.negative) : null, size = map.shape[1] * map.shape[2];
-    const values = Float64Array.from(data, (byte, index) => {
-      const sign = negative && (negative[index >> 3] >> (7 - (index & 7))) & 1 ? -1 : 1;
-      return sign * byte * map.largest[Math.floor(index / size)] / 255;
-    });
-    decoded.set(map, {values, shape: map.shape});
+    const bytes = Uint8Array.from(atob(map.data), (character) => character.charCodeAt(0));
+    // A bfloat16 is the upper half of a float32.
+    const bits = Uint32Array.from(new Uint16Array(bytes.buffer), (code) => code << 16);
+    decoded.set(map, {values: new Float32Array(bits.buffer), shape: map.shape});
   }
   return decoded.get(map);
 }
@@ -60,7 +57,8 @@ function selectedSentence(side) {
 const layersOf = (sentence) => sentence ? sentence.maps.filter((map) => map.site === byId("site").value) : [];
 const isNull = (row) => row.every((value) => value === 0);
 const largestOf = (rows) => Math.max(0, ...rows.flat().map(Math.abs));
-const format = (value) => value === 0 ? "0" : value.toPrecision(3);
+/** Two significant digits, which the 8 bits of an encoded number are enough for. */
+const format = (value) => String(Number(value.toPrecision(2)));
 
 // ---- Drawing --------------------------------------------------------------------------------------------------------
 
@@ -170,7 +168,7 @@ function drawMap(side, sentence, attention) {
 }
 
 function describeCell(query, key, weights, norms, j) {
-  const share = (row) => `${(100 * row[j] / row.reduce((a, b) => a + b, 0)).toFixed(1)} % of the row`;
+  const share = (row) => `${format(100 * row[j] / row.reduce((a, b) => a + b, 0))} % of the row`;
   const parts = (label, row) => isNull(row) ? `${label} 0 (null row)` : `${label} ${format(row[j])}` + (row.some((w) => w < 0) ? "" : `, ${share(row)}`);
   return `${query} → ${key}: ${parts("weight", weights)}${norms ? `; ${parts("norm", norms)}` : ""}`;
 }
