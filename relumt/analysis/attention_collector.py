@@ -55,6 +55,11 @@ def _nan_to_none(values: Tensor) -> PerHead:
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
+def _repeat_over_heads(values: Tensor, is_null: Tensor) -> Tensor:
+    """Return values [R] of rows for each head, NaN where its row is null: [R, H]."""
+    return values[:, None].expand(is_null.shape).masked_fill(is_null, math.nan)
+
+
 class _RowCollector(ABC):
     """Hands each attention result of a model to `_add`.
 
@@ -104,9 +109,6 @@ class AttentionCollector(_RowCollector):
         means.num_rows += len(rows)
         sparsity = metrics.sparsity(rows, num_visible)
         means.add("sparsity", sparsity)
-        if selected.is_stop_word is not None:
-            is_visible_stop_word = selected.is_stop_word & selected.visible
-            means.add("stop_word_rate", (is_visible_stop_word.sum(-1) / num_visible)[:, None])
         if attention.mechanism.has_negative_weights:
             return  # the other measures need p = α/Σα to be a distribution
         is_null, entropy = metrics.is_null_row(rows), metrics.entropy(rows)
@@ -116,9 +118,12 @@ class AttentionCollector(_RowCollector):
         means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))
         means.add("top_share", metrics.top_share(rows, num_visible, TOP_PERCENTS))
         means.add("sink_rate", metrics.sink_rate(rows, selected.visible))
-        means.add("sink_rate_uniform", metrics.uniform_sink_rate(num_visible)[:, None])
+        # What uniform weights would give is compared with a share of the weight, so both need the same rows.
+        means.add("sink_rate_uniform", _repeat_over_heads(metrics.uniform_sink_rate(num_visible), is_null))
         if selected.is_stop_word is not None:
             means.add("stop_word_share", metrics.mean_over_keys(rows, selected.is_stop_word))
+            num_stop_words = (selected.is_stop_word & selected.visible).sum(-1)
+            means.add("stop_word_rate", _repeat_over_heads(num_stop_words / num_visible, is_null))
         if attention.site != "cross":
             means.add("distance", metrics.mean_distance(rows, selected.positions))
             means.add("distant_share", metrics.distant_share(rows, selected.positions, DISTANT))

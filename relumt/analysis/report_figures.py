@@ -60,11 +60,9 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
             "Sink rate by layer",
             "Share of a query's weight on the first key that it can attend to: the first token of the source in the "
             "encoder and in cross-attention, the end-of-sentence symbol that starts the target in the decoder. Queries "
-            "with a single visible key and null rows are left out. Dashed: what uniform weights would give.",
-            add_uniform_weights(
-                plot_by_layer(checkpoints, over_heads("sink_rate")),
-                checkpoints,
-                lambda layer: layer.sink_rate_uniform,
+            "with a single visible key and null rows are left out. Dashed: what uniform weights would give there.",
+            plot_by_layer(
+                checkpoints, over_heads("sink_rate"), lambda layer: layer.sink_rate_uniform, "uniform weights"
             ),
         ),
         "distant": (
@@ -74,12 +72,10 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
         ),
         "stop_words": (
             "Weight on stop words ([RF] Fig. 5)",
-            "Share of a query's weight on keys that are stop words of NLTK's list. Dashed: share of stop words among "
-            "the visible keys, which is what uniform weights would give.",
-            add_uniform_weights(
-                plot_by_layer(checkpoints, over_heads("stop_word_share")),
-                checkpoints,
-                lambda layer: layer.stop_word_rate,
+            "Share of a query's weight on keys that are stop words of NLTK's list; null rows are left out. Dashed: "
+            "share of stop words among the visible keys of the same queries, which is what uniform weights would give.",
+            plot_by_layer(
+                checkpoints, over_heads("stop_word_share"), lambda layer: layer.stop_word_rate, "uniform weights"
             ),
         ),
         "diversity": (
@@ -151,22 +147,6 @@ def plot_by_layer(
             if dashed is not None:
                 label = f"{checkpoint.name}, {dashed_suffix}"
                 _add_line(figure, column, label, x, [dashed(layer) for layer in layers], _color(number), "dash")
-    return figure
-
-
-def add_uniform_weights(
-    figure: go.Figure, checkpoints: Sequence[CheckpointAnalysis], measure: Callable[[AttentionMetrics], float | None]
-) -> go.Figure:
-    """Add what uniform weights would give, by site and layer, as gray lines: one for all checkpoints on the same data.
-
-    An empty figure stays empty.
-    """
-    if not figure.data:
-        return figure
-    for column, site in enumerate(SITES, start=1):
-        lines = dict.fromkeys(tuple(map(measure, checkpoint.attentions(site))) for checkpoint in checkpoints)
-        for line in lines:
-            _add_line(figure, column, "uniform weights", list(range(1, len(line) + 1)), line, "gray", "dash", "lines")
     return figure
 
 

@@ -57,11 +57,13 @@ class AttentionMetrics:
             numbers of keys.
         sink_rate: share of the weight on the first visible key, over queries that can attend to more than one. None in
             files of earlier versions.
-        sink_rate_uniform: what `sink_rate` would be with uniform weights; None if it has no value.
+        sink_rate_uniform: what `sink_rate` would be with uniform weights on the same rows, mean over heads; None if it
+            has no value. Null rows are left out, as for `sink_rate`.
         distance: mean distance between a query and the keys it attends to (self-attention).
         distant_share: share of the weight on keys more than 10 tokens, or words, away (self-attention).
         stop_word_share: share of the weight on stop words. None if the language has no list of stop words.
-        stop_word_rate: share of stop words among the visible keys, which is `stop_word_share` of uniform weights.
+        stop_word_rate: share of stop words among the visible keys, which is `stop_word_share` of uniform weights on the
+            same rows, mean over heads. Null rows are left out, as for `stop_word_share`.
         head_diversity: Jensen-Shannon divergence between the heads' distributions: "normalized" for α/Σα, and for
             weights α that do not sum to 1 also the temperature τ of a softmax of α^τ, "1.0" to "0.1". Empty if it does
             not apply.

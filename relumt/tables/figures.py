@@ -162,7 +162,8 @@ TABLES = (
         ),
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
-        explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys",
+        explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys; "
+        "null rows are left out",
     ),
     LayerFigure(
         "RL",

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import is_dataclass
+from statistics import mean
 
 import pytest
 import torch
@@ -101,18 +102,18 @@ def test_sink_rates_agree_with_loops_over_the_maps(name):
     with collector.observe(batch), torch.no_grad():
         model(**batch["net_input"])
     for module, measures in measured(model, [batch]).items():
-        shares, uniform = [[], []], []
+        shares, uniform = [[], []], [[], []]
         for sentence in collector.result():
             for head, weights in enumerate(sentence.maps[module].tolist()):
                 for query, row in enumerate(weights):
                     num_visible = query + 1 if measures.site == "decoder" else len(row)
                     if num_visible == 1:
                         continue
-                    uniform.append(1 / num_visible)
                     if sum(row) > 1e-6:
+                        uniform[head].append(1 / num_visible)
                         shares[head].append(row[0] / sum(row))
         assert measures.sink_rate == pytest.approx([sum(own) / len(own) if own else None for own in shares])
-        assert measures.sink_rate_uniform == pytest.approx(sum(uniform) / len(uniform))
+        assert measures.sink_rate_uniform == pytest.approx(mean(sum(own) / len(own) for own in uniform if own))
 
 
 def test_one_head_has_no_variance():

@@ -1,5 +1,7 @@
 """Words of subwords: indices, texts and merged weights against loops, for every site of a model."""
 
+from statistics import mean
+
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -125,8 +127,8 @@ def collect_maps(model, batch):
 
 
 def measure_by_loops(maps, batch, found):
-    """Return by module and head, from maps of subwords, the sums over words of sparsity, null rows, stop-word share and
-    distance, and the number of words."""
+    """Return by module and head, from maps of subwords, the sums over words of sparsity, null rows, stop-word share,
+    distance and stop-word rate, and the number of words."""
     inputs = batch["net_input"]
     texts = {
         "source": (inputs["src_tokens"], found.src_dict, load_stop_words("de")),
@@ -138,7 +140,7 @@ def measure_by_loops(maps, batch, found):
     for name, (site, tensor) in maps.items():
         weights = tensor.tolist()
         query_side, key_side = sides[site]
-        totals = [[0.0, 0.0, 0.0, 0.0, 0] for _ in range(tensor.shape[1])]
+        totals = [[0.0, 0.0, 0.0, 0.0, 0.0, 0] for _ in range(tensor.shape[1])]
         for b in range(len(weights)):
             positions, words = [], []
             for side in (query_side, key_side):
@@ -154,12 +156,13 @@ def measure_by_loops(maps, batch, found):
                     visible = row[: query + 1] if site == "decoder" else row
                     weight = sum(visible)
                     total[0] += sum(w == 0 for w in visible) / len(visible)
-                    total[4] += 1
+                    total[5] += 1
                     if weight <= 1e-6:
                         total[1] += 1
                         continue
                     total[2] += sum(w for w, stop in zip(row, is_stop, strict=True) if stop) / weight
                     total[3] += sum(w * abs(query - key) for key, w in enumerate(row)) / weight
+                    total[4] += sum(is_stop[: len(visible)]) / len(visible)
         results[name] = totals
     return results
 
@@ -175,7 +178,7 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
             model(**batch["net_input"])
     measured, expected = collector.result(), measure_by_loops(collect_maps(model, batch), batch, found)
     for module, totals in expected.items():
-        layer, queries = measured[module], totals[0][4]
+        layer, queries = measured[module], totals[0][5]
         assert layer.num_queries == queries
         assert layer.sparsity == pytest.approx([t[0] / queries for t in totals], abs=1e-6)
         assert layer.null_rate == pytest.approx([t[1] / queries for t in totals], abs=1e-6)
@@ -183,6 +186,8 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
         for values, index in ((layer.stop_word_share, 2), (layer.distance, 3)):
             means = [t[index] / (queries - t[1]) if queries > t[1] else None for t in totals]
             assert (values is None and layer.site == "cross") or values == pytest.approx(means, abs=1e-5)
+        rates = [t[4] / (queries - t[1]) for t in totals if queries > t[1]]  # of the same rows as the share
+        assert layer.stop_word_rate == pytest.approx(mean(rates), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
