@@ -1,21 +1,21 @@
 """Measure the time and peak memory of `relumt analyze` relative to a validation pass.
 
-    python benchmarks/analysis_cost.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 5] [--units subwords|words]
+    python benchmarks/analysis_cost.py RUN-OR-CHECKPOINT DATA-BIN [--repeats 6] [--units subwords|words]
 
 The analysis is forced decoding of the test set with all collectors, and of the test set with shuffled targets with null
 rows counted. It alternates in one process with the model's forward pass of validation. Reported is the median of the
-paired ratios with a 95 % interval.
+paired ratios with a 95 % interval, from six repeats on.
 """
 
 import argparse
-import statistics
 from pathlib import Path
 
 import torch
-from timing import median_interval, peak_bytes, print_origin, seconds
+from timing import peak_bytes, print_origin, seconds
 
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
+from relumt.tables.speeds import MIN_REPEATS, format_ratio, median_ratio
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("data_bin", type=Path)
-    parser.add_argument("--repeats", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--repeats", type=int, default=MIN_REPEATS, help="(default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=4096, help="tokens per batch (default: 4096)")
     parser.add_argument("--units", choices=["subwords", "words"], default="subwords", help="(default: subwords)")
     args = parser.parse_args()
@@ -61,9 +61,8 @@ def main() -> None:
         passes = [analyze, validate]
         times = {work: seconds(work) for work in (passes if repeat % 2 else reversed(passes))}
         ratios.append(times[analyze] / times[validate])
-    low, high = median_interval(ratios)
     extra = peak_bytes(analyze) - peak_bytes(validate)
-    print(f"time: {statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) of a validation pass")
+    print(f"time: {format_ratio(median_ratio(ratios))} of a validation pass")
     print(f"memory: {extra / 2**20:.0f} MiB more at the peak")
     print_origin()
 

@@ -18,13 +18,14 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from timing import median_interval, peak_bytes, print_origin, seconds
+from timing import peak_bytes, print_origin, seconds
 from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch
 from relumt.cpu_products import select_fp32_backend
 from relumt.errors import UserError, exit_on_user_error
+from relumt.tables.speeds import format_ratio, median_ratio
 
 DIRECTIONS = ("forward", "forward + backward")
 ALTERNATIVES = {
@@ -82,9 +83,8 @@ def measure(args: argparse.Namespace, n: int) -> dict[tuple[str, str], str]:
         print(f"n = {n}, {direction}: done", file=sys.stderr, flush=True)
         for system in systems:
             ratios = [own / base for own, base in zip(times[system], times[args.baseline], strict=True)]
-            low, high = median_interval(ratios)
             memory_ratio = memory[system] / memory[args.baseline]
-            cells[direction, system] = f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f}) · {memory_ratio:.2f}"
+            cells[direction, system] = f"{format_ratio(median_ratio(ratios))} · {memory_ratio:.2f}"
         cells[direction, "time"] = f"{statistics.median(times[args.baseline]) * 1e3:.2f} ms"
     return cells
 
@@ -131,8 +131,7 @@ def compare_softmax(n: int, mask_name: str, is_trained: bool, rounds: int) -> st
             if round_number >= 0:
                 times[name].append(time.process_time() - start)
     ratios = [one / other for one, other in zip(times["explicit"], times["fused"], strict=True)]
-    low, high = median_interval(ratios)
-    return f"{statistics.median(ratios):.2f} ({low:.2f}–{high:.2f})"
+    return format_ratio(median_ratio(ratios))
 
 
 def print_softmax_tables(rounds: int) -> None:

@@ -5,7 +5,7 @@
 The runs are the first seeds in RUNS/DATASET/MODEL. They translate with the settings in configs/datasets, but one
 sentence at a time. The test sentences are split by length into ten groups of equal size. All models translate a sample
 of each group several times, in alternating order. Reported is, for each group, the median of the first model's
-time over each model's, with a 95 % interval from 10,000 bootstrap samples. Uses a GPU if there is one.
+time over each model's, with a 95 % interval from six repeats on. Uses a GPU if there is one.
 """
 
 import argparse
@@ -17,7 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import alternating_times, benchmark_device, is_up_to_date, print_origin, relative_speeds, write_results
+from timing import (
+    Speeds,
+    alternating_times,
+    benchmark_device,
+    is_up_to_date,
+    print_origin,
+    relative_speeds,
+    write_results,
+)
 
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.errors import UserError, exit_on_user_error
@@ -26,7 +34,7 @@ from relumt.runs.dataset_config import require_dataset
 from relumt.runs.record import load_record
 from relumt.tables.experiments import Experiment
 from relumt.tables.runs import find_runs
-from relumt.tables.speeds import format_ratio
+from relumt.tables.speeds import MIN_REPEATS, format_ratio
 
 GROUPS = 10
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
@@ -81,10 +89,18 @@ def first_run(runs: Path, dataset: str, model: str) -> Path:
     return scored[0].folder
 
 
-def checkpoint_hashes(runs: Path, dataset: str, models: list[str]) -> dict[str, str]:
-    """Return model → SHA-256 of the checkpoint that is timed."""
-    folders = {model: first_run(runs, dataset, model) for model in models}
-    return {model: load_record(folder).test_evaluation.setup.checkpoint_sha256 for model, folder in folders.items()}
+def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what results depend on besides the device and the revision, as JSON has it.
+
+    The models are in the order of the command line, since the first one is the baseline.
+    """
+    records = {model: load_record(first_run(args.runs, args.dataset, model)) for model in args.models}
+    return {
+        "checkpoints": {model: record.test_evaluation.setup.checkpoint_sha256 for model, record in records.items()},
+        "generate": require_dataset(args.dataset, CONFIGS).generate,
+        "threads": torch.get_num_threads(),
+        "settings": {name: value for name, value in vars(args).items() if name not in ("runs", "json")},
+    }
 
 
 def load_models(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
@@ -138,9 +154,7 @@ def make_stock_translator(loaded: Any, config: Any, batch_size: int) -> Callable
     return translate_as_stock
 
 
-def decoding_speeds(
-    translators: dict[str, Callable[[list[int]], None]], indices: list[int], repeats: int
-) -> dict[str, dict[str, float]]:
+def decoding_speeds(translators: dict[str, Callable[[list[int]], None]], indices: list[int], repeats: int) -> Speeds:
     """Return the speed of each model on these sentences relative to the first one, see `relative_speeds`."""
     works = {name: partial(translate, indices) for name, translate in translators.items()}
     return relative_speeds(next(iter(translators)), alternating_times(works, repeats))
@@ -153,7 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="the first is the baseline")
     parser.add_argument("--batch-size", type=int, default=1, help="sentences per batch (default: 1, as [RL] Table 2)")
     parser.add_argument("--sample", type=int, default=8, help="sentences per group (default: 8)")
-    parser.add_argument("--repeats", type=int, default=5, help="timed repeats (default: 5)")
+    parser.add_argument("--repeats", type=int, default=MIN_REPEATS, help="timed repeats (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
 
 
@@ -166,9 +180,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     prepare_fairseq_import()
-    checkpoints = checkpoint_hashes(args.runs, args.dataset, args.models)
-    device = benchmark_device("fp32")
-    if is_up_to_date(args.json, checkpoints, device):
+    inputs, device = describe_inputs(args), benchmark_device("fp32")
+    if is_up_to_date(args.json, inputs, device):
         return
     models = load_models(args.runs, args.dataset, args.models)
     dataset = models[args.models[0]].task.dataset("test")
@@ -188,8 +201,7 @@ def main() -> None:
     print_origin()
     if args.json:
         what = f"decoding with beam {config.beam}, {args.batch_size} at a time, {args.repeats} repeats"
-        results = {"checkpoints": checkpoints, "groups": groups}
-        write_results(args.json, what, next(iter(models)), device, results)
+        write_results(args.json, what, next(iter(translators)), device, {"inputs": inputs, "groups": groups})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from timing import alternating_times, peak_bytes, print_origin, relative_speeds
 from torch import Tensor
 
 from relumt.criterions.projected_cross_entropy import projected_cross_entropy
+from relumt.tables.speeds import format_ratio
 
 PAD = 1
 SMOOTHING = 0.1
@@ -68,8 +69,7 @@ def main() -> None:
         megabytes = " | ".join(f"{peak_bytes(step) / 1e6:.0f}" for step in steps.values())
         speed = "not measured"
         if not args.no_timing:
-            relative = relative_speeds("fairseq", alternating_times(steps, args.repeats))["relumt"]
-            speed = f"{relative['median']:.2f} ({relative['low']:.2f}–{relative['high']:.2f})"
+            speed = format_ratio(relative_speeds("fairseq", alternating_times(steps, args.repeats))["relumt"])
         print(f"| {types:,} | {speed} | {megabytes} |", flush=True)
     print_origin()
 

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timing import relative_speeds
+from timing import Speeds, relative_speeds
 from worker_pool import Answer, running_workers, work_in_turns
 
 import relumt
 
 FAIRSEQ_WORKER = Path(__file__).with_name("fairseq_worker.py")
 ONE_DEVICE = ["--distributed-world-size", "1"]
-
-Speeds = dict[str, dict[str, float]]
-"""System → number of pairs, median, low and high, see `relative_speeds`."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
-"""Timing, peak memory and bootstrap intervals, which all benchmarks share."""
+"""Timing, peak memory and files of results, which all benchmarks share."""
 
 import json
-import random
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +14,17 @@ from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
 from relumt.doctor.hardware import cpu_name
 from relumt.runs.environment import Device, Precision, describe_revision, find_device
+from relumt.tables.speeds import Ratio, median_ratio
+
+
+class PairedRatio(Ratio):
+    """A ratio with the number of pairs of times that it is from."""
+
+    pairs: int
+
+
+Speeds = dict[str, PairedRatio]
+"""System → its speed relative to the baseline's."""
 
 
 def synchronize() -> None:
@@ -44,24 +53,12 @@ def alternating_times(works: dict[str, Callable[[], object]], repeats: int) -> d
     return times
 
 
-def median_interval(ratios: list[float], samples: int = 10_000) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the median."""
-    generator = random.Random(1)
-    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(samples))
-    return medians[int(0.025 * samples)], medians[int(0.975 * samples)]
-
-
-def relative_speeds(baseline: str, times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Divide the baseline's times by each system's, pair by pair; above 1 is faster than the baseline.
-
-    Returns:
-        system → number of pairs, median ratio, and the low and high end of its interval.
-    """
-    speeds = {}
+def relative_speeds(baseline: str, times: dict[str, list[float]]) -> Speeds:
+    """Divide the baseline's times by each system's, pair by pair; above 1 is faster than the baseline."""
+    speeds: Speeds = {}
     for name, measured in times.items():
         ratios = [reference / own for own, reference in zip(measured, times[baseline], strict=True)]
-        low, high = median_interval(ratios)
-        speeds[name] = {"pairs": len(ratios), "median": statistics.median(ratios), "low": low, "high": high}
+        speeds[name] = {"pairs": len(ratios), **median_ratio(ratios)}
     return speeds
 
 
@@ -83,10 +80,13 @@ def write_results(path: Path, what: str, baseline: str, device: Device, results:
     write_text_atomically(path, json.dumps(described | results, indent=2) + "\n")
 
 
-def is_up_to_date(path: Path | None, checkpoints: dict[str, str], device: Device) -> bool:
-    """Return, and say, whether `path` has results for these checkpoints (model → SHA-256) on this kind of device."""
+def is_up_to_date(path: Path | None, inputs: dict[str, Any], device: Device) -> bool:
+    """Return, and say, whether `path` has results for these inputs on this kind of device.
+
+    inputs: what `write_results` was given as the results' "inputs", such as checkpoints and settings.
+    """
     results = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
-    up_to_date = (results.get("checkpoints"), results.get("device")) == (checkpoints, str(device))
+    up_to_date = (results.get("inputs"), results.get("device")) == (inputs, str(device))
     if up_to_date:
         print_status(f"{path}: already measured")
     return up_to_date

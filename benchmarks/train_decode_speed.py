@@ -5,7 +5,7 @@
 Training is measured as in training.py: whole steps on the same batches, one of each model in turn, each in a process of
 its own, with the flags that the runs were trained with, in fp16 on a GPU. Decoding is measured as in decoding_speed.py:
 all models in turn translate the same test sentences. Reported is the median of the first model's time over each
-model's, with a 95 % interval from 10,000 bootstrap samples; above 1 is faster than the first.
+model's, with a 95 % interval from six repeats on; above 1 is faster than the first.
 """
 
 import argparse
@@ -18,16 +18,16 @@ from batches import Reference
 from decoding_speed import (
     CONFIGS,
     add_arguments,
-    checkpoint_hashes,
     decoding_speeds,
+    describe_inputs,
     first_run,
     generation_config,
     groups_by_length,
     load_models,
     make_translator,
 )
-from measurement import Speeds, Workload, fairseq_command, measure, relative_seconds, relumt_arguments
-from timing import benchmark_device, is_up_to_date, print_origin, write_results
+from measurement import Workload, fairseq_command, measure, relative_seconds, relumt_arguments
+from timing import Speeds, benchmark_device, is_up_to_date, print_origin, write_results
 from training import MODELS
 
 import relumt
@@ -87,9 +87,9 @@ def main() -> None:
     args = parser.parse_args()
     prepare_fairseq_import()
     relumt.register()
-    checkpoints = checkpoint_hashes(args.runs, args.dataset, args.models)
+    inputs = describe_inputs(args)
     devices = {"training": benchmark_device(None), "decoding": benchmark_device("fp32")}
-    if is_up_to_date(args.json, checkpoints, devices["training"]):
+    if is_up_to_date(args.json, inputs, devices["training"]):
         return
     speeds = {"training": measure_training(args, devices["training"]), "decoding": measure_decoding(args)}
     beam = generation_config(args.dataset).beam
@@ -103,7 +103,7 @@ def main() -> None:
         print(f"| {model} | " + " | ".join(cells) + " |")
     print_origin()
     if args.json:
-        results: dict[str, Any] = {"checkpoints": checkpoints} | {
+        results: dict[str, Any] = {"inputs": inputs} | {
             kind: {
                 "what": what[kind],
                 "baseline": args.models[0],

@@ -6,8 +6,8 @@ A system is a name in configs/models, optionally with flags of fairseq-train: "s
 fairseq's own Transformer and criterion, without anything of relumt. Each system runs in a process of its own and takes
 one training step in turn, so that what slows the machine slows all of them. With --decode, all then translate test
 sentences by beam search, into sentences of the references' mean length, because untrained models do not know when to
-stop. Reported are medians of the paired ratios of the baseline's time to the system's, with 95 % intervals from 10,000
-bootstrap samples, and the largest amount of memory that each process held. Uses a GPU if there is one.
+stop. Reported are medians of the paired ratios of the baseline's time to the system's, with 95 % intervals
+from six pairs on, and the largest amount of memory that each process held. Uses a GPU if there is one.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from batches import Reference
 from measurement import (
     ONE_DEVICE,
     Measurement,
-    Speeds,
     Workload,
     fairseq_command,
     measure,
@@ -32,7 +31,7 @@ from measurement import (
     relumt_arguments,
     tokens_per_second,
 )
-from timing import benchmark_device, print_origin, write_results
+from timing import Speeds, benchmark_device, print_origin, write_results
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
@@ -131,7 +130,8 @@ def decoding_table(baseline: str, speeds: Speeds, measured: dict[str, Measuremen
 def speed_cells(name: str, speeds: Speeds) -> str:
     """Return the first cells of a row of a table."""
     speed = speeds[name]
-    return f"| {name} | {speed['pairs']} | {speed['median']:.3f} | {speed['low']:.3f}–{speed['high']:.3f}"
+    interval = f"{speed['low']:.3f}–{speed['high']:.3f}" if "low" in speed else ""
+    return f"| {name} | {speed['pairs']} | {speed['median']:.3f} | {interval}"
 
 
 def absolute_values(measured: dict[str, Measurement]) -> dict[str, dict[str, float]]:

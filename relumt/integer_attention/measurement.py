@@ -14,7 +14,7 @@ from relumt.errors import AttemptFailedError
 from relumt.integer_attention.kernels import Attention, Code, Kernels, PreparedCall
 from relumt.integer_attention.problem import random_problem
 from relumt.tables.inhibitor_table2 import Comparison, Width
-from relumt.tables.speeds import Ratio
+from relumt.tables.speeds import median_ratio
 
 WIDTH_PAIRS: tuple[tuple[Width, Width], ...] = ((16, 32), (16, 16), (32, 32))
 """Bits of the sums that are compared: the Inhibitor's and the dot product's."""
@@ -103,11 +103,3 @@ def compare(times: Mapping[System, list[float]], d: int, n: int) -> Iterator[Com
         ratio = median_ratio([x / y for x, y in zip(own, products, strict=True)])
         own_us, products_us = (statistics.median(seconds) * 1e6 for seconds in (own, products))
         yield Comparison(name, code, inhibitor_width, dot_product_width, d, n, own_us, products_us, ratio)
-
-
-def median_ratio(ratios: list[float]) -> Ratio:
-    """Return the median and its 95 % interval, from the order of the ratios alone."""
-    from scipy.stats import quantile_test
-
-    interval = quantile_test(ratios, p=0.5).confidence_interval(0.95)
-    return {"median": statistics.median(ratios), "low": float(interval.low), "high": float(interval.high)}

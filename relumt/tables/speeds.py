@@ -3,10 +3,11 @@
 Scripts in benchmarks/ measure them and write RUNS/TABLE-DATASET.json; `scripts/reproduce.sh` runs these scripts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, TypedDict, TypeVar
+from statistics import median
+from typing import Annotated, NotRequired, TypedDict, TypeVar
 
 from msgspec import Meta
 
@@ -21,13 +22,17 @@ from relumt.tables.table import Table
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Length = Annotated[int, Meta(ge=0, le=10**9)]
 
+MIN_REPEATS = 6
+"""Repeats that a 95 % interval of a median needs: the range of five contains it with a probability of 1 − 2/2^5 = 94 %.
+"""
+
 
 class Ratio(TypedDict):
-    """A speed relative to the baseline's: the median and the ends of its 95 % interval."""
+    """A speed relative to the baseline's: the median and the ends of its 95 % interval, which few repeats lack."""
 
     median: Positive
-    low: Positive
-    high: Positive
+    low: NotRequired[Positive]
+    high: NotRequired[Positive]
 
 
 @dataclass(frozen=True)
@@ -113,16 +118,32 @@ def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds]) 
         raise UserError(f"{path}: no such file; measure speeds with {context.command}") from None
 
 
-def format_ratio(ratio: Mapping[str, float] | Ratio | None) -> str:
-    """Return a median with its 95 % interval, "" if it was not measured."""
-    return f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if ratio else ""
+def median_ratio(ratios: Sequence[float]) -> Ratio:
+    """Return the median of the repeats' ratios and its 95 % interval, from the order of the ratios alone.
+
+    With fewer than MIN_REPEATS there is no interval.
+    """
+    from scipy.stats import quantile_test
+
+    if len(ratios) < MIN_REPEATS:
+        return {"median": median(ratios)}
+    interval = quantile_test(ratios, p=0.5).confidence_interval(0.95)
+    return {"median": median(ratios), "low": float(interval.low), "high": float(interval.high)}
+
+
+def format_ratio(ratio: Ratio | None) -> str:
+    """Return a median with its 95 % interval if it has one, "" if it was not measured."""
+    if ratio is None:
+        return ""
+    interval = f" ({ratio['low']:.2f}–{ratio['high']:.2f})" if "low" in ratio else ""
+    return f"{ratio['median']:.2f}{interval}"
 
 
 def describe_measurement(measured: Measurement) -> str:
     """Return how speeds were measured."""
     return (
         f"{measured.what}, relative to {measured.baseline}, on {measured.device}, {measured.revision}; "
-        "median and 95 % interval"
+        f"median, and 95 % interval from {MIN_REPEATS} repeats on"
     )
 
 
@@ -221,7 +242,10 @@ class SpeedByLengthFigure(SpeedTable):
         for model in speeds.models:
             ratios = [group.relative[model] for group in speeds.groups]
             ax.plot(lengths, [ratio["median"] for ratio in ratios], marker="o", label=plain_text(model))
-            ax.fill_between(lengths, [ratio["low"] for ratio in ratios], [r["high"] for r in ratios], alpha=0.15)
+            # without an interval, the band is the line itself
+            low = [ratio.get("low", ratio["median"]) for ratio in ratios]
+            high = [ratio.get("high", ratio["median"]) for ratio in ratios]
+            ax.fill_between(lengths, low, high, alpha=0.15)
         ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {plain_text(speeds.baseline)}")
         columns = len(speeds.models)
         figure.legend(title="Model (band: 95 % interval)", loc="outside upper left", ncols=columns, fontsize=8)

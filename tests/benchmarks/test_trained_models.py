@@ -1,9 +1,13 @@
 """The benchmarks that read trained models run on tiny ones."""
 
+import json
 import math
 import runpy
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -70,3 +74,46 @@ def test_bleu_by_length(run, data, tmp_path, capsys):
         ["5–9", "2", "50.00", "1.000 |"],  # (6/8 · 4/6 · 2/4 · 1/4)^(1/4), where smoothing replaces 0/2 by 1/4
     ]
     assert "tok:none" in printed
+
+
+@pytest.fixture
+def measure_decoding(monkeypatch, tmp_path):
+    """A function that runs decoding_speed.py on models that translate nothing.
+
+    It returns the results in the file, and whether the file is new.
+    """
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import decoding_speed
+
+    for model in ("softmax", "relu"):
+        save_record(tmp_path / model, scored_record(model=model))
+    loaded = SimpleNamespace(task=SimpleNamespace(dataset=lambda subset: SimpleNamespace(src_sizes=np.arange(20))))
+    monkeypatch.setattr(decoding_speed, "first_run", lambda runs, dataset, model: runs / model)
+    monkeypatch.setattr(decoding_speed, "load_models", lambda runs, dataset, models: dict.fromkeys(models, loaded))
+    for name in ("make_translator", "make_stock_translator"):
+        monkeypatch.setattr(decoding_speed, name, lambda *arguments: lambda indices: None)
+
+    def measure(*options, models=("softmax", "relu")):
+        path = tmp_path / "speeds.json"
+        arguments = [tmp_path, "multi30k_de_en_small", "--json", path, "--models", *models, *options]
+        monkeypatch.setattr(sys, "argv", ["decoding_speed.py", *map(str, arguments)])
+        before = path.stat().st_mtime_ns if path.exists() else None
+        decoding_speed.main()
+        return json.loads(path.read_text()), path.stat().st_mtime_ns != before
+
+    return measure
+
+
+def test_decoding_speed_is_measured_again_with_other_settings(measure_decoding):
+    assert measure_decoding("--repeats", "1")[1]
+    assert not measure_decoding("--repeats", "1")[1]
+    for options in (["--repeats", "2"], ["--repeats", "2", "--sample", "3"], ["--repeats", "2", "--stock"]):
+        assert measure_decoding(*options)[1]
+    results, is_new = measure_decoding("--repeats", "2", models=("relu", "softmax"))
+    assert is_new and results["baseline"] == "relu"
+
+
+def test_stock_is_named_as_the_baseline(measure_decoding):
+    results, _ = measure_decoding("--stock")
+    assert results["baseline"] == "stock"
+    assert results["groups"][0]["relative"]["stock"] == {"pairs": 6, "median": 1, "low": 1, "high": 1}

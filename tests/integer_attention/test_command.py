@@ -10,7 +10,7 @@ from relumt.errors import UserError
 from relumt.integer_attention import __main__ as command
 from relumt.integer_attention import measurement
 from relumt.integer_attention.compiler import INSTRUCTION_SETS
-from relumt.integer_attention.measurement import Sizes, alternate, compare, median_ratio
+from relumt.integer_attention.measurement import Sizes, alternate, compare
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.inhibitor_table2 import RESULTS
@@ -134,4 +134,3 @@ def test_ratios_are_medians_of_pairs():
     assert (first.code, first.widths, first.d, first.n) == ("tiled", (16, 32), 64, 32)
     assert (first.inhibitor_us, first.dot_product_us) == pytest.approx((2, 2))
     assert msgspec.to_builtins(first.ratio) == pytest.approx({"median": 1, "low": 0.5, "high": 2})
-    assert median_ratio([0.5] * 9) == {"median": 0.5, "low": 0.5, "high": 0.5}
