@@ -88,14 +88,21 @@ class LayerFigure(SiteFigure):
         return [RenderedTable(context.caption(self.title), header, rows, notes)]
 
     def values_by_layer(self, runs: Sequence[Run], site: str, curve: Curve) -> list[float]:
-        """Return the mean over seeds by layer; nothing if a layer of the site has no value."""
-        by_run = [values for run in runs if run.analysis and (values := curve.values(run.analysis, site))]
-        if any(None in values for values in by_run):
+        """Return the mean over seeds by layer; nothing if a layer of the site has no value.
+
+        Raises:
+            UserError: the analyses of the seeds do not have the same number of layers.
+        """
+        by_run = {run.folder: curve.values(run.analysis, site) for run in runs if run.analysis}
+        if any(None in values for values in by_run.values()):
             return []
-        if len(set(map(len, by_run))) > 1:
-            folders = ", ".join(str(run.folder) for run in runs)
-            raise UserError(f"{folders}: their analyses have different numbers of layers; run relumt analyze again")
-        return [mean(values) for values in zip(*by_run, strict=True)]
+        if len(set(map(len, by_run.values()))) > 1:
+            found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
+            raise UserError(
+                f"analyses of one model have different numbers of layers with {curve.label} ({site}): {found}; "
+                "run relumt analyze again"
+            )
+        return [mean(values) for values in zip(*by_run.values(), strict=True)]
 
     def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""

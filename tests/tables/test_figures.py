@@ -61,6 +61,16 @@ def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(t
         render("rela_figure5", tmp_path)
 
 
+def test_a_seed_without_a_measure_that_another_seed_has_is_refused(tmp_path):
+    """Otherwise the curve would be a mean over fewer seeds than the notes say."""
+    experiment = experiments_of("rela_figure4")["softmax"]
+    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
+    for seed, alignment in ((1, AlignmentMetrics(0, {"a": layer, "b": layer})), (2, None)):
+        write_run(experiment, tmp_path, make_record(experiment, seed), analysis(alignment=alignment))
+    with pytest.raises(UserError, match=r"layers with normal, best head \(cross\): .*1 has 2, .*2 has 0;"):
+        render("rela_figure4", tmp_path)
+
+
 def test_runs_without_analysis_are_not_drawn(tmp_path):
     experiment = experiments_of("rela_figure5")["rela_g"]
     write_run(experiment, tmp_path)
