@@ -15,25 +15,18 @@ from typing import Any
 import numpy as np
 import torch
 from timing import print_origin
-from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
-from relumt.attention.row_stats import NULL_WEIGHT_SUM
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
+from relumt.metrics.attention_metrics import normalize
 from relumt.options import SITES
 
 BATCH_SIZE = 50
 
 
-def largest_shares(weights: Tensor) -> Tensor:
-    """Return the largest of weights [R, H, S] divided by the sum of its row, NaN for null rows: [R, H]."""
-    sums = weights.sum(-1)
-    return (weights.amax(-1) / sums).masked_fill(sums <= NULL_WEIGHT_SUM, torch.nan)
-
-
 def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, Any]) -> None:
-    """Add the `largest_shares` of a batch to the running means of each site.
+    """Add the largest share of each row of a batch to the running means of each site.
 
     Raises:
         UserError: an attention has no weights, or negative ones.
@@ -47,7 +40,7 @@ def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, 
         if result.weights is None or attention.mechanism.has_negative_weights:
             raise UserError(f"{loaded.path}: expected weights that are not negative, {name} has none")
         rows = tokens[attention.site].select_rows(result.weights, mask).weights
-        means[attention.site].add("largest share", largest_shares(rows))
+        means[attention.site].add("largest share", normalize(rows).amax(-1))
 
     with torch.no_grad(), attention_hook(loaded.model, collect, Need.WEIGHTS):
         loaded.force_decode(batch)
