@@ -3,15 +3,12 @@
 import shlex
 from pathlib import Path
 
-from sacrebleu.metrics import BLEU
-
 from relumt.errors import UserError
 from relumt.runs.comparability import require_equal
 from relumt.runs.quantized_record import FLOAT, FOLDER, QuantizedModel, TimedEvaluation, find_quantized_records
-from relumt.runs.translations import load_text
 from relumt.tables.context import P_VALUE_NOTES
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.significance import paired_p_value
+from relumt.tables.significance import paired_p_value, same_bleu, scored_lines
 
 METRIC = "bleu_tokenized"
 TEST = "randomization"
@@ -100,22 +97,15 @@ def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluat
     evaluations = {str(run / FOLDER / FLOAT): baseline.evaluation, str(run / FOLDER / name): timed.evaluation}
     require_equal(evaluations, "their data", lambda evaluation: evaluation.setup.data)
     require_equal(evaluations, "their flags of translation", lambda evaluation: evaluation.setup.flags)
-    hypotheses, references = load_scored(run, name, timed)
-    float_hypotheses, _ = load_scored(run, FLOAT, baseline)
+    hypotheses, references = scored_lines(run / FOLDER / name, timed.evaluation, METRIC)
+    float_hypotheses, _ = scored_lines(run / FOLDER / FLOAT, baseline.evaluation, METRIC)
     changed = sum(map(str.__ne__, hypotheses, float_hypotheses))
     score, float_score = (evaluation.scores[METRIC] for evaluation in (timed.evaluation, baseline.evaluation))
-    # force only silences sacreBLEU's warning that the text looks tokenized, which it is
-    bleu = BLEU(tokenize="none", lowercase="case:lc" in score.signature, force=True)
     p = "-"
     if changed >= MIN_CHANGED:
+        bleu = same_bleu(run / FOLDER / name, score)
         p = f"{paired_p_value(hypotheses, float_hypotheses, references, bleu, TEST):.4f}"
     return [f"{score.score - float_score.score:+.2f}", p, f"{changed} of {len(hypotheses)}"]
-
-
-def load_scored(run: Path, name: str, timed: TimedEvaluation) -> tuple[list[str], list[str]]:
-    """Return the hypotheses and references that a score was computed on."""
-    hypotheses, references = (run / FOLDER / name / file for file in timed.evaluation.scored_files[METRIC])
-    return load_text(hypotheses), load_text(references)
 
 
 def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation]) -> list[str]:

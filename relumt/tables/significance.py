@@ -4,6 +4,7 @@ Seeds are not pooled: two translations of the same sentences are not twice as ma
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
@@ -12,6 +13,7 @@ from sacrebleu.significance import PairedTest
 from relumt.errors import UserError
 from relumt.prep.tokenization import BLEU_TOKENIZERS
 from relumt.runs.comparability import SCORES
+from relumt.runs.evaluation_record import Evaluation, Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
 from relumt.runs.translations import load_text
@@ -42,13 +44,15 @@ def has_segments(record: RunRecord, metric: str) -> bool:
 
 def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
     """Return the p-value of the difference in BLEU; 1.0 for identical outputs (sacreBLEU's bootstrap returns 0.001)."""
-    hypotheses, references = scored_lines(system, metric)
-    baseline_hypotheses, baseline_references = scored_lines(baseline, metric)
+    (hypotheses, references), (baseline_hypotheses, baseline_references) = (
+        scored_lines(run.folder, run.record.test_evaluation, metric) for run in (system, baseline)
+    )
     if references != baseline_references:
         raise UserError(f"{system.folder} and {baseline.folder} have other references; evaluate both again")
     if hypotheses == baseline_hypotheses:
         return 1.0
-    return paired_p_value(hypotheses, baseline_hypotheses, references, same_bleu(system.record, metric), test)
+    bleu = same_bleu(system.folder, system.record.test_score(metric))
+    return paired_p_value(hypotheses, baseline_hypotheses, references, bleu, test)
 
 
 def external_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
@@ -78,19 +82,22 @@ def paired_p_value(
     return results[name][1].p_value  # type: ignore[union-attr,return-value]  # sacreBLEU's types allow no result
 
 
-def scored_lines(run: Run, metric: str) -> tuple[list[str], list[str]]:
-    """Return the hypotheses and references that a score was computed on; raise UserError if their numbers differ."""
-    hypotheses, references = (run.folder / name for name in run.record.test_evaluation.scored_files[metric])
+def scored_lines(folder: Path, evaluation: Evaluation, metric: str) -> tuple[list[str], list[str]]:
+    """Return the hypotheses and references that a score was computed on; raise UserError if their numbers differ.
+
+    folder: that of the evaluation's files.
+    """
+    hypotheses, references = (folder / name for name in evaluation.scored_files[metric])
     lines = load_text(hypotheses), load_text(references)
     if len(lines[0]) != len(lines[1]):
         raise UserError(f"{hypotheses} has {len(lines[0])} lines, {references} has {len(lines[1])}; evaluate again")
     return lines
 
 
-def same_bleu(record: RunRecord, metric: str) -> BLEU:
-    """Return the BLEU with the signature in the record; raise UserError for a signature that is not of BLEU."""
-    signature = record.test_score(metric).signature
-    settings = dict(part.partition(":")[::2] for part in signature.split("|"))
+def same_bleu(folder: Path, score: Score) -> BLEU:
+    """Return the BLEU with the signature of a score in a folder; raise UserError if the signature is not of BLEU."""
+    settings = dict(part.partition(":")[::2] for part in score.signature.split("|"))
     if settings.get("tok") not in TOKENIZERS or "case" not in settings:
-        raise UserError(f"{record.name}: expected a signature of sacreBLEU, found '{signature}'; evaluate again")
+        raise UserError(f"{folder}: expected a signature of sacreBLEU, found '{score.signature}'; evaluate again")
+    # force only silences the warning that a text looks tokenized
     return BLEU(tokenize=settings["tok"], lowercase=settings["case"] == "lc", force=True)

@@ -69,6 +69,13 @@ def test_other_data_and_a_missing_float_model_are_refused(tmp_path):
         compare_models(tmp_path, "valid")
 
 
+def test_a_truncated_translation_is_refused(tmp_path):
+    write_model(tmp_path, FLOAT, REFERENCES, 90.0)
+    write_model(tmp_path, "int16", REFERENCES[:-1], 90.0, quantized_model(16))
+    with pytest.raises(UserError, match=r"int16/valid\.hyp\.tok has 19 lines, .*valid\.ref\.tok has 20"):
+        compare_models(tmp_path, "valid")
+
+
 @pytest.mark.parametrize("changed", ["original_sha256", "checkpoint_sha256"])
 def test_a_model_of_another_checkpoint_is_left_out_and_the_command_named(tmp_path, changed):
     """It translated with an earlier checkpoint of the run, or it was quantized again for another subset only."""
