@@ -91,7 +91,7 @@ def emulated_bf16() -> Iterator[None]:
             cpu_products.has_fast_bf16 = has_fast_bf16
 
 
-def kernel_of(name: str) -> Callable[..., Any]:
+def find_kernel(name: str) -> Callable[..., Any]:
     """Return PyTorch's kernel of an operator on a CPU; it takes the set of dispatch keys first."""
     import torch
 
@@ -102,7 +102,7 @@ def rounded(name: str) -> Callable[..., Any]:
     """Return an operator that computes in fp32 and rounds to bf16 if its first argument is in bf16."""
     import torch
 
-    kernel = kernel_of(name)
+    kernel = find_kernel(name)
 
     def compute(keys: object, first: Any, *others: Any, **options: Any) -> Any:
         if first.dtype is not torch.bfloat16:
@@ -120,7 +120,7 @@ def rounded_out(name: str) -> Callable[..., Any]:
     """Return the variant of an operator that writes to `out`."""
     import torch
 
-    exact, compute = kernel_of(f"{name}.out"), rounded(name)
+    exact, compute = find_kernel(f"{name}.out"), rounded(name)
 
     def write(keys: object, first: Any, *others: Any, out: Any, **options: Any) -> Any:
         if first.dtype is not torch.bfloat16:
@@ -135,7 +135,7 @@ def rounded_in_place(name: str) -> Callable[..., Any]:
     """Return the variant of an operator that overwrites its first argument."""
     import torch
 
-    exact, compute = kernel_of(name), rounded(name.removesuffix("_"))
+    exact, compute = find_kernel(name), rounded(name.removesuffix("_"))
 
     def write(keys: object, first: Any, *others: Any, **options: Any) -> Any:
         if first.dtype is not torch.bfloat16:

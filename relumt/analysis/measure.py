@@ -103,7 +103,7 @@ def measure_checkpoint(
         alignment=None if alignment is None else alignment.result(),
         feedforward=feedforward.result(),
         activations=learned_activations(model),
-        data_sha256=checksum_of_subset(data, subset),
+        data_sha256=find_subset_checksum(data, subset),
     )
     kept = maps.result()
     if config.maps_own_translations:
@@ -163,7 +163,7 @@ def load_gold_alignments(
     return (gold if len(gold) == num_pairs else None), path
 
 
-def checksum_of_subset(data: Path, subset: str) -> str:
+def find_subset_checksum(data: Path, subset: str) -> str:
     """Return the checksum in the record of a run that is evaluated on a subset of this data-bin, "" if none can be."""
     try:
         return open_data_bin(data).evaluation_checksum(subset)

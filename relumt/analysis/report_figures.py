@@ -37,19 +37,19 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
         "sparsity": (
             "Sparsity by layer ([RL] Fig. 3)",
             "Share of the visible keys with a weight of exactly 0, mean over heads.",
-            plot_by_layer(checkpoints, over_heads("sparsity")),
+            plot_by_layer(checkpoints, head_mean("sparsity")),
         ),
         "null_rate": (
             "Null rate by layer ([RL] Fig. 6)",
             "Share of queries that put no weight on any key. Dashed: each target paired with another source.",
-            plot_by_layer(checkpoints, over_heads("null_rate"), over_heads("null_rate_shuffled"), "shuffled"),
+            plot_by_layer(checkpoints, head_mean("null_rate"), head_mean("null_rate_shuffled"), "shuffled"),
         ),
         "entropy": (
             "Entropy by layer ([RF] Tables 3 and 5)",
             "Entropy of the normalized weights in nats; a query without weights counts as 0. Dashed: without such "
             "queries. Gray: means reported by [RF] for IWSLT14.",
             add_paper_values(
-                plot_by_layer(checkpoints, over_heads("entropy"), over_heads("entropy_non_null"), "non-null"),
+                plot_by_layer(checkpoints, head_mean("entropy"), head_mean("entropy_non_null"), "non-null"),
                 {
                     "[RF] softmax": [printed_values("RF", "table3", "softmax")["H(s)"]] * len(SITES),
                     "[RF] ReLUFormer": [printed_values("RF", "table5", "reluformer")["entropy"]] * len(SITES),
@@ -62,20 +62,20 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
             "encoder and in cross-attention, the end-of-sentence symbol that starts the target in the decoder. Queries "
             "with a single visible key and null rows are left out. Dashed: what uniform weights would give there.",
             plot_by_layer(
-                checkpoints, over_heads("sink_rate"), lambda layer: layer.sink_rate_uniform, "uniform weights"
+                checkpoints, head_mean("sink_rate"), lambda layer: layer.sink_rate_uniform, "uniform weights"
             ),
         ),
         "distant": (
             "Weight on distant tokens ([RF] Fig. 5)",
             "Share of a query's weight on keys more than 10 tokens away, in self-attention.",
-            plot_by_layer(checkpoints, over_heads("distant_share"), sites=("encoder", "decoder")),
+            plot_by_layer(checkpoints, head_mean("distant_share"), sites=("encoder", "decoder")),
         ),
         "stop_words": (
             "Weight on stop words ([RF] Fig. 5)",
             "Share of a query's weight on keys that are stop words of NLTK's list; null rows are left out. Dashed: "
             "share of stop words among the visible keys of the same queries, which is what uniform weights would give.",
             plot_by_layer(
-                checkpoints, over_heads("stop_word_share"), lambda layer: layer.stop_word_rate, "uniform weights"
+                checkpoints, head_mean("stop_word_share"), lambda layer: layer.stop_word_rate, "uniform weights"
             ),
         ),
         "diversity": (
@@ -125,7 +125,7 @@ def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
     return {name: figure for name, figure in figures.items() if figure[2].data}
 
 
-def over_heads(measure: str) -> Callable[[AttentionMetrics], float | None]:
+def head_mean(measure: str) -> Callable[[AttentionMetrics], float | None]:
     """Return a function that computes the mean over heads of a measure of one attention module."""
     return lambda layer: mean_over_heads(getattr(layer, measure))
 

@@ -30,7 +30,7 @@ def attend(checkpoint, data, out, *arguments):
     main(["attend", str(checkpoint), *map(str, arguments), "--data", str(data), "--out", str(out), "--beam", "1"])
 
 
-def models_of(page):
+def read_models(page):
     return json.loads(re.search(r'<script type="application/json" id="maps">(.*?)</script>', page.read_text(), re.S)[1])
 
 
@@ -41,7 +41,7 @@ def test_maps_are_those_of_the_translation_and_any_text_is_escaped(tmp_path, dat
     expected = load(checkpoint, data, cpu=True).translate(["w3 w4 w5", HOSTILE], beam=1)
     assert [line.split("\t") for line in lines] == [[x.text, f"{x.score:.3f}"] for x in expected]
     page = tmp_path / "out" / "attend.html"
-    (model,) = models_of(page)
+    (model,) = read_models(page)
     maps = load_maps(tmp_path / "out" / "maps.pt")
     for shown, kept, translation in zip(model["sentences"], maps, expected, strict=True):
         assert shown["origin"] == kept.origin == "translation"
@@ -100,7 +100,7 @@ def test_tokens_and_names_cannot_break_the_page(tmp_path):
     write_explorer("<b>&", {"</script><i>": [sentence]}, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert text.count("</script>") == 2 and "<i>" not in text and "<h1>&lt;b&gt;&amp;</h1>" in text
-    (model,) = models_of(tmp_path / "page.html")
+    (model,) = read_models(tmp_path / "page.html")
     assert model["name"] == "</script><i>" and model["sentences"][0]["source"] == tokens
 
 

@@ -43,7 +43,7 @@ def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
     return path
 
 
-def contrast_of(tmp_path, data, checkpoint_with, *flags):
+def build_contrast(tmp_path, data, checkpoint_with, *flags):
     checkpoint = checkpoint_with("--task", "translation_documents", *flags)
     return ContrastiveTest(
         load_checkpoint_on_data(checkpoint, data, cuda=False), data, "test", write_examples(data, tmp_path / "x")
@@ -54,7 +54,7 @@ def contrast_of(tmp_path, data, checkpoint_with, *flags):
     "flags", [(), ("--document-length", "16"), ("--document-length", "24", "--document-separator", "w9")]
 )
 def test_scores_are_conditioned_on_the_chunk(tmp_path, data, checkpoint_with, flags):
-    contrast = contrast_of(tmp_path, data, checkpoint_with, *flags)
+    contrast = build_contrast(tmp_path, data, checkpoint_with, *flags)
     model, dataset = contrast.loaded.model, contrast.loaded.task.dataset("test")
     texts, separator = references(data), [dictionary().index("w9")] * ("w9" in flags)
     expected = []
@@ -127,4 +127,4 @@ def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_wit
 def test_a_data_bin_without_documents_is_refused(tmp_path, data, checkpoint_with):
     (data / "test.docs").unlink()
     with pytest.raises(UserError, match=r"test\.docs: no such file"):
-        contrast_of(tmp_path, data, checkpoint_with)
+        build_contrast(tmp_path, data, checkpoint_with)

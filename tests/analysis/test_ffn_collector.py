@@ -13,7 +13,7 @@ LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6)]
 PAD = 1
 
 
-def model_of(name):
+def build_model(name):
     return build("mechanism_transformer", "--feedforward", name).eval()
 
 
@@ -42,7 +42,7 @@ def singles(lengths):
 
 @pytest.mark.parametrize("name", sorted(FEEDFORWARDS))
 def test_batches_and_padding_change_no_measure(name):
-    model = model_of(name)
+    model = build_model(name)
     together, alone = collected(model, [sample(LENGTHS)]), collected(model, singles(LENGTHS))
     assert together.keys() == {f"{side}.layers.{i}" for side in ("encoder", "decoder") for i in (0, 1)}
     for layer, measures in together.items():
@@ -60,7 +60,7 @@ def test_batches_and_padding_change_no_measure(name):
 
 
 def test_measures_agree_with_the_hooked_activations():
-    model, (batch,) = model_of("relu"), [sample([(5, 4)])]
+    model, (batch,) = build_model("relu"), [sample([(5, 4)])]
     activations = {}
     with torch.no_grad(), feedforward_hook(model, lambda name, found: activations.update({name: found})):
         model(**batch["net_input"])
@@ -77,7 +77,7 @@ def test_measures_agree_with_the_hooked_activations():
 
 
 def test_null_positions_are_counted_and_have_no_share():
-    model = model_of("relu")
+    model = build_model("relu")
     layer = model.encoder.layers[0]
     torch.nn.init.zeros_(layer.fc1.weight)
     torch.nn.init.constant_(layer.fc1.bias, -1.0)
@@ -87,19 +87,19 @@ def test_null_positions_are_counted_and_have_no_share():
 
 
 def test_scores_that_can_be_negative_have_no_shares():
-    measures = collected(model_of("gelu"), [sample(LENGTHS)])["decoder.layers.0"]
+    measures = collected(build_model("gelu"), [sample(LENGTHS)])["decoder.layers.0"]
     assert measures.null_rate is measures.top_share is None
     assert measures.variance_ratio > 0
 
 
 def test_shares_of_softmax_memories_grow_with_the_percentage():
-    shares = collected(model_of("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"].top_share
+    shares = collected(build_model("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"].top_share
     assert next(iter(shares)) == "0.2"  # the percentage of [RF]'s claim about Figure 2
     assert list(shares) == [str(percent) for percent in TOP_PERCENTS]
     assert list(shares.values()) == sorted(shares.values())
 
 
 def test_learned_activations_are_the_trained_parameters_by_layer():
-    learnt = learned_activations(model_of("aptx1"))
+    learnt = learned_activations(build_model("aptx1"))
     assert learnt["decoder.layers.1"] == {"beta": 1.0, "gamma": 0.5}
-    assert learned_activations(model_of("gelu")) == {}
+    assert learned_activations(build_model("gelu")) == {}

@@ -26,10 +26,10 @@ def bfloat16(monkeypatch):
         bits = torch.from_numpy(x.data).to(torch.bfloat16).view(torch.int16).numpy().view("uint16")
         return handle(bits, language.bfloat16)
 
-    def dot_of_numbers(self, a, b, accumulator, *options):
+    def compute_dot(self, a, b, accumulator, *options):
         if a.dtype.scalar == language.bfloat16:
             a, b = (handle(from_bits(x.data).float().numpy(), language.float32) for x in (a, b))
         return original_dot(self, a, b, accumulator, *options)
 
     monkeypatch.setattr(builder, "cast_impl", rounding_cast)
-    monkeypatch.setattr(builder, "create_dot", dot_of_numbers)
+    monkeypatch.setattr(builder, "create_dot", compute_dot)

@@ -17,7 +17,7 @@ every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
 assert_close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-12)
 
 
-def oracle_of(name):
+def find_oracle(name):
     if name not in oracle.ORACLES:
         pytest.fail(f"the mechanism '{name}' has no oracle; add its equation to ORACLES in tests/attention/oracle.py")
     return oracle.ORACLES[name]
@@ -27,7 +27,7 @@ def oracle_of(name):
 @given(case=cases(longest=5))
 @for_each_mechanism
 def test_weights_and_output_are_the_equation(name, case):
-    weights, output = oracle.attend(oracle_of(name).attend, case.q, case.k, case.v, case.visible)
+    weights, output = oracle.attend(find_oracle(name).attend, case.q, case.k, case.v, case.visible)
     mechanism = MECHANISMS[name](case.H, case.D)
     result = mechanism(case.q, case.k, case.v, case.mask, Need.WEIGHTS)
     assert_close(result.output, output)
@@ -42,7 +42,7 @@ def test_postprocessed_heads_are_the_equation(name):
     for parameter in mechanism.parameters():
         nn.init.normal_(parameter)  # a gain of 1 or a bias of 0 would hide a mistake
     z = torch.randn(2, 3, 32, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 1e2], dtype=torch.float64)[:, None]
-    expected = [[oracle_of(name).postprocess_heads(token, mechanism) for token in row] for row in z.tolist()]
+    expected = [[find_oracle(name).postprocess_heads(token, mechanism) for token in row] for row in z.tolist()]
     assert_close(mechanism.postprocess_heads(z), torch.tensor(expected, dtype=torch.float64))
 
 
@@ -54,7 +54,7 @@ def test_a_long_row_is_the_equation_whatever_its_support(name, spread, S):
     q, k, v = (torch.randn(1, 1, n, 4, dtype=torch.float64, generator=seeded) for n in (3, S, S))
     visible = torch.ones(1, 1, 3, S, dtype=torch.bool)
     visible[..., 1, 50:] = False
-    weights, output = oracle.attend(oracle_of(name).attend, spread * q, k, v, visible)
+    weights, output = oracle.attend(find_oracle(name).attend, spread * q, k, v, visible)
     result = MECHANISMS[name](1, 4)(spread * q, k, v, AttentionMask(attn_mask=visible[0, 0]), Need.WEIGHTS)
     assert_close(result.weights, weights)
     assert_close(result.output, output)

@@ -24,13 +24,13 @@ def faked_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "faked GPU")
     monkeypatch.setattr(tuning, "CANDIDATES", [SLOW, BROKEN, FAST, CURRENT, LARGE])
     monkeypatch.setitem(tuning.TYPICAL_CALLS, "float32", tuning._TypicalCall(1, 1, 5, 4, torch.float32, 0.1))
-    monkeypatch.setattr(tuning, "kernel_seconds", seconds_of_launched_blocks)
+    monkeypatch.setattr(tuning, "kernel_seconds", time_launched_blocks)
     fitting_blocks.cache_clear()
     yield
     fitting_blocks.cache_clear()
 
 
-def seconds_of_launched_blocks(work, device):
+def time_launched_blocks(work, device):
     launched = []
 
     class Recorded:
@@ -75,7 +75,7 @@ def test_an_interrupted_search_leaves_the_blocks_as_they_were(monkeypatch):
     def interrupt(work, device):
         if fitting_blocks("forward", "float32", CPU).config != CURRENT:
             raise KeyboardInterrupt
-        return seconds_of_launched_blocks(work, device)
+        return time_launched_blocks(work, device)
 
     monkeypatch.setattr(tuning, "kernel_seconds", interrupt)
     with pytest.raises(KeyboardInterrupt):

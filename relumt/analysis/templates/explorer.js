@@ -37,7 +37,7 @@ function decode(map) {
 }
 
 /** Rows of numbers of one head, or of all heads together; null if the map does not exist. */
-function rowsOf(attention, kind, head) {
+function selectRows(attention, kind, head) {
   if (!attention || !attention[kind]) return null;
   const joint = kind === "norms" && head === ALL;
   const {values, shape: [heads, queries, keys]} = decode(joint ? attention.joint_norms : attention[kind]);
@@ -54,9 +54,9 @@ function selectedSentence(side) {
   return found.find((s) => s.origin === origin);
 }
 
-const layersOf = (sentence) => sentence ? sentence.maps.filter((map) => map.site === byId("site").value) : [];
+const selectLayers = (sentence) => sentence ? sentence.maps.filter((map) => map.site === byId("site").value) : [];
 const isNull = (row) => row.every((value) => value === 0);
-const largestOf = (rows) => Math.max(0, ...rows.flat().map(Math.abs));
+const findLargest = (rows) => Math.max(0, ...rows.flat().map(Math.abs));
 /** Two significant digits, which the 8 bits of an encoded number are enough for. */
 const format = (value) => String(Number(value.toPrecision(2)));
 
@@ -81,7 +81,7 @@ function widest(labels) {
 
 /** Paint one pixel per weight; style sheets enlarge the canvas. */
 function paint(canvas, rows) {
-  const largest = largestOf(rows), context = canvas.getContext("2d");
+  const largest = findLargest(rows), context = canvas.getContext("2d");
   canvas.width = rows[0].length;
   canvas.height = rows.length;
   const image = context.createImageData(canvas.width, canvas.height);
@@ -100,7 +100,7 @@ function drawHeads(side, layers) {
   layers.forEach((layer, number) => {
     box.append(create("div", {textContent: `layer ${number + 1}`}));
     for (const name of names) {
-      const rows = rowsOf(layer, kind, name);
+      const rows = selectRows(layer, kind, name);
       if (!rows) { box.append(create("div")); continue; }
       const button = create("button", {type: "button", title: `layer ${number + 1}, ${name === ALL ? "all heads" : `head ${name + 1}`}`});
       button.setAttribute("aria-pressed", String(number) === byId("layer").value && String(name) === byId("head").value);
@@ -116,7 +116,7 @@ function drawHeads(side, layers) {
 /** Draw the enlarged map with its tokens, and read out the cell under the pointer. */
 function drawMap(side, sentence, attention) {
   const kind = byId("kind").value, head = byId("head").value, site = byId("site").value;
-  const rows = rowsOf(attention, kind, head), box = byId(`map-${side}`);
+  const rows = selectRows(attention, kind, head), box = byId(`map-${side}`);
   box.replaceChildren();
   byId(`scale-${side}`).replaceChildren();
   byId(`readout-${side}`).textContent = "";
@@ -132,7 +132,7 @@ function drawMap(side, sentence, attention) {
   const left = widest(queries.map((query) => `∅ ${query}`)) + 10, top = Math.ceil(LABEL.slope * widest(keys)) + 16;
   const room = (box.clientWidth || 480) - left - top;
   const cell = Math.max(CELL.smallest, Math.min(CELL.largest, Math.floor(room / Math.max(keys.length, 1))));
-  const largest = largestOf(rows), canvas = create("canvas"), context = canvas.getContext("2d"), sharp = 2;
+  const largest = findLargest(rows), canvas = create("canvas"), context = canvas.getContext("2d"), sharp = 2;
   const width = cell * keys.length, height = cell * queries.length;
   Object.assign(canvas, {width: sharp * width, height: sharp * height});
   Object.assign(canvas.style, {left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px`});
@@ -154,7 +154,7 @@ function drawMap(side, sentence, attention) {
   drawScale(side, rows, largest);
   const hint = "Point at a cell for its tokens and values.";
   byId(`readout-${side}`).textContent = hint;
-  const weights = rowsOf(attention, "weights", head), norms = rowsOf(attention, "norms", head);
+  const weights = selectRows(attention, "weights", head), norms = selectRows(attention, "norms", head);
   const unmark = () => box.querySelectorAll(".marked").forEach((label) => label.classList.remove("marked"));
   canvas.addEventListener("mousemove", (event) => {
     const i = Math.min(queries.length - 1, Math.floor(event.offsetY / cell)), j = Math.min(keys.length - 1, Math.floor(event.offsetX / cell));
@@ -189,7 +189,7 @@ function drawScale(side, rows, largest) {
 const join = (tokens) => tokens.filter((token) => token !== "</s>").join(" ").replaceAll("@@ ", "").replaceAll(" ▁", " ").replace(/^▁/, "");
 
 function drawSide(side) {
-  const sentence = selectedSentence(side), layers = layersOf(sentence);
+  const sentence = selectedSentence(side), layers = selectLayers(sentence);
   byId(`source-${side}`).textContent = sentence ? join(sentence.source) : "";
   byId(`origin-${side}`).textContent = sentence ? ORIGINS[sentence.origin] : "";
   byId(`target-${side}`).textContent = sentence ? join(sentence.target) : "";
@@ -198,7 +198,7 @@ function drawSide(side) {
 }
 
 function refresh() {
-  const layers = SIDES.map((side) => layersOf(selectedSentence(side)));
+  const layers = SIDES.map((side) => selectLayers(selectedSentence(side)));
   const heads = Math.max(0, ...layers.flat().map((layer) => layer.weights.shape[0]));
   fill(byId("layer"), Array.from({length: Math.max(0, ...layers.map((found) => found.length))}, (_, i) => [i, i + 1]));
   fill(byId("head"), [...Array.from({length: heads}, (_, i) => [i, i + 1]), [ALL, "all"]]);

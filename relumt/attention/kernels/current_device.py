@@ -9,7 +9,7 @@ import torch
 Result = TypeVar("Result")
 
 
-def on_device_of_tensors(method: Callable[..., Result]) -> Callable[..., Result]:
+def use_tensor_device(method: Callable[..., Result]) -> Callable[..., Result]:
     """Make the `forward` or `backward` of an autograd.Function run with the device of its first tensor as current.
 
     If no argument is a tensor, as in a backward pass without gradients, a tensor saved by the forward pass counts.

@@ -23,7 +23,7 @@ import triton
 from torch import Tensor
 
 from relumt.attention.kernels import inhibitor_triton_fp16, inhibitor_triton_fp32
-from relumt.attention.kernels.current_device import on_device_of_tensors
+from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
 
@@ -91,7 +91,7 @@ class _Attend(torch.autograd.Function):
     """(q, k, v, α [H], call) → output."""
 
     @staticmethod
-    @on_device_of_tensors
+    @use_tensor_device
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
         ctx.save_for_backward(q, k, v, shift)
         ctx.call = call
@@ -109,7 +109,7 @@ class _Attend(torch.autograd.Function):
         return _sum_splits(output, q)
 
     @staticmethod
-    @on_device_of_tensors
+    @use_tensor_device
     @forbid_double_backward
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, shift = ctx.saved_tensors

@@ -16,7 +16,7 @@ import torch
 import triton
 from torch import Tensor
 
-from relumt.attention.kernels.current_device import on_device_of_tensors
+from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.double_backward import forbid_double_backward
 from relumt.attention.kernels.fitting_blocks import fitting_blocks
 from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
@@ -103,7 +103,7 @@ class _Attend(torch.autograd.Function):
     """(q, k, v, call) → (output, Σ w, Σ w log w)."""
 
     @staticmethod
-    @on_device_of_tensors
+    @use_tensor_device
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
         B, H, T, D = q.shape
         ctx.save_for_backward(q, k, v)
@@ -118,7 +118,7 @@ class _Attend(torch.autograd.Function):
         return output, weight_sum, w_log_w
 
     @staticmethod
-    @on_device_of_tensors
+    @use_tensor_device
     @forbid_double_backward
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None
