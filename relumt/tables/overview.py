@@ -18,10 +18,12 @@ from relumt.runs.comparability import (
     require_equal_signatures,
     require_run_folder,
 )
+from relumt.runs.flags import join_flag_values, parse_flags
+from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord, load_record
 from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, SPREAD_NOTE
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import has_diverged
+from relumt.tables.runs import MODEL_FLAGS, has_diverged
 
 
 def table_head(external: Sequence[str]) -> list[str]:
@@ -138,6 +140,7 @@ def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
         if (scored := [record for record in records if record.has_metric(metric)])
     ]
     lines += [*describe_calibration(records), *_device_notes(records), describe_revisions(records)]
+    lines += [*_command_line_notes(records), *_differing_flags_notes(records)]
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
     if any(len(group) > 1 for group in _group_by_model(records)):
@@ -147,6 +150,33 @@ def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     if changed := [record.name for record in records if record.environment_changes]:
         lines.append(f"*: made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
     return lines
+
+
+def _command_line_notes(records: list[RunRecord]) -> list[str]:
+    """Return the note on flags of training that the user added to those of configs/, by model; nothing without any."""
+    given = dict.fromkeys(
+        " ".join([record.model, *(format_flag(flags, name) for name in flags)])
+        for record in records
+        if (flags := join_flag_values(parse_flags(record.extra_flags, RECORD)))
+    )
+    return [f"trained with flags from the command line: {'; '.join(given)}"] if given else []
+
+
+def _differing_flags_notes(records: list[RunRecord]) -> list[str]:
+    """Return the note on flags of training that differ between models beyond those of configs/models.
+
+    The tables of papers refuse such runs.
+    """
+    by_model = {record.model: record.provenance.flags for record in records}
+    names = dict.fromkeys(name for flags in by_model.values() for name in flags if not MODEL_FLAGS.fullmatch(name))
+    differences = []
+    for name in names:
+        models: dict[str, list[str]] = {}
+        for model, flags in by_model.items():
+            models.setdefault(format_flag(flags, name), []).append(model)
+        if len(models) > 1:
+            differences.append(", ".join(f"{flag} ({', '.join(found)})" for flag, found in models.items()))
+    return [f"the models differ in flags of training: {'; '.join(differences)}"] if differences else []
 
 
 def _device_notes(records: list[RunRecord]) -> list[str]:

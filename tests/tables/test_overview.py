@@ -79,6 +79,23 @@ def test_length_penalties_that_were_not_chosen_alike_are_refused(other, message)
         dataset_tables("small", [with_choice(scored_record(), "1.4"), other])
 
 
+def test_models_trained_with_other_flags_are_named():
+    relu = scored_record(model="relu", flags={"--arch": "x", "--attention": "relu", "--lr": "2", "--fp16": ""})
+    (note,) = (line for line in printed(scored_record(), relu).splitlines() if "flags" in line)
+    assert note == (
+        "- the models differ in flags of training: --lr 1 (softmax), --lr 2 (relu); no --fp16 (softmax), --fp16 (relu)"
+    )
+    relu = scored_record(model="relu", flags={"--attention": "relu"})
+    assert "flags" not in printed(scored_record(), scored_record(seed=2), relu)
+
+
+def test_flags_from_the_command_line_are_named_by_model():
+    added = [replace(scored_record(seed=seed), extra_flags=["--lr", "1", "--no-x"]) for seed in (1, 2)]
+    relu = replace(scored_record(model="relu"), extra_flags=["--attention-norm-weight=3"])
+    note = "- trained with flags from the command line: softmax --lr 1 --no-x; relu --attention-norm-weight 3"
+    assert note in printed(*added, relu, scored_record(model="sigmoid")).splitlines()
+
+
 def test_environment_changes_are_marked_and_devices_named():
     changed = replace(scored_record(model="relu"), environment_changes=[EnvironmentChange("now", ["x"])])
     changed = with_value(changed, "provenance.environment.device", Device("cuda", "H", 1, "bf16"))
