@@ -12,7 +12,7 @@ from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, external_scores, unit_note
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
-from relumt.tables.seed_columns import MIN_SEEDS, NOTE, seed_columns
+from relumt.tables.seed_columns import MIN_SEEDS, NOTE, describe_common_seeds, seed_columns
 from relumt.tables.speeds import decoding_speed_tables
 from relumt.tables.table import Table
 
@@ -145,7 +145,7 @@ class ScoreTable(Table):
             context.warn_not_analyzed(found)
         titled_cells = [("", list(self.rows))]
         for column in columns:
-            runs = {label: found[self.experiment(row, column)] for label, row in self.resolved_rows.items()}
+            runs = self.runs_by_row(column, found)
             metric = column.measure.metric or BLEU_TOKENIZED.metric
             require_comparable(chain(*runs.values()), metric, self.varied_flags(context.preset))
             self.print_unmeasured(column, runs)
@@ -159,6 +159,14 @@ class ScoreTable(Table):
             models = {label: row.model for label, row in self.resolved_rows.items()}
             tables += decoding_speed_tables(self.paper, self.item, models, datasets, context)
         return tables
+
+    def runs_by_row(self, column: Column, found: Runs) -> dict[str, Sequence[Run]]:
+        """Return label -> the runs that a row shows in a column."""
+        return {label: found[self.experiment(row, column)] for label, row in self.resolved_rows.items()}
+
+    def is_compared_over_seeds(self, column: Column) -> bool:
+        """Return whether the rows of a column are compared with the baseline over seeds."""
+        return bool(self.baseline and (column.measure.metric or column.compared_over_seeds))
 
     def render_column(
         self, column: Column, runs: Mapping[str, Sequence[Run]], context: TableContext
@@ -176,7 +184,7 @@ class ScoreTable(Table):
                 for label, baseline in self.baselines.items()
             ]
             columns.append((f"p against {self.baseline}", p_values))
-        if self.baseline and (column.measure.metric or column.compared_over_seeds):
+        if self.is_compared_over_seeds(column):
             columns += seed_columns(self.baselines, runs, column.measure)
         return columns
 
@@ -222,7 +230,16 @@ class ScoreTable(Table):
             notes.append(P_VALUE_NOTES[context.test])
             if any(len(runs) >= MIN_SEEDS for runs in found.values()):
                 notes.append(NOTE)
+            notes += self.common_seeds_notes(columns, found)
         return notes + spread_note(found)
+
+    def common_seeds_notes(self, columns: Sequence[Column], found: Runs) -> list[str]:
+        """Return notes that name the seeds of comparisons that leave out some; one for all columns with the same."""
+        titles: dict[str, list[str]] = {}
+        for column in filter(self.is_compared_over_seeds, columns):
+            if described := describe_common_seeds(self.baselines, self.runs_by_row(column, found), column.measure):
+                titles.setdefault(described, []).append(column.title)
+        return [f"compared only {seeds} ({'; '.join(compared)})" for seeds, compared in titles.items()]
 
     def stand_in_note(self, preset: str) -> list[str]:
         """Return the note that names the paper's corpora if this preset has others, and says if it has fewer.

@@ -45,6 +45,20 @@ def seed_columns(
     return [(title, list(column)) for title, column in zip(titles, zip(*cells, strict=True), strict=True)]
 
 
+def describe_common_seeds(baselines: Mapping[str, str], runs: Mapping[str, Sequence[Run]], measure: Measure) -> str:
+    """Return over which seeds rows are compared that do not have the same seeds as their baseline, "" if all have.
+
+    The arguments are those of `seed_columns`.
+    """
+    described = []
+    for row, baseline in baselines.items():
+        pair = common_scores(runs[row], runs[baseline], measure)
+        if pair and pair[0].keys() != pair[1].keys():
+            common = sorted(pair[0].keys() & pair[1].keys())
+            described.append(f"{row} with {baseline} over seeds {', '.join(map(str, common))}")
+    return "; ".join(described)
+
+
 def common_scores(
     runs: Sequence[Run], baselines: Sequence[Run], measure: Measure
 ) -> tuple[dict[int, float], dict[int, float]] | None:

@@ -22,3 +22,19 @@ def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_p
     assert row(table, "rela")[-3:] == ["-0.75 (-3.93 to +2.43)", "1.000", "7"]  # d: -1, -0.5
     assert row(table, "transformer")[-3:] == row(table, "entmax15")[-3:] == ["", "", ""]
     assert any("exact two-sided sign-flip test" in note for note in table.notes)
+
+
+def test_a_note_names_the_seeds_of_comparisons_that_leave_out_some(tmp_path):
+    experiments = experiments_of("reluformer_table4")
+    seeds = {"softmax": (1, 2, 3), "reluformer": (1, 2, 3), "rela_g": (1, 3, 4), "entmax15": (1,)}
+    for model, found in seeds.items():
+        for seed in found:
+            record = make_record(experiments[model], seed, 30.0 + seed)
+            write_translations(write_run(experiments[model], tmp_path, record), record, set())
+    (table,) = render("reluformer_table4", tmp_path)
+    (note,) = (note for note in table.notes if note.startswith("compared only"))
+    assert note == "compared only rela with transformer over seeds 1, 3 (BLEU tok, multi30k_de_en_small)"
+    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"], 2))
+    for model in ("softmax", "reluformer"):
+        write_run(experiments[model], tmp_path, make_record(experiments[model], seed=4))
+    assert not any("compared only" in note for note in render("reluformer_table4", tmp_path)[0].notes)
