@@ -97,12 +97,18 @@ class TableContext:
         return {experiment: list(filter(is_analyzed_or_diverged, seeds)) for experiment, seeds in runs.items()}
 
     def notes(self, dataset: str, runs: Iterable[Run], measures: Sequence[Measure] = ()) -> list[str]:
-        """Return the notes about a dataset's runs: subset, seeds, revisions, signatures, differences."""
+        """Return the notes about a dataset's runs: subsets, seeds, revisions, signatures, differences.
+
+        Args:
+            dataset: its name.
+            runs: its runs.
+            measures: what the table shows of them; without any, measures of the test set.
+        """
         runs = list(runs)
         if not runs:
             return []
-        subset = "test set" if any(run.experiment.needs_test for run in runs) else "validation set"
-        notes = [f"{dataset}: {subset}, {describe_seeds(runs)}"]
+        subsets = sorted({measure.subset for measure in measures}) or ["test"]
+        notes = [f"{dataset}: {' and '.join(subsets)} set, {describe_seeds(runs)}"]
         records = [run.record for run in runs]
         notes.append(f"{dataset}: {describe_revisions(records)}")
         notes += [f"{dataset}: {note}" for note in describe_calibration(records)]

@@ -30,6 +30,7 @@ class Measure:
         value: returns the number, or None if the run has none.
         format_spec: how it is printed.
         metric: its name in run.json if it is a score, for significance tests; else "".
+        subset: the data that it is measured on, "test" or "validation".
         why_missing: why analyzed runs may have no value.
     """
 
@@ -37,6 +38,7 @@ class Measure:
     value: Callable[[Run], float | None]
     format_spec: str = ".2f"
     metric: str = ""
+    subset: str = "test"
     why_missing: str = "whose weights or test set do not allow this measure"
 
     def values(self, runs: Sequence[Run]) -> list[float]:
@@ -66,7 +68,7 @@ def external_score(metric: str) -> Measure:
         found = run.record.external_scores.get(metric)
         return found.score if found else None
 
-    return Measure(metric, value, ".4f", metric, "which relumt score has not scored by this metric")
+    return Measure(metric, value, ".4f", metric, why_missing="which relumt score has not scored by this metric")
 
 
 def external_scores(runs: Iterable[Run]) -> list[Measure]:
@@ -105,7 +107,10 @@ def validation_bleu(run: Run) -> float | None:
 
 
 VALIDATION_BLEU = Measure(
-    "validation BLEU", validation_bleu, why_missing="whose length penalty was not chosen on the validation set"
+    "validation BLEU",
+    validation_bleu,
+    subset="validation",
+    why_missing="whose length penalty was not chosen on the validation set",
 )
 
 
@@ -114,7 +119,7 @@ def best_validation_loss(run: Run) -> float | None:
     return run.record.training.best_valid_loss if run.record.training else None
 
 
-VALIDATION_LOSS = Measure("best validation loss", best_validation_loss, ".3f")
+VALIDATION_LOSS = Measure("best validation loss", best_validation_loss, ".3f", subset="validation")
 
 
 def analysis_measure(

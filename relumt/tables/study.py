@@ -123,7 +123,7 @@ class LossSearch(Table):
         notes = [
             context.preset_note,
             "best validation loss, without the regularizer; *: the lowest of the model over the seeds of all settings",
-            *context.notes(self.datasets[context.preset], all_runs),
+            *context.notes(self.datasets[context.preset], all_runs, [VALIDATION_LOSS]),
             *spread_note(found),
         ]
         rows = [[model, *mark_lowest(runs)] for model, runs in by_model.items()]

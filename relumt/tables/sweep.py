@@ -63,7 +63,7 @@ class Sweep(Table):
         notes = [
             context.preset_note,
             *self.notes,
-            *context.notes(by_preset(IWSLT)[context.preset], all_runs, [BLEU_TOKENIZED]),
+            *context.notes(by_preset(IWSLT)[context.preset], all_runs, measures),
             P_VALUE_NOTES[context.test],
             *spread_note(found),
         ]

@@ -78,7 +78,7 @@ def test_loss_bleu_p_and_parameters_over_seeds(write, tmp_path):
     assert row(table, "mish") == ["mish", "4.500", "31.00", "1.000", "", "", "", parameters]
     assert row(table, "swiglu") == ["swiglu", *[""] * 7]
     assert any(note.startswith("[AF] puts aptx1 above relu2") for note in table.notes)
-    assert f"{dataset}: test set, seeds 1, 2; fewer of ffn_mish" in table.notes
+    assert f"{dataset}: test and validation set, seeds 1, 2; fewer of ffn_mish" in table.notes
     assert not any("the paper's iwslt14" in note for note in table.notes)
 
 

@@ -159,6 +159,7 @@ def test_models_are_compared_with_softmax_over_seeds_by_loss_and_by_bleu(tmp_pat
     assert cells[5] == "42.00 ± 1.00" and cells[6].startswith("+1.00 (") and cells[7] == "0.250"
     assert cells[9] == "41.00 ± 1.00" and cells[11].startswith("+1.00 (") and cells[12] == "0.250"
     assert cells[14:] == ["0.916 ± 0.000", "1.4 ± 0.0"]
+    assert "multi30k_de_en_study: test and validation set, seeds 1, 2, 3" in table.notes
     assert table.notes[0] == "settings chosen by validation loss: none, all models have the dataset's"
 
 
