@@ -15,8 +15,8 @@ THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 FORMULA_STARTS = tuple("=+-@＝＋－＠")
 """Characters at the start of a cell that make spreadsheets compute it: a formula can also run commands."""
 
-NUMBER = re.compile(r"[+-]?(\d[\d,.]*(e[+-]?\d+)?( ± [\d,.]+)?)?")
-"""How tables print numbers; "-" stands for a run that diverged."""
+NUMBER = re.compile(r"[+-]?(\d[\d,.]*(e[+-]?\d+)?( ± [\d,.]+| \([+-]?[\d,.]+ to [+-]?[\d,.]+\))?)?")
+"""How tables print numbers, with spread or interval; "-" stands for a run that diverged."""
 
 FORMULA_IN_COMMENT = re.compile(rf"(?<=[,;])([\s\"]*)(?=[{re.escape(''.join(FORMULA_STARTS))}])")
 """The place in a comment where a spreadsheet would split it and find a formula."""

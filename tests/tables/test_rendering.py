@@ -42,6 +42,13 @@ def test_csv_quotes_what_needs_it():
     ]
 
 
+def test_csv_keeps_signed_numbers_with_spread_or_interval_and_marks_formulas():
+    numbers = ["-0.35 (-1.20 to +0.50)", "+1,234.5 (+1.0 to +2,000.0)", "-0.35 ± 0.10", "-1"]
+    formulas = ["-1 (-2 to =3)", "-1 (A1 to +2)", "=1"]
+    rows = FORMATS["csv"](RenderedTable("caption", ["x"], [[cell] for cell in (*numbers, *formulas)])).splitlines()[2:]
+    assert rows == [number.replace(",", "") for number in numbers] + [f"'{cell}" for cell in formulas]
+
+
 def test_csv_has_no_thousands_separators():
     text = FORMATS["csv"](RenderedTable("caption", ["model", "parameters", "seeds"], [["a", "2,001,408", "1, 2"]]))
     assert text.splitlines()[2] == 'a,2001408,"1, 2"'
