@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UNPRINTABLE, UserError
 
 Flags = dict[str, list[str]]
 
@@ -68,13 +68,16 @@ def parse_flags(tokens: Iterable[str], where: str) -> Flags:
         where: their origin, for error messages.
 
     Raises:
-        UserError: the first token is a value, a token is empty or contains a line break, or a flag is given twice with
-            different values.
+        UserError: the first token is a value, a token is empty or contains control characters or bytes that are not
+            UTF-8, or a flag is given twice with different values.
     """
     pairs: list[tuple[str, list[str]]] = []
     for token in tokens:
-        if "\n" in token:
-            raise UserError(f"{where}: {token!r} contains a line break; write it on one line")
+        if UNPRINTABLE.search(token):
+            raise UserError(
+                f"{where}: {token!r} contains a line break, another control character or bytes that are not UTF-8; "
+                "remove them"
+            )
         if token == "" or (token.startswith("-") and token.endswith("=")):
             raise UserError(
                 f"{where}: empty value after {pairs[-1][0] if not token and pairs else repr(token)}; give one"

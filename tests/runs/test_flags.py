@@ -1,3 +1,4 @@
+import os
 import shlex
 
 import pytest
@@ -53,8 +54,13 @@ def test_errors_name_the_file_and_the_line(tmp_path, text, message):
         read_flags(path)
 
 
-def test_missing_file_and_line_break(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         read_flags(tmp_path / "train.args")
-    with pytest.raises(UserError, match="line break"):
-        parse_flags(["--x", "a\nb"], "here")
+
+
+@pytest.mark.parametrize("text", [b"a\nb", b"a\xff", b"\x1b[2J", "\u202e".encode()])
+def test_control_characters_and_bytes_that_are_not_utf8_are_refused(text):
+    for tokens in (["--x", os.fsdecode(text)], [f"--x={os.fsdecode(text)}"], [f"--{os.fsdecode(text)}"]):
+        with pytest.raises(UserError, match=r"here: '.*control character or bytes that are not UTF-8"):
+            parse_flags(tokens, "here")
