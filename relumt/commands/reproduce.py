@@ -21,6 +21,9 @@ from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.tables.measured import MeasuredTable
 from relumt.tables.rendering import FORMATS
 
+RUN_OPTIONS = ("seeds", "only", "jobs", "gpus_per_job", "slurm")
+"""Options of `relumt grid` that have no effect on tables without runs."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `relumt grid`, and those that say how to print the table."""
@@ -46,6 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.name, arguments.runs, arguments.preset, arguments.out or arguments.runs, arguments.test
     )
     if isinstance(table, MeasuredTable):
+        refuse_run_options(arguments, table.module)
         succeeded = run_module(table, context, arguments)
     else:
         succeeded = make_runs_and_speeds(context, arguments)
@@ -54,6 +58,19 @@ def run(arguments: argparse.Namespace) -> None:
     print("\n\n".join(map(FORMATS[arguments.format], table.render(context))))
     if not succeeded:
         raise SystemExit(1)
+
+
+def refuse_run_options(arguments: argparse.Namespace, module: str) -> None:
+    """Raise UserError if options are given that only affect runs; `module` measures the table instead."""
+    parser = argparse.ArgumentParser()
+    grid.add_options(parser)
+    given = [name for name in RUN_OPTIONS if getattr(arguments, name) != parser.get_default(name)]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UserError(
+            f"{arguments.name} is measured by a module, without runs, so {options} would have no effect; "
+            f"leave it out; python -m {module} --help lists the options that can follow --"
+        )
 
 
 def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.Namespace) -> bool:
