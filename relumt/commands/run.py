@@ -11,7 +11,7 @@ from pathlib import Path
 
 from relumt.commands import analyze as analyze_command
 from relumt.commands.run_record import add_run_arguments, folder_to_analyze, resolve_run
-from relumt.errors import AttemptFailedError
+from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import Device, find_device
 from relumt.runs.evaluation_check import check_evaluation, is_scored, require_separator
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
@@ -38,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Go through the stages, whose steps have processes of their own."""
+    """Go through the stages, whose steps have processes of their own.
+
+    Raises:
+        UserError: no stage is named.
+    """
+    if not (arguments.train or arguments.evaluate or arguments.analyze):
+        raise UserError("expected at least one stage, found none; give --train, --evaluate or --analyze")
     config = resolve_run(arguments)
     if arguments.train and arguments.evaluate and arguments.one_by_one:
         require_separator(config, config.train_flags(arguments.flags))  # before training, which can take days
