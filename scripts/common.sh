@@ -15,6 +15,8 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 [[ -n ${PYTHON:-} || -x $python ]] || python=python3
+# A path is made absolute, because some scripts change the folder and start others.
+[[ $python != */* || $python == /* ]] || export PYTHON=$PWD/$python python=$PWD/$python
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
 # -P: ignore folders named fairseq_cli or relumt in the current directory.
