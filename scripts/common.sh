@@ -12,6 +12,7 @@
 #
 # Exit status: 2 if the request is invalid, so that nothing was started; 1 if something was started and failed.
 
+unset CDPATH # with it, cd may choose another folder, and prints its path
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 [[ -n ${PYTHON:-} || -x $python ]] || python=python3
@@ -98,6 +99,12 @@ refuse_arguments() {
     (($# == 0)) || fail 2 "$(basename "$0") takes no arguments, found '$1'; see --help"
 }
 
+# is_on VARIABLE: return whether a variable is 1; values other than 1, 0 and nothing are refused
+is_on() {
+    [[ ${!1:-} == [01] || -z ${!1:-} ]] || fail 2 "$1 is ${!1@Q}; set it to 1 or 0"
+    [[ ${!1:-} == 1 ]]
+}
+
 # run_stages STAGE… -- DATASET MODEL [fairseq flags…]: go through --train, --evaluate and --analyze in place of this shell
 run_stages() {
     local stages=()
@@ -110,7 +117,7 @@ run_stages() {
     local settings=("--runs=${RUNS:-runs}" "--seed=${SEED:-1}" "--configs=${CONFIGS:-$root/configs}")
     [[ -z ${DATA_BIN:-} ]] || settings+=("--data-bin=$DATA_BIN")
     [[ -z ${PRECISION:-} ]] || settings+=("--precision=$PRECISION")
-    [[ ${ONE_BY_ONE:-} != 1 ]] || settings+=(--one-by-one)
-    [[ ${ACCEPT_MIXED:-} != 1 ]] || settings+=(--accept-mixed)
+    ! is_on ONE_BY_ONE || settings+=(--one-by-one)
+    ! is_on ACCEPT_MIXED || settings+=(--accept-mixed)
     exec "$python" -P -m relumt.cli run "${stages[@]}" "${settings[@]}" -- "$@"
 }

@@ -88,6 +88,25 @@ def test_unknown_tables_are_refused(attack):
         assert "no table" in attack.script("smoke.sh", table).error
 
 
+@pytest.mark.parametrize("name", ["ONE_BY_ONE", "ACCEPT_MIXED"])
+def test_switches_are_1_or_0(attack, name):
+    """/bin/echo prints the command that a Python would run."""
+    option = f"--{name.lower().replace('_', '-')}"
+    for value, is_on in (("1", True), ("0", False), ("", False)):
+        settings = {"RELUMT_SUPERVISED": "1", "PYTHON": "/bin/echo", name: value}
+        assert (option in attack.script("run.sh", "smoke", "softmax", env=settings).stdout) == is_on
+    for value in ("yes", "true", "01", "a\nb"):
+        ended = attack.script("run.sh", "smoke", "softmax", env=settings | {name: value})
+        assert ended.status == 2 and f"{name} is " in ended.error and ended.error.endswith("; set it to 1 or 0")
+
+
+def test_cdpath_changes_nothing(attack):
+    script = os.path.relpath(ROOT / "scripts" / "run.sh", ROOT.parent)
+    command = ["bash", "-c", f"cd {ROOT.parent} && {script} smoke softmax"]
+    settings = {"RELUMT_SUPERVISED": "1", "PYTHON": "/bin/echo", "CDPATH": str(ROOT.parent)}
+    assert f" --configs={ROOT}/configs --" in attack.process(command, env=settings).stdout
+
+
 INVALID = {
     "SEED": ["abc", "-1", "1e3"],
     "RUNS": ["-x", "a\nb", "data-bin/small/dict.de.txt", "/proc/runs"],
