@@ -43,7 +43,8 @@ class EvaluatedRun:
 
     def flags(self, subset: str) -> Flags:
         """Return the flags of fairseq-generate that the run was evaluated with, for a subset."""
-        flags = {name: value.split(" ") if value else [] for name, value in self.evaluation.setup.flags.items()}
+        # A space in run.json belongs to a value: no flag of fairseq-generate has several values.
+        flags = {name: [value] if value else [] for name, value in self.evaluation.setup.flags.items()}
         return flags | {"--gen-subset": [subset]}
 
     def model_config(self, name: str) -> RunConfig:

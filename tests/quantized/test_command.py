@@ -21,7 +21,7 @@ from relumt.runs.quantized_record import (
 from relumt.runs.quantized_steps import find_evaluated_run
 from relumt.runs.record import save_record
 from relumt.tables.quantized_comparison import compare_models
-from tests.runs.cases import CPU, ENVIRONMENT, SIGNATURES, scored_record, write_data_bin
+from tests.runs.cases import CPU, ENVIRONMENT, SIGNATURES, scored_record, with_value, write_data_bin
 
 REFERENCES = [f"a b c d{n} e" for n in range(20)]
 FILES = {"bleu_tokenized": ("valid.hyp.tok", "valid.ref.tok")}
@@ -120,6 +120,21 @@ def test_the_flags_of_the_runs_own_evaluation_are_used(tmp_path):
     run = find_evaluated_run(write_run(tmp_path / "run", write_data_bin(tmp_path / "data")), None)
     assert run.flags("valid") == {"--beam": ["5"], "--gen-subset": ["valid"]}
     assert run.model_config("int16").folder == tmp_path / "run" / "quantized" / "int16"
+
+
+def test_flags_keep_values_with_spaces(tmp_path):
+    flags = {"--model-overrides": "{'dropout': 0.1}", "--print-alignment": ""}
+    record = with_value(scored_record(), "evaluations.test.setup.flags", flags)
+    folder = write_run(tmp_path / "run", write_data_bin(tmp_path / "data"), evaluations=record.evaluations)
+    found = find_evaluated_run(folder, None).flags("test")
+    assert found == {"--model-overrides": ["{'dropout': 0.1}"], "--print-alignment": [], "--gen-subset": ["test"]}
+
+
+def test_no_flag_of_generation_has_several_values():
+    """run.json joins the values of a flag with spaces."""
+    from fairseq import options
+
+    assert {action.nargs for action in options.get_generation_parser()._actions} <= {None, 0, "?"}
 
 
 @pytest.mark.parametrize(
