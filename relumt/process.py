@@ -14,6 +14,7 @@ from typing import Any
 from relumt.errors import UserError
 
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process and, unlike SIGINT, raise no exception in Python by default."""
 
 REPEAT_AFTER = 0.01
 """Seconds after which a signal is repeated; by then the callback that could not raise has returned."""

@@ -22,7 +22,7 @@ GRACE_PERIOD = 10
 SUPERVISED = "RELUMT_SUPERVISED"
 """Environment variable that tells a script of scripts/ that it needs no supervisor of its own."""
 
-TERMINATING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals by which users, terminals and job schedulers end a process."""
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -51,7 +51,7 @@ def stop_supervised(process: subprocess.Popen[bytes]) -> None:
 def main() -> int:
     """Run the command that follows on the command line; return its exit status, 128 + N if signal N ended it."""
     adopt_orphans()
-    for number in TERMINATING:  # the parent decides when to end
+    for number in ENDING_SIGNALS:  # the parent decides when to end
         signal.signal(number, signal.SIG_IGN)
     command = subprocess.Popen(
         sys.argv[1:],
@@ -91,7 +91,7 @@ def start_watcher(group: int) -> int:
 
 def restore_signals() -> None:
     """Let the signals end the command, which would otherwise ignore them like the supervisor."""
-    for number in TERMINATING:
+    for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
 
