@@ -113,7 +113,7 @@ def _choice_procedure(setup: EvaluationSetup) -> str:
     return f"by {choice.signature} on the data {choice.data}" if choice else ""
 
 
-def describe_calibration(records: Iterable[RunRecord]) -> list[str]:
+def describe_decoding_choices(records: Iterable[RunRecord]) -> list[str]:
     """Return notes on averaged checkpoints and chosen length penalties, by model and in the order of the records."""
     setups = [(record.model, record.test_evaluation.setup) for record in records if record.is_scored]
     averages = {match[1] for _, setup in setups if (match := AVERAGE.fullmatch(setup.checkpoint))}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.comparability import describe_calibration, describe_revisions
+from relumt.runs.comparability import describe_decoding_choices, describe_revisions
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
@@ -111,7 +111,7 @@ class TableContext:
         notes = [f"{dataset}: {' and '.join(subsets)} set, {describe_seeds(runs)}"]
         records = [run.record for run in runs]
         notes.append(f"{dataset}: {describe_revisions(records)}")
-        notes += [f"{dataset}: {note}" for note in describe_calibration(records)]
+        notes += [f"{dataset}: {note}" for note in describe_decoding_choices(records)]
         if analyzed_with := other_analysis_revisions(runs):
             notes.append(f"{dataset}: analyzed with {', '.join(analyzed_with)}")
         if added := describe_added_flags(runs):

@@ -7,7 +7,7 @@ from relumt.errors import UserError
 from relumt.runs.comparability import (
     SCORES,
     average,
-    describe_calibration,
+    describe_decoding_choices,
     describe_revisions,
     require_equal,
     require_equal_batches,
@@ -139,7 +139,7 @@ def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
         for metric, title in titles.items()
         if (scored := [record for record in records if record.has_metric(metric)])
     ]
-    lines += [*describe_calibration(records), *_device_notes(records), describe_revisions(records)]
+    lines += [*describe_decoding_choices(records), *_device_notes(records), describe_revisions(records)]
     lines += [*_command_line_notes(records), *_differing_flags_notes(records)]
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
