@@ -28,6 +28,9 @@ class AttentionMask:
         attn_mask: [T, S] bool, any other pattern, shared by the batch; None if there is none.
         padding_is_zero: the caller guarantees that keys and values at padding are 0, which saves zeroing them.
 
+    What all layers need, such as numbers of visible keys, is cached on the masks. It is computed again after torch
+    operators have edited a mask in place, but not after writes through `.data` or NumPy.
+
     Raises:
         TypeError: a mask has the wrong type or number of dimensions.
     """

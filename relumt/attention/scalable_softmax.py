@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention.mask import AttentionMask
-from relumt.attention.mechanism import AttentionOutput, Need
+from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import at_least_float32, cast_saturating
 from relumt.attention.softmax import SoftmaxAttention
 
@@ -27,10 +27,16 @@ class ScalableSoftmaxAttention(SoftmaxAttention):
         self.log_scale = nn.Parameter(torch.full((num_heads,), INITIAL_SCALE))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:
-        """Compute what `forward` returns. The factor goes to the queries, so fused attention can serve the rest."""
+        """Compute what `forward` returns. The factor goes to the queries, so fused attention can serve the rest.
+
+        Only for fused attention, which takes tensors of one type, are scaled queries rounded to half precision again.
+        """
         exact = at_least_float32(q)
         n = mask.num_visible(q.shape[-2], k.shape[-2], exact)
         log_n = n.log() if isinstance(n, Tensor) else math.log(n)
         # [H] -> [1, H, 1, 1]
         scaled = exact * (self.log_scale.to(exact.dtype).view(1, -1, 1, 1) * log_n)
-        return super().attend(cast_saturating(scaled, q.dtype), k, v, mask, need)
+        rounded = cast_saturating(scaled, q.dtype)
+        if self.is_fused(rounded, k, v, need):
+            return super().attend(rounded, k, v, mask, need)
+        return Mechanism.attend(self, scaled, k, v, mask, need)

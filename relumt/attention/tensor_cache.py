@@ -10,7 +10,10 @@ Value = TypeVar("Value")
 
 
 def cached_on(x: Tensor, name: str, compute: Callable[[Tensor], Value]) -> Value:
-    """Return compute(x), remembered under `name` for as long as x lives and is not modified.
+    """Return compute(x), remembered under `name` for as long as x lives and no torch operator modifies it.
+
+    Writes through `x.data`, or through a NumPy array that shares its memory, go unnoticed: they leave x's version as it
+    is.
 
     Not remembered under `torch.compile` or inference mode, where tensor versions are unavailable, nor while a CUDA
     graph is captured, whose memory is reused.

@@ -1,6 +1,7 @@
 """Every mechanism against its equation in float64."""
 
 import math
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -33,6 +34,19 @@ def test_weights_and_output_are_the_equation(name, case):
     assert_close(result.output, output)
     if mechanism.has_weights:
         assert_close(result.weights, weights)
+
+
+@every_mechanism
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("need", [Need.NOTHING, Need.WEIGHTS])
+def test_half_precision_inputs_are_not_rounded_again(name, dtype, need):
+    """Gradients are asked for, because PyTorch's fused attention, which may serve without them, rounds its weights."""
+    seeded = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, 2, 20, 8, generator=seeded).mul(2).to(dtype).requires_grad_() for _ in range(3))
+    mechanism, mask = MECHANISMS[name](2, 8), AttentionMask(is_causal=True)
+    exact = deepcopy(mechanism).double()(q.double(), k.double(), v.double(), mask).output
+    error = (mechanism(q, k, v, mask, need).output - exact).norm() / exact.norm()
+    assert error < 1e-5
 
 
 @every_mechanism
