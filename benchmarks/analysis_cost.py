@@ -4,7 +4,7 @@
 
 The analysis is forced decoding of the test set with all collectors, and of the test set with shuffled targets with null
 rows counted. It alternates in one process with the model's forward pass of validation. Reported is the median of the
-paired ratios with a 95 % interval, from six repeats on.
+paired ratios with a 95% interval, from six repeats on.
 """
 
 import argparse

@@ -182,14 +182,14 @@ def main() -> None:
         raise UserError(f"--systems must include the baseline, {args.baseline}")
     torch.set_num_threads(args.threads)
     if args.short_sentences:
-        print(f"CPU time of explicit relative to fused softmax: median (95 % interval); {args.rounds} rounds")
+        print(f"CPU time of explicit relative to fused softmax: median (95% interval); {args.rounds} rounds")
         print_softmax_tables(args.rounds)
         print_origin()
         return
     cells = {n: measure(args, n) for n in args.lengths}
     mask = "causal" if args.causal else "dense"
     print(f"B {args.batch}, H {args.heads}, D {args.head_dim}, {args.dtype}, {mask}; {args.rounds} rounds;")
-    print(f"relative to {args.baseline}: median time (95 % interval) · peak memory\n")
+    print(f"relative to {args.baseline}: median time (95% interval) · peak memory\n")
     print(markdown_tables(args, cells))
     print_origin()
 

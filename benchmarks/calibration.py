@@ -60,7 +60,7 @@ def measure(run: Path, data: Path | None, subset: str) -> None:
     confidence = log_p_best.exp().clamp(max=1)
     bits = -log_p_target.mean().item() / math.log(2)
     shares = (correct.mean().item(), confidence.mean().item(), calibration_error(confidence, correct))
-    cells = (str(run), str(len(correct)), f"{bits:.3f}", *(f"{100 * share:.2f} %" for share in shares))
+    cells = (str(run), str(len(correct)), f"{bits:.3f}", *(f"{100 * share:.2f}%" for share in shares))
     print(f"| {' | '.join(cells)} |", flush=True)
 
 

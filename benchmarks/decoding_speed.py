@@ -5,7 +5,7 @@
 The runs are the first seeds in RUNS/DATASET/MODEL. They translate with the settings in configs/datasets, but one
 sentence at a time. The test sentences are split by length into ten groups of equal size. All models translate a sample
 of each group several times, in alternating order. Reported is, for each group, the median of the first model's
-time over each model's, with a 95 % interval from six repeats on. Uses a GPU if there is one.
+time over each model's, with a 95% interval from six repeats on. Uses a GPU if there is one.
 """
 
 import argparse

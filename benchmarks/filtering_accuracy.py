@@ -4,7 +4,7 @@
 
 Every pair of the subset is scored twice: with its own target, and with that of another pair. AUC is the probability
 that a wrong pair gets a higher score than a right one. A share of the pairs (--noise) is then replaced by wrong ones;
-the precision of detecting these is reported at recalls of 50, 80, 90 and 95 %.
+the precision of detecting these is reported at recalls of 50, 80, 90 and 95%.
 """
 
 import argparse

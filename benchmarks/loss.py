@@ -3,7 +3,7 @@
     python benchmarks/loss.py --positions 4096 --size 512 --types 10000 32000
 
 Both compute value and gradients for the same features [positions, size], in turn. Reported are the median of fairseq's
-time over relumt's with a 95 % interval, and the largest amount of memory that tensors held beyond features, weight and
+time over relumt's with a 95% interval, and the largest amount of memory that tensors held beyond features, weight and
 targets. Uses a GPU if there is one. With --no-timing nothing is timed, so that fp16 can be measured on a CPU, too.
 """
 
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--no-timing", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print("| types | speed relative to fairseq's (95 % interval) | MB, fairseq | MB, relumt |\n|---|---|---|---|")
+    print("| types | speed relative to fairseq's (95% interval) | MB, fairseq | MB, relumt |\n|---|---|---|---|")
     for types in args.types:
         steps = make_steps(args.positions, args.size, types, DTYPES[args.dtype])
         megabytes = " | ".join(f"{peak_bytes(step) / 1e6:.0f}" for step in steps.values())

@@ -5,7 +5,7 @@
 Training is measured as in training.py: whole steps on the same batches, one of each model in turn, each in a process of
 its own, with the flags that the runs were trained with, in fp16 on a GPU. Decoding is measured as in decoding_speed.py:
 all models in turn translate the same test sentences. Reported is the median of the first model's time over each
-model's, with a 95 % interval from six repeats on; above 1 is faster than the first.
+model's, with a 95% interval from six repeats on; above 1 is faster than the first.
 """
 
 import argparse

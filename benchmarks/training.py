@@ -6,7 +6,7 @@ A system is a name in configs/models, optionally with flags of fairseq-train: "s
 fairseq's own Transformer and criterion, without anything of relumt. Each system runs in a process of its own and takes
 one training step in turn, so that what slows the machine slows all of them. With --decode, all then translate test
 sentences by beam search, into sentences of the references' mean length, because untrained models do not know when to
-stop. Reported are medians of the paired ratios of the baseline's time to the system's, with 95 % intervals
+stop. Reported are medians of the paired ratios of the baseline's time to the system's, with 95% intervals
 from six pairs on, and the largest amount of memory that each process held. Uses a GPU if there is one.
 """
 
@@ -106,7 +106,7 @@ def joeynmt_command(python: Path, batches: Path, settings: dict[str, Any]) -> li
 def training_table(baseline: str, speeds: Speeds, measured: dict[str, Measurement]) -> str:
     """Return a Markdown table of training."""
     lines = [
-        f"| system | steps | training speed relative to {baseline} (median) | 95 % interval | target tokens/s "
+        f"| system | steps | training speed relative to {baseline} (median) | 95% interval | target tokens/s "
         "| peak memory, MiB | above the first step's start, MiB |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -119,7 +119,7 @@ def training_table(baseline: str, speeds: Speeds, measured: dict[str, Measuremen
 def decoding_table(baseline: str, speeds: Speeds, measured: dict[str, Measurement]) -> str:
     """Return a Markdown table of decoding."""
     lines = [
-        f"| system | batches | decoding speed relative to {baseline} (median) | 95 % interval | output tokens/s |",
+        f"| system | batches | decoding speed relative to {baseline} (median) | 95% interval | output tokens/s |",
         "|---|---|---|---|---|",
     ]
     for name, system in measured.items():

@@ -232,7 +232,7 @@ def document_attention() -> Figure:
 
 
 def relu_or_softmax() -> Figure:
-    """Differences from softmax in BLEU, by model: one dot per seed, and the mean with its 95 % interval."""
+    """Differences from softmax in BLEU, by model: one dot per seed, and the mean with its 95% interval."""
     _, *runs = table("relu_or_softmax", "| model | seed | best validation loss")
     scores: dict[str, dict[int, list[float]]] = {}
     for model, seed, _, *bleu in runs:

@@ -72,7 +72,7 @@ def top_share(rows: Tensor, num_visible: Tensor, percents: Sequence[float]) -> T
 
     These are points of the Lorenz curve of the weights: n·p/100 is rarely a whole number, and the share is interpolated
     linearly between whole numbers of keys. Uniform weights thus have p % of the weight on p % of the keys for every n,
-    whereas with rounding the top 0.1 % and the top 10 % of ten keys would be the same key. NaN for null rows.
+    whereas with rounding the top 0.1% and the top 10% of ten keys would be the same key. NaN for null rows.
 
     Args:
         rows: [R, H, S].

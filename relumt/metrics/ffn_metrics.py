@@ -40,7 +40,7 @@ def top_share(scores: Tensor, percents: Sequence[float]) -> Tensor:
         raise ValueError(f"percents must be above 0 and at most 100, not {percents}")
     if (scores < 0).any():
         raise ValueError("scores must not be negative; this activation can return negative values")
-    # Subtract a little before rounding up: in floating point, 0.2 % of 1000 slots is a little more than 2.
+    # Subtract a little before rounding up: in floating point, 0.2% of 1000 slots is a little more than 2.
     counts = [max(1, math.ceil(scores.shape[-1] * percent / 100 - 1e-9)) for percent in percents]
     cumulative = scores.topk(max(counts), dim=-1).values.cumsum(-1)
     return torch.stack([cumulative[:, count - 1] for count in counts]) / scores.sum(-1)

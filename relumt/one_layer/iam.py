@@ -85,7 +85,7 @@ def read_list(path: Path) -> list[Word]:
 
 
 def split_words(folder: Path, words: Sequence[Word]) -> dict[str, list[Word]]:
-    """Return the words of each split: the official ones if their lists are there, else 90, 5 and 5 % of the forms.
+    """Return the words of each split: the official ones if their lists are there, else 90, 5 and 5% of the forms.
 
     A form was filled in by one writer, and all of its words are in one split.
     """

@@ -127,7 +127,7 @@ def training_speed_tables(context: TableContext) -> list[RenderedTable]:
         return []
     speeds = read_speeds(context, dataset, FeedForwardSpeeds)
     rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]
-    header = ["model", f"training tokens/s relative to {speeds.baseline} (95 % interval)"]
+    header = ["model", f"training tokens/s relative to {speeds.baseline} (95% interval)"]
     notes = [f"{speeds.what} with the slots of configs/datasets/{dataset}.toml, on {speeds.device}, {speeds.revision}"]
     return [RenderedTable(f"training speed of feed-forward variants; {dataset}", header, rows, notes)]
 
@@ -184,7 +184,7 @@ class FfnTopShares(FfnTable):
             ax.set(title=model, xlabel="Top p % of slots", xscale="log")
             ax.legend(title="Slots", fontsize=7)
         axes[models[0]].set_ylabel("Share of the score")
-        header = ["model", "slots", *(f"top {p} %" for p in percentages)]
+        header = ["model", "slots", *(f"top {p}%" for p in percentages)]
         return [RenderedTable(context.caption(self.title), header, rows, [*notes, context.save_plot(figure)])]
 
 

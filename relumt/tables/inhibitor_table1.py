@@ -60,8 +60,8 @@ HEADER = (
 )
 
 NOTES = (
-    "test set, mean over repetitions ± half of its 95 % interval (Student's t); difference: Inhibitor − dot product, "
-    "paired by seed, with its 95 % interval; p: two-sided paired t-test",
+    "test set, mean over repetitions ± half of its 95% interval (Student's t); difference: Inhibitor − dot product, "
+    "paired by seed, with its 95% interval; p: two-sided paired t-test",
     "lower is better for mse and edit distance, higher for accuracy; the epoch and the learning rate are chosen on "
     "validation data",
     "the paper prints neither sizes nor recipes; docs/results/inhibitor_table1.md lists what we decided",

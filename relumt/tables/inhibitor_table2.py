@@ -154,7 +154,7 @@ def notes(times: IntegerTimes) -> Sequence[str]:
     """Return how the times were measured."""
     origin = times.origin
     lines = [
-        f"{origin.cpu}, one thread; medians of {origin.rounds} alternations, 95 % intervals; {times.revision}",
+        f"{origin.cpu}, one thread; medians of {origin.rounds} alternations, 95% intervals; {times.revision}",
         f"{origin.compiler}: {'; '.join(f'{name}: {flags}' for name, flags in origin.flags.items())}",
         "every kernel returned what NumPy's 64-bit integers give before it was timed",
     ]

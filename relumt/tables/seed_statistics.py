@@ -27,7 +27,7 @@ class SeedComparison:
     Attributes:
         num_seeds: number of pairs, n.
         difference: mean of d.
-        interval: its 95 % confidence interval (Student's t); None for one pair.
+        interval: its 95% confidence interval (Student's t); None for one pair.
         p_value: of a two-sided sign-flip test, exact up to EXACT_SEEDS pairs; at least 2^(1 − n).
         seeds_needed: pairs with which a difference of this size would be significant in four of five studies, after
             Holm's correction; None if there is no difference, there is one pair, or MAX_SEEDS would not be enough.
@@ -83,7 +83,7 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
 
 
 def confidence_interval(differences: Sequence[float]) -> tuple[float, float] | None:
-    """Return the interval that contains the mean of d with a probability of 95 %, if d is normal; None for one pair."""
+    """Return the interval that contains the mean of d with a probability of 95%, if d is normal; None for one pair."""
     from scipy.stats import t
 
     n = len(differences)

@@ -23,12 +23,12 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Length = Annotated[int, Meta(ge=0, le=10**9)]
 
 MIN_REPEATS = 6
-"""Repeats that a 95 % interval of a median needs: the range of five contains it with a probability of 1 − 2/2^5 = 94 %.
+"""Repeats that a 95% interval of a median needs: the range of five contains it with a probability of 1 − 2/2^5 = 94%.
 """
 
 
 class Ratio(TypedDict):
-    """A speed relative to the baseline's: the median and the ends of its 95 % interval, which few repeats lack."""
+    """A speed relative to the baseline's: the median and the ends of its 95% interval, which few repeats lack."""
 
     median: Positive
     low: NotRequired[Positive]
@@ -119,7 +119,7 @@ def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds]) 
 
 
 def median_ratio(ratios: Sequence[float]) -> Ratio:
-    """Return the median of the repeats' ratios and its 95 % interval, from the order of the ratios alone.
+    """Return the median of the repeats' ratios and its 95% interval, from the order of the ratios alone.
 
     With fewer than MIN_REPEATS there is no interval.
     """
@@ -132,7 +132,7 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
 
 
 def format_ratio(ratio: Ratio | None) -> str:
-    """Return a median with its 95 % interval if it has one, "" if it was not measured."""
+    """Return a median with its 95% interval if it has one, "" if it was not measured."""
     if ratio is None:
         return ""
     interval = f" ({ratio['low']:.2f}–{ratio['high']:.2f})" if "low" in ratio else ""
@@ -143,7 +143,7 @@ def describe_measurement(measured: Measurement) -> str:
     """Return how speeds were measured."""
     return (
         f"{measured.what}, relative to {measured.baseline}, on {measured.device}, {measured.revision}; "
-        f"median, and 95 % interval from {MIN_REPEATS} repeats on"
+        f"median, and 95% interval from {MIN_REPEATS} repeats on"
     )
 
 
@@ -248,7 +248,7 @@ class SpeedByLengthFigure(SpeedTable):
             ax.fill_between(lengths, low, high, alpha=0.15)
         ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {plain_text(speeds.baseline)}")
         columns = len(speeds.models)
-        figure.legend(title="Model (band: 95 % interval)", loc="outside upper left", ncols=columns, fontsize=8)
+        figure.legend(title="Model (band: 95% interval)", loc="outside upper left", ncols=columns, fontsize=8)
         return context.save_plot(figure)
 
 

@@ -72,7 +72,7 @@ MULTI30K_DATASETS = {"paper": IWSLT, "small": "multi30k_de_en_study", "smoke": S
 IWSLT_DATASETS = {"paper": IWSLT, "small": "iwslt14_30pct_study", "smoke": SMOKE}
 
 DATASET_NOTES = {
-    "iwslt14_30pct_study": "30 % of the training data of IWSLT14, so the scores cannot be compared with published ones"
+    "iwslt14_30pct_study": "30% of the training data of IWSLT14, so the scores cannot be compared with published ones"
 }
 """Dataset -> note below its tables."""
 

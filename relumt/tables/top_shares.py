@@ -40,7 +40,7 @@ class TopShareFigure(SiteFigure):
             self.figure_note,
             self.plot(shares, context),
         ]
-        header = ["model", "site", *(f"top {p} %" for p in PERCENTAGES)]
+        header = ["model", "site", *(f"top {p}%" for p in PERCENTAGES)]
         return [RenderedTable(context.caption(self.title), header, rows, notes)]
 
     def plot(self, shares: Mapping[tuple[str, str], Sequence[float]], context: TableContext) -> str:

@@ -149,7 +149,9 @@ def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
     assert dataset_names(tmp_path) == ["books", "books_N", "books_9", "plain"]
     assert load_dataset("plain_512", tmp_path) is None and load_dataset("none", tmp_path) is None
     assert "--document-length" not in require_dataset("books_9", tmp_path).train  # a file of its own
-    with pytest.raises(UserError, match=r"no dataset 'books_0' in .*; did you mean books_N\? known: books, books_N, books_9, plain"):
+    with pytest.raises(
+        UserError, match=r"'books_0' in .*; did you mean books_N\? known: books, books_N, books_9, plain"
+    ):
         require_dataset("books_0", tmp_path)
 
 

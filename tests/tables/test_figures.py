@@ -79,12 +79,12 @@ def test_runs_without_analysis_are_not_drawn(tmp_path):
 
 
 def test_top_shares_from_a_tenth_of_a_percent_to_the_papers_limit(tmp_path):
-    """[RF] Figure 4 draws a curve up to 1.5 %; shares of the made-up heads are p/10 and p/5."""
+    """[RF] Figure 4 draws a curve up to 1.5%; shares of the made-up heads are p/10 and p/5."""
     experiments = experiments_of("reluformer_figure4")
     for model in ("softmax", "reluformer"):
         write_run(experiments[model], tmp_path, analysis=analysis())
     (table,) = render("reluformer_figure4", tmp_path)
-    assert table.header == ["model", "site", *(f"top {tenths / 10:g} %" for tenths in range(1, 16))]
+    assert table.header == ["model", "site", *(f"top {tenths / 10:g}%" for tenths in range(1, 16))]
     assert [row[:2] for row in table.rows] == [[m, s] for m in experiments for s in ("encoder", "decoder")]
     assert table.rows[0][2:] == [f"{0.15 * tenths / 10:.3f}" for tenths in range(1, 16)]
     assert (tmp_path / "plots" / "reluformer_figure4-small.png").is_file()

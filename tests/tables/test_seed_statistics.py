@@ -64,7 +64,7 @@ def test_models_without_a_common_seed_are_rejected():
 
 
 def test_seeds_needed_give_the_power_of_the_literature():
-    """An effect of 0.5 standard deviations needs 34 pairs, one of 1 needs 10 (Cohen 1988, paired, α = 0.05, 80 %)."""
+    """An effect of 0.5 standard deviations needs 34 pairs, one of 1 needs 10 (Cohen 1988, paired, α = 0.05, 80%)."""
     unit = [1 - math.sqrt(0.5), 1 + math.sqrt(0.5)]  # mean 1, standard deviation 1
     assert seeds_needed(unit) == 10
     assert seeds_needed([d - 0.5 for d in unit]) == 34

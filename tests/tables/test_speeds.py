@@ -32,7 +32,7 @@ def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["rela_g"] == ["72.34", "2.34", "0.93", "0.90 (0.85–0.95)", "0.98", "0.90 (0.85–0.95)"]
     assert rows["sparsemax"] == ["72.31", "", "0.26", "", "0.54", ""]
-    origin = f"relative to softmax, on {DEVICE}, revision c; median, and 95 % interval from 6 repeats on"
+    origin = f"relative to softmax, on {DEVICE}, revision c; median, and 95% interval from 6 repeats on"
     assert f"training: 40 steps, {origin}" in table.notes
     speeds.write_text("{")
     with pytest.raises(UserError, match="not in the expected format"):

@@ -194,7 +194,7 @@ def test_scores_on_a_part_of_iwslt14_are_labeled(tmp_path):
     for preset, is_labeled in (("small", True), ("paper", False)):
         write_run(experiments_of("study_iwslt14", preset)["softmax", ""], tmp_path)
         (table,) = render("study_iwslt14", tmp_path, preset)
-        assert any(note.startswith("30 % of the training data") for note in table.notes) == is_labeled
+        assert any(note.startswith("30% of the training data") for note in table.notes) == is_labeled
 
 
 def test_the_tables_share_their_runs():

@@ -168,7 +168,7 @@ function drawMap(side, sentence, attention) {
 }
 
 function describeCell(query, key, weights, norms, j) {
-  const share = (row) => `${format(100 * row[j] / row.reduce((a, b) => a + b, 0))} % of the row`;
+  const share = (row) => `${format(100 * row[j] / row.reduce((a, b) => a + b, 0))}% of the row`;
   const parts = (label, row) => isNull(row) ? `${label} 0 (null row)` : `${label} ${format(row[j])}` + (row.some((w) => w < 0) ? "" : `, ${share(row)}`);
   return `${query} → ${key}: ${parts("weight", weights)}${norms ? `; ${parts("norm", norms)}` : ""}`;
 }
@@ -181,7 +181,7 @@ function drawScale(side, rows, largest) {
   const visible = rows.flatMap((row, i) => row.filter((_, j) => !isHidden(i, j)));
   const zeros = visible.filter((value) => value === 0).length / visible.length;
   byId(`scale-${side}`).append(negative ? `−${format(largest)}` : "> 0", bar, format(largest),
-                               create("span", {textContent: `· ${(100 * zeros).toFixed(0)} % of the cells are exactly 0`}));
+                               create("span", {textContent: `· ${(100 * zeros).toFixed(0)}% of the cells are exactly 0`}));
 }
 
 // ---- Controls -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Equations and shapes: `inhibitor_triton_common`. k and v are float16, and so is the work per pair and dimension:
 differences, each half of a distance's sum, and the sum over RUN keys. Scaling and shifting of distances and longer sums
 are in float32. The backward pass stays in float32: for values within 10⁻³ of their z, float16 decides differently which
-are larger, and that alone changes a gradient by 2 %.
+are larger, and that alone changes a gradient by 2%.
 
 Triton packs two numbers into an instruction from version 3.9 on. Before, this kernel is longer than the float32 one
 (docs/kernels.md), so it is not used.
