@@ -91,7 +91,9 @@ print_usage() {
 
 # require_names DATASET MODEL [fairseq flags…]
 require_names() {
-    (($# >= 2)) || fail 2 "usage: scripts/$(basename "$0") DATASET MODEL [fairseq flags…]; see --help"
+    local found=${*@Q}
+    (($# >= 2)) ||
+        fail 2 "usage: scripts/$(basename "$0") DATASET MODEL [fairseq flags…]; found ${found:-nothing}; see --help"
 }
 
 # refuse_arguments "$@"
