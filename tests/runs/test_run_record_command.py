@@ -1,25 +1,10 @@
 import pickle
-from dataclasses import replace
 
 import pytest
 import torch
 
-from relumt.cli import main
-from relumt.commands.run import measure_run
-from relumt.git_revision import Revision
-from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
-from relumt.runs.environment import versions
 from relumt.runs.record import Divergence, load_record
-from tests.runs.cases import LOG, train, write_checkpoint, write_dataset
-
-OUTPUT = "T-0\ta b c d e\nD-0\t-1\ta b c d f\nGenerate test with beam=5: BLEU4 = 0\n"
-
-
-def translate(config, step):
-    step("start-evaluation")
-    (config.folder / "generate-test.txt").write_text(OUTPUT)
-    (config.folder / "generate-test.log").write_text("")
-    return step("score")
+from tests.runs.cases import LOG, train, translate, write_checkpoint
 
 
 def test_training_and_evaluation_are_not_repeated(config, step):
@@ -41,12 +26,6 @@ def test_training_and_evaluation_are_not_repeated(config, step):
     assert printed.out == "" and "evaluated already" in printed.err
 
 
-def test_other_flags_of_translation_start_another_evaluation(config, step):
-    train(config, step)
-    translate(config, step)
-    assert "--lenpen" in step("start-evaluation", "--lenpen", "2").out.splitlines()
-
-
 def test_other_flags_of_training_are_refused_or_recorded(config, step, refused):
     train(config, step)
     before = (config.folder / "run.json").read_text()
@@ -54,36 +33,6 @@ def test_other_flags_of_training_are_refused_or_recorded(config, step, refused):
     assert (config.folder / "run.json").read_text() == before
     assert step("start-training", "--max-epoch", "9", settings=["--accept-mixed"]).out
     assert load_record(config.folder).environment_changes[0].differences == ["--max-epoch 2 (now --max-epoch 9)"]
-
-
-def test_evaluation_in_another_environment_is_refused_or_recorded(config, step, refused, monkeypatch):
-    train(config, step)
-    changed = Revision(code="f" * 40)
-    monkeypatch.setattr("relumt.runs.environment.revision", lambda: changed)
-    assert f"(now {'f' * 40})" in refused("start-evaluation")
-    assert step("start-evaluation", settings=["--accept-mixed"]).out
-    assert load_record(config.folder).environment_changes
-
-
-@pytest.mark.parametrize(
-    ("name", "changed", "is_repeated"),
-    [
-        ("revision", lambda: Revision(commit="another commit of the same code"), False),
-        ("versions", lambda: versions() | {"python": "3.99"}, False),
-        ("versions", lambda: versions() | {"sacrebleu": "0.0"}, True),
-    ],
-)
-def test_evaluation_is_repeated_only_if_scores_could_change(config, step, monkeypatch, name, changed, is_repeated):
-    train(config, step)
-    translate(config, step)
-    monkeypatch.setattr(f"relumt.runs.environment.{name}", changed)
-    assert bool(step("start-evaluation").out) == is_repeated
-
-
-def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
-    train(config, step)
-    (config.data_bin.folder / "dict.en.txt").write_text("x 1\n")
-    assert "its vocabulary is not the one" in refused("start-evaluation")
 
 
 def test_an_unknown_setting_of_kernels_is_refused_before_anything_is_written(config, refused, monkeypatch):
@@ -117,50 +66,6 @@ def test_steps_out_of_order_are_refused(config, step, refused):
 )
 def test_invalid_settings_are_refused(refused, settings, message):
     assert message in refused("start-training", settings=settings)
-
-
-def test_translation_uses_the_average_of_the_last_checkpoints(config, configs, step, refused):
-    train(config, step)
-    write_dataset(configs, "small", average_checkpoints=2)
-    assert "expected at least 2 numbered checkpoints to average, found 0" in refused("start-evaluation")
-    for name in ("checkpoint_1_5.pt", "checkpoint_2_10.pt"):
-        write_checkpoint(config, name)
-    averaged = config.checkpoints / "checkpoint_average_2.pt"
-    assert str(averaged) in step("start-evaluation").out.splitlines()
-    translate(config, step)
-    assert "evaluated already" in step("start-evaluation").err
-    before = averaged.stat().st_mtime_ns
-    write_checkpoint(config, "checkpoint_3_15.pt")
-    step("start-evaluation")
-    assert averaged.stat().st_mtime_ns > before
-
-
-def test_one_by_one_translation_is_another_evaluation(config, step):
-    train(config, step)
-    translate(config, step)
-    assert step("start-evaluation", settings=["--one-by-one"]).out
-    assert "evaluated already" in step("start-evaluation").err
-
-
-def test_one_by_one_translation_needs_documents_with_separators(config, step, refused):
-    train(config, step)
-    assert "there is no unscored translation" in refused("start-one-by-one")
-    step("start-evaluation")
-    assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in refused("start-one-by-one")
-
-
-def test_one_by_one_translation_is_refused_before_anything_is_translated(config, step, refused):
-    train(config, step)
-    message = refused("check-evaluation", settings=["--one-by-one"])
-    assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in message
-
-
-def test_one_by_one_translation_is_refused_before_training(config, configs, capsys):
-    folders = ["--runs", config.folder.parents[2], "--configs", configs, "--data-bin", config.data_bin.folder]
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "--train", "--evaluate", "--one-by-one", *map(str, folders), "small", "stock"])
-    assert ended.value.code == 2 and "unset ONE_BY_ONE" in capsys.readouterr().err
-    assert not config.folder.exists()
 
 
 DIVERGED = """\
@@ -203,66 +108,6 @@ def test_a_diverged_run_can_start_over_with_other_flags(config, step, refused):
     assert "valid_loss" not in (config.folder / "train.log").read_text()  # without a checkpoint it starts over
 
 
-def test_scored_translations_and_references_are_written(config, step):
-    train(config, step)
-    translate(config, step)
-    scored = load_record(config.folder).test_evaluation.scored_files
-    for names, reference in zip(scored.values(), ("a b c d e", "a b c d e"), strict=True):
-        hypotheses, references = ((config.folder / name).read_text() for name in names)
-        assert (hypotheses, references) == ("a b c d f\n", f"{reference}\n")
-
-
-def analysis_of(checkpoint, data=None):
-    found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {}, data)
-    return AnalysisFile("test", [found])
-
-
-def test_an_analysis_does_not_count_before_the_run_is_scored(config, step):
-    train(config, step)
-    write_analysis(analysis_of("sha"), config.folder / "analysis.json")
-    assert step("folder-to-analyze").out == f"{config.folder}\n"
-
-
-def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
-    measured = []
-    monkeypatch.setattr("relumt.commands.analyze.run", measured.append)
-    measure_run(config.folder, config.data_bin.folder)
-    measure_run(config.folder, None)
-    assert [arguments.data for arguments in measured] == [config.data_bin.folder, None]
-
-
-def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):
-    train(config, step)
-    translate(config, step)
-    assert step("folder-to-analyze").out == f"{config.folder}\n"
-    sha = load_record(config.folder).test_evaluation.setup.checkpoint_sha256
-    for found, wanted in ((sha, ""), ("other", f"{config.folder}\n")):
-        write_analysis(analysis_of(found), config.folder / "analysis.json")
-        assert step("folder-to-analyze").out == wanted
-    write_analysis(replace(analysis_of(sha), schema=SCHEMA - 1), config.folder / "analysis.json")
-    assert step("folder-to-analyze").out == f"{config.folder}\n"
-
-
-def test_only_an_analysis_of_the_scored_test_set_counts(config, step):
-    train(config, step)
-    translate(config, step)
-    scored = load_record(config.folder).test_evaluation.setup
-    for data, wanted in ((scored.data, ""), (None, ""), *((other, f"{config.folder}\n") for other in ("x", ""))):
-        write_analysis(analysis_of(scored.checkpoint_sha256, data), config.folder / "analysis.json")
-        assert step("folder-to-analyze").out == wanted
-
-
-def test_scores_outlive_their_checkpoints(config, step, refused):
-    train(config, step)
-    translate(config, step)
-    (config.checkpoints / "checkpoint_best.pt").unlink()
-    before = load_record(config.folder)
-    assert "trained already" in step("start-training").err
-    assert "evaluated already, and its checkpoints were deleted" in step("start-evaluation").err
-    assert "no checkpoint" in refused("start-evaluation", "--beam", "1")
-    assert load_record(config.folder) == before and (config.folder / "train.log").is_file()
-
-
 def test_training_with_all_its_updates_is_not_resumed(config, step):
     step("start-training", "--max-update", "6")
     best = write_checkpoint(config, "checkpoint_best.pt", updates=3)
@@ -281,37 +126,3 @@ def test_a_resumption_that_fails_at_once_did_not_diverge(config, step, refused):
     with (config.folder / "train.log").open("a") as log:
         log.write("error: argument --lr: invalid float value: 'abc'\n")
     assert "fairseq-train failed (error: argument --lr" in refused("record-divergence", exit_status=1)
-
-
-def test_another_test_set_under_the_same_vocabulary_is_translated(config, step):
-    train(config, step)
-    translate(config, step)
-    (config.data_bin.folder / "test.de-en.de.idx").write_bytes(b"others")
-    assert step("start-evaluation").out
-
-
-def test_scores_are_dropped_before_their_translations_are_overwritten(config, step, monkeypatch):
-    train(config, step)
-    translate(config, step)
-    step("start-evaluation", "--beam", "1")
-    assert not (config.folder / "generate-test.txt").exists()  # so that a failure leaves nothing to score
-    (config.folder / "generate-test.txt").write_text(OUTPUT)
-    monkeypatch.setattr("relumt.runs.evaluation_results.write_lines", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        step("score")
-    assert load_record(config.folder).evaluations == {}
-    assert step("start-evaluation").out
-
-
-def test_scores_are_kept_if_their_replacement_is_incomplete(config, step, refused):
-    train(config, step)
-    translate(config, step)
-    step("start-evaluation", "--beam", "1")
-    (config.folder / "generate-test.txt").write_text("")
-    assert "generate-test.txt" in refused("score")
-    assert load_record(config.folder).is_scored and (config.folder / "test.hyp").is_file()
-
-
-def test_a_subset_without_a_name_is_refused(config, step, refused):
-    train(config, step)
-    assert "--gen-subset needs one value" in refused("start-evaluation", "--gen-subset")
