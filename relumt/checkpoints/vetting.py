@@ -142,14 +142,14 @@ def check_tensors(tensors: Any, entry: str, path: Path | str) -> None:
             raise UserError(
                 f"{path}: expected names in '{entry}', found {describe_value(name)}; use a checkpoint of fairseq-train"
             )
-        if problem := _problem_of(tensor):
+        if problem := _find_problem(tensor):
             raise UserError(
                 f"{path}: expected an ordinary tensor in '{entry}' at {describe_value(name)}, found {problem}; use a "
                 "checkpoint of fairseq-train"
             )
 
 
-def _problem_of(tensor: Any) -> str:
+def _find_problem(tensor: Any) -> str:
     """Say what kind of value or tensor fairseq would fail on; "" for ordinary tensors."""
     if not isinstance(tensor, Tensor):
         return describe_value(tensor)

@@ -44,7 +44,7 @@ def align(loaded: LoadedModel, pairs: Sequence[TokenPair], batch_size: int) -> l
         batch_numbers = [numbers[index] for index in batch]
         weights_of_batch = last_cross_attention(loaded, [pairs[number] for number in batch_numbers])
         for number, weights in zip(batch_numbers, weights_of_batch, strict=True):
-            found[number] = None if weights is None else Alignment(weights, links_of(weights))
+            found[number] = None if weights is None else Alignment(weights, find_links(weights))
     return found
 
 
@@ -72,7 +72,7 @@ def last_cross_attention(loaded: LoadedModel, pairs: Sequence[TokenPair]) -> lis
     return [rows[position] for position in range(len(pairs))]
 
 
-def links_of(weights: Tensor) -> list[tuple[int, int]]:
+def find_links(weights: Tensor) -> list[tuple[int, int]]:
     """Return the links for weights [T, S]; see `Alignment`."""
     if weights.shape[1] < 2:
         return []

@@ -97,14 +97,14 @@ def read_folders(folder: Path) -> tuple[list[Review], str]:
     return reviews, digest.hexdigest()
 
 
-def words_of(text: str) -> list[str]:
+def extract_words(text: str) -> list[str]:
     """Return the lower-case words of a review, without punctuation."""
     return WORD.findall(text.replace(LINE_BREAK, " ").lower())
 
 
 def build_vocabulary(texts: Iterable[str], max_symbols: int) -> dict[str, int]:
     """Return the index of each of the most frequent words; 0 and 1 are reserved."""
-    counts = Counter(word for text in texts for word in words_of(text))
+    counts = Counter(word for text in texts for word in extract_words(text))
     return {word: i for i, (word, _) in enumerate(counts.most_common(max_symbols - NUM_RESERVED), NUM_RESERVED)}
 
 
@@ -112,7 +112,7 @@ def encode(reviews: Iterable[Review], vocabulary: dict[str, int], length: int) -
     """Return the last `length` words of each review as indices, padded at the end, and the labels."""
     rows, labels = [], []
     for text, label in reviews:
-        indices = [vocabulary.get(word, UNKNOWN) for word in words_of(text)[-length:]] or [UNKNOWN]
+        indices = [vocabulary.get(word, UNKNOWN) for word in extract_words(text)[-length:]] or [UNKNOWN]
         rows.append(indices + [PADDING] * (length - len(indices)))
         labels.append(label)
     return Examples(torch.tensor(rows, dtype=torch.int32), torch.tensor(labels))

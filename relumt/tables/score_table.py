@@ -42,7 +42,7 @@ class Column:
         """The title of our numbers."""
         return f"{self.measure.label}, {self.dataset}"
 
-    def measure_of(self, row: str) -> Measure:
+    def find_measure(self, row: str) -> Measure:
         """Return what is shown in a row."""
         return self.measure_by_row.get(row, self.measure)
 
@@ -172,7 +172,7 @@ class ScoreTable(Table):
         self, column: Column, runs: Mapping[str, Sequence[Run]], context: TableContext
     ) -> list[tuple[str, list[str]]]:
         """Return what is shown for a column of the paper: titles and the cells below each."""
-        columns = [(column.title, [column.measure_of(row).format_mean(runs[row]) for row in self.rows])]
+        columns = [(column.title, [column.find_measure(row).format_mean(runs[row]) for row in self.rows])]
         if column.paper_column:
             printed = [self.format_printed(row, column.paper_column) for row in self.resolved_rows.values()]
             columns.insert(0, (f"[{self.paper}] {column.paper_column}", printed))
@@ -200,7 +200,7 @@ class ScoreTable(Table):
 
     def difference(self, label: str, column: Column, runs: Sequence[Run]) -> str:
         """Return our mean minus the paper's number, "" without either."""
-        measure, paper_row = column.measure_of(label), self.resolved_rows[label].paper_row
+        measure, paper_row = column.find_measure(label), self.resolved_rows[label].paper_row
         paper = printed_values(self.paper, self.item, paper_row)[column.paper_column] if paper_row else None
         ours = measure.values(runs)
         return f"{mean(ours) - paper:+{measure.format_spec}}" if ours and paper is not None else ""
@@ -213,7 +213,7 @@ class ScoreTable(Table):
             if runs[row]
             and not any_diverged(runs[row])
             and all(not self.needs_analysis or run.analysis for run in runs[row])
-            and not column.measure_of(row).values(runs[row])
+            and not column.find_measure(row).values(runs[row])
         ]
         if rows:
             print_status(f"{column.title}: no values for {', '.join(rows)}, {column.measure.why_missing}")

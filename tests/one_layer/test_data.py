@@ -97,7 +97,7 @@ def test_reviews_are_their_last_words_with_the_vocabulary_of_the_training_exampl
     assert splits.train.inputs.shape == (256, 20)
     assert splits.num_symbols == 2 + 9 + 6  # padding and unknown, neutral words, good and bad ones
     assert ((splits.train.inputs != PADDING).sum(1) == 13).all()
-    assert imdb.words_of("It's <br /><br />GREAT, great!") == ["it's", "great", "great"]
+    assert imdb.extract_words("It's <br /><br />GREAT, great!") == ["it's", "great", "great"]
     encoded = imdb.encode([("a b c d", 1), ("", 0)], {"b": 2, "d": 3}, 3)
     assert encoded.inputs.tolist() == [[2, 1, 3], [1, 0, 0]]
 

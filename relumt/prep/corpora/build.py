@@ -118,5 +118,5 @@ def write_texts(
     with atomic_folder(texts) as stage:
         corpus.write(raw, stage)
         if test_set:
-            test_set.write_test_of(corpus, raw, stage.result)
+            test_set.write_as_test_set(corpus, raw, stage.result)
         (stage.result / RECORD).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")

@@ -85,9 +85,9 @@ class SacrebleuSet(Corpus):
 
     def write(self, raw: Path, stage: StagingArea) -> None:
         """See Corpus."""
-        self.write_test_of(self, raw, stage.result)
+        self.write_as_test_set(self, raw, stage.result)
 
-    def write_test_of(self, corpus: Corpus, raw: Path, folder: Path) -> None:
+    def write_as_test_set(self, corpus: Corpus, raw: Path, folder: Path) -> None:
         """Write this test set with its documents, preprocessed as `corpus` is, in place of another one in `folder`.
 
         Raises:

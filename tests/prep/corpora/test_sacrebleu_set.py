@@ -117,7 +117,7 @@ def test_a_corpus_without_raw_validation_texts(tmp_path, cache):
     fill(cache)
     test_set = find_test_set(NAME, "en-de")
     write_lines(tmp_path / "valid.en", ["A dog ."])
-    test_set.write_test_of(test_set, tmp_path, tmp_path)
+    test_set.write_as_test_set(test_set, tmp_path, tmp_path)
     assert sorted(path.name for path in tmp_path.glob("test.*")) == ["test.de", "test.docs", "test.en"]
 
 
