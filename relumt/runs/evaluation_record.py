@@ -1,6 +1,6 @@
 """The part of run.json about translation: how a subset was translated, and its scores."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relumt.runs.environment import Environment
 from relumt.runs.field_types import Count, Name, NonNegative, Subset
@@ -70,6 +70,10 @@ class EvaluationSetup:
     environment: Environment
     one_by_one: bool
     length_penalty: LengthPenaltyChoice | None = None
+
+    def matches(self, other: "EvaluationSetup") -> bool:
+        """Return whether both are equal in everything but the environment."""
+        return replace(self, environment=other.environment) == other
 
 
 @dataclass(frozen=True)

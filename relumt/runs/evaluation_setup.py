@@ -1,7 +1,5 @@
 """What a translation is: its subset, flags, checkpoint and environment; and whether it may be made."""
 
-from dataclasses import replace
-
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
@@ -41,8 +39,7 @@ def gives_equal_scores(recorded: EvaluationSetup, current: EvaluationSetup) -> b
 
     Commits may differ in documentation only, and not every version of a package affects results.
     """
-    same_environment = replace(recorded, environment=current.environment)
-    return same_environment == current and not evaluation_differences(recorded.environment, current.environment)
+    return recorded.matches(current) and not evaluation_differences(recorded.environment, current.environment)
 
 
 def translation_precision(flags: Flags) -> Precision:

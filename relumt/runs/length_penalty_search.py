@@ -98,7 +98,7 @@ def find_search(record: RunRecord, setup: EvaluationSetup, candidates: tuple[flo
     search = record.length_penalty_search
     if search is None or search.choice is None or sorted(search.candidates) != sorted(candidates):
         return None
-    return search if replace(search.setup, environment=setup.environment) == setup else None
+    return search if search.setup.matches(setup) else None
 
 
 def require_search(config: RunConfig, record: RunRecord, flags: Flags, device: Device) -> LengthPenaltySearch | None:

@@ -4,7 +4,7 @@ NAME is "float" for the model of the run, and that of the quantization ("int16",
 run's own run.json and translations are not touched.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from relumt.atomic_output import write_text_atomically
@@ -78,10 +78,7 @@ class QuantizedRecord:
     def find(self, setup: EvaluationSetup) -> TimedEvaluation | None:
         """Return the scores of such a translation, in whatever environment; None if there are none."""
         found = self.evaluations.get(setup.subset)
-        if found is None:
-            return None
-        recorded = found.evaluation.setup
-        return found if replace(recorded, environment=setup.environment) == setup else None
+        return found if found and found.evaluation.setup.matches(setup) else None
 
 
 @dataclass(frozen=True)
