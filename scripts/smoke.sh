@@ -12,6 +12,9 @@ for table in "$@"; do
     [[ " ${tables[*]} " == *" $table "* ]] || fail 2 "no table '$table'; known: ${tables[*]}"
 done
 (($# == 0)) || tables=("$@")
+for variable in CONFIGS RELUMT_CONCRETE_PYTHON; do # paths seen from this folder
+    [[ ! -e ${!variable:-} ]] || export "$variable=$(realpath -s "${!variable}")"
+done
 mkdir -p smoke
 cd smoke
 failed=0

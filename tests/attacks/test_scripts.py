@@ -88,6 +88,20 @@ def test_unknown_tables_are_refused(attack):
         assert "no table" in attack.script("smoke.sh", table).error
 
 
+def test_relative_paths_are_kept_by_smoke(attack):
+    """The script changes the folder; docs/results/inhibitor_table3.md sets a relative path."""
+    python = attack.folder / "python"
+    python.write_text(
+        '#!/bin/sh\n[ "$2" = -c ] && echo inhibitor_table3 || realpath "$CONFIGS" "$RELUMT_CONCRETE_PYTHON"\n'
+    )
+    python.chmod(0o755)
+    (attack.folder / "own").mkdir()
+    settings = {"RELUMT_SUPERVISED": "1", "PYTHON": "./python", "CONFIGS": "own", "RELUMT_CONCRETE_PYTHON": "./python"}
+    assert attack.script("smoke.sh", env=settings).status == 0
+    paths = (attack.folder / "smoke" / "inhibitor_table3.md").read_text().splitlines()
+    assert paths == [str(attack.folder / "own"), str(python)]
+
+
 @pytest.mark.parametrize("name", ["ONE_BY_ONE", "ACCEPT_MIXED"])
 def test_switches_are_1_or_0(attack, name):
     """/bin/echo prints the command that a Python would run."""
