@@ -18,7 +18,6 @@ COMMANDS = {
     "prepare": "turn a bitext into a fairseq data-bin",
     "corpus": "turn one of the papers' corpora into a data-bin",
     "run": "train, translate and analyze a run (used by scripts/)",
-    "run-record": "take one step of a run: write and check run.json",
     "average": "average the parameters of checkpoints",
     "translate": "translate the lines of standard input with a trained model",
     "export": "write a trained model for other programs",

@@ -5,20 +5,22 @@ complete are skipped.
 """
 
 import argparse
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from relumt.arguments import valid_path
 from relumt.commands import analyze as analyze_command
-from relumt.commands.run_record import add_run_arguments, folder_to_analyze, resolve_run
-from relumt.errors import AttemptFailedError, UserError
-from relumt.runs.environment import Device, find_device
+from relumt.errors import UNPRINTABLE, AttemptFailedError, UserError
+from relumt.runs.environment import PRECISIONS, Device, find_device
 from relumt.runs.evaluation_check import check_evaluation, is_scored, require_separator
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.length_penalty_search import finish_search, start_search
 from relumt.runs.record import find_record
-from relumt.runs.run_config import RunConfig
+from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.run_lock import RunLock
+from relumt.runs.scored_analysis import folder_to_analyze
 from relumt.runs.step_processes import preload_fairseq, run_fairseq, run_in_child
 from relumt.runs.training_steps import (
     FairseqCommand,
@@ -28,13 +30,39 @@ from relumt.runs.training_steps import (
     start_training,
 )
 
+SEED = re.compile("[0-9]{1,10}")
+MAX_SEED = 2**32 - 1
+"""The largest seed that NumPy takes."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the stages and the arguments that name a run."""
     parser.add_argument("--train", action="store_true", help="train the model, or resume training")
     parser.add_argument("--evaluate", action="store_true", help="translate the test set and score it")
     parser.add_argument("--analyze", action="store_true", help="measure attention and feed-forward layers")
-    add_run_arguments(parser)
+    parser.add_argument("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument(
+        "--configs",
+        type=valid_path,
+        default=Path("configs"),
+        help="folder with datasets/ and models/ (default: configs)",
+    )
+    parser.add_argument("--seed", default="1", help="random seed, part of the run's path (default: 1)")
+    parser.add_argument("--data-bin", type=valid_path, help="data-bin (default: data-bin/DATASET)")
+    parser.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp16 on a GPU, fp32 on a CPU)")
+    parser.add_argument(
+        "--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence"
+    )
+    parser.add_argument(
+        "--accept-mixed", action="store_true", help="continue in a changed environment, and record the change"
+    )
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="[--] DATASET MODEL",
+        help="a name in configs/datasets, or the path of a data-bin; a file in configs/models, without .args; then "
+        "further flags of the fairseq command. After -- nothing is an option of this command",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -59,6 +87,36 @@ def run(arguments: argparse.Namespace) -> None:
         evaluate(config, settings, generate_flags(arguments), lock)
     if arguments.analyze:
         analyze(config, settings.data_bin, lock)
+
+
+def resolve_run(arguments: argparse.Namespace) -> RunConfig:
+    """Look up the run that the arguments name, and put the flags that follow its names into `arguments.flags`.
+
+    Raises:
+        UserError: an argument is not valid, or there is no such dataset, data-bin or model.
+    """
+    words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+    if len(words) < 2:
+        raise UserError(f"expected DATASET and MODEL, found {words}; see --help")
+    dataset, model, *arguments.flags = words
+    if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_SEED:
+        raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_SEED}")
+    for name in ("runs", "configs", "data_bin"):
+        path = getattr(arguments, name)
+        if path is not None and (str(path).startswith("-") or UNPRINTABLE.search(str(path))):
+            raise UserError(
+                f"{name.upper()} is '{path}'; name a folder without control characters and '-' at its start"
+            )
+    if arguments.precision not in (None, *PRECISIONS):
+        raise UserError(f"PRECISION is '{arguments.precision}'; set it to one of {', '.join(PRECISIONS)}")
+    return resolve_run_config(
+        dataset=dataset,
+        model=model,
+        seed=int(arguments.seed),
+        configs=arguments.configs,
+        runs=arguments.runs,
+        data_bin=arguments.data_bin,
+    )
 
 
 def generate_flags(arguments: argparse.Namespace) -> list[str]:

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, read_analysis
 from relumt.runs.record import TEST, RunRecord
+from relumt.runs.run_config import RunConfig
+from relumt.runs.training_steps import report_divergence, started_record
 
 
 def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:
@@ -27,3 +30,18 @@ def is_analyzed(folder: Path, record: RunRecord) -> bool:
         return not find_mismatch(read_analysis(folder / ANALYSIS), record)
     except (FileNotFoundError, UserError):
         return False
+
+
+def folder_to_analyze(config: RunConfig) -> Path | None:
+    """Return the run's folder, None if the run diverged or the checkpoint that was scored is analyzed already.
+
+    Raises:
+        UserError: training was not started.
+    """
+    record = started_record(config)
+    if report_divergence(config, record):
+        return None
+    if is_analyzed(config.folder, record):
+        print_status(f"{config.folder}: analyzed already")
+        return None
+    return config.folder

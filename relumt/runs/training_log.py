@@ -28,7 +28,7 @@ UPDATE_KEYS = {"train": "train_num_updates", "valid": "valid_num_updates"}
 to an end."""
 
 COMMAND_PREFIX = "$ fairseq-train"
-"""Start of the line that `relumt run-record start-training` writes before each start of fairseq."""
+"""Start of the line that `training_steps.start_training` writes before each start of fairseq."""
 
 STARTED = re.compile(STAMP + r"fairseq_cli\.train \| training on \d+ devices", re.ASCII)
 NOT_FINITE = re.compile(r"(?:\[\w+\]: ?)?FloatingPointError: (.*)")

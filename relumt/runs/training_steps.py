@@ -41,13 +41,10 @@ LOG = "train.log"
 
 @dataclass(frozen=True)
 class FairseqCommand:
-    """A fairseq command that a script runs: the log to write its output to, and its arguments."""
+    """A fairseq command: the log to write its output to, and its arguments."""
 
     log: Path
     arguments: list[str]
-
-    def __str__(self) -> str:
-        return "\n".join([str(self.log), *self.arguments])
 
 
 def check_training(

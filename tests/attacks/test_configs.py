@@ -140,7 +140,7 @@ def test_odd_names_of_models_are_refused(attack, configs, name):
     (configs / "models" / f"{name}.args").write_text("--arch transformer\n")
     message = attack.reads(resolve_run_config, "default", name, 1, configs, Path("runs"), Path("data-bin/bad"))
     assert "expected a name" in message
-    ended = attack.relumt("run-record", "data-bin", "--runs", "runs", "--configs", configs, "--", "default", "nosuch")
+    ended = attack.relumt("run", "--train", "--runs", "runs", "--configs", configs, "--", "default", "nosuch")
     assert ended.status == 2 and "no model 'nosuch'" in ended.error
 
 
@@ -193,5 +193,5 @@ def test_a_damaged_file_is_named_when_datasets_are_listed(attack, configs):
 
 @pytest.mark.parametrize("configs_folder", ["nowhere", "configs/datasets/default.toml", ""])
 def test_a_folder_without_configurations_is_refused(attack, configs, configs_folder):
-    ended = attack.relumt("run-record", "data-bin", "--configs", configs_folder, "--", "default", "stock")
+    ended = attack.relumt("run", "--train", "--configs", configs_folder, "--", "default", "stock")
     assert ended.status == 2

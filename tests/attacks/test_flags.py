@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from relumt.errors import exit_on_user_error
+from relumt.runs.evaluation_check import check_evaluation
 from relumt.runs.record import load_record
 from relumt.runs.run_config import resolve_run_config
+from relumt.runs.training_steps import check_training, finish_training, record_divergence, start_training
 from tests.attacks.attack import Attack
-from tests.runs.cases import LOG, write_checkpoint, write_data_bin, write_dataset
+from tests.runs.cases import LOG, take_step, write_checkpoint, write_data_bin, write_dataset
 
 pytestmark = pytest.mark.attack("flags")
 
@@ -20,7 +23,7 @@ SMALL = "--max-tokens 100 --max-update 3 --optimizer adam --lr 1e-3 --task trans
 
 @pytest.fixture
 def record(attack: Attack):
-    """Run `relumt run-record STEP FLAGS…` on a small model, with the options in `settings`."""
+    """Take a step of the run of a small model with these flags, and the options of `relumt run` in `settings`."""
     write_data_bin(Path("data-bin") / "small")
     Path("configs/datasets").mkdir(parents=True)
     Path("configs/models").mkdir()
@@ -29,7 +32,11 @@ def record(attack: Attack):
     Path("configs/models/tiny.args").write_text("--arch mechanism_transformer_tiny --dropout 0.1\n")
 
     def run(step, *flags, dataset="small", model="tiny", settings=(), **options):
-        return attack.relumt("run-record", step, *settings, "--", dataset, model, *flags, **options)
+        def take() -> None:
+            with exit_on_user_error():
+                take_step(step, [*settings, "--", dataset, model, *flags])
+
+        return attack.calls(take, **options)
 
     return run
 
@@ -110,7 +117,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("flags", REFUSED)
 def test_flags_of_training_are_refused_before_anything_is_written(record, flags):
-    ended = record("check-training", *shlex.split(flags))
+    ended = record(check_training, *shlex.split(flags))
     assert ended.status == 2 and ended.stdout == ""
     assert REFUSED[flags] in ended.error
 
@@ -128,7 +135,7 @@ REFUSED_BY_TRIAL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", REFUSED_BY_TRIAL)
 def test_flags_with_which_an_update_would_fail_are_refused(record, flags):
-    ended = record("check-training", *shlex.split(flags))
+    ended = record(check_training, *shlex.split(flags))
     assert ended.status == 2 and REFUSED_BY_TRIAL[flags] in ended.error
 
 
@@ -149,7 +156,7 @@ ACCEPTED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", ACCEPTED)
 def test_unusual_flags_that_work_are_accepted(record, flags):
-    assert record("check-training", *shlex.split(flags)).stdout.split() == ["small", "runs/small/tiny/1"]
+    assert record(check_training, *shlex.split(flags)).status == 0
     assert not Path("runs").exists()
 
 
@@ -179,32 +186,33 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_settings_are_refused_before_anything_is_written(record, setting):
-    ended = record("check-training", settings=[setting])
+    ended = record(check_training, settings=[setting])
     assert ended.status == 2 and SETTINGS[setting] in ended.error
 
 
-@pytest.mark.parametrize("name", ["-h", "--help", "-x", "--", "usage: relumt run-record", "", "../small", "a\nb", "/"])
+@pytest.mark.parametrize("name", ["-h", "--help", "-x", "--", "usage: relumt run", "", "../small", "a\nb", "/"])
 @pytest.mark.parametrize("kind", ["dataset", "model"])
 def test_names_are_never_options_or_help(record, kind, name):
-    ended = record("check-training", **{kind: name})
+    ended = record(check_training, **{kind: name})
     assert ended.status == 2 and ended.stdout == ""
 
 
 def test_paths_may_contain_spaces(record):
     Path("data-bin").rename("data bin")
-    ended = record("check-training", settings=["--data-bin=data bin/small", "--runs=my runs"])
-    assert ended.stdout == "small\nmy runs/small/tiny/1\n"
+    settings = ["--data-bin=data bin/small", "--runs=my runs"]
+    assert record(start_training, settings=settings, allow_changes=True).status == 0
+    assert load_record(Path("my runs/small/tiny/1")).data_bin == "data bin/small"
 
 
 def test_a_dataset_that_starts_from_itself_is_refused(record):
     for dataset, other in (("small", "default"), ("default", "small"), ("self", "self")):
         write_dataset(Path("configs"), dataset, train=SMALL, starts_from=other, data_bin="small")
         if (dataset, other) != ("small", "default"):
-            assert "which starts from this dataset" in record("check-training", dataset=dataset).error
+            assert "which starts from this dataset" in record(check_training, dataset=dataset).error
 
 
 def start(record, *flags):
-    return record("start-training", *flags, allow_changes=True)
+    return record(start_training, *flags, allow_changes=True)
 
 
 def test_a_failed_start_leaves_nothing_in_the_way_of_a_corrected_one(record):
@@ -213,9 +221,9 @@ def test_a_failed_start_leaves_nothing_in_the_way_of_a_corrected_one(record):
     (folder / "train.log").write_text("ValueError: dropout probability has to be between 0 and 1\n")
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints" / "crash.pt").write_bytes(b"PK")
-    ended = record("record-divergence")
+    ended = record(record_divergence)
     assert ended.status == 1 and "(ValueError: dropout probability has to be between 0 and 1)" in ended.error
-    assert record("check-training", "--dropout", "0.3").status == 0
+    assert record(check_training, "--dropout", "0.3").status == 0
     assert start(record, "--dropout", "0.3").status == 0
     assert load_record(folder).provenance.flags["--dropout"] == "0.3"
     assert "ValueError" not in (folder / "train.log").read_text()
@@ -225,7 +233,7 @@ def test_a_run_without_checkpoints_is_not_recorded_as_trained(record):
     start(record)
     folder = Path("runs/small/tiny/1")
     (folder / "train.log").write_text(LOG)
-    assert "fairseq-train saved no checkpoint" in record("finish-training").error
+    assert "fairseq-train saved no checkpoint" in record(finish_training).error
     assert load_record(folder).training is None
 
 
@@ -234,7 +242,7 @@ def write_finished_run(record):
     config = resolve_run_config("small", "tiny", 1, Path("configs"), Path("runs"), None)
     write_checkpoint(config)
     (config.folder / "train.log").write_text(LOG)
-    assert record("finish-training").status == 0
+    assert record(finish_training).status == 0
 
 
 GENERATE_REFUSED = {
@@ -261,7 +269,7 @@ GENERATE_REFUSED = {
 @pytest.mark.parametrize("flags", GENERATE_REFUSED)
 def test_flags_of_translation_are_refused_before_anything_is_written(record, flags):
     write_finished_run(record)
-    ended = record("check-evaluation", *shlex.split(flags))
+    ended = record(check_evaluation, *shlex.split(flags))
     assert ended.status == 2 and GENERATE_REFUSED[flags] in ended.error
 
 
@@ -270,4 +278,4 @@ def test_flags_of_translation_that_work_are_accepted(record):
     write_finished_run(record)
     gnmt = ["--length-penalty", "gnmt", "--lenpen", "0.6"]
     for flags in ([], ["--beam", "1", "--nbest", "1"], ["--lenpen", "-1"], gnmt):
-        assert record("check-evaluation", *flags).stdout == "runs/small/tiny/1\n"
+        assert record(check_evaluation, *flags).status == 0

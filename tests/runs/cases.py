@@ -4,17 +4,22 @@ import dataclasses
 import json
 import struct
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from relumt.arguments import ArgumentParser
+from relumt.commands import run
 from relumt.git_revision import Revision
-from relumt.runs.environment import Device, Environment
+from relumt.runs.environment import Device, Environment, find_device
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
+from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
 from relumt.runs.run_config import RunConfig
+from relumt.runs.training_steps import finish_training, start_training
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
 ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU)
@@ -120,17 +125,36 @@ def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", update
     return config.checkpoints / name
 
 
+def take_step(step: Callable[..., Any], arguments: Sequence[object]) -> Any:
+    """Take one step of the run that the arguments of `relumt run` name; return its result.
+
+    A step is a function with some of the parameters below.
+    """
+    parser = ArgumentParser(prog="relumt run", allow_abbrev=False)
+    run.add_arguments(parser)
+    parsed = parser.parse_args([str(argument) for argument in arguments])
+    settings = {
+        "config": run.resolve_run(parsed),
+        "device": find_device(parsed.precision),
+        "extra_flags": parsed.flags,
+        "accept_changes": parsed.accept_mixed,
+        "one_by_one": parsed.one_by_one,
+        "data_bin": parsed.data_bin,
+    }
+    return step(**{name: settings[name] for name in signature(step).parameters})
+
+
 def train(config: RunConfig, step: Callable) -> None:
     """Take the steps of scripts/train.sh, with files in place of fairseq-train."""
-    step("start-training")
+    step(start_training)
     write_checkpoint(config)
     (config.folder / "train.log").write_text(LOG)
-    step("finish-training")
+    step(finish_training)
 
 
 def translate(config: RunConfig, step: Callable) -> Any:
     """Take the steps of scripts/evaluate.sh, with a file in place of fairseq-generate; return what scoring prints."""
-    step("start-evaluation")
+    step(start_evaluation)
     (config.folder / "generate-test.txt").write_text(OUTPUT)
     (config.folder / "generate-test.log").write_text("")
-    return step("score")
+    return step(score_pending)

@@ -1,14 +1,15 @@
-"""A run with configs and data of its own, and the steps of `relumt run-record` on it."""
+"""A run with configs and data of its own, and the steps of `relumt run` on it."""
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from relumt.cli import main
+from relumt.errors import exit_on_user_error
 from relumt.git_revision import Revision
 from relumt.runs.run_config import RunConfig, resolve_run_config
-from tests.runs.cases import write_configs, write_data_bin
+from tests.runs.cases import take_step, write_configs, write_data_bin
 
 
 @pytest.fixture
@@ -28,15 +29,25 @@ def constant_revision(monkeypatch):
     monkeypatch.setattr("relumt.runs.environment.revision", Revision)
 
 
+class StepOutcome(NamedTuple):
+    """What a step returned, and what it printed on stderr."""
+
+    result: Any
+    err: str
+
+
 @pytest.fixture
 def step(config, configs, capsys, monkeypatch):
-    """Run `relumt run-record STEP … small stock FLAGS…` and return what it prints on stdout and stderr."""
+    """Take a step of the run of `small stock FLAGS…`, with the options of `relumt run` in `settings`."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
-    def run(name, *flags, settings=()):
-        where = ["--runs", config.folder.parents[2], "--configs", configs, "--data-bin", config.data_bin.folder]
-        main(["run-record", name, *map(str, where), *settings, "small", "stock", *flags])
-        return capsys.readouterr()
+    def run(function, *flags, settings=()):
+        folders = ["--runs", config.folder.parents[2], "--configs", configs, "--data-bin", config.data_bin.folder]
+        with exit_on_user_error():
+            result = take_step(function, [*folders, *settings, "small", "stock", *flags])
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return StepOutcome(result, printed.err)
 
     return run
 

@@ -1,4 +1,4 @@
-"""The steps that translate a run's test set, score it and analyze it, through `relumt run-record`."""
+"""The steps that translate a run's test set, score it and analyze it."""
 
 from dataclasses import replace
 
@@ -9,22 +9,26 @@ from relumt.commands.run import measure_run
 from relumt.git_revision import Revision
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
 from relumt.runs.environment import versions
+from relumt.runs.evaluation_check import check_evaluation
+from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.record import load_record
+from relumt.runs.scored_analysis import folder_to_analyze
+from relumt.runs.training_steps import start_training
 from tests.runs.cases import OUTPUT, train, translate, write_checkpoint, write_dataset
 
 
 def test_other_flags_of_translation_start_another_evaluation(config, step):
     train(config, step)
     translate(config, step)
-    assert "--lenpen" in step("start-evaluation", "--lenpen", "2").out.splitlines()
+    assert "--lenpen" in step(start_evaluation, "--lenpen", "2").result.arguments
 
 
 def test_evaluation_in_another_environment_is_refused_or_recorded(config, step, refused, monkeypatch):
     train(config, step)
     changed = Revision(code="f" * 40)
     monkeypatch.setattr("relumt.runs.environment.revision", lambda: changed)
-    assert f"(now {'f' * 40})" in refused("start-evaluation")
-    assert step("start-evaluation", settings=["--accept-mixed"]).out
+    assert f"(now {'f' * 40})" in refused(start_evaluation)
+    assert step(start_evaluation, settings=["--accept-mixed"]).result
     assert load_record(config.folder).environment_changes
 
 
@@ -40,48 +44,48 @@ def test_evaluation_is_repeated_only_if_scores_could_change(config, step, monkey
     train(config, step)
     translate(config, step)
     monkeypatch.setattr(f"relumt.runs.environment.{name}", changed)
-    assert bool(step("start-evaluation").out) == is_repeated
+    assert bool(step(start_evaluation).result) == is_repeated
 
 
 def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
     train(config, step)
     (config.data_bin.folder / "dict.en.txt").write_text("x 1\n")
-    assert "its vocabulary is not the one" in refused("start-evaluation")
+    assert "its vocabulary is not the one" in refused(start_evaluation)
 
 
 def test_translation_uses_the_average_of_the_last_checkpoints(config, configs, step, refused):
     train(config, step)
     write_dataset(configs, "small", average_checkpoints=2)
-    assert "expected at least 2 numbered checkpoints to average, found 0" in refused("start-evaluation")
+    assert "expected at least 2 numbered checkpoints to average, found 0" in refused(start_evaluation)
     for name in ("checkpoint_1_5.pt", "checkpoint_2_10.pt"):
         write_checkpoint(config, name)
     averaged = config.checkpoints / "checkpoint_average_2.pt"
-    assert str(averaged) in step("start-evaluation").out.splitlines()
+    assert str(averaged) in step(start_evaluation).result.arguments
     translate(config, step)
-    assert "evaluated already" in step("start-evaluation").err
+    assert "evaluated already" in step(start_evaluation).err
     before = averaged.stat().st_mtime_ns
     write_checkpoint(config, "checkpoint_3_15.pt")
-    step("start-evaluation")
+    step(start_evaluation)
     assert averaged.stat().st_mtime_ns > before
 
 
 def test_one_by_one_translation_is_another_evaluation(config, step):
     train(config, step)
     translate(config, step)
-    assert step("start-evaluation", settings=["--one-by-one"]).out
-    assert "evaluated already" in step("start-evaluation").err
+    assert step(start_evaluation, settings=["--one-by-one"]).result
+    assert "evaluated already" in step(start_evaluation).err
 
 
 def test_one_by_one_translation_needs_documents_with_separators(config, step, refused):
     train(config, step)
-    assert "there is no unscored translation" in refused("start-one-by-one")
-    step("start-evaluation")
-    assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in refused("start-one-by-one")
+    assert "there is no unscored translation" in refused(start_one_by_one)
+    step(start_evaluation)
+    assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in refused(start_one_by_one)
 
 
 def test_one_by_one_translation_is_refused_before_anything_is_translated(config, step, refused):
     train(config, step)
-    message = refused("check-evaluation", settings=["--one-by-one"])
+    message = refused(check_evaluation, settings=["--one-by-one"])
     assert "ONE_BY_ONE=1 needs a model trained with --document-separator" in message
 
 
@@ -102,15 +106,15 @@ def test_scored_translations_and_references_are_written(config, step):
         assert (hypotheses, references) == ("a b c d f\n", f"{reference}\n")
 
 
-def analysis_of(checkpoint, data=None):
+def make_analysis(checkpoint, data=None):
     found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {}, data)
     return AnalysisFile("test", [found])
 
 
 def test_an_analysis_does_not_count_before_the_run_is_scored(config, step):
     train(config, step)
-    write_analysis(analysis_of("sha"), config.folder / "analysis.json")
-    assert step("folder-to-analyze").out == f"{config.folder}\n"
+    write_analysis(make_analysis("sha"), config.folder / "analysis.json")
+    assert step(folder_to_analyze).result == config.folder
 
 
 def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
@@ -124,22 +128,22 @@ def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
 def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):
     train(config, step)
     translate(config, step)
-    assert step("folder-to-analyze").out == f"{config.folder}\n"
+    assert step(folder_to_analyze).result == config.folder
     sha = load_record(config.folder).test_evaluation.setup.checkpoint_sha256
-    for found, wanted in ((sha, ""), ("other", f"{config.folder}\n")):
-        write_analysis(analysis_of(found), config.folder / "analysis.json")
-        assert step("folder-to-analyze").out == wanted
-    write_analysis(replace(analysis_of(sha), schema=SCHEMA - 1), config.folder / "analysis.json")
-    assert step("folder-to-analyze").out == f"{config.folder}\n"
+    for found, wanted in ((sha, None), ("other", config.folder)):
+        write_analysis(make_analysis(found), config.folder / "analysis.json")
+        assert step(folder_to_analyze).result == wanted
+    write_analysis(replace(make_analysis(sha), schema=SCHEMA - 1), config.folder / "analysis.json")
+    assert step(folder_to_analyze).result == config.folder
 
 
 def test_only_an_analysis_of_the_scored_test_set_counts(config, step):
     train(config, step)
     translate(config, step)
     scored = load_record(config.folder).test_evaluation.setup
-    for data, wanted in ((scored.data, ""), (None, ""), *((other, f"{config.folder}\n") for other in ("x", ""))):
-        write_analysis(analysis_of(scored.checkpoint_sha256, data), config.folder / "analysis.json")
-        assert step("folder-to-analyze").out == wanted
+    for data, wanted in ((scored.data, None), (None, None), ("x", config.folder), ("", config.folder)):
+        write_analysis(make_analysis(scored.checkpoint_sha256, data), config.folder / "analysis.json")
+        assert step(folder_to_analyze).result == wanted
 
 
 def test_scores_outlive_their_checkpoints(config, step, refused):
@@ -147,9 +151,9 @@ def test_scores_outlive_their_checkpoints(config, step, refused):
     translate(config, step)
     (config.checkpoints / "checkpoint_best.pt").unlink()
     before = load_record(config.folder)
-    assert "trained already" in step("start-training").err
-    assert "evaluated already, and its checkpoints were deleted" in step("start-evaluation").err
-    assert "no checkpoint" in refused("start-evaluation", "--beam", "1")
+    assert "trained already" in step(start_training).err
+    assert "evaluated already, and its checkpoints were deleted" in step(start_evaluation).err
+    assert "no checkpoint" in refused(start_evaluation, "--beam", "1")
     assert load_record(config.folder) == before and (config.folder / "train.log").is_file()
 
 
@@ -157,31 +161,31 @@ def test_another_test_set_under_the_same_vocabulary_is_translated(config, step):
     train(config, step)
     translate(config, step)
     (config.data_bin.folder / "test.de-en.de.idx").write_bytes(b"others")
-    assert step("start-evaluation").out
+    assert step(start_evaluation).result
 
 
 def test_scores_are_dropped_before_their_translations_are_overwritten(config, step, monkeypatch):
     train(config, step)
     translate(config, step)
-    step("start-evaluation", "--beam", "1")
+    step(start_evaluation, "--beam", "1")
     assert not (config.folder / "generate-test.txt").exists()  # so that a failure leaves nothing to score
     (config.folder / "generate-test.txt").write_text(OUTPUT)
     monkeypatch.setattr("relumt.runs.evaluation_results.write_lines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        step("score")
+        step(score_pending)
     assert load_record(config.folder).evaluations == {}
-    assert step("start-evaluation").out
+    assert step(start_evaluation).result
 
 
 def test_scores_are_kept_if_their_replacement_is_incomplete(config, step, refused):
     train(config, step)
     translate(config, step)
-    step("start-evaluation", "--beam", "1")
+    step(start_evaluation, "--beam", "1")
     (config.folder / "generate-test.txt").write_text("")
-    assert "generate-test.txt" in refused("score")
+    assert "generate-test.txt" in refused(score_pending)
     assert load_record(config.folder).is_scored and (config.folder / "test.hyp").is_file()
 
 
 def test_a_subset_without_a_name_is_refused(config, step, refused):
     train(config, step)
-    assert "--gen-subset needs one value" in refused("start-evaluation", "--gen-subset")
+    assert "--gen-subset needs one value" in refused(start_evaluation, "--gen-subset")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from relumt.runs.evaluation_steps import start_evaluation
 from relumt.runs.record import load_record
+from relumt.runs.training_steps import start_training
 from tests.attacks.attack import snapshot
 from tests.runs.cases import train, write_checkpoint
 
@@ -35,26 +37,26 @@ FOREIGN = {
 @pytest.mark.parametrize(("message", "change"), FOREIGN.items(), ids=list(FOREIGN))
 def test_the_checkpoint_of_another_run_is_refused(config, step, refused, message, change):
     limit = ("--max-update", "6")
-    step("start-training", *limit)
+    step(start_training, *limit)
     rewrite(write_checkpoint(config, "checkpoint_last.pt"), change)
     before = snapshot(config.folder)
-    assert message in refused("start-training", *limit)
+    assert message in refused(start_training, *limit)
     assert snapshot(config.folder) == before and load_record(config.folder).training is None
     (config.checkpoints / "checkpoint_last.pt").unlink()
     train(config, step)
     rewrite(config.checkpoints / "checkpoint_best.pt", change)
     before = snapshot(config.folder)
-    assert message in refused("start-evaluation")
+    assert message in refused(start_evaluation)
     assert snapshot(config.folder) == before
 
 
 @pytest.mark.parametrize("entry", ["optimizer_history", "extra_state", "last_optimizer_state"])
 def test_a_checkpoint_without_training_state_is_translated_but_not_resumed(config, step, refused, entry):
-    step("start-training")
+    step(start_training)
     last = write_checkpoint(config, "checkpoint_last.pt")
     rewrite(last, lambda content: content.pop(entry))
-    assert f"training cannot resume from it, since it has no {entry}" in refused("start-training")
+    assert f"training cannot resume from it, since it has no {entry}" in refused(start_training)
     last.unlink()
     train(config, step)
     rewrite(config.checkpoints / "checkpoint_best.pt", lambda content: content.pop(entry))
-    assert "--path" in step("start-evaluation").out
+    assert "--path" in step(start_evaluation).result.arguments

@@ -7,9 +7,10 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.json_files import decode_json
-from relumt.runs.evaluation_check import is_scored
+from relumt.runs.evaluation_check import check_evaluation, is_scored
+from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice, best_penalty
-from relumt.runs.length_penalty_search import FOLDER
+from relumt.runs.length_penalty_search import FOLDER, finish_search, start_search
 from relumt.runs.nbest_lists import read_nbest
 from relumt.runs.record import RunRecord, find_record, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
@@ -110,70 +111,72 @@ def trained(config, configs, step):
 
 
 def search(config, step):
-    command = step("start-length-penalty-search").out.splitlines()
+    command = step(start_search).result
     write_nbest(config.folder / FOLDER)
-    step("finish-length-penalty-search")
+    step(finish_search)
     return command
 
 
 def translate(config, step):
-    command = step("start-evaluation").out.splitlines()
+    command = step(start_evaluation).result
     (config.folder / "generate-test.txt").write_text(TEST_OUTPUT)
     (config.folder / "generate-test.log").write_text("")
-    step("score")
+    step(score_pending)
     return command
 
 
-def value_of(flag, command):
-    return command[command.index(flag) + 1] if flag in command else None
+def find_value(flag, command):
+    arguments = command.arguments
+    return arguments[arguments.index(flag) + 1] if flag in arguments else None
 
 
 def test_the_test_set_is_translated_once_with_the_value_that_is_best_on_the_validation_set(trained, step):
     command = search(trained, step)
-    assert command[0] == str(trained.folder / FOLDER / "generate-valid.log")
-    found = {flag: value_of(flag, command) for flag in ("--gen-subset", "--lenpen", "--nbest", "--beam")}
+    assert command.log == trained.folder / FOLDER / "generate-valid.log"
+    found = {flag: find_value(flag, command) for flag in ("--gen-subset", "--lenpen", "--nbest", "--beam")}
     assert found == {"--gen-subset": "valid", "--lenpen": "0", "--nbest": "5", "--beam": "5"}
-    assert value_of("--results-path", command) == str(trained.folder / FOLDER)
+    assert find_value("--results-path", command) == str(trained.folder / FOLDER)
     choice = load_record(trained.folder).length_penalty_search.choice
     assert choice.bleu["0.6"] < choice.bleu["1.0"] == choice.bleu["1.4"] and choice.chosen == "1.0"
     command = translate(trained, step)
-    assert value_of("--lenpen", command) == "1.0" and "--gen-subset" not in command and "--nbest" not in command
+    found = [find_value(flag, command) for flag in ("--lenpen", "--gen-subset", "--nbest")]
+    assert found == ["1.0", None, None]
     assert load_record(trained.folder).test_evaluation.setup.length_penalty == choice
     before = (trained.folder / "run.json").read_bytes()
-    assert step("start-length-penalty-search").out == ""
-    assert "test evaluated already" in step("start-evaluation").err
+    assert step(start_search).result is None
+    assert "test evaluated already" in step(start_evaluation).err
     assert (trained.folder / "run.json").read_bytes() == before
 
 
 def test_a_value_of_the_user_is_not_chosen(trained, step, configs):
-    assert step("start-length-penalty-search", "--lenpen", "2").out == ""
-    assert value_of("--lenpen", step("start-evaluation", "--lenpen", "2").out.splitlines()) == "2"
+    assert step(start_search, "--lenpen", "2").result is None
+    assert find_value("--lenpen", step(start_evaluation, "--lenpen", "2").result) == "2"
 
 
 def test_an_interrupted_search_starts_over(trained, step, refused):
-    step("start-length-penalty-search")
-    assert "--lenpen has not been chosen on valid" in refused("start-evaluation")
+    step(start_search)
+    assert "--lenpen has not been chosen on valid" in refused(start_evaluation)
     write_nbest(trained.folder / FOLDER, NBEST[:40])
-    assert "truncated" in refused("finish-length-penalty-search")
-    assert step("start-length-penalty-search").out
+    assert "truncated" in refused(finish_search)
+    assert step(start_search).result
     assert not (trained.folder / FOLDER / "generate-valid.txt").exists()
     search(trained, step)
-    assert step("start-evaluation").out
-    assert "there is no unscored translation of valid" in refused("finish-length-penalty-search")
+    assert step(start_evaluation).result
+    assert "there is no unscored translation of valid" in refused(finish_search)
 
 
 def test_other_settings_start_another_search(trained, step, configs):
     search(trained, step)
-    assert step("start-length-penalty-search").out == ""
-    assert step("start-length-penalty-search", "--bf16").out
+    assert step(start_search).result is None
+    assert step(start_search, "--bf16").result
     search(trained, step)
-    assert value_of("--nbest", step("start-length-penalty-search", "--beam", "2").out.splitlines()) == "2"
+    assert find_value("--nbest", step(start_search, "--beam", "2").result) == "2"
     search(trained, step)
     write_dataset(configs, "small", length_penalties=[0.6, 1.0])
-    assert step("start-length-penalty-search").out
+    assert step(start_search).result
     search(trained, step)
     write_checkpoint(trained, updates=7)
-    assert step("start-length-penalty-search").out
+    assert step(start_search).result
 
 
 def test_only_a_choice_from_the_same_values_counts_as_evaluated(trained, step, configs):
@@ -195,18 +198,18 @@ def test_scores_with_a_chosen_value_outlive_their_checkpoints(trained, step):
     search(trained, step)
     translate(trained, step)
     (trained.checkpoints / "checkpoint_best.pt").unlink()
-    assert step("start-length-penalty-search").out == ""
-    assert "evaluated already, and its checkpoints were deleted" in step("start-evaluation").err
+    assert step(start_search).result is None
+    assert "evaluated already, and its checkpoints were deleted" in step(start_evaluation).err
 
 
 def test_a_changed_environment_is_accepted_once(trained, step, refused, monkeypatch):
     changed = replace(load_record(trained.folder).provenance.environment.revision, code="f" * 40)
     monkeypatch.setattr("relumt.runs.environment.revision", lambda: changed)
-    assert "(now " in refused("start-length-penalty-search")
-    assert step("start-length-penalty-search", settings=["--accept-mixed"]).out
+    assert "(now " in refused(start_search)
+    assert step(start_search, settings=["--accept-mixed"]).result
     write_nbest(trained.folder / FOLDER)
-    step("finish-length-penalty-search")
-    assert step("start-evaluation", settings=["--accept-mixed"]).out
+    step(finish_search)
+    assert step(start_evaluation, settings=["--accept-mixed"]).result
     assert len(load_record(trained.folder).environment_changes) == 1
 
 
@@ -214,25 +217,25 @@ def test_the_code_may_change_while_the_validation_set_is_translated(trained, ste
     search(trained, step)
     revision = load_record(trained.folder).provenance.environment.revision
     monkeypatch.setattr("relumt.runs.environment.revision", lambda: replace(revision, code="f" * 40))
-    assert "(now " in refused("start-evaluation")
-    assert step("start-evaluation", settings=["--accept-mixed"]).out
+    assert "(now " in refused(start_evaluation)
+    assert step(start_evaluation, settings=["--accept-mixed"]).result
     assert len(load_record(trained.folder).environment_changes) == 1
-    assert step("start-length-penalty-search", settings=["--accept-mixed"]).out  # a search of its own the next time
+    assert step(start_search, settings=["--accept-mixed"]).result  # a search of its own the next time
 
 
 def test_a_choice_without_effect_or_validation_set_is_refused(trained, refused):
-    assert "length_penalties has no effect with --unnormalized" in refused("check-evaluation", "--unnormalized")
+    assert "length_penalties has no effect with --unnormalized" in refused(check_evaluation, "--unnormalized")
     (trained.data_bin.folder / "valid.de-en.en.idx").unlink()
-    assert "there is no 'valid' to translate" in refused("check-evaluation")
+    assert "there is no 'valid' to translate" in refused(check_evaluation)
 
 
 def test_averages_outlive_the_checkpoints_that_were_averaged(trained, configs, step):
     write_dataset(configs, "small", average_checkpoints=2, length_penalties=[1.0])
     numbered = [write_checkpoint(trained, f"checkpoint{epoch}.pt") for epoch in (1, 2)]
     averaged = str(trained.checkpoints / "checkpoint_average_2.pt")
-    assert value_of("--path", search(trained, step)) == averaged
-    assert value_of("--path", translate(trained, step)) == averaged
+    assert find_value("--path", search(trained, step)) == averaged
+    assert find_value("--path", translate(trained, step)) == averaged
     for path in numbered:
         path.unlink()
-    assert step("start-length-penalty-search").out == ""
-    assert "test evaluated already" in step("start-evaluation").err
+    assert step(start_search).result is None
+    assert "test evaluated already" in step(start_evaluation).err

@@ -4,6 +4,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device
+from relumt.runs.evaluation_check import check_evaluation
 from relumt.runs.evaluation_setup import describe_evaluation
 from relumt.runs.flag_checks import check_generate_flags
 from tests.runs.cases import train, write_checkpoint
@@ -38,7 +39,7 @@ def test_a_slow_cpu_is_refused_before_anything_is_written(config, monkeypatch, i
 
 def test_stock_models_are_refused(config, step, refused):
     train(config, step)
-    assert "--bf16 works with relumt's architectures, found --arch transformer" in refused("check-evaluation", "--bf16")
+    assert "--bf16 works with relumt's architectures, found --arch transformer" in refused(check_evaluation, "--bf16")
 
 
 @pytest.mark.parametrize("flag", ["--fp16", "--cpu-bf16"])
