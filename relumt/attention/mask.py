@@ -127,15 +127,6 @@ class AttentionMask:
         dense = self.to_dense(T, S, x.device)
         return x if dense is None else x.masked_fill_(~dense, value)
 
-    def slice_queries(self, start: int, stop: int, T: int, S: int) -> tuple["AttentionMask", int]:
-        """Return the mask of queries start…stop − 1 of T, and how many keys, counted from the first, they need."""
-        num_keys = max(0, min(S, S - T + stop)) if self.is_causal else S
-        return AttentionMask(
-            None if self.key_mask is None else self.key_mask[:, :num_keys],
-            self.is_causal,
-            None if self.attn_mask is None else self.attn_mask[start:stop, :num_keys],
-        ), num_keys
-
     def _is_one_row(self, T: int) -> bool:
         """Whether all of the T queries of a sentence may attend to the same keys."""
         return self.attn_mask is None and (T == 1 or not self.is_causal)

@@ -84,18 +84,6 @@ def test_counts_and_hidden_keys_for_every_combination_of_masks(has_key_mask, is_
         check_counts(AttentionMask(key_mask, is_causal, attn_mask), 2, T, S)
 
 
-@given(masks(), st.data())
-def test_a_slice_of_queries_has_their_mask_and_every_key_that_they_need(case, data):
-    mask, B, T, S = case
-    start = data.draw(st.integers(0, T - 1))
-    stop = data.draw(st.integers(start + 1, T))
-    sliced, num_keys = mask.slice_queries(start, stop, T, S)
-    expected = pair_by_pair(mask, B, T, S)[:, :, start:stop]
-    assert not expected[..., num_keys:].any()
-    if num_keys:
-        assert torch.equal(pair_by_pair(sliced, B, stop - start, num_keys), expected[..., :num_keys])
-
-
 @pytest.mark.parametrize("name", ["key_mask", "attn_mask"])
 @pytest.mark.parametrize("mask", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(3).bool()])
 def test_a_mask_of_the_wrong_type_or_shape_is_refused(name, mask):
