@@ -55,6 +55,11 @@ def read_lines(path: Path) -> Iterator[str]:
         yield from decode_lines(file, str(path))
 
 
+def load_text(path: Path) -> list[str]:
+    """Return the lines that `read_lines` yields, without line ends; raises `UserError` as it does."""
+    return [line.removesuffix("\n") for line in read_lines(path)]
+
+
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a file from outside, gzipped or not; raises `UserError` if it is missing."""
     try:

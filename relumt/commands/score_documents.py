@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
         split_chunks,
     )
     from relumt.runs.score import corpus_score
-    from relumt.runs.translations import load_text
+    from relumt.text_files import load_text
 
     separator = arguments.separator
     if len(separator.split()) > 1 or separator != separator.strip():

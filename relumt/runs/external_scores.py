@@ -13,7 +13,7 @@ from relumt.runs.metric_command import score_with_command
 from relumt.runs.record import RECORD, RunRecord, load_record, save_record
 from relumt.runs.run_lock import RunLock
 from relumt.runs.scored_segments import Segment, load_segments
-from relumt.runs.translations import load_text
+from relumt.text_files import load_text
 
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.runs.translations import TRANSLATE_AGAIN, GeneratedOutput, load_text, read_generated
+from relumt.runs.translations import TRANSLATE_AGAIN, GeneratedOutput, read_generated
+from relumt.text_files import load_text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from relumt.runs.data_bin import DataBin
 from relumt.runs.document_chunks import join_groups
 from relumt.runs.evaluation_record import Evaluation
 from relumt.runs.evaluation_results import generate_output
-from relumt.runs.translations import TRANSLATE_AGAIN, load_text, read_sources
+from relumt.runs.translations import TRANSLATE_AGAIN, read_sources
+from relumt.text_files import load_text
 
 PLAIN_TEXT = "bleu_detokenized"
 """The score that is computed on plain text."""

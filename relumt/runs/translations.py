@@ -10,7 +10,7 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.prep.tokenization import detokenize, tokenize
 from relumt.runs.data_bin import DataBin
-from relumt.text_files import read_lines
+from relumt.text_files import load_text
 
 OUTPUT_KINDS = ("S-", "T-", "D-")
 INDEX = re.compile(r"[0-9]{1,18}")
@@ -60,11 +60,6 @@ class Translations:
     def references_sha256(self) -> str:
         """Return a hash over both forms of the references, which identifies the test set."""
         return hashlib.sha256("\n".join(self.tokenized_references + self.references).encode()).hexdigest()
-
-
-def load_text(path: Path) -> list[str]:
-    """Return the lines of a text without line ends; raises UserError if it is missing or not UTF-8."""
-    return [line.removesuffix("\n") for line in read_lines(path)]
 
 
 def read_generated(path: Path) -> GeneratedOutput:

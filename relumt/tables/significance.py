@@ -16,13 +16,13 @@ from relumt.runs.comparability import SCORES
 from relumt.runs.evaluation_record import Evaluation, Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
-from relumt.runs.translations import load_text
 from relumt.tables.context import SIGNIFICANCE_TESTS
 from relumt.tables.mean_score import MeanScore
 from relumt.tables.runs import Run
+from relumt.text_files import load_text
 
 TOKENIZERS = ("none", "13a", *sorted(set(BLEU_TOKENIZERS.values())))
-"""Those with which relumt scores; others of sacreBLEU download models."""
+"""Tokenizers of sacreBLEU with which relumt scores; some of the others download models."""
 
 
 def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> dict[int, float]:
@@ -85,7 +85,10 @@ def paired_p_value(
 def scored_lines(folder: Path, evaluation: Evaluation, metric: str) -> tuple[list[str], list[str]]:
     """Return the hypotheses and references that a score was computed on; raise UserError if their numbers differ.
 
-    folder: that of the evaluation's files.
+    Args:
+        folder: the folder of the evaluation's files.
+        evaluation: the evaluation.
+        metric: key of `evaluation.scored_files`.
     """
     hypotheses, references = (folder / name for name in evaluation.scored_files[metric])
     lines = load_text(hypotheses), load_text(references)

@@ -23,7 +23,7 @@ from relumt.errors import AttemptFailedError, UserError, describe_error
 from relumt.prep.bitext import check_line_counts, check_no_empty_line, side_paths
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.published_text import ParallelText
-from relumt.text_files import read_lines
+from relumt.text_files import load_text
 
 DOCUMENT_IDS = "docid"
 """sacreBLEU's name of the field that says which document a line belongs to."""
@@ -96,13 +96,13 @@ class SacrebleuSet(Corpus):
         for path in folder.glob("test.*"):
             path.unlink()
         source, target, *identifiers = self.download(raw)
-        sides = read_text(source), read_text(target)
+        sides = load_text(source), load_text(target)
         check_line_counts((source, target), list(map(len, sides)), lambda side: sides[side])
         corpus.write_held_out("test", sides, folder)
         for text, original in zip(side_paths(folder, "test.raw", self.languages), (source, target), strict=True):
             check_no_empty_line(text, original)
         for path in identifiers:
-            lengths = [len(list(lines)) for _, lines in groupby(read_text(path))]
+            lengths = [len(list(lines)) for _, lines in groupby(load_text(path))]
             if sum(lengths) != len(sides[0]):
                 raise UserError(
                     f"{path} has {sum(lengths)} lines, {source} has {len(sides[0])}; delete {self.cache} to download "
@@ -136,11 +136,6 @@ def find_test_set(name: str, language_pair: str | None) -> SacrebleuSet:
         )
     source, target = language_pair.split("-")
     return SacrebleuSet(name, (source, target))
-
-
-def read_text(path: Path) -> list[str]:
-    """Return the lines of a file in the cache without line ends."""
-    return [line.removesuffix("\n") for line in read_lines(path)]
 
 
 @contextmanager
