@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TypeVar
 
 from relumt.errors import UserError
@@ -156,9 +155,3 @@ def describe_revisions(records: Iterable[RunRecord]) -> str:
     )
     text = f"trained with {', '.join(trained)}"
     return text if translated.keys() <= trained.keys() else f"{text}; translated with {', '.join(translated)}"
-
-
-def average(values: list[float], form: str) -> str:
-    """Format the mean, with the standard deviation if there are several values."""
-    spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
-    return f"{mean(values):{form}}{spread}"

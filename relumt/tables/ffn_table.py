@@ -8,11 +8,10 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.papers import papers, printed_values
-from relumt.runs.comparability import average
 from relumt.tables.context import TableContext, spread_note
 from relumt.tables.experiments import IWSLT, Experiment, by_preset
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, analysis_measure, mean_over_layers
-from relumt.tables.rendering import RenderedTable
+from relumt.tables.rendering import RenderedTable, format_average
 from relumt.tables.runs import Run, require_comparable
 from relumt.tables.speeds import FeedForwardSpeeds, format_ratio, read_speeds, speed_file
 from relumt.tables.table import Table
@@ -178,7 +177,7 @@ class FfnTopShares(FfnTable):
         rows = []
         for (model, slots), by_run in shares.items():
             by_percentage = [[run_shares[p] for run_shares in by_run] for p in percentages]
-            rows.append([model, slots, *(average(values, ".3f") for values in by_percentage)])
+            rows.append([model, slots, *(format_average(values, ".3f") for values in by_percentage)])
             axes[model].plot(list(map(float, percentages)), list(map(mean, by_percentage)), marker=".", label=slots)
         for model, ax in axes.items():
             ax.set(title=model, xlabel="Top p % of slots", xscale="log")

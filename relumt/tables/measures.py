@@ -7,7 +7,8 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
-from relumt.runs.comparability import SCORES, average
+from relumt.runs.comparability import SCORES
+from relumt.tables.rendering import format_average
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 
 DIVERGED = "-"
@@ -53,7 +54,7 @@ class Measure:
         if any_diverged(runs):
             return DIVERGED
         values = self.values(runs)
-        return average(values, self.format_spec) if values else ""
+        return format_average(values, self.format_spec) if values else ""
 
 
 def score(metric: str) -> Measure:

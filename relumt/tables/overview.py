@@ -6,7 +6,6 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.runs.comparability import (
     SCORES,
-    average,
     describe_decoding_choices,
     describe_revisions,
     require_equal,
@@ -22,7 +21,7 @@ from relumt.runs.flags import join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord, load_record
 from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, SPREAD_NOTE
-from relumt.tables.rendering import RenderedTable
+from relumt.tables.rendering import RenderedTable, format_average
 from relumt.tables.runs import MODEL_FLAGS, has_diverged
 
 
@@ -98,16 +97,16 @@ def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     head = [records[0].model + marker, seeds, parameters]
     if any(map(has_diverged, records)):
         return head + [DIVERGED] * (len(table_head(external)) - len(head))
-    scores = [average([record.test_score(metric).score for record in records], ".2f") for metric in SCORES]
+    scores = [format_average([record.test_score(metric).score for record in records], ".2f") for metric in SCORES]
     scores += [_external_average(records, metric) for metric in external]
-    speed = average([summary.tokens_per_second for summary in summaries], ",.0f")
+    speed = format_average([summary.tokens_per_second for summary in summaries], ",.0f")
     return [*head, *scores, speed]
 
 
 def _external_average(records: list[RunRecord], metric: str) -> str:
     """Return the mean over seeds of the scores by another program, "" if a seed has none."""
     found = [record.external_scores[metric].score for record in records if metric in record.external_scores]
-    return average(found, ".4f") if len(found) == len(records) else ""
+    return format_average(found, ".4f") if len(found) == len(records) else ""
 
 
 def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable]:
@@ -128,7 +127,7 @@ def _subset_scores(name: str, records: list[RunRecord]) -> list[str]:
     if any(map(has_diverged, records)):
         return [DIVERGED] * len(SCORES)
     subsets = [record.test_evaluation.subsets[name] for record in records]
-    return [average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
+    return [format_average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
 
 
 def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:

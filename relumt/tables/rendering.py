@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import mean, stdev
 
 from tabulate import tabulate
 
@@ -121,3 +122,9 @@ def escape_formula(cell: str) -> str:
 
 FORMATS: dict[str, Callable[[RenderedTable], str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
 """Name on the command line -> function that prints a table in that format."""
+
+
+def format_average(values: Sequence[float], format_spec: str) -> str:
+    """Format the mean as in "31.00 ± 1.41", with the standard deviation if there are several values."""
+    spread = f" ± {stdev(values):{format_spec}}" if len(values) > 1 else ""
+    return f"{mean(values):{format_spec}}{spread}"
