@@ -28,7 +28,7 @@ import msgspec
 from relumt.errors import UserError
 from relumt.runs.flags import Flags, parse_flag_lines
 from relumt.runs.length_penalty_choice import check_candidates
-from relumt.runs.names import is_name, list_known, require_name, shown
+from relumt.runs.names import is_name, list_known, quote, require_name
 from relumt.runs.run_checkpoints import keep_numbered_checkpoints
 
 LENPEN = "--lenpen"
@@ -126,7 +126,7 @@ def require_dataset(name: str, datasets: Path) -> DatasetConfig:
     """Read a dataset's file; raise UserError, with the names that are known, if there is none."""
     config = load_dataset(name, datasets)
     if config is None:
-        raise UserError(f"no dataset {shown(name)} in {datasets}; {list_known(name, dataset_names(datasets))}")
+        raise UserError(f"no dataset {quote(name)} in {datasets}; {list_known(name, dataset_names(datasets))}")
     return config
 
 
@@ -152,7 +152,7 @@ def merge_with_base(name: str, datasets: Path, derived: tuple[str, ...] = ()) ->
     if settings.base:
         is_file = is_name(settings.base) and (datasets / f"{settings.base}.toml").is_file()
         if not is_file or settings.base in (name, *derived):
-            raise UserError(f"{path}: base = {shown(settings.base)} is not another dataset in {datasets}; correct it")
+            raise UserError(f"{path}: base = {quote(settings.base)} is not another dataset in {datasets}; correct it")
         base = merge_with_base(settings.base, datasets, (name, *derived))
     data_bin = settings.data_bin or name
     require_name(data_bin, f"{path}: data_bin")

@@ -16,7 +16,7 @@ from relumt.runs.document_translations import (
     replace_lost_separators,
 )
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, SubsetScores
-from relumt.runs.names import shown
+from relumt.runs.names import quote
 from relumt.runs.record import RECORD
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations, tokenized_bleu
@@ -45,9 +45,9 @@ class ScoredOutput:
             write_lines(folder / name, lines)
 
 
-def generate_log(run: Path, setup: EvaluationSetup) -> Path:
-    """Return the path of fairseq-generate's messages."""
-    return run / f"generate-{setup.subset}.log"
+def generate_log(folder: Path, setup: EvaluationSetup) -> Path:
+    """Return the path of fairseq-generate's messages in the folder of a run or of one of its translations."""
+    return folder / f"generate-{setup.subset}.log"
 
 
 def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
@@ -101,7 +101,7 @@ def document_length(setup: EvaluationSetup) -> int:
     """Return the limit of tokens in a chunk, 0 if sentences were translated; raises UserError if it is no number."""
     length = setup.flags.get("--document-length", "0")
     if not re.fullmatch(r"[0-9]{1,9}", length):
-        raise UserError(f"{RECORD}: --document-length is {shown(length)}, expected a number of tokens; translate again")
+        raise UserError(f"{RECORD}: --document-length is {quote(length)}, expected a number of tokens; translate again")
     return int(length)
 
 

@@ -12,7 +12,7 @@ from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.dataset_config import load_dataset
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values
-from relumt.runs.names import shown
+from relumt.runs.names import quote
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import Initialization, RunRecord, find_record
 from relumt.runs.run_checkpoints import best_checkpoint, has_checkpoints
@@ -98,7 +98,7 @@ def resolve_pretraining(config: RunConfig, data_bin: Path | None, extra_flags: l
     while name := chain[-1].dataset_config.starts_from:
         path = chain[-1].dataset_config.path
         if load_dataset(name, datasets) is None:
-            raise UserError(f"{path}: starts_from = {shown(name)} is not a dataset in {datasets}; name one of those")
+            raise UserError(f"{path}: starts_from = {quote(name)} is not a dataset in {datasets}; name one of those")
         if name in [other.dataset for other in chain]:
             raise UserError(
                 f"{path}: starts_from = '{name}', which starts from this dataset; delete one of the two settings"

@@ -23,7 +23,7 @@ def require_name(name: str, what: str) -> None:
     """Raise UserError unless `name` can be the name of a dataset or a model; `what` says of what it is the name."""
     if not is_name(name):
         raise UserError(
-            f"{what} {shown(name)}: expected a name without '/', ':', line breaks and other control characters, of at "
+            f"{what} {quote(name)}: expected a name without '/', ':', line breaks and other control characters, of at "
             f"most {MAX_NAME_BYTES} bytes, that does not begin with '-' or '.'; rename it"
         )
 
@@ -32,7 +32,7 @@ def require_path(path: Path, what: str) -> None:
     """Raise UserError if the scripts or fairseq could not take `path` as one argument; `what` says what it is."""
     if UNPRINTABLE.search(str(path)) or ":" in str(path):
         raise UserError(
-            f"{what} {shown(str(path))}: expected a path without ':', line breaks and other control characters; "
+            f"{what} {quote(str(path))}: expected a path without ':', line breaks and other control characters; "
             "rename the folder"
         )
 
@@ -41,7 +41,7 @@ def require_language(language: str, where: Path) -> None:
     """Raise UserError unless `language` is a language code; `where` is what names it."""
     if not re.match(LANGUAGE, language):
         raise UserError(
-            f"{where}: {shown(language)} is not a language code; expected letters, digits, '-' and '_', as in 'de' or "
+            f"{where}: {quote(language)} is not a language code; expected letters, digits, '-' and '_', as in 'de' or "
             "'zh-CN'; prepare the data-bin again"
         )
 
@@ -49,7 +49,7 @@ def require_language(language: str, where: Path) -> None:
 def require_subset_name(subset: str) -> None:
     """Raise UserError unless `subset` can be the name of a subset of a data-bin."""
     if not re.match(SUBSET, subset):
-        raise UserError(f"subset {shown(subset)}: expected train, valid, test or another name of letters and digits")
+        raise UserError(f"subset {quote(subset)}: expected train, valid, test or another name of letters and digits")
 
 
 def list_known(name: str, known: Iterable[str]) -> str:
@@ -60,6 +60,6 @@ def list_known(name: str, known: Iterable[str]) -> str:
     return f"{suggestion}known: {', '.join(names)}"
 
 
-def shown(name: str) -> str:
+def quote(name: str) -> str:
     """Return a name for a message: quoted, with escape sequences, and not too long."""
     return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")

@@ -9,7 +9,7 @@ from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
-from relumt.runs.names import list_known, require_name, require_path, shown
+from relumt.runs.names import list_known, quote, require_name, require_path
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
 PRECISION_ADVICE = (
@@ -163,7 +163,7 @@ def resolve_run_config(
     require_path(runs, "RUNS")
     models = {path.stem: path for path in sorted((configs / "models").glob("*.args")) if path.is_file()}
     if model not in models:
-        raise UserError(f"no model {shown(model)} in {configs / 'models'}; {list_known(model, models)}")
+        raise UserError(f"no model {quote(model)} in {configs / 'models'}; {list_known(model, models)}")
     require_name(model, "model")
     datasets = configs / "datasets"
     name, dataset_config = dataset, load_dataset(dataset, datasets)
@@ -175,10 +175,10 @@ def resolve_run_config(
         dataset_config, data = require_dataset("default", datasets), data_bin or Path(dataset)
         name = Path(dataset).resolve().name
     elif "/" in dataset:
-        raise UserError(f"{shown(dataset)}: no such data-bin; make it with data_prep/prepare.sh … --out DATA-BIN")
+        raise UserError(f"{quote(dataset)}: no such data-bin; make it with data_prep/prepare.sh … --out DATA-BIN")
     else:
         known = list_known(dataset, dataset_names(datasets))
-        raise UserError(f"no dataset {shown(dataset)} in {datasets}, and no data-bin with that path; {known}")
+        raise UserError(f"no dataset {quote(dataset)} in {datasets}, and no data-bin with that path; {known}")
     require_name(name, "dataset")
     if runs.resolve().is_relative_to(data.resolve()):
         raise UserError(f"RUNS {runs} is inside the data-bin {data}, which can be replaced; choose another folder")
