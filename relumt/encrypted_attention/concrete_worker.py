@@ -58,7 +58,7 @@ class Operations(NamedTuple):
 
 
 PLAIN = Operations(lambda function: function, lambda x, *, bit_width: x)
-"""For integers that are not encrypted."""
+"""The operations on integers that are not encrypted."""
 
 
 def inhibitor(q: Array, k: Array, v: Array, operations: Operations) -> Array:

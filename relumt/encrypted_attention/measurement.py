@@ -10,7 +10,7 @@ from relumt.runs.environment import describe_revision
 from relumt.tables.inhibitor_table3 import EncryptedTimes, MeasuredCircuit, Origin
 
 SEED = 1
-"""Of the inputs."""
+"""Seed of the random inputs."""
 
 
 def measure(python: str, origin: Origin, time_limit: float) -> EncryptedTimes:

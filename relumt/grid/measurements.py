@@ -18,7 +18,11 @@ from relumt.tables.speeds import speed_file
 def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags: Sequence[str]) -> bool:
     """Measure the speed of the table's models; return whether every measurement succeeded.
 
-    benchmark: script in benchmarks/. root: the checkout. train_flags: extra flags of fairseq-train.
+    Args:
+        context: the table and its runs.
+        benchmark: script in benchmarks/.
+        root: the checkout.
+        train_flags: flags of fairseq-train beyond those of configs/.
     """
     if benchmark == "training.py":
         return measure_feedforward_speed(context, root, train_flags)

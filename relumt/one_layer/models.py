@@ -10,7 +10,7 @@ PADDING = 0
 """Reserved index: padding of token sequences, and CTC's blank."""
 
 IMAGE_HEIGHT, IMAGE_WIDTH = 32, 128
-"""Of word images, in pixels."""
+"""Size of word images in pixels."""
 
 POSITION_DEVIATION = 0.02
 

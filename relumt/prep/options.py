@@ -16,7 +16,7 @@ BPE_CHOICES = (*BPE_METHODS, "none")
 
 LANGUAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 OTHER_SUFFIXES = ("docs", "align", "gz")
-"""What P.docs and P.align hold is no text."""
+"""Suffixes that cannot be language codes: P.docs and P.align hold no text, and P.gz would be read as compressed."""
 
 MADE_UP_WORD = re.compile(r"madeupword\d+")
 """fairseq fills up its dictionaries with these words."""

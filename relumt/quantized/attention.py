@@ -31,7 +31,8 @@ SUM_LIMIT = 2**31
 """Bound of int32 sums over keys."""
 
 MAX_RIGHT_SHIFT = 20
-"""Of distances. Heads whose queries and keys are so much smaller than their values get a coarser scale of q and k."""
+"""Largest right shift of distances. Heads that would need a larger one, because their queries and keys are much smaller
+than their values, get a coarser scale of q and k."""
 
 CHUNK_ELEMENTS = 2**20
 """Elements of [B, H, T, S, D] that are computed at once, about as many as fit into a core's cache."""

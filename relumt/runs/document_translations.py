@@ -86,7 +86,7 @@ def align_documents(
         UserError: a reference is missing, or the chunks do not make up the documents.
     """
     counts = chunks_per_document(chunks, documents)
-    hypotheses = _to_both_forms(lines, separator, data_bin)
+    hypotheses = _chunks_to_both_forms(lines, separator, data_bin)
     # Reference texts have one sentence per line, fairseq's references one chunk.
     units = documents if data_bin.prepared else counts
     loaded = load_references(references, data_bin, subset, sum(units))
@@ -113,7 +113,7 @@ def _pair(hypotheses: Sequence[list[str]], references: Sequence[list[str]]) -> T
     return Translations(hypotheses[0], references[0], hypotheses[1], references[1])
 
 
-def _to_both_forms(chunks: list[str], separator: str, data_bin: DataBin) -> tuple[list[str], list[str]]:
+def _chunks_to_both_forms(chunks: list[str], separator: str, data_bin: DataBin) -> tuple[list[str], list[str]]:
     """Return the chunks tokenized and as plain text, with their separators."""
     sentences = [split_chunk(chunk, separator) for chunk in chunks]
     forms = to_both_forms([sentence for chunk in sentences for sentence in chunk], data_bin)

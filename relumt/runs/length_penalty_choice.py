@@ -9,16 +9,16 @@ from relumt.runs.field_types import NonNegative, Subset
 MAX_CANDIDATES = 20
 """Values that may be compared."""
 
-LARGEST = 10.0
-"""Of the absolute values: higher powers of a length leave the range of fp32."""
+MAX_POWER = 10.0
+"""Largest absolute value of --lenpen, a power of the length; higher powers leave the range of fp32."""
 
 
 def check_candidates(values: Collection[float]) -> None:
     """Raise ValueError, which says what is wrong, unless beam search can compare these values of --lenpen."""
     if len(values) > MAX_CANDIDATES:
         raise ValueError(f"expected at most {MAX_CANDIDATES} values, found {len(values)}")
-    if unusable := [value for value in values if not (math.isfinite(value) and abs(value) <= LARGEST)]:
-        raise ValueError(f"expected numbers from {-LARGEST:g} to {LARGEST:g}, found {unusable[0]}")
+    if unusable := [value for value in values if not (math.isfinite(value) and abs(value) <= MAX_POWER)]:
+        raise ValueError(f"expected numbers from {-MAX_POWER:g} to {MAX_POWER:g}, found {unusable[0]}")
     if len(set(values)) < len(values):
         raise ValueError(f"expected distinct values, found {', '.join(map(str, values))}")
 

@@ -18,7 +18,7 @@ from relumt.tables.rendering import RenderedTable
 from relumt.tables.speeds import Positive
 
 LENGTHS = (2, 4, 8, 16)
-"""Of the paper's table."""
+"""Numbers of tokens in the paper's table."""
 
 Count = Annotated[int, Meta(ge=1, le=10**12)]
 Complexity = Annotated[float, Meta(gt=0, le=1e18)]

@@ -45,7 +45,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Its random seed."""
+        """The random seed of its training."""
         return self.record.seed
 
     @property
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """See has_diverged."""
+        """Whether it diverged, by its record or by its BLEU; see `has_diverged`."""
         return has_diverged(self.record)
 
     @cached_property
@@ -146,7 +146,10 @@ def records_by_folder(runs: Iterable[Run]) -> dict[str, RunRecord]:
 def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] = ()) -> None:
     """Raise UserError, naming two runs, unless all were trained, translated and scored alike except for the model.
 
-    metric: score in run.json whose signature must be equal. varied: flags of training that may differ.
+    Args:
+        runs: runs of one dataset.
+        metric: score in run.json whose signature must be equal.
+        varied: flags of training that may differ.
     """
     runs = list(runs)
 

@@ -37,7 +37,10 @@ def columns_on_one_corpus(dataset: str, measures: dict[str, Measure], *extra: Me
 def columns_per_corpus(measure: Measure, datasets: dict[str, str], shown_in_small: str = "") -> Columns:
     """Return one column per corpus for preset paper, else a single one.
 
-    datasets: the paper's column -> dataset. shown_in_small: the paper's column beside the single one, "" for none.
+    Args:
+        measure: what is shown.
+        datasets: the paper's column -> dataset.
+        shown_in_small: the paper's column beside the single one, "" for none.
     """
     return {
         "paper": tuple(Column(name, measure, column, True) for column, name in datasets.items()),

@@ -152,7 +152,11 @@ def decoding_speed_tables(
 ) -> list[RenderedTable]:
     """Return a table of decoding speeds beside the paper's for each dataset with measured speeds.
 
-    models: row of the paper's table -> model.
+    Args:
+        paper, table: keys in papers.json.
+        models: row of the paper's table -> model.
+        datasets: names in configs/datasets.
+        context: which runs were timed.
     """
     content = papers()[paper][table]
     (position,) = (n for n, column in enumerate(content["columns"]) if column.startswith("decoding speed"))
