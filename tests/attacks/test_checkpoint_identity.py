@@ -20,14 +20,14 @@ pytestmark = pytest.mark.attack("checkpoints")
 RELU = ("--arch", "reluformer")
 
 
-def record_of(*flags: str, seed: int = 1) -> RunRecord:
+def make_record(*flags: str, seed: int = 1) -> RunRecord:
     """Return the record of a trained run with these flags."""
     record = scored_record(seed=seed)
     resolved = parse_flags([*SMALL, "--seed", str(seed)], "test") | parse_flags(flags, "test")
     return replace(record, provenance=replace(record.provenance, flags=join_flag_values(resolved)), evaluations={})
 
 
-def checkpoint_of(*flags: str) -> dict[str, Any]:
+def make_checkpoint(*flags: str) -> dict[str, Any]:
     """Return the settings of a checkpoint of a run with these flags, as fairseq stores them."""
     args = arguments(*flags)
     for choice in VARIANT_CHOICES:
@@ -55,9 +55,9 @@ SAME = {
 
 @pytest.mark.parametrize("flags", SAME.values(), ids=SAME)
 def test_own_checkpoints_are_accepted(attack, flags):
-    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), checkpoint_of(*flags), record_of(*flags))
+    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), make_checkpoint(*flags), make_record(*flags))
     legacy = {"args": arguments(*flags), "model": {}}
-    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), legacy, record_of(*flags))
+    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), legacy, make_record(*flags))
 
 
 REGULARIZED = "label_smoothed_cross_entropy_with_attention_regularization"
@@ -99,16 +99,16 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("trained", "run", "difference"), DIFFERENT, ids=[case[2] for case in DIFFERENT])
 def test_checkpoints_of_other_runs_are_refused(attack, trained, run, difference):
-    message = attack.reads(refuse_foreign_checkpoint, Path("c.pt"), checkpoint_of(*trained), record_of(*run))
+    message = attack.reads(refuse_foreign_checkpoint, Path("c.pt"), make_checkpoint(*trained), make_record(*run))
     assert message.startswith("c.pt is not a checkpoint of the run small/softmax/") and difference in message
 
 
 @pytest.mark.parametrize("change", ["--relu-gamma 1 (now --relu-gamma 2)", "no --relu-gamma (now --relu-gamma 2)"])
 def test_accepted_changes_do_not_count(attack, change):
     changes = [EnvironmentChange("2026-01-01T10:00:00+00:00", [change])]
-    record = replace(record_of(*RELU, "--relu-gamma", "2"), environment_changes=changes)
-    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), checkpoint_of(*RELU), record)
-    other = checkpoint_of(*RELU, "--relu-scale", "none")
+    record = replace(make_record(*RELU, "--relu-gamma", "2"), environment_changes=changes)
+    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), make_checkpoint(*RELU), record)
+    other = make_checkpoint(*RELU, "--relu-scale", "none")
     assert "relu_scale is none" in attack.reads(refuse_foreign_checkpoint, Path("c.pt"), other, record)
 
 
@@ -131,7 +131,7 @@ def run(attack, checkpoints):
         (folder / "checkpoints").mkdir(parents=True)
         shutil.copyfile(checkpoints[name], folder / "checkpoints" / "checkpoint_last.pt")
         flags = ("--arch", "mechanism_transformer", "--attention", "relu")
-        save_record(folder, replace(record_of(*flags), data_bin=str(data_bin)))
+        save_record(folder, replace(make_record(*flags), data_bin=str(data_bin)))
         return folder
 
     return write

@@ -124,11 +124,11 @@ def finished(tmp_path, monkeypatch):
     config = resolve_run_config("smoke", "softmax", 3, ROOT / "configs", runs, None)
     flags = join_flag_values(config.train_flags(["--lr", "1"]))
     save_record(job.folder, with_value(scored_record(), "provenance.flags", flags))
-    write_analysis(analysis_of("c"), job.folder / "analysis.json")
+    write_analysis(make_analysis("c"), job.folder / "analysis.json")
     return job
 
 
-def analysis_of(checkpoint):
+def make_analysis(checkpoint):
     found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {})
     return AnalysisFile("test", [found])
 
@@ -149,7 +149,7 @@ def test_a_run_that_was_only_trained_is_finished_until_its_test_set_is_needed(fi
 
 
 def test_an_analysis_of_another_checkpoint_or_an_unreadable_record_does_not_count(finished):
-    write_analysis(analysis_of("d"), finished.folder / "analysis.json")
+    write_analysis(make_analysis("d"), finished.folder / "analysis.json")
     assert not finished.is_finished()
     (finished.folder / "run.json").write_text("{")
     assert not finished.is_finished()

@@ -151,7 +151,7 @@ def test_pytorch_loads_the_stock_checkpoint_without_allowing_classes(fairseq_fol
     assert arguments.arch == arguments["arch"] == "transformer" and arguments.source_lang == "de"
 
 
-def checkpoint_of(*flags, **task):
+def make_checkpoint(*flags, **task):
     """A checkpoint's contents for a model with these flags."""
     model = build("mechanism_transformer", *flags)
     settings = vars(arguments("--arch", "mechanism_transformer", *flags))
@@ -162,7 +162,7 @@ def checkpoint_of(*flags, **task):
 @pytest.mark.parametrize("variant", ["relu", "gelu"])
 def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
     flags = ("--feedforward", variant, "--encoder-normalize-before", "--decoder-normalize-before")
-    exported = stock_checkpoint(checkpoint_of(*flags), "model.pt")
+    exported = stock_checkpoint(make_checkpoint(*flags), "model.pt")
     assert exported["args"].activation_fn == variant and not hasattr(exported["args"], "feedforward")
     stock = build("transformer", "--activation-fn", variant, *flags[2:], seed=2).eval()
     stock.load_state_dict(exported["model"])
@@ -185,7 +185,7 @@ def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
 )
 def test_a_model_without_stock_counterpart_is_refused_in_one_line(flags, task, reason):
     with pytest.raises(UserError, match=f"{reason}.*; export it --to safetensors, which relumt loads$"):
-        stock_checkpoint(checkpoint_of(*flags, **task), "model.pt")
+        stock_checkpoint(make_checkpoint(*flags, **task), "model.pt")
 
 
 def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monkeypatch, capsys):

@@ -23,7 +23,7 @@ PREPARATIONS = {
 }
 
 
-def encoding_of(data, is_tokenized=False):
+def open_encoding(data, is_tokenized=False):
     dictionaries = (Dictionary.load(str(data / f"dict.{language}.txt")) for language in ("de", "en"))
     return load_encoding(data, *dictionaries, is_tokenized)
 
@@ -37,7 +37,7 @@ def prepared(tmp_path_factory):
 
 
 def assert_test_set_is_encoded(data):
-    encoding = encoding_of(data)
+    encoding = open_encoding(data)
     sources, targets = (MMapIndexedDataset(str(data / f"test.de-en.{language}")) for language in ("de", "en"))
     test = PAIRS[4:7]
     encoded = encoding.encode([f" {source}\r\n" for source, _ in test])
@@ -54,7 +54,7 @@ def test_a_test_set_becomes_what_the_data_bin_holds(prepared, tmp_path):
 
 
 def test_tokens_are_neither_split_nor_joined(prepared):
-    encoding, plain = encoding_of(prepared, is_tokenized=True), encoding_of(prepared)
+    encoding, plain = open_encoding(prepared, is_tokenized=True), open_encoding(prepared)
     (tokens,) = encoding.encode(["Jörg &apos; s Hund , der frisst ."])
     assert tokens.tolist() == plain.encode(["Jörg's Hund, der frisst."])[0].tolist()
     assert encoding.decode([tokens]) == ["jörg &apos; s hund , der frisst ."]
@@ -66,11 +66,11 @@ def test_text_that_no_data_bin_holds_as_tokens_is_not_read_as_tokens(prepared, t
     record = json.loads((prepared / "prepare.json").read_text()) | {"tokenized": False, "bpe": "none"}
     (tmp_path / "prepare.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="reads plain text; drop --tokenized"):
-        encoding_of(tmp_path, is_tokenized=True)
+        open_encoding(tmp_path, is_tokenized=True)
 
 
 def test_punctuation_is_normalized_if_the_corpus_did(prepared):
-    encoding = encoding_of(prepared)
+    encoding = open_encoding(prepared)
     normalizing = replace(encoding, data_bin=replace(encoding.data_bin, punctuation_normalized=True))
     kept, normalized = encoding.encode(["Der „Hund“ frisst."])[0], normalizing.encode(["Der „Hund“ frisst."])[0]
     assert normalized.tolist() == encoding.encode(['Der "Hund" frisst.'])[0].tolist() != kept.tolist()
@@ -84,7 +84,7 @@ def test_a_corpus_says_whether_it_normalizes_punctuation(corpus):
 
 
 def test_unknown_words_and_special_symbols_become_the_unknown_word(prepared):
-    encoding = encoding_of(prepared, is_tokenized=True)
+    encoding = open_encoding(prepared, is_tokenized=True)
     symbols = encoding.source
     (tokens,) = replace(encoding, segment=list).encode(["<pad> 漢 </s> <s> <unk>"])
     assert tokens.tolist() == [symbols.unk()] * 5 + [symbols.eos()]
@@ -93,9 +93,9 @@ def test_unknown_words_and_special_symbols_become_the_unknown_word(prepared):
 
 def test_lines_that_are_no_sentences_are_refused(prepared):
     with pytest.raises(UserError, match=r"^line 5: has 60000 characters, .* split it$"):
-        encoding_of(prepared).encode(["a", "b" * 60_000], first_number=4)
+        open_encoding(prepared).encode(["a", "b" * 60_000], first_number=4)
     with pytest.raises(UserError, match=r"^line 1: is not Unicode"):
-        encoding_of(prepared).encode(["\ud800"])
+        open_encoding(prepared).encode(["\ud800"])
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"#version: 0.2\na b c d\n"])
@@ -106,7 +106,7 @@ def test_missing_or_damaged_subwords_are_refused_in_one_line(prepared, tmp_path,
     (data / "prepare.json").write_text(json.dumps(record))
     (data / "bpe.codes").unlink() if content is None else (data / "bpe.codes").write_bytes(content)
     with pytest.raises(UserError, match=r"bpe.codes: (no such file|damaged)[^\n]*$"):
-        encoding_of(data)
+        open_encoding(data)
     assert capfd.readouterr().err == ""
 
 
@@ -115,7 +115,7 @@ def test_subwords_of_another_data_bin_are_refused(prepared, tmp_path):
     model.mkdir()
     write_preparation(model, open_data_bin(data))
     for folder in (data, model):
-        encoding_of(folder)
+        open_encoding(folder)
         (folder / "bpe.codes").write_text("#version: 0.2\na b\n")
         with pytest.raises(UserError, match=r"bpe.codes: damaged, or of another data-bin \(its checksum is not"):
-            encoding_of(folder)
+            open_encoding(folder)

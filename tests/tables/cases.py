@@ -24,7 +24,7 @@ def render(name: str, runs: Path, preset: str = "small"):
     return get_table(name).render(TableContext(name, runs, preset, out=runs / "plots"))
 
 
-def experiments_of(name: str, preset: str = "small") -> dict[str, Experiment]:
+def find_experiments(name: str, preset: str = "small") -> dict[str, Experiment]:
     """Return the experiments of a table by model, or by variant/model if the runs have further flags."""
     return {
         str(Path(experiment.variant, experiment.model)): experiment

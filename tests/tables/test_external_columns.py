@@ -9,7 +9,7 @@ from relumt.tables.overview import overview_tables
 from relumt.tables.rendering import to_markdown
 from relumt.tables.runs import find_runs
 from relumt.tables.significance import p_values
-from tests.tables.cases import add_external_score, analysis, experiments_of, make_record, render, row, write_run
+from tests.tables.cases import add_external_score, analysis, find_experiments, make_record, render, row, write_run
 
 SCORES = np.random.default_rng(1).normal(0.8, 0.1, 200).round(6)
 NOISE = np.random.default_rng(2).normal(0, 0.1, 200).round(6)
@@ -17,7 +17,7 @@ NOISE = np.random.default_rng(2).normal(0, 0.1, 200).round(6)
 
 def score_runs(tmp_path, scores_by_run):
     """Write runs of table 4 with external scores, given (model, seed) -> scores."""
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     for (model, seed), scores in scores_by_run.items():
         folder = write_run(experiments[model], tmp_path, make_record(experiments[model], seed))
         if scores is not None:
@@ -55,7 +55,7 @@ def test_a_table_of_bleu_shows_the_scores_of_other_programs_with_a_paired_test(t
 
 
 def test_a_table_without_bleu_does_not_show_them(tmp_path):
-    experiment = experiments_of("reluformer_table3")["softmax"]
+    experiment = find_experiments("reluformer_table3")["softmax"]
     add_external_score(write_run(experiment, tmp_path, analysis=analysis()), [0.5, 0.6])
     (table,) = render("reluformer_table3", tmp_path)
     assert not [title for title in table.header if "comet" in title]
@@ -66,7 +66,7 @@ def test_p_values_grow_with_the_noise(tmp_path, test):
     scales = {1: 0.1, 2: 1.0, 3: 100.0}
     noisy = {("reluformer", seed): SCORES + 0.01 + scale * (NOISE - NOISE.mean()) for seed, scale in scales.items()}
     score_runs(tmp_path, {("softmax", seed): SCORES for seed in scales} | noisy)
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     runs = {model: find_runs(experiments[model], tmp_path) for model in ("softmax", "reluformer")}
     found = p_values(runs["reluformer"], runs["softmax"], "comet", test)
     assert found[1] < 0.01 < found[2] < found[3] and found[3] > 0.3
@@ -81,7 +81,9 @@ def test_the_overview_has_a_column_with_the_version_below(tmp_path):
 
 def test_versions_that_differ_are_not_compared(tmp_path):
     score_runs(tmp_path, {("softmax", 1): SCORES, ("reluformer", 1): SCORES})
-    add_external_score(experiments_of("reluformer_table4")["reluformer"].folder(tmp_path, 1), [0.5], version="comet 2")
+    add_external_score(
+        find_experiments("reluformer_table4")["reluformer"].folder(tmp_path, 1), [0.5], version="comet 2"
+    )
     for action in (lambda: render("reluformer_table4", tmp_path), lambda: overview_tables(tmp_path, None)):
         with pytest.raises(UserError, match=r"differ in the signature of comet: comet [12] and comet [12]"):
             action()
@@ -97,7 +99,7 @@ def test_versions_that_differ_are_not_compared(tmp_path):
 )
 def test_segment_scores_that_changed_are_refused(tmp_path, change, message):
     score_runs(tmp_path, {("softmax", 1): SCORES, ("reluformer", 1): SCORES})
-    folder = experiments_of("reluformer_table4")["reluformer"].folder(tmp_path, 1)
+    folder = find_experiments("reluformer_table4")["reluformer"].folder(tmp_path, 1)
     change(folder / load_record(folder).external_scores["comet"].segments)
     with pytest.raises(UserError, match=message):
         render("reluformer_table4", tmp_path)

@@ -6,17 +6,12 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, AttentionMetrics, LayerAlignment
-from relumt.tables import get_table
 from tests.runs.cases import with_value
-from tests.tables.cases import analysis, attention_layer, make_record, render, write_run
-
-
-def experiments_of(name):
-    return {experiment.model: experiment for experiment in get_table(name).experiments("small")}
+from tests.tables.cases import analysis, attention_layer, find_experiments, make_record, render, write_run
 
 
 def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_path):
-    experiment = experiments_of("rela_figure6")["rela_g"]
+    experiment = find_experiments("rela_figure6")["rela_g"]
     for seed in (1, 2):
         write_run(experiment, tmp_path, make_record(experiment, seed), analysis())
     (table,) = render("rela_figure6", tmp_path)
@@ -30,7 +25,7 @@ def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_pa
 
 
 def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
-    experiment = experiments_of("rela_figure4")["softmax"]
+    experiment = find_experiments("rela_figure4")["softmax"]
     layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
     alignment = AlignmentMetrics(0, {"a": layer, "b": layer})
     write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
@@ -39,7 +34,7 @@ def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
 
 
 def test_a_model_without_the_measure_is_left_out(tmp_path):
-    experiments = experiments_of("rela_figure3")
+    experiments = find_experiments("rela_figure3")
     write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     without = analysis(
         attention={f"{site}.0": AttentionMetrics(site, "Inhibitor") for site in ("encoder", "decoder", "cross")}
@@ -50,7 +45,7 @@ def test_a_model_without_the_measure_is_left_out(tmp_path):
 
 
 def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(tmp_path):
-    experiments = experiments_of("rela_figure5")
+    experiments = find_experiments("rela_figure5")
     write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     write_run(experiments["entmax15"], tmp_path, make_record(experiments["entmax15"], bleu=0.2), analysis())
     (table,) = render("rela_figure5", tmp_path)
@@ -63,7 +58,7 @@ def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(t
 
 def test_a_seed_without_a_measure_that_another_seed_has_is_refused(tmp_path):
     """Otherwise the curve would be a mean over fewer seeds than the notes say."""
-    experiment = experiments_of("rela_figure4")["softmax"]
+    experiment = find_experiments("rela_figure4")["softmax"]
     layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
     for seed, alignment in ((1, AlignmentMetrics(0, {"a": layer, "b": layer})), (2, None)):
         write_run(experiment, tmp_path, make_record(experiment, seed), analysis(alignment=alignment))
@@ -72,7 +67,7 @@ def test_a_seed_without_a_measure_that_another_seed_has_is_refused(tmp_path):
 
 
 def test_runs_without_analysis_are_not_drawn(tmp_path):
-    experiment = experiments_of("rela_figure5")["rela_g"]
+    experiment = find_experiments("rela_figure5")["rela_g"]
     write_run(experiment, tmp_path)
     with pytest.raises(UserError, match="no run has an analysis with head diversity"):
         render("rela_figure5", tmp_path)
@@ -80,7 +75,7 @@ def test_runs_without_analysis_are_not_drawn(tmp_path):
 
 def test_top_shares_from_a_tenth_of_a_percent_to_the_papers_limit(tmp_path):
     """[RF] Figure 4 draws a curve up to 1.5%; shares of the made-up heads are p/10 and p/5."""
-    experiments = experiments_of("reluformer_figure4")
+    experiments = find_experiments("reluformer_figure4")
     for model in ("softmax", "reluformer"):
         write_run(experiments[model], tmp_path, analysis=analysis())
     (table,) = render("reluformer_figure4", tmp_path)
@@ -91,7 +86,7 @@ def test_top_shares_from_a_tenth_of_a_percent_to_the_papers_limit(tmp_path):
 
 
 def test_a_head_without_shares_is_left_out_and_a_model_without_any_is_not_drawn(tmp_path):
-    experiments = experiments_of("reluformer_figure4")
+    experiments = find_experiments("reluformer_figure4")
     shares = attention_layer("encoder").top_share
     one_head = replace(attention_layer("encoder"), top_share={p: [None, share] for p, (_, share) in shares.items()})
     write_run(experiments["reluformer"], tmp_path, analysis=analysis(attention={"encoder.0": one_head}))
@@ -103,7 +98,7 @@ def test_a_head_without_shares_is_left_out_and_a_model_without_any_is_not_drawn(
 
 def test_the_weight_on_stop_words_stands_beside_that_on_distant_tokens(tmp_path):
     """[RF] Figure 5: ReLU keeps weight on distant words and less on stop words."""
-    experiment = experiments_of("reluformer_figure5")["reluformer"]
+    experiment = find_experiments("reluformer_figure5")["reluformer"]
     write_run(experiment, tmp_path, analysis=analysis())
     (table,) = render("reluformer_figure5", tmp_path)
     assert ["reluformer", "encoder", "more than 10 tokens away", "0.150", "0.150", "0.150"] in table.rows
@@ -112,7 +107,7 @@ def test_the_weight_on_stop_words_stands_beside_that_on_distant_tokens(tmp_path)
 
 
 def test_both_divergences_are_drawn_for_each_model_and_reluformer_is_one(tmp_path):
-    experiment = experiments_of("rela_figure5")["reluformer"]
+    experiment = find_experiments("rela_figure5")["reluformer"]
     write_run(experiment, tmp_path, analysis=analysis())
     (table,) = render("rela_figure5", tmp_path)
     assert ["reluformer", "cross", "softmax of α", "0.900", "0.900", "0.900"] in table.rows
@@ -121,7 +116,7 @@ def test_both_divergences_are_drawn_for_each_model_and_reluformer_is_one(tmp_pat
 
 @pytest.mark.parametrize("name", ["rela_figure3", "rela_table6", "reluformer_figure4"])
 def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
-    first, second, *_ = experiments_of(name).values()
+    first, second, *_ = find_experiments(name).values()
     write_run(first, tmp_path, analysis=analysis(unit="words"))
     (table,) = render(name, tmp_path)
     assert any("attention of words" in note for note in table.notes)
@@ -131,7 +126,7 @@ def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
 
 
 def test_null_rates_of_heads(tmp_path):
-    experiment = experiments_of("rela_figure7")["rela_g"]
+    experiment = find_experiments("rela_figure7")["rela_g"]
     attention = {"x": attention_layer("cross", null=(0.83, 0.95))}
     write_run(experiment, tmp_path, analysis=analysis(attention=attention))
     (table,) = render("rela_figure7", tmp_path)

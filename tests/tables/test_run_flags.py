@@ -6,7 +6,7 @@ import pytest
 
 from relumt.errors import UserError
 from tests.runs.cases import with_value
-from tests.tables.cases import experiments_of, make_record, render, write_run
+from tests.tables.cases import find_experiments, make_record, render, write_run
 
 LR_4E_3 = "lr-4e-3/softmax"
 
@@ -31,7 +31,7 @@ LR_4E_3 = "lr-4e-3/softmax"
     ],
 )
 def test_a_run_without_the_flags_of_its_row_or_column_is_refused(tmp_path, table, name, flags, message):
-    experiment = experiments_of(table)[name]
+    experiment = find_experiments(table)[name]
     folder = write_run(experiment, tmp_path)
     render(table, tmp_path)
     write_run(experiment, tmp_path, with_value(make_record(experiment), "provenance.flags", flags))
@@ -41,7 +41,7 @@ def test_a_run_without_the_flags_of_its_row_or_column_is_refused(tmp_path, table
 
 
 def test_a_run_with_a_flag_of_another_column_is_refused_in_its_own(tmp_path):
-    experiments = experiments_of("study_search")
+    experiments = find_experiments("study_search")
     for name in ("softmax", LR_4E_3):
         record = make_record(experiments[name], **{"--lr": "4e-3"})
         write_run(experiments[name], tmp_path, replace(record, extra_flags=["--lr", "4e-3"]))
@@ -50,7 +50,7 @@ def test_a_run_with_a_flag_of_another_column_is_refused_in_its_own(tmp_path):
 
 
 def test_flags_from_the_command_line_are_named_and_those_of_the_experiment_are_not(tmp_path):
-    experiments = experiments_of("study_search")
+    experiments = find_experiments("study_search")
     added = ["--max-epoch", "1", "--no-epoch-checkpoints"]
     for name in ("softmax", LR_4E_3):
         record = make_record(experiments[name], **{"--max-epoch": "1", "--no-epoch-checkpoints": ""})

@@ -14,7 +14,7 @@ from tests.runs.cases import with_value
 from tests.tables.cases import (
     analysis,
     attention_layer,
-    experiments_of,
+    find_experiments,
     make_record,
     render,
     row,
@@ -24,7 +24,7 @@ from tests.tables.cases import (
 
 
 def test_the_papers_number_our_mean_over_seeds_and_empty_cells(tmp_path, capsys):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     for seed, bleu in ((1, 30.0), (2, 32.0)):
         write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], seed, bleu))
     write_run(experiments["rela_g"], tmp_path)
@@ -52,7 +52,7 @@ def test_differences_are_shown_only_on_the_papers_own_corpus(tmp_path):
 
 
 def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     wrong = {
         ("softmax", 1): set(),
         ("softmax", 2): {1},
@@ -75,7 +75,7 @@ def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path
 
 
 def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
-    experiments = experiments_of("reluformer_table5")
+    experiments = find_experiments("reluformer_table5")
     write_run(experiments["reluformer"], tmp_path, analysis=analysis())
     divergence = Divergence(7, "gradients are Nan/Inf")
     diverged = replace(make_record(experiments["relu_unscaled"]), divergence=divergence, training=None, evaluations={})
@@ -92,7 +92,7 @@ def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
 
 def test_ablations_from_fairseqs_initialization_are_tested_against_reluformer_from_it(tmp_path):
     """[RF] Table 5: the paper prints no initialization, so each row has both, with the paper's number beside both."""
-    experiments = experiments_of("reluformer_table5")
+    experiments = find_experiments("reluformer_table5")
     flags = ("--relu-initial-score", "0", "--relu-initial-gain", "1")
     wrong = {
         "reluformer": set(),
@@ -115,7 +115,7 @@ def test_ablations_from_fairseqs_initialization_are_tested_against_reluformer_fr
 
 def test_layernorm_in_place_of_the_scale_factor_has_no_number_in_the_paper(tmp_path):
     """[RF] section 4: worse with LayerNorm; the paper prints no number."""
-    experiments = experiments_of("reluformer_table2")
+    experiments = find_experiments("reluformer_table2")
     write_run(experiments["relu_layernorm"], tmp_path)
     (table,) = render("reluformer_table2", tmp_path)
     assert row(table, "relu, LayerNorm")[1:3] == ["", "30.00"]
@@ -126,7 +126,7 @@ def test_layernorm_in_place_of_the_scale_factor_has_no_number_in_the_paper(tmp_p
 
 
 def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
-    experiment = experiments_of("reluformer_table3")["softmax"]
+    experiment = find_experiments("reluformer_table3")["softmax"]
     layers = {"encoder.0": attention_layer("encoder", entropy=(1.0, None)), "cross.0": attention_layer("cross")}
     write_run(experiment, tmp_path, analysis=analysis(attention=layers))
     (table,) = render("reluformer_table3", tmp_path)
@@ -134,7 +134,7 @@ def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
 
 
 def test_an_attention_with_only_null_rows_has_entropy_0_and_no_entropy_of_other_rows(tmp_path):
-    experiments = experiments_of("reluformer_table3")
+    experiments = find_experiments("reluformer_table3")
     dead = {"encoder.0": attention_layer("encoder", entropy=(0.0, 0.0), null=(1.0, 1.0))}
     write_run(experiments["softmax"], tmp_path, analysis=analysis(attention=dead))
     alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5), num_queries=10)}
@@ -145,7 +145,7 @@ def test_an_attention_with_only_null_rows_has_entropy_0_and_no_entropy_of_other_
 
 
 def test_runs_without_analysis_and_models_without_the_measure_are_named(tmp_path, capsys):
-    experiments = experiments_of("rela_table5")
+    experiments = find_experiments("rela_table5")
     write_run(experiments["softmax"], tmp_path)
     write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     render("rela_table5", tmp_path)
@@ -155,7 +155,7 @@ def test_runs_without_analysis_and_models_without_the_measure_are_named(tmp_path
 
 
 def test_head_diversity_by_temperature_and_site(tmp_path):
-    experiments = experiments_of("rela_table6")
+    experiments = find_experiments("rela_table6")
     write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     (table,) = render("rela_table6", tmp_path)
     assert row(table, "rela_g tau=0.25")[1:] == ["0.92", "0.70", "0.65", "0.70", "0.71", "0.70"]
@@ -163,7 +163,7 @@ def test_head_diversity_by_temperature_and_site(tmp_path):
 
 
 def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
-    experiment = experiments_of("rela_table5")["rela_g"]
+    experiment = find_experiments("rela_table5")["rela_g"]
     layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 45.5], 60.0))
     alignment = AlignmentMetrics(0, {"decoder.layers.0.encoder_attn": layer})
     write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
@@ -209,7 +209,7 @@ def test_without_any_run_the_message_names_the_runs_and_the_command(tmp_path):
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, path, value, message):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     write_run(experiments["softmax"], tmp_path)
     other = make_record(experiments["sparsemax"])
     write_run(experiments["sparsemax"], tmp_path, with_value(other, path, value))
@@ -218,7 +218,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, path, value, message
 
 
 def test_rows_may_differ_in_the_model_but_not_in_other_flags_of_training(tmp_path):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], **{"--attention": "softmax"}))
     write_run(
         experiments["reluformer"],
@@ -232,7 +232,7 @@ def test_rows_may_differ_in_the_model_but_not_in_other_flags_of_training(tmp_pat
 
 
 def test_a_model_flag_from_the_command_line_must_apply_to_all_rows(tmp_path):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     added = {"extra_flags": ["--dropout", "0.3", "--relu-gamma", "2"]}
     write_run(experiments["reluformer"], tmp_path, replace(make_record(experiments["reluformer"]), **added))
     write_run(experiments["softmax"], tmp_path)
@@ -249,7 +249,7 @@ def test_flags_of_the_experiment_do_not_count_as_added_by_the_user(tmp_path):
 
 
 def test_dropout_of_activations_is_not_a_model_flag(tmp_path):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], **{"--relu-dropout": "0.1"}))
     write_run(experiments["reluformer"], tmp_path, make_record(experiments["reluformer"], **{"--relu-gamma": "1"}))
     with pytest.raises(UserError, match="differ in the flags of training"):
@@ -264,7 +264,7 @@ def test_the_papers_numbers_are_printed_with_the_papers_digits(tmp_path):
 
 
 def test_a_folder_that_is_not_named_after_its_seed_is_refused(tmp_path):
-    experiment = experiments_of("reluformer_table4")["softmax"]
+    experiment = find_experiments("reluformer_table4")["softmax"]
     folder = write_run(experiment, tmp_path)
     folder.rename(folder.with_name("1.bak"))
     with pytest.raises(UserError, match=r"1\.bak: expected the folder of a run, found that of"):
@@ -272,7 +272,7 @@ def test_a_folder_that_is_not_named_after_its_seed_is_refused(tmp_path):
 
 
 def test_seeds_of_an_experiment_must_have_the_same_flags(tmp_path):
-    experiment = experiments_of("reluformer_table4")["softmax"]
+    experiment = find_experiments("reluformer_table4")["softmax"]
     write_run(experiment, tmp_path)
     write_run(experiment, tmp_path, make_record(experiment, 2, **{"--lr": "2"}))
     with pytest.raises(UserError, match=r"softmax/1 and .*softmax/2 differ in the flags of training"):
@@ -280,14 +280,14 @@ def test_seeds_of_an_experiment_must_have_the_same_flags(tmp_path):
 
 
 def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
-    experiment = experiments_of("reluformer_table3")["softmax"]
+    experiment = find_experiments("reluformer_table3")["softmax"]
     write_run(experiment, tmp_path, analysis=analysis(sha256="other"))
     with pytest.raises(UserError, match="analyzed a different checkpoint than the one that was scored"):
         render("reluformer_table3", tmp_path)
 
 
 def test_a_table_of_scores_does_not_read_analyses(tmp_path):
-    folder = write_run(experiments_of("reluformer_table2")["softmax"], tmp_path)
+    folder = write_run(find_experiments("reluformer_table2")["softmax"], tmp_path)
     (folder / "analysis.json").write_text("{}")  # of an earlier version
     (table,) = render("reluformer_table2", tmp_path)
     assert row(table, "softmax")[2] == "30.00"

@@ -1,10 +1,10 @@
 """The columns that compare rows with their baseline over seeds, from made-up runs."""
 
-from tests.tables.cases import experiments_of, make_record, render, row, write_run, write_translations
+from tests.tables.cases import find_experiments, make_record, render, row, write_run, write_translations
 
 
 def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_path):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     bleu = {
         "softmax": (30.0, 31.0, 32.0),
         "reluformer": (30.5, 31.0, 33.0),
@@ -25,7 +25,7 @@ def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_p
 
 
 def test_a_note_names_the_seeds_of_comparisons_that_leave_out_some(tmp_path):
-    experiments = experiments_of("reluformer_table4")
+    experiments = find_experiments("reluformer_table4")
     seeds = {"softmax": (1, 2, 3), "reluformer": (1, 2, 3), "rela_g": (1, 3, 4), "entmax15": (1,)}
     for model, found in seeds.items():
         for seed in found:

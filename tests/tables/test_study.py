@@ -17,7 +17,7 @@ STUDY_TABLES = ("study", "study_iwslt14", "study_sites")
 DETAIL = "BLEU = 30.00 60.0/36.0/24.0/16.0 (BP = 0.916 ratio = 0.919 hyp_len = 11000 ref_len = 11969)"
 
 
-def experiments_of(name, preset="small"):
+def find_experiments(name, preset="small"):
     return {(one.model, one.variant): one for one in get_table(name).experiments(preset)}
 
 
@@ -51,7 +51,7 @@ def test_only_the_final_settings_are_translated(name, preset):
 
 
 def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
-    experiments = experiments_of("study_search")
+    experiments = find_experiments("study_search")
     losses = {
         ("softmax", ""): 4.5,
         ("softmax", "lr-4e-3"): 4.75,
@@ -75,7 +75,7 @@ def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
 
 
 def test_the_lowest_loss_is_that_over_the_seeds_of_all_settings(tmp_path):
-    experiments = experiments_of("study_search")
+    experiments = find_experiments("study_search")
     own, other = experiments["softmax", ""], experiments["softmax", "lr-4e-3"]
     for seed, loss in ((1, 4.5), (2, 4.625), (3, 4.625)):
         write_run(own, tmp_path, trained_record(own, loss, seed))
@@ -92,7 +92,7 @@ def test_the_lowest_loss_is_that_over_the_seeds_of_all_settings(tmp_path):
 
 
 def test_the_search_may_show_runs_that_were_translated_for_other_tables(tmp_path):
-    experiments = experiments_of("study_search")
+    experiments = find_experiments("study_search")
     write_run(experiments["softmax", ""], tmp_path)
     write_run(experiments["sigmoid", ""], tmp_path, trained_record(experiments["sigmoid", ""], 4.75))
     (table,) = render("study_search", tmp_path)
@@ -108,7 +108,7 @@ def test_the_search_may_show_runs_that_were_translated_for_other_tables(tmp_path
     ],
 )
 def test_searched_runs_may_differ_in_nothing_else(tmp_path, path, value, message):
-    experiments = experiments_of("study_search")
+    experiments = find_experiments("study_search")
     write_run(experiments["softmax", ""], tmp_path, trained_record(experiments["softmax", ""], 4.5))
     other = experiments["softmax", "lr-4e-3"]
     write_run(other, tmp_path, trained_record(other, 4.5))
@@ -130,7 +130,7 @@ def study_record(experiment, seed, bleu, loss, lenpen="1.4"):
 
 
 def test_models_are_compared_with_softmax_over_seeds_by_loss_and_by_bleu(tmp_path):
-    experiments = experiments_of("study")
+    experiments = find_experiments("study")
     for seed in (1, 2, 3):
         for model, bleu, loss in (("softmax", 38.0 + seed, 2.5), ("softpick", 39.0 + seed, 2.5 - seed / 100)):
             record = study_record(experiments[model, ""], seed, bleu, loss)
@@ -164,7 +164,7 @@ def test_models_are_compared_with_softmax_over_seeds_by_loss_and_by_bleu(tmp_pat
 
 
 def test_a_score_without_details_has_no_brevity_penalty_and_a_translation_without_lenpen_has_1(tmp_path, capsys):
-    experiment = experiments_of("study")["softmax", ""]
+    experiment = find_experiments("study")["softmax", ""]
     write_run(experiment, tmp_path)
     (table,) = render("study", tmp_path)
     assert row(table, "softmax")[2] == ""
@@ -179,7 +179,7 @@ def test_chosen_flags_decide_the_runs_of_a_model_and_may_differ_within_a_column(
     assert (searched.variant, searched.flags) == ("lr-2e-3-attention-dropout-0.1", flags)
     assert searched in get_table("study_sites").experiments("small")
     assert not any(one.flags for one in get_table("study_iwslt14").experiments("small"))
-    softmax = experiments_of("study")["softmax", ""]
+    softmax = find_experiments("study")["softmax", ""]
     write_run(softmax, tmp_path)
     write_run(searched, tmp_path)
     (table,) = render("study", tmp_path)
@@ -192,7 +192,7 @@ def test_chosen_flags_decide_the_runs_of_a_model_and_may_differ_within_a_column(
 
 def test_scores_on_a_part_of_iwslt14_are_labeled(tmp_path):
     for preset, is_labeled in (("small", True), ("paper", False)):
-        write_run(experiments_of("study_iwslt14", preset)["softmax", ""], tmp_path)
+        write_run(find_experiments("study_iwslt14", preset)["softmax", ""], tmp_path)
         (table,) = render("study_iwslt14", tmp_path, preset)
         assert any(note.startswith("30% of the training data") for note in table.notes) == is_labeled
 
