@@ -29,7 +29,8 @@ def test_floats_are_averaged_and_integers_are_kept():
 
 def test_half_precision_is_averaged_in_double_precision():
     checkpoints = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
-    assert average_checkpoints(checkpoints)["model"]["w"].item() == pytest.approx(59989, abs=32)
+    average = average_checkpoints(checkpoints)["model"]["w"]
+    assert average.item() == pytest.approx(59989, abs=32) and average.dtype == torch.float16
 
 
 def test_quantized_checkpoints_are_not_averaged():
