@@ -70,6 +70,7 @@ def test_swapped_sides():
     [
         ("0-0\n1-x\n", r"gold:2: expected a link .*, found '1-x'"),
         ("1-1\n0-1\n", "sentence pair 2 links word 0, but"),
+        ("1 1 1\n0 1 1\n", "gold:2: found sentence pair 0, but pairs are numbered from 1"),
         ("\n", "found only empty lines"),
     ],
 )
