@@ -235,6 +235,23 @@ def test_a_data_bin_that_was_not_translated_is_refused(run, tmp_path, capsys):
     assert "its references of test are not those that" in refused(run, capsys, 2, lambda: score(run, "false"))
 
 
+def test_files_that_do_not_have_the_same_segments_are_refused(run, tmp_path, capsys):
+    sources = tmp_path / "data-bin" / "text" / "test.raw.de"
+    write_lines(sources, SOURCES[:2])
+    assert "its references of test are not those that" in refused(run, capsys, 2, lambda: score(run, "false"))
+    write_lines(sources, SOURCES)
+    write_lines(run / "test.hyp", HYPOTHESES[:2])
+    assert "test.hyp has 2 lines, " in refused(run, capsys, 2, lambda: score(run, "false"))
+
+
+def test_a_data_bin_without_texts_has_no_documents_and_as_many_sources_as_segments(run, tmp_path, capsys):
+    (tmp_path / "data-bin" / "prepare.json").unlink()
+    write_lines(run / "generate-test.txt", ["S-0\tEin Hund .", "Generate test with beam=5: BLEU4 = 1"])
+    assert "expected 3 sources, found 1" in refused(run, capsys, 2, lambda: score(run, "false"))
+    save_record(run, with_value(load_record(run), "evaluations.test.documents", DocumentResults(2, 2)))
+    assert "no source text, which scoring documents needs" in refused(run, capsys, 2, lambda: score(run, "false"))
+
+
 def test_a_run_that_is_not_there_is_not_created(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["score", str(tmp_path / "none"), "--external", "true"])
