@@ -6,12 +6,14 @@ al. 2018, which contain their contexts. The contexts of ContraPro come from docu
 
 import argparse
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.arguments import valid_path, whole_number
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.files import require_inputs_kept
 
 if TYPE_CHECKING:
     from relumt.prep.contrastive.importing import FindContexts
@@ -41,10 +43,20 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.prep.contrastive.example import write_examples
     from relumt.prep.contrastive.importing import import_examples
 
-    examples = import_examples(arguments.set, context_finder(arguments))
+    find_contexts = context_finder(arguments)
+    require_inputs_kept(input_paths(arguments), [arguments.out])
+    examples = import_examples(arguments.set, find_contexts)
     write_examples(arguments.out, examples)
     mean = sum(len(example.source_context) for example in examples) / len(examples)
     print_status(f"wrote {len(examples)} examples with {mean:.2f} sentences of context on average to {arguments.out}")
+
+
+def input_paths(arguments: argparse.Namespace) -> list[Path]:
+    """Return everything that the arguments name to read."""
+    suffixes = product(("text", "context"), arguments.language_pair.split("-"))
+    texts = [Path(f"{arguments.text}.{name}.{language}") for name, language in suffixes] if arguments.text else []
+    documents = arguments.documents.rglob("*") if arguments.documents else []
+    return [arguments.set, *texts, *documents]
 
 
 def context_finder(arguments: argparse.Namespace) -> "FindContexts | None":
