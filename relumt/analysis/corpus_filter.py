@@ -15,7 +15,7 @@ from relumt.atomic_output import atomic_file
 from relumt.attention import Mechanism
 from relumt.errors import AttemptFailedError, UserError
 from relumt.inference.loaded_model import LoadedModel
-from relumt.inference.text_encoding import load_segmenter
+from relumt.inference.text_encoding import index_words, load_segmenter
 from relumt.modules.hooks import named_attentions
 from relumt.prep.bitext import PathPair, check_line_counts
 from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
@@ -71,7 +71,7 @@ def encode_pairs(loaded: LoadedModel, data: Path, pairs: Iterable[tuple[str, str
     stream = iter(pairs)
     while block := list(islice(stream, LINES_AT_ONCE)):
         sources, targets = (
-            [dictionary.encode_line(line, add_if_not_exist=False).long() for line in segment(list(lines))]
+            [index_words(line, dictionary) for line in segment(list(lines))]
             for lines, dictionary in zip(zip(*block, strict=True), dictionaries, strict=True)
         )
         yield from zip(sources, targets, strict=True)

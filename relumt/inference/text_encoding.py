@@ -62,17 +62,23 @@ class TextEncoding:
             lines = tokenize(lines, language)
         if self.data_bin.lowercased:
             lines = lowercase(lines)
-        return [self._index_words(line.split()) for line in self.segment(lines)]
-
-    def _index_words(self, words: list[str]) -> Tensor:
-        indices = [self.source.unk() if word in RESERVED_WORDS else self.source.index(word) for word in words]
-        return torch.tensor([*indices, self.source.eos()])
+        return [index_words(line, self.source) for line in self.segment(lines)]
 
     def decode(self, sequences: Iterable[Tensor]) -> list[str]:
         """Return the texts of token indices in the target language: subwords are joined, and words detokenized."""
         join = POST_PROCESS.get(self.data_bin.subwords)
         lines = [self.target.string(tokens, join) for tokens in sequences]
         return detokenize(lines, self.data_bin.target) if self.data_bin.tokenized and not self.is_tokenized else lines
+
+
+def index_words(line: str, dictionary: Dictionary) -> Tensor:
+    """Return the indices of a line's words and of the end-of-sentence symbol.
+
+    Words that the dictionary lacks, and fairseq's special symbols, become the unknown word.
+    """
+    words = line.split()
+    indices = [dictionary.unk() if word in RESERVED_WORDS else dictionary.index(word) for word in words]
+    return torch.tensor([*indices, dictionary.eos()])
 
 
 def check_line(line: str, number: int) -> None:

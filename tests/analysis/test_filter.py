@@ -61,6 +61,17 @@ def test_pairs_with_the_lowest_scores_are_kept(files, capsys, checkpoint_with):
     assert (files / "out.de").read_text() == (files / "f.de").read_text()
 
 
+@pytest.mark.parametrize("symbol", ["<pad>", "</s>", "<s>"])
+def test_a_special_symbol_in_a_text_is_an_unknown_word(files, checkpoint_with, symbol):
+    checkpoint = checkpoint_with("--attention", "rela_i")
+    scores = []
+    for word in ("unheard", symbol):
+        for name in ("f.de", "f.en"):
+            (files / name).write_text(f"w1 {word} w2\n")
+        scores.append(run(files, checkpoint))
+    assert scores[0] == scores[1]
+
+
 def test_equal_scores_are_reported(files, capsys, checkpoint_with):
     run(files, checkpoint_with("--attention", "sigmoid"), "--keep", "0.5")
     assert "every pair has the same null_rate, 0, so it cannot rank them" in capsys.readouterr().err
