@@ -39,7 +39,7 @@ def require_fitting(candidate: Candidate, loaded: LoadedModel, what: str) -> Non
 
 @torch.no_grad()
 def score_candidates(loaded: LoadedModel, candidates: Sequence[Candidate], batch_size: int) -> list[float]:
-    """Return the log-probability of every translation, given its context.
+    """Return the log-probability of every translation, without the end-of-sentence symbol, given its context.
 
     Raises:
         AttemptFailedError: a probability is NaN, so the model cannot be used.
