@@ -82,8 +82,9 @@ def reluformer(scores, n, gamma=1.0, scale="visible"):
     return [max(s, 0.0) / factor for s in scores]
 
 
-def relu2(scores, n, gamma=1.0):
-    return [max(s, 0.0) ** 2 / (gamma * math.sqrt(1.5 * n)) for s in scores]
+def relu2(scores, n, gamma=1.0, scale="visible"):
+    factor = gamma * (math.sqrt(1.5 * n) if scale == "visible" else 1.0)
+    return [max(s, 0.0) ** 2 / factor for s in scores]
 
 
 def relu(scores, n):
@@ -98,17 +99,17 @@ def leaky_relu(scores, n):
     return [s if s > 0 else 0.2 * s for s in scores]
 
 
-def inhibitor(q, keys, values, signed=False, shift=0.5):
-    """[IN] Eq. 3–5 with γ = √D. There are no weights."""
+def inhibitor(q, keys, values, signed=False, gamma=1.0, shift=0.5, scale="none"):
+    """[IN] Eq. 3–5 with γ in units of √D; `scale` "visible" divides the sum by the number of keys. No weights."""
     output = [0.0] * len(values[0])
     for k, v in zip(keys, values, strict=True):
-        z = max(sum(abs(x - y) for x, y in zip(q, k, strict=True)) / math.sqrt(len(q)) - shift, 0.0)
+        z = max(sum(abs(x - y) for x, y in zip(q, k, strict=True)) / (gamma * math.sqrt(len(q))) - shift, 0.0)
         for d, value in enumerate(v):
             if signed:
                 output[d] += max(max(value, 0.0) - z, 0.0) + min(min(value, 0.0) + z, 0.0)
             else:
                 output[d] += max(value - z, 0.0)
-    return None, output
+    return None, [total / (len(keys) if scale == "visible" else 1) for total in output]
 
 
 def no_norm(z, mechanism):

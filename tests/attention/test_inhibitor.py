@@ -1,5 +1,6 @@
 """The Inhibitor's three implementations against [IN] Eq. 3–5 and each other, and its initialization."""
 
+import math
 from functools import partial
 
 import pytest
@@ -21,11 +22,29 @@ assert_close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 
 
 @every_name
-@given(case=cases(longest=4))
-def test_the_naive_implementation_is_the_equation(name, case):
-    mechanism = MECHANISMS[name](case.H, case.D, implementation="naive")
-    _, output = oracle.attend(oracle.ORACLES[name].attend, case.q, case.k, case.v, case.visible)
+@given(
+    case=cases(longest=4),
+    gamma=st.floats(0.3, 3),
+    shift=st.floats(-1, 1),
+    scale=st.sampled_from(["none", "visible"]),
+)
+def test_the_naive_implementation_is_the_equation(name, case, gamma, shift, scale):
+    options = {"gamma": gamma, "shift": shift, "scale": scale}
+    equation = partial(oracle.inhibitor, signed=name == "inhibitor_signed", **options)
+    _, output = oracle.attend(equation, case.q, case.k, case.v, case.visible)
+    mechanism = MECHANISMS[name](case.H, case.D, implementation="naive", **options)
     assert_close(mechanism(case.q, case.k, case.v, case.mask).output, output)
+
+
+@every_name
+@given(case=cases(longest=4), factor=st.floats(0.3, 3), shift=st.sampled_from([-0.5, 0.25, 1.0]))
+def test_a_trained_factor_multiplies_gamma_and_a_trained_shift_replaces_alpha(name, case, factor, shift):
+    trained = MECHANISMS[name](case.H, case.D, learn=True, gamma=0.8).double()
+    trained.log_factor.data.fill_(math.log(factor))
+    trained.shift.data.fill_(shift)
+    fixed = MECHANISMS[name](case.H, case.D, gamma=0.8 * factor, shift=shift)
+    expected = fixed(case.q, case.k, case.v, case.mask).output
+    assert_close(trained(case.q, case.k, case.v, case.mask).output, expected)
 
 
 def output_and_gradients(implementation, case, name, dropout_seed=None, **options):

@@ -1,6 +1,7 @@
 """What must hold for every mechanism. The tests run over the registry: a new mechanism needs no test of its own."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -80,6 +81,26 @@ def test_batch_neighbors_change_nothing(name, case):
 
 
 @every_mechanism
+@given(case=cases(), seed=st.integers(0, 2**32))
+@for_each_mechanism
+def test_a_head_is_attention_by_itself_with_its_own_parameters(name, case, seed):
+    flags = MECHANISMS[name].flags()
+    options = {option.name: True for _, option in flags if option.type is bool}  # such as --inhibitor-learn
+    mechanism = MECHANISMS[name](case.H, case.D, **options).double()
+    parameters = {key: p for key, p in mechanism.named_parameters() if not key.startswith("norm.")}
+    seeded = torch.Generator().manual_seed(seed)
+    for parameter in parameters.values():
+        parameter.data = torch.randn(parameter.shape, generator=seeded, dtype=torch.float64) / 2
+    output = mechanism(case.q, case.k, case.v, case.mask).output
+    for h in range(case.H):
+        head = slice(h, h + 1)
+        alone = MECHANISMS[name](1, case.D, **options).double()
+        alone.load_state_dict({key: parameter[head] for key, parameter in parameters.items()}, strict=False)
+        found = alone(case.q[:, head], case.k[:, head], case.v[:, head], case.mask).output
+        torch.testing.assert_close(found, output[:, head], rtol=1e-9, atol=1e-9)
+
+
+@every_mechanism
 def test_gradients_are_those_of_the_function(name):
     seeded = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, 2, 3, 2, generator=seeded, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -155,6 +176,48 @@ def test_dropout_drops_in_training_and_where_it_is_retained(name, probability):
         dropped = mechanism(q, k, v, AttentionMask()).output
         assert not torch.equal(dropped[0], without_dropout)
         torch.testing.assert_close(dropped.mean(0), expected, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 4).has_weights])
+@pytest.mark.parametrize("need", [Need.ROW_STATS, Need.ROW_STATS | Need.WEIGHTS])
+def test_weights_and_statistics_are_those_before_dropout(name, need):
+    q, k, v = (torch.randn(2, 2, 6, 4, generator=torch.Generator().manual_seed(seed)) for seed in range(3))
+    mechanism, mask = MECHANISMS[name](2, 4, dropout=0.5), AttentionMask(is_causal=True)
+    found, expected = (mechanism.train(training)(q, k, v, mask, need) for training in (True, False))
+    assert not torch.equal(found.output, expected.output)
+    assert (found.weights is None) == (expected.weights is None) == (Need.WEIGHTS not in need)
+    if found.weights is not None:
+        torch.testing.assert_close(found.weights, expected.weights)
+    if not mechanism.has_negative_weights:
+        torch.testing.assert_close(vars(found.row_stats), vars(expected.row_stats))
+
+
+@every_mechanism
+def test_a_nan_reaches_the_output_of_its_query_and_no_other(name):
+    """Otherwise training would go on although it has diverged.
+
+    Weights are asked for, because PyTorch's fused softmax returns 0 for such a query if there are only a few keys.
+    """
+    q, k, v = (torch.randn(1, 2, 3, 4, generator=torch.Generator().manual_seed(seed)) for seed in range(3))
+    q[0, 1, 2, 0] = torch.nan
+    is_nan = MECHANISMS[name](2, 4)(q, k, v, AttentionMask(), Need.WEIGHTS).output.isnan()
+    assert is_nan[0, 1, 2].all() and is_nan.sum() == 4
+
+
+@every_mechanism
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((2, 4, 1.5), "attention dropout must be between 0 and 1, not 1.5"),
+        ((2, 4, -0.1), "attention dropout must be between 0 and 1, not -0.1"),
+        ((2, 4, math.nan), "attention dropout must be between 0 and 1, not nan"),
+        ((0, 4), "at least one head of at least one dimension, not 0×4"),
+        ((2, 0), "at least one head of at least one dimension, not 2×0"),
+    ],
+)
+def test_impossible_sizes_and_probabilities_are_refused(name, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        MECHANISMS[name](*sizes)
 
 
 @pytest.mark.parametrize(
