@@ -97,6 +97,13 @@ def test_sentences_end_at_different_steps():
     assert len(lengths) > 5 and min(max(sentence) for sentence in lengths) < 13
 
 
+def test_a_translation_can_begin_with_another_symbol(count_searches):
+    model, batch, call = build_model(1), sample(LENGTHS), {"bos_token": 5}
+    found, expected = (translate(cls, model, batch, call) for cls in (BeamSearchGenerator, SequenceGenerator))
+    assert_same_hypotheses(found, expected)
+    assert count_searches == [1]
+
+
 @pytest.mark.parametrize("mechanism", ["relu", "rela_g", "sigmoid"])
 def test_the_hypotheses_are_those_of_fairseq_with_other_mechanisms(mechanism, count_searches):
     model, batch = build_model(1, "--attention", mechanism), sample(LENGTHS)
@@ -157,13 +164,22 @@ def test_other_options_are_left_to_fairseq(name, count_searches):
 def test_other_models_are_left_to_fairseq(count_searches):
     batch = sample(LENGTHS)
     translate(BeamSearchGenerator, build("transformer", words=WORDS).eval(), batch)
+    adaptive = ("--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "50,100")
+    translate(BeamSearchGenerator, build("mechanism_transformer", *adaptive, words=WORDS).eval(), batch)
     model = build_model(1)
+    with_language_model = BeamSearchGenerator([model], dictionary(WORDS), lm_model=torch.nn.Identity())
+    assert not with_language_model.supports(batch["net_input"])
     BeamSearchGenerator([model, build_model(2)], dictionary(WORDS), max_len_b=5).generate([], batch)
     with attention_hook(model, lambda *_: None):
         translate(BeamSearchGenerator, model, batch)
     model.make_generation_fast_(retain_dropout=True)
     translate(BeamSearchGenerator, model, batch)
     assert not count_searches
+
+
+def test_fairseq_refuses_an_impossible_minimum_length():
+    with pytest.raises(AssertionError, match="min_len cannot be larger than max_len"):
+        translate(BeamSearchGenerator, build_model(1), sample(LENGTHS), min_len=13)
 
 
 def test_a_model_without_finite_probabilities_is_refused(capsys):

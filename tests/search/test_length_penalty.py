@@ -136,12 +136,6 @@ def test_one_search_finds_the_hypotheses_for_every_power(path, penalty):
     assert lengths[-1.0] < lengths[2.2]  # otherwise all powers would choose the same hypotheses
 
 
-def test_the_penalties_count_the_end_of_sentence():
-    """One word and the end of the sentence: len is 2."""
-    assert LENGTH_PENALTIES["length"](2, 0.6) == 2**0.6
-    assert LENGTH_PENALTIES["gnmt"](2, 0.6) == pytest.approx((7 / 6) ** 0.6)
-
-
 def test_a_task_passes_the_penalty_on():
     generator = task(WORDS).build_generator([build_model(1)], Namespace(length_penalty="gnmt", lenpen=0.6))
     assert isinstance(generator, BeamSearchGenerator) and generator.length_penalty == "gnmt"
