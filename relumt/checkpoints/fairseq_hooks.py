@@ -3,6 +3,7 @@
 fairseq has no hooks for this, so `install` replaces five names in fairseq's modules. Each replacement does what the
 original does, and in addition:
 
+- training whose checkpoints could not be loaded is refused before it begins;
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
@@ -21,14 +22,16 @@ import torch
 from fairseq import checkpoint_utils, optim
 from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, torch_persistent_save
 from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
 
 from relumt.checkpoints.folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.fp16_optimizer import FP16Optimizer
 from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
 from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
+from relumt.checkpoints.settings import RejectedSettingError, fairseq_config
 from relumt.checkpoints.vetting import vet_checkpoint
-from relumt.errors import AttemptFailedError, exit_on_user_error
+from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
 
 PAUSES = (2.5, 2.5)
 """Seconds before each new attempt to save a checkpoint, as in fairseq."""
@@ -119,6 +122,9 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
     optimizer's state, training begins at update 0 with the weights that the user put there.
     """
+    if not cfg.no_save:
+        with exit_on_user_error():
+            refuse_unloadable_checkpoints(trainer.cfg)
     resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
     is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
     recovers = resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir)
@@ -137,6 +143,21 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
         finish_epoch_of_scheduler(trainer, extra_state)
     return extra_state, epochs
+
+
+def refuse_unloadable_checkpoints(config: Any) -> None:
+    """Raise UserError if `load_vetted` would refuse the checkpoints of a training with fairseq's `config`.
+
+    Otherwise the user would learn it when the training is to be resumed or to translate.
+    """
+    stored = OmegaConf.to_container(config, resolve=True, enum_to_str=True)  # as fairseq stores it in a checkpoint
+    try:
+        fairseq_config({"cfg": stored}, "the training to start")
+    except RejectedSettingError as error:
+        raise UserError(
+            f"relumt would not load the checkpoints of this training: it rejects {error.reason}; choose another, or "
+            "train without --user-dir"
+        ) from None
 
 
 def finish_epoch_of_scheduler(trainer: Any, extra_state: Mapping[str, Any]) -> None:

@@ -56,12 +56,11 @@ None of the models, tasks and criterions passes a setting of the tables below to
 from the command line only.
 """
 
-Size = Annotated[int, Meta(ge=0, le=2**16)]
-Positions = Annotated[int, Meta(ge=0, le=2**20)]
+Size = Annotated[int, Meta(ge=0, le=2**20)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Finite = Annotated[float, Meta(ge=-1e30, le=1e30)]
-Digits = Annotated[str, Meta(pattern=r"\A\d{1,5}\Z")]
+Digits = Annotated[str, Meta(pattern=r"\A\d{1,7}\Z")]
 LayerNumbers = Annotated[str, Meta(pattern=r"\A\d{1,4}(,\d{1,4}){0,999}\Z")]
 Fingerprint = Annotated[str, Meta(pattern=r"\A[0-9a-f]{12}\Z")]
 Language = Annotated[str, Meta(pattern=r"\A(?![-.])[\w@.+-]{1,64}\Z")]
@@ -88,7 +87,7 @@ MODEL_TYPES: dict[str, Any] = {
         "full_context_alignment".split(),
         bool,
     ),
-    **dict.fromkeys("max_source_positions max_target_positions".split(), Positions | None),
+    **dict.fromkeys("max_source_positions max_target_positions".split(), Size | None),
     **dict.fromkeys("alignment_heads alignment_layer base_sublayers base_shuffle".split(), Size | None),
     **dict.fromkeys("encoder_layers_to_keep decoder_layers_to_keep".split(), LayerNumbers | None),
     **dict.fromkeys("decoder_input_dim decoder_output_dim".split(), Size | Digits),  # fairseq parses no number
@@ -111,7 +110,7 @@ The embeddings' paths are missing: the weights contain them.
 
 TASK_TYPES: dict[str, Any] = {
     **dict.fromkeys("load_alignments left_pad_source left_pad_target truncate_source".split(), bool),
-    **dict.fromkeys("max_source_positions max_target_positions document_length".split(), Positions),
+    **dict.fromkeys("max_source_positions max_target_positions document_length".split(), Size),
     **dict.fromkeys("num_batch_buckets required_seq_len_multiple".split(), Size),
     **dict.fromkeys("source_lang target_lang".split(), Language | None),
     "data": Text | None,
@@ -143,6 +142,18 @@ CRITERION_TYPES: dict[str, Any] = {
 
 MAX_SHOWN, MAX_REASON = 60, 160
 """Characters of a refused value, and of the reason, that are printed."""
+
+
+class RejectedSettingError(UserError):
+    """A checkpoint has a name or a setting that is not allowed.
+
+    Attributes:
+        reason: which one, and why.
+    """
+
+    def __init__(self, path: Path | str, reason: str, advice: str) -> None:
+        super().__init__(f"{path}: rejected {reason}; {advice}")
+        self.reason = reason
 
 
 @cache
@@ -237,9 +248,11 @@ def _known_name(component: str, section: dict[Any, Any], path: Path | str) -> st
     names = [section[key] for key in keys if section.get(key) is not None]
     for name in names:
         if not isinstance(name, str) or name not in KNOWN_NAMES[component] or name != names[0]:
-            raise UserError(
-                f"{path}: rejected the {component} {describe_value(name)}, which is not among those that relumt loads "
-                "(KNOWN_NAMES in relumt/checkpoints/settings.py); use a checkpoint of a Transformer for translation"
+            raise RejectedSettingError(
+                path,
+                f"the {component} {describe_value(name)}, which is not among those that relumt loads "
+                "(KNOWN_NAMES in relumt/checkpoints/settings.py)",
+                "use a checkpoint of a Transformer for translation",
             )
     return names[0] if names else None
 
@@ -254,9 +267,10 @@ def check_settings(settings: Mapping[Any, Any], types: Mapping[str, Any], path: 
             checked[name] = msgspec.convert(settings[name], expected)
         except (msgspec.ValidationError, RecursionError) as error:
             reason = str(error)[:MAX_REASON]
-            raise UserError(
-                f"{path}: rejected the setting {name}={describe_value(settings[name])} ({reason}); use a checkpoint "
-                "from a source you trust"
+            raise RejectedSettingError(
+                path,
+                f"the setting {name}={describe_value(settings[name])} ({reason})",
+                "use a checkpoint from a source you trust",
             ) from None
     return checked
 

@@ -23,6 +23,7 @@ from relumt.checkpoints.settings import (
     variant_types,
 )
 from relumt.checkpoints.vetting import vet_checkpoint
+from relumt.models.argument_checks import MAX_SIZE
 from tests.attacks.checkpoint_cases import refuse, saved
 from tests.models.build import sample, trainer, write_data_bin
 
@@ -102,6 +103,14 @@ def test_other_components_are_refused(attack, forge, form, component, name):
 def test_code_in_a_setting_of_the_model_is_refused(attack, forge, form):
     for name in MODEL_TYPES | variant_types():
         refuse(attack, forge(form, **{name: f"__import__('os').system({attack.payload!r})"}), f"the setting {name}=")
+
+
+@pytest.mark.parametrize("name", ["encoder_ffn_embed_dim", "max_target_positions", "decoder_output_dim"])
+def test_the_largest_size_that_can_be_trained_can_be_loaded(attack, forge, name):
+    """fairseq leaves the last one as text."""
+    size = str(MAX_SIZE) if name == "decoder_output_dim" else MAX_SIZE
+    assert attack.reads(vet_checkpoint, forge(**{name: size}), "large.pt") == ""
+    refuse(attack, forge(**{name: 100 * MAX_SIZE}), f"the setting {name}=")
 
 
 NUMBERS_OF_TASK = (

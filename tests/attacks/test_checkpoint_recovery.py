@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from relumt.checkpoints import fairseq_hooks
 from relumt.checkpoints.loading import load_checkpoint_safely
@@ -15,7 +16,7 @@ from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, co
 from tests.attacks.attack import ROOT, snapshot
 from tests.attacks.injected_faults import FLAGS, Training, write_training_data
 from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
-from tests.models.build import SMALL, write_checkpoint
+from tests.models.build import SMALL, arguments, write_checkpoint
 
 pytestmark = pytest.mark.attack("checkpoints")
 
@@ -140,6 +141,7 @@ class FakeTrainer:
         self.is_data_parallel_master = True
         self.data_parallel_world_size = 1
         self.scheduler_steps: list[tuple[int, float]] = []
+        self.cfg = convert_namespace_to_omegaconf(arguments("--arch", "reluformer"))
 
     def get_num_updates(self) -> int:
         return 20
@@ -171,6 +173,25 @@ def test_fairseq_resumes_from_the_newest_intact_checkpoint(attack, monkeypatch, 
     assert (last.stat().st_size > 0) == recovers
     assert (load_checkpoint_safely(best)["extra_state"].get("best") == 2.5) == recovers
     attack.outcomes.append("handled")
+
+
+UNLOADABLE = {
+    "--arch nonautoregressive_transformer": "the model 'nonautoregressive_transformer'",
+    "--arch reluformer --criterion composite_loss --underlying-criterion x": "the criterion 'composite_loss'",
+    "--arch reluformer --dataset-impl huffman": "the setting dataset_impl='huffman'",
+}
+"""Flags that fairseq-train accepts, but whose checkpoints relumt refuses → what it refuses."""
+
+
+@pytest.mark.parametrize("flags", UNLOADABLE)
+def test_a_training_whose_checkpoints_could_not_be_loaded_does_not_begin(attack, monkeypatch, flags):
+    trainer, folder = FakeTrainer(), str(attack.folder)
+    trainer.cfg = convert_namespace_to_omegaconf(arguments(*flags.split()))
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (None, "loaded by fairseq"))
+    refused = attack.calls(lambda: fairseq_hooks.resume(CheckpointConfig(save_dir=folder), trainer))
+    assert refused.status == 2 and f"of this training: it rejects {UNLOADABLE[flags]}" in refused.error
+    without_saving = CheckpointConfig(save_dir=folder, no_save=True)
+    assert fairseq_hooks.resume(without_saving, trainer) == (None, "loaded by fairseq")
 
 
 def test_only_the_master_copies_to_the_best_checkpoint_and_only_what_the_model_can_load(attack, monkeypatch):

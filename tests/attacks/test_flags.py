@@ -128,6 +128,7 @@ REFUSED_BY_TRIAL = {
     "--adam-betas 1": "",
     "--adam-betas '(2, 3)'": "math domain error",
     "--quant-noise-pq 0.5 --quant-noise-pq-block-size 7": "block",
+    "--arch nonautoregressive_transformer": "of this training: it rejects the model 'nonautoregressive_transformer'",
 }
 """Flags that fail only when the model is built or trained → a part of the message."""
 
