@@ -98,9 +98,12 @@ def require_inputs_kept(inputs: Iterable[Path], outputs: Iterable[Path]) -> None
     outputs = list(outputs)
     for output in outputs:
         require_replaceable_file(output)
+    existing = [output for output in outputs if output.exists()]
+    if not existing:
+        return  # without listing the inputs, which may be the files of a large folder
     for path in inputs:
-        for output in outputs:
-            if path.exists() and output.exists() and path.samefile(output):
+        for output in existing:
+            if path.exists() and path.samefile(output):
                 raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
 
 

@@ -5,8 +5,9 @@ al. 2018, which contain their contexts. The contexts of ContraPro come from docu
 """
 
 import argparse
+from collections.abc import Iterator
 from functools import partial
-from itertools import product
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,32 +44,41 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.prep.contrastive.example import write_examples
     from relumt.prep.contrastive.importing import import_examples
 
-    find_contexts = context_finder(arguments)
-    require_inputs_kept(input_paths(arguments), [arguments.out])
+    languages = split_language_pair(arguments.language_pair)
+    find_contexts = context_finder(arguments, languages)
+    require_inputs_kept(input_paths(arguments, languages), [arguments.out])
     examples = import_examples(arguments.set, find_contexts)
     write_examples(arguments.out, examples)
     mean = sum(len(example.source_context) for example in examples) / len(examples)
     print_status(f"wrote {len(examples)} examples with {mean:.2f} sentences of context on average to {arguments.out}")
 
 
-def input_paths(arguments: argparse.Namespace) -> list[Path]:
-    """Return everything that the arguments name to read."""
-    suffixes = product(("text", "context"), arguments.language_pair.split("-"))
-    texts = [Path(f"{arguments.text}.{name}.{language}") for name, language in suffixes] if arguments.text else []
-    documents = arguments.documents.rglob("*") if arguments.documents else []
-    return [arguments.set, *texts, *documents]
+def split_language_pair(pair: str) -> tuple[str, str]:
+    """Return the language codes of a pair such as "en-de", source first; raises UserError for an invalid one."""
+    source, _, target = pair.partition("-")
+    if not source or not target or "/" in pair:
+        raise UserError(f"--language-pair {pair!r}: expected two languages, for example en-de")
+    return source, target
 
 
-def context_finder(arguments: argparse.Namespace) -> "FindContexts | None":
-    """Return what finds the contexts that the arguments ask for; raises UserError for an invalid language pair."""
+def input_paths(arguments: argparse.Namespace, languages: tuple[str, str]) -> Iterator[Path]:
+    """Yield everything that the arguments name to read."""
+    from relumt.prep.contrastive.contrapro import text_paths
+
+    yield arguments.set
+    if arguments.text:
+        yield from chain(*text_paths(arguments.text, languages))
+    if arguments.documents:
+        yield from arguments.documents.rglob("*")
+
+
+def context_finder(arguments: argparse.Namespace, languages: tuple[str, str]) -> "FindContexts | None":
+    """Return what finds the contexts that the arguments ask for."""
     from relumt.prep.contrastive.contrapro import Documents, contexts_of_documents, contexts_of_text
 
-    source, _, target = arguments.language_pair.partition("-")
-    if not source or not target or "/" in arguments.language_pair:
-        raise UserError(f"--language-pair {arguments.language_pair!r}: expected two languages, for example en-de")
     if arguments.documents:
-        documents = Documents(Path(arguments.documents), (source, target))
+        documents = Documents(arguments.documents, languages)
         return partial(contexts_of_documents, documents=documents, count=arguments.context)
     if arguments.text:
-        return partial(contexts_of_text, prefix=arguments.text, languages=(source, target), count=arguments.context)
+        return partial(contexts_of_text, prefix=arguments.text, languages=languages, count=arguments.context)
     return None
