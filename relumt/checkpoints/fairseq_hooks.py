@@ -3,7 +3,7 @@
 fairseq has no hooks for this, so `install` replaces five names in fairseq's modules. Each replacement does what the
 original does, and in addition:
 
-- training whose checkpoints could not be loaded is refused before it begins;
+- training whose checkpoints could not be loaded is refused before it begins, and so is resuming with another model;
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
@@ -14,7 +14,8 @@ original does, and in addition:
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from omegaconf import OmegaConf
 from relumt.checkpoints.folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.fp16_optimizer import FP16Optimizer
 from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
+from relumt.checkpoints.model_comparison import refuse_other_model
 from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoints.settings import RejectedSettingError, fairseq_config
@@ -134,7 +136,8 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
                 recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
-    extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
+    with nullcontext() if cfg.reset_optimizer else refusing_other_models(cfg, trainer):
+        extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
     if recovers and trainer.is_data_parallel_master:
         with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
             recover_best_checkpoint(Path(cfg.save_dir))
@@ -143,6 +146,24 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
         finish_epoch_of_scheduler(trainer, extra_state)
     return extra_state, epochs
+
+
+@contextmanager
+def refusing_other_models(cfg: Any, trainer: Any) -> Iterator[None]:
+    """Exit with a one-line message if fairseq loads a checkpoint of another model, except to fine-tune from it."""
+
+    def load_same_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        checkpoint = load_vetted(path, *arguments, **options)
+        if path != cfg.finetune_from_model:
+            with exit_on_user_error():
+                refuse_other_model(checkpoint["cfg"]["model"], trainer.cfg.model, path)
+        return checkpoint
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_same_model
+    try:
+        yield
+    finally:
+        checkpoint_utils.load_checkpoint_to_cpu = load_vetted
 
 
 def refuse_unloadable_checkpoints(config: Any) -> None:

@@ -250,6 +250,26 @@ def test_a_new_schedule_does_not_learn_the_loss_of_the_pretraining(attack):
     attack.outcomes.append("handled")
 
 
+def test_training_does_not_go_on_with_another_model(attack):
+    """The parameters of softmax and ReLUFormer have the same names and shapes, so fairseq would load them."""
+    data, folder = write_training_data(attack.folder / "data"), attack.folder / "checkpoints"
+    assert Training(data, folder, ("--max-update", "2")).run() == 0
+    before = snapshot(folder)
+    softmax = ("--arch", "mechanism_transformer", "--criterion", "label_smoothed_cross_entropy")
+    refused = Training(data, folder, softmax)
+    assert refused.run() == 2
+    last = folder / "checkpoint_last.pt"
+    expected = f"{last}: belongs to another model, with attention at the site 'encoder' relu (now softmax)"
+    assert expected in refused.output and "Traceback" not in refused.output
+    assert snapshot(folder) == before
+    assert Training(data, folder, ("--dropout", "0.2")).run() == 0
+    fine_tuned = Training(data, attack.folder / "fine-tuned", (*softmax, "--finetune-from-model", str(last)))
+    assert fine_tuned.run() == 0, fine_tuned.output
+    reset = Training(data, folder, (*softmax, "--reset-optimizer", "--reset-dataloader"))
+    assert reset.run() == 0, reset.output
+    attack.outcomes.append("refused")
+
+
 def test_a_crash_is_no_checkpoint(attack):
     """fairseq writes crash.pt when a step fails; it says nothing about the position in the data."""
     checkpoints = attack.folder / "checkpoints"

@@ -1,0 +1,74 @@
+"""Compares the model of a checkpoint with the one that is to go on training from it.
+
+Attention mechanisms, heads, gates and vocabularies of one size have parameters of the same names and shapes, so fairseq
+would load a softmax checkpoint into a ReLUFormer and train on.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from relumt.errors import UserError
+from relumt.variant_spec import flag_name
+
+COMPARED_SETTINGS = (
+    *(
+        f"{side}_{setting}"
+        for side in ("encoder", "decoder")
+        for setting in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads", "normalize_before", "learned_pos")
+    ),
+    *("activation_fn", "attention_gate", "layernorm_embedding", "no_scale_embedding", "no_token_positional_embeddings"),
+    "vocabulary_fingerprint",
+)
+"""Settings of fairseq's Transformer, and of relumt, that change what the same weights compute, or their shapes.
+
+Dropout and other settings of training may differ.
+"""
+
+FREE_OPTIONS = ("relu_initial_score", "relu_initial_gain", "inhibitor_initial_distance", "inhibitor_implementation")
+"""Options of mechanisms that concern only the initial weights or the speed."""
+
+LABELS = {"vocabulary_fingerprint": "the vocabulary"}
+"""Setting → how an error calls it, if it is not a flag."""
+
+Differences = dict[str, tuple[Any, Any]]
+"""What differs → its value in the checkpoint's model and in the one to be trained."""
+
+
+def refuse_other_model(stored: Any, requested: Any, path: str) -> None:
+    """Raise UserError if a training of the model `requested` cannot go on from a checkpoint of the model `stored`.
+
+    Args:
+        stored: settings of the checkpoint's model; those that it lacks, as of an older version, are not compared.
+        requested: settings of the model that is to be trained.
+        path: of the checkpoint, for the error message.
+    """
+    differences = _different_variants(stored, requested) | _different_values(stored, requested, COMPARED_SETTINGS)
+    if differences:
+        described = ", ".join(f"{name} {old} (now {new})" for name, (old, new) in differences.items())
+        raise UserError(
+            f"{path}: belongs to another model, with {described}; train the same model, choose another --save-dir, or "
+            "pass the checkpoint to --finetune-from-model to start a new training from its weights"
+        )
+
+
+def _different_variants(stored: Any, requested: Any) -> Differences:
+    """Return the sites at which the models have other attention or feed-forward layers, and options that differ."""
+    from relumt.options import VARIANT_CHOICES  # imports torch._dynamo, which takes seconds
+
+    differences: Differences = {}
+    for choice in VARIANT_CHOICES:
+        for site in choice.sites:
+            old, new = choice.name_at(stored, site), choice.name_at(requested, site)
+            if old != new:
+                differences[f"{choice.name} at the site '{site}'"] = (old, new)
+            elif old in choice.registry:
+                options = {attribute for attribute, _ in choice.registry[old].flags()}.difference(FREE_OPTIONS)
+                differences |= _different_values(stored, requested, sorted(options))
+    return differences
+
+
+def _different_values(stored: Any, requested: Any, names: Iterable[str]) -> Differences:
+    """Return the settings whose values differ, among those that both models have."""
+    shared = (name for name in names if hasattr(stored, name) and hasattr(requested, name))
+    pairs = {name: (getattr(stored, name), getattr(requested, name)) for name in shared}
+    return {LABELS.get(name, flag_name(name)): pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,0 +1,81 @@
+"""A training goes on from a checkpoint of the same model only, whatever the shapes of its weights."""
+
+import pytest
+
+from relumt.attention import MECHANISMS
+from relumt.checkpoints.model_comparison import refuse_other_model
+from relumt.errors import UserError
+from relumt.feedforward import FEEDFORWARDS
+from relumt.options import SITES
+from tests.models.build import arguments
+
+SOFTMAX = ("--arch", "mechanism_transformer")
+
+
+def difference(stored: tuple[str, ...], requested: tuple[str, ...]) -> str:
+    """Return what the error says to differ, "" if there is none."""
+    try:
+        refuse_other_model(arguments(*stored), arguments(*requested), "last.pt")
+    except UserError as error:
+        text = str(error)
+        assert text.startswith("last.pt: belongs to another model, with ") and text.count("\n") == 0
+        return text.removeprefix("last.pt: belongs to another model, with ").split("; train")[0]
+    return ""
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_other_attention_is_refused_at_any_site(name, site):
+    flags = (*SOFTMAX, f"--attention-{site}", name)
+    assert difference(flags, flags) == ""
+    expected = "" if name == "softmax" else f"attention at the site '{site}' {name} (now softmax)"
+    assert difference(flags, SOFTMAX) == expected
+
+
+@pytest.mark.parametrize("name", sorted(FEEDFORWARDS))
+def test_another_feedforward_layer_is_refused(name):
+    expected = "" if name == "stock" else f"feedforward at the site 'encoder' stock (now {name})"
+    assert difference(SOFTMAX, (*SOFTMAX, "--feedforward-encoder", name)) == expected
+
+
+def test_architectures_are_compared_by_what_they_build():
+    assert difference(("--arch", "transformer"), SOFTMAX) == ""
+    assert "relu" in difference(("--arch", "reluformer"), ("--arch", "transformer"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--encoder-attention-heads", "4"), "--encoder-attention-heads 2 (now 4)"),
+        (("--decoder-normalize-before",), "--decoder-normalize-before False (now True)"),
+        (("--activation-fn", "gelu"), "--activation-fn relu (now gelu)"),
+        (("--attention-gate", "headwise"), ""),  # its parameters are missing in the checkpoint, which fairseq finds
+        (("--dropout", "0.3"), ""),
+        (("--attention-dropout", "0.1"), ""),
+        (("--lr", "1"), ""),
+    ],
+)
+def test_settings_that_change_what_weights_compute_are_refused(flags, expected):
+    assert difference(SOFTMAX, (*SOFTMAX, *flags)) == expected
+
+
+@pytest.mark.parametrize(
+    ("attention", "option", "values", "expected"),
+    [
+        ("relu", "--relu-gamma", ("1", "2"), "--relu-gamma 1.0 (now 2.0)"),
+        ("relu", "--relu-initial-score", ("0.1", "0.2"), ""),
+        ("inhibitor", "--inhibitor-shift", ("0.5", "1"), "--inhibitor-shift 0.5 (now 1.0)"),
+        ("inhibitor", "--inhibitor-implementation", ("fused", "naive"), ""),
+    ],
+)
+def test_options_that_change_what_weights_compute_are_refused(attention, option, values, expected):
+    stored, requested = ((*SOFTMAX, "--attention", attention, option, value) for value in values)
+    assert difference(stored, requested) == expected
+    assert difference((*SOFTMAX, "--attention", attention), requested) == "", "an older version did not store it"
+
+
+def test_another_vocabulary_is_refused():
+    stored, requested = arguments(*SOFTMAX), arguments(*SOFTMAX)
+    stored.vocabulary_fingerprint, requested.vocabulary_fingerprint = "a" * 12, "b" * 12
+    with pytest.raises(UserError, match="the vocabulary aaaaaaaaaaaa"):
+        refuse_other_model(stored, requested, "last.pt")
