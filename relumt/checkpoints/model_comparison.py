@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from relumt.errors import UserError
+from relumt.options import VARIANT_CHOICES
 from relumt.variant_spec import flag_name
 
 COMPARED_SETTINGS = (
@@ -53,8 +54,6 @@ def refuse_other_model(stored: Any, requested: Any, path: str) -> None:
 
 def _different_variants(stored: Any, requested: Any) -> Differences:
     """Return the sites at which the models have other attention or feed-forward layers, and options that differ."""
-    from relumt.options import VARIANT_CHOICES  # imports torch._dynamo, which takes seconds
-
     differences: Differences = {}
     for choice in VARIANT_CHOICES:
         for site in choice.sites:

@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from relumt.attention import GATES
 from relumt.errors import UserError
+from relumt.options import VARIANT_CHOICES
 
 ARCHITECTURE_PREFIXES = ("mechanism_transformer", "reluformer", "rela", "inhibitor", "transformer")
 ARCHITECTURE_SIZES = ("", "_tiny", "_iwslt_de_en", "_wmt_en_de")
@@ -159,9 +161,6 @@ class RejectedSettingError(UserError):
 @cache
 def variant_types() -> dict[str, Any]:
     """Return the types of the settings that choose mechanisms and feed-forward variants, and of their options."""
-    from relumt.attention import GATES  # imports torch._dynamo, which takes seconds
-    from relumt.options import VARIANT_CHOICES
-
     literal: Any = Literal  # type checkers know Literal only with constants
     types: dict[str, Any] = {"attention_gate": literal[(*GATES, None)]}
     for choice in VARIANT_CHOICES:

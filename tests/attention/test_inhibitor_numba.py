@@ -210,11 +210,3 @@ def test_folders_that_cannot_be_written_leave_the_loops_without_a_cache():
         env=os.environ, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == "NullCache", done.stderr
-
-
-def test_numba_is_imported_only_when_an_inhibitor_runs():
-    code = "import sys, relumt.attention; print('numba' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
-    )
-    assert done.stdout.strip() == "False"

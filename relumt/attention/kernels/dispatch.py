@@ -175,10 +175,13 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     return needs_backward or is_packed
 
 
-@torch.compiler.assume_constant_result
 def _onednn_computes_fp32() -> bool:
     """Return whether oneDNN computes products of fp32 on a CPU (`relumt.cpu_products`)."""
     return torch.get_float32_matmul_precision() != "highest"
+
+
+# As torch.compiler.assume_constant_result does, which would import torch._dynamo now: 2 seconds.
+_onednn_computes_fp32._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @_disable_dynamo
