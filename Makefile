@@ -13,6 +13,9 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 PYTEST := $(VENV)/bin/python -m pytest
 
+# pip compiles nothing (--no-compile), so the first import must store what it compiles. Many containers forbid it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo smoke test test-end-to-end test-slow test-gpu lint format docs install clean
 
 demo: $(INSTALLED)
@@ -57,6 +60,7 @@ $(INSTALLED): setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --disable-pip-version-check --no-compile $(shell grep '^torch==' constraints.txt)
 	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --disable-pip-version-check --no-compile -e '.[fairseq,dev,report]'
+	@$(VENV)/bin/python -c 'import logging; logging.disable(); import relumt; relumt.register()'
 	@touch $@
 
 clean:
