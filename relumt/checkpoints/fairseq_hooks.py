@@ -3,7 +3,8 @@
 fairseq has no hooks for this, so `install` replaces five names in fairseq's modules. Each replacement does what the
 original does, and in addition:
 
-- training whose checkpoints could not be loaded is refused before it begins, and so is resuming with another model;
+- training whose checkpoints could not be loaded is refused before it begins, and so is resuming with another model or
+  from a file that does not exist;
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
@@ -124,9 +125,10 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
     optimizer's state, training begins at update 0 with the weights that the user put there.
     """
-    if not cfg.no_save:
-        with exit_on_user_error():
+    with exit_on_user_error():
+        if not cfg.no_save:
             refuse_unloadable_checkpoints(trainer.cfg)
+        require_restore_file(cfg, trainer.checkpoint_suffix)
     resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
     is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
     recovers = resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir)
@@ -146,6 +148,17 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
         finish_epoch_of_scheduler(trainer, extra_state)
     return extra_state, epochs
+
+
+def require_restore_file(cfg: Any, suffix: str) -> None:
+    """Raise UserError if --restore-file names a checkpoint that does not exist; fairseq would begin at update 0.
+
+    One in --save-dir may not exist yet: the first of several starts with the same flags writes it.
+    """
+    path = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+    is_written_by_training = cfg.restore_file == LAST_CHECKPOINT or Path(path).parent == Path(cfg.save_dir)
+    if not (is_written_by_training or PathManager.exists(path)):
+        raise UserError(f"--restore-file {path}: no such file; correct the path, or drop the flag")
 
 
 @contextmanager
