@@ -16,7 +16,7 @@ from relumt.errors import UserError
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 except ModuleNotFoundError as error:
-    raise UserError(f"a page with attention maps needs {error.name}; pip install 'relumt[report]'") from None
+    raise UserError(f"attention maps need {error.name}; run pip install '.[report]' in the checkout") from None
 
 
 def page_templates() -> Environment:

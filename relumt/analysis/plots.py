@@ -16,7 +16,7 @@ from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Pe
 try:
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
-    raise UserError(f"plots need {error.name}; pip install 'relumt[report]'") from None
+    raise UserError(f"plots need {error.name}; run pip install '.[report]' in the checkout") from None
 
 SCORE_RANGE = (-4.0, 4.0)
 """Range of scores over which activation functions are drawn."""

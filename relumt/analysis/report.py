@@ -17,7 +17,7 @@ from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, mean_o
 try:
     from plotly.offline import get_plotlyjs
 except ModuleNotFoundError as error:
-    raise UserError(f"a report needs {error.name}; pip install 'relumt[report]'") from None
+    raise UserError(f"a report needs {error.name}; run pip install '.[report]' in the checkout") from None
 
 REPORT = "report.html"
 

@@ -19,7 +19,7 @@ try:
     from plotly.colors import qualitative
     from plotly.subplots import make_subplots
 except ModuleNotFoundError as error:
-    raise UserError(f"a report needs {error.name}; pip install 'relumt[report]'") from None
+    raise UserError(f"a report needs {error.name}; run pip install '.[report]' in the checkout") from None
 
 COLORS = qualitative.Plotly
 DASHES = ("dot", "dashdot", "longdash", "longdashdot")

@@ -1,8 +1,8 @@
-"""Reproduce a table or figure of a paper: make its runs, measure speeds, write its report, print the table.
+"""Reproduce a table or figure of a paper: train its models, measure speeds, write its report, print the table.
 
 A table without translation models is measured by a module of its own, which takes the arguments after "--".
 
-What exists already is not made again. The exit status is 1 if a run, a benchmark or the report failed; the table then
+Existing results are reused. The exit status is 1 if a run, a benchmark or the report failed; the table then
 has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
 """
 

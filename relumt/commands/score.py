@@ -1,7 +1,7 @@
 """Score a translated run with another program, for example a neural metric in an environment of its own.
 
-The program reads a JSON object per line (source, translation, reference), prints a number per line, and last, if it
-likes, {"score": …, "version": …}. Without --external, the segments are printed. docs/neural_metrics.md has examples.
+The program reads a JSON object per line (source, translation, reference) and prints a number per line. It may end with
+{"score": …, "version": …}. Without --external, the segments are printed. docs/neural_metrics.md has examples.
 """
 
 import argparse

@@ -52,7 +52,7 @@ def create_executor(folder: Path, cluster: str, parameters: Mapping[str, str]) -
     try:
         import submitit
     except ModuleNotFoundError:
-        raise UserError("--slurm needs submitit; run pip install 'relumt[slurm]'") from None
+        raise UserError("--slurm needs submitit; run pip install '.[slurm]' in the checkout") from None
     try:
         executor = submitit.AutoExecutor(folder=folder / "%j", cluster=cluster, slurm_max_num_timeout=MAX_TIMEOUTS)
         executor.update_parameters(**{name: parse_value(text) for name, text in parameters.items()})

@@ -125,7 +125,7 @@ def require_shared_vocabulary(config: RunConfig, pretraining: RunConfig, data_bi
     if config.data_bin.dictionaries() != pretraining.data_bin.dictionaries():
         raise UserError(
             f"{config.data_bin.folder} and {pretraining.data_bin.folder}, on which its training starts, differ in "
-            "vocabulary; prepare one with the dictionaries of the other"
+            "vocabulary; let starts_from name a dataset with the same dictionaries"
         )
 
 

@@ -1,7 +1,7 @@
 """Run a program that scores segments: with a time limit, and with a limit to what it may print.
 
 The program reads one JSON object per line: {"source": …, "translation": …, "reference": …}. It prints one number per
-segment, in order and one per line, and then, if it likes, a JSON object: {"score": …, "version": …}.
+segment, in order and one per line. It may end with a JSON object: {"score": …, "version": …}.
 """
 
 import os

@@ -48,7 +48,7 @@ def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
         scored_lines(run.folder, run.record.test_evaluation, metric) for run in (system, baseline)
     )
     if references != baseline_references:
-        raise UserError(f"{system.folder} and {baseline.folder} have other references; evaluate both again")
+        raise UserError(f"{system.folder} and {baseline.folder} have different references; evaluate both again")
     if hypotheses == baseline_hypotheses:
         return 1.0
     bleu = same_bleu(system.folder, system.record.test_score(metric))
