@@ -2,6 +2,7 @@
 
 import importlib.util
 from argparse import Namespace
+from typing import Any
 
 import torch
 
@@ -44,11 +45,12 @@ def _check_cpu_bf16(args: Namespace) -> None:
     """Raise UserError if --cpu-bf16 has no effect, contradicts another flag, or would be slower than fp32."""
     if torch.cuda.is_available() and not getattr(args, "cpu", False):
         raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but there is a GPU; use --bf16, or add --cpu")
-    if getattr(args, "checkpoint_activations", False):
-        raise UserError(
-            f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations, which would compute activations again "
-            "in fp32; drop one of them"
-        )
+    for name in ("offload_activations", "checkpoint_activations"):  # the first implies the second
+        if getattr(args, name, False):
+            raise UserError(
+                f"{CPU_BF16_FLAG} cannot be combined with --{name.replace('_', '-')}, which would compute activations "
+                "again in fp32; drop one of them"
+            )
     _require_fast_bf16(CPU_BF16_FLAG)
 
 
@@ -66,12 +68,20 @@ def require_cpu_bf16(device: torch.device, is_training: bool) -> None:
         _require_fast_bf16(CPU_BF16_FLAG)
 
 
-def check_translation_in_bf16(is_cpu_forced: bool) -> None:
-    """Check that fairseq-generate's --bf16 has an effect: fairseq ignores it, our models take it on a CPU.
+def check_translation_in_bf16(is_cpu_forced: bool, generation: Any) -> None:
+    """Check that fairseq-generate's --bf16 has an effect: fairseq ignores it, relumt's beam search takes it on a CPU.
+
+    Args:
+        is_cpu_forced: whether --cpu is set.
+        generation: fairseq's settings of generation.
 
     Raises:
-        UserError: there is a GPU that would be used, or bf16 would be slower than fp32.
+        UserError: there is a GPU that would be used, another search would be used, or bf16 would be slower than fp32.
     """
+    for setting in ("print_alignment", "score_reference"):
+        if getattr(generation, setting, None):
+            flag = "--" + setting.replace("_", "-")
+            raise UserError(f"--bf16 has no effect with {flag}, which does not use relumt's search; drop one of them")
     if torch.cuda.is_available() and not is_cpu_forced:
         raise UserError("--bf16 translates on a CPU, but there is a GPU; use --fp16, or add --cpu")
     _require_fast_bf16("--bf16")

@@ -47,6 +47,11 @@ class AttentionMask:
                 found = f"{list(mask.shape)} of {mask.dtype}"
                 raise TypeError(f"AttentionMask.{name} must be {shape} of torch.bool, True = may attend; got {found}")
 
+    def clone(self) -> "AttentionMask":
+        """Return the same mask in tensors of its own."""
+        key_mask, attn_mask = (None if x is None else x.clone() for x in (self.key_mask, self.attn_mask))
+        return replace(self, key_mask=key_mask, attn_mask=attn_mask)
+
     def check_shape(self, B: int, T: int, S: int) -> None:
         """Raise ValueError unless the masks have exactly the shapes [B, S] and [T, S]; nothing is broadcast."""
         for name, mask, names, sizes in (

@@ -124,9 +124,11 @@ class Mechanism(nn.Module):
     def zero_hidden_scores_(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return scores [B, H, T, S], which may be overwritten, with 0 at hidden keys.
 
-        Padding costs nothing if its keys are 0, because their scores are products and hence 0 already.
+        Padding costs nothing if its keys are 0, because their scores are products and hence 0 already. Activations
+        with negative values have a slope at 0, which would give padding a gradient.
         """
-        if mask.key_mask is not None and mask.padding_is_zero and self.inherits_methods(Mechanism, "scores", "bias"):
+        is_zero = mask.padding_is_zero and self.inherits_methods(Mechanism, "scores", "bias")
+        if mask.key_mask is not None and is_zero and not self.has_negative_weights:
             mask = replace(mask, key_mask=None)
         return mask.fill_hidden_(scores, 0.0)
 
@@ -153,6 +155,7 @@ class Mechanism(nn.Module):
                 return result
         k, v, mask = mask.with_zero_padding(k, v)
         if dispatch.recomputes_weights(q, k) and torch.is_grad_enabled() and self.saves_weights(q, k, v, need):
+            mask = mask.clone()  # the backward pass reads it again, when the caller may have changed it
             output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
             return output
         return self.attend(q, k, v, mask, need)

@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 def cached_on(x: Tensor, name: str, compute: Callable[[Tensor], Value]) -> Value:
-    """Return compute(x), remembered under `name` for as long as x lives and no torch operator modifies it.
+    """Return compute(x), remembered under `name` for as long as x lives and no torch operator modifies it or the value.
 
     Writes through `x.data`, or through a NumPy array that shares its memory, go unnoticed: they leave x's version as it
     is.
@@ -22,7 +22,16 @@ def cached_on(x: Tensor, name: str, compute: Callable[[Tensor], Value]) -> Value
         return compute(x)
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return compute(x)
-    values: dict[str, tuple[int, Value]] = vars(x).setdefault("relumt_cache", {})
-    if name not in values or values[name][0] != x._version:
-        values[name] = x._version, compute(x)
-    return values[name][1]
+    values: dict[str, tuple[object, Value]] = vars(x).setdefault("relumt_cache", {})
+    if name in values:
+        state, value = values[name]
+        if state == _state(x, value):
+            return value
+    value = compute(x)
+    values[name] = _state(x, value), value
+    return value
+
+
+def _state(x: Tensor, value: object) -> tuple[int, int, int]:
+    """Return what differs once x or a value is modified, or if x is a copy, which takes the values along."""
+    return id(x), x._version, value._version if isinstance(value, Tensor) else 0

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, to
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from relumt.checkpoints.folder import CRASH_CHECKPOINT, LAST_CHECKPOINT
+from relumt.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.fp16_optimizer import FP16Optimizer
 from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
 from relumt.checkpoints.model_comparison import refuse_other_model
@@ -111,12 +112,20 @@ def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = 
     """
     with exit_on_user_error():
         checkpoint = vet_checkpoint(load_checkpoint_safely(path), path)
-    torch_load = torch.load
-    torch.load = lambda *_, **__: checkpoint
-    try:
-        return load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
-    finally:
-        torch.load = torch_load
+    # A copy of fairseq's function with a `torch` of its own, because other threads may load checkpoints meanwhile.
+    names = vars(checkpoint_utils) | {"torch": _TorchWithLoaded(checkpoint)}
+    load: Callable[..., dict[str, Any]] = FunctionType(load_checkpoint_to_cpu.__code__, names)
+    return load(path, arg_overrides, load_on_all_ranks)
+
+
+class _TorchWithLoaded:
+    """PyTorch, except that `load` returns a checkpoint that is loaded already."""
+
+    def __init__(self, checkpoint: dict[str, Any]) -> None:
+        self.load = lambda *_, **__: checkpoint
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
 
 
 def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
@@ -151,14 +160,20 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
 
 
 def require_restore_file(cfg: Any, suffix: str) -> None:
-    """Raise UserError if --restore-file names a checkpoint that does not exist; fairseq would begin at update 0.
+    """Raise UserError if a checkpoint to continue from does not exist; fairseq would begin at update 0.
 
-    One in --save-dir may not exist yet: the first of several starts with the same flags writes it.
+    --restore-file may name the last or the best checkpoint in --save-dir before there is one: the first of several
+    starts with the same flags writes it. fairseq reads --continue-once only if there is no last checkpoint.
     """
-    path = cfg.restore_file.replace(".pt", f"{suffix}.pt")
-    is_written_by_training = cfg.restore_file == LAST_CHECKPOINT or Path(path).parent == Path(cfg.save_dir)
+    last = Path(cfg.save_dir, LAST_CHECKPOINT.replace(".pt", f"{suffix}.pt"))
+    flag, path = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
+    if cfg.restore_file == LAST_CHECKPOINT:
+        if cfg.continue_once is None or last.exists():
+            return
+        flag, path = "--continue-once", cfg.continue_once
+    is_written_by_training = Path(path) in (last, last.with_name(BEST_CHECKPOINT.replace(".pt", f"{suffix}.pt")))
     if not (is_written_by_training or PathManager.exists(path)):
-        raise UserError(f"--restore-file {path}: no such file; correct the path, or drop the flag")
+        raise UserError(f"{flag} {path}: no such file; correct the path, or drop the flag")
 
 
 @contextmanager

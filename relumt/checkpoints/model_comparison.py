@@ -18,6 +18,7 @@ COMPARED_SETTINGS = (
         for setting in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads", "normalize_before", "learned_pos")
     ),
     *("activation_fn", "attention_gate", "layernorm_embedding", "no_scale_embedding", "no_token_positional_embeddings"),
+    *("no_cross_attention", "cross_self_attention", "share_all_embeddings", "share_decoder_input_output_embed"),
     "vocabulary_fingerprint",
 )
 """Settings of fairseq's Transformer, and of relumt, that change what the same weights compute, or their shapes.

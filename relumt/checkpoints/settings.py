@@ -121,14 +121,23 @@ TASK_TYPES: dict[str, Any] = {
     "train_subset": Word,
     "upsample_primary": Number,
 }
-"""Setting of a translation task → its type. Those of --eval-bleu are missing: only training needs them."""
+"""Setting of a translation task → its type. Those of --eval-bleu are missing: only the command line may set them."""
 
-TASK_DEFAULTS = {"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1}
-"""fairseq takes these defaults from sections that a vetted configuration lacks."""
+TASK_DEFAULTS = {
+    **{"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1},
+    **{"eval_bleu": False, "eval_bleu_args": "{}", "eval_bleu_detok": "space", "eval_bleu_detok_args": "{}"},
+    **{"eval_tokenized_bleu": False, "eval_bleu_remove_bpe": None, "eval_bleu_print_samples": False},
+}
+"""fairseq takes the first defaults from sections that a vetted configuration lacks.
+
+The others are those of fairseq-train. A checkpoint's values are dropped; without any, fairseq-validate would ignore
+the flags on its command line.
+"""
 
 CRITERION_TYPES: dict[str, Any] = {
     "sentence_avg": bool,
     "report_accuracy": bool,
+    "cpu_bf16": bool,
     "label_smoothing": Probability,
     "ignore_prefix_size": Size,
     **dict.fromkeys(

@@ -19,11 +19,13 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.criterions.projected_cross_entropy import projected_cross_entropy
 from relumt.errors import exit_on_user_error
+from relumt.modules.plain_linear import is_plain_linear
 from relumt.training_device import require_cpu_bf16
 
 
@@ -95,8 +97,9 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 def projection_weight(model: nn.Module) -> Tensor | None:
     """Return the weight [V, E] that turns the decoder's features into logits, None if it must not be used directly.
 
-    It must not if it has a bias, quantization or an adaptive softmax, if its shards are gathered by the model's forward
-    pass only, or if DistributedDataParallel looks for unused parameters, which would take it for one.
+    It must not if it has a bias, hooks, quantization or an adaptive softmax, if a subclass computes logits in its own
+    way, if its shards are gathered by the model's forward pass only, or if DistributedDataParallel looks for unused
+    parameters, which would take it for one.
     """
     if any(
         type(module).__name__ == "FullyShardedDataParallel" or getattr(module, "find_unused_parameters", False)
@@ -106,6 +109,8 @@ def projection_weight(model: nn.Module) -> Tensor | None:
     decoder = getattr(model, "decoder", None)
     projection = getattr(decoder, "output_projection", None)
     has_adaptive_softmax = getattr(decoder, "adaptive_softmax", None) is not None
-    if type(projection) is not nn.Linear or projection.bias is not None or has_adaptive_softmax:
+    if not is_plain_linear(projection) or projection.bias is not None or has_adaptive_softmax:
+        return None
+    if getattr(type(decoder), "output_layer", None) is not TransformerDecoderBase.output_layer:
         return None
     return projection.weight

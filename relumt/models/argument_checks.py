@@ -41,13 +41,14 @@ def check_arguments(args: Namespace, task: FairseqTask) -> None:
     for side in ("encoder", "decoder"):
         if getattr(args, f"{side}_xformers_att_config", None):
             raise UserError(f"--{side}-xformers-att-config replaces the attention; drop it or use --arch transformer")
+    if getattr(args, "no_cross_attention", False) and getattr(args, "attention_cross", None):
+        raise UserError("--attention-cross has no effect with --no-cross-attention; drop one of them")
     check_block_size(args)
     check_output_layer(args)
     # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
-    if getattr(args, "log_attention_interval", None) and getattr(args, "checkpoint_activations", False):
-        raise UserError(
-            "--log-attention-interval cannot observe layers under --checkpoint-activations; drop one of the two"
-        )
+    for name in ("offload_activations", "checkpoint_activations"):  # the first implies the second
+        if getattr(args, "log_attention_interval", None) and getattr(args, name, False):
+            raise UserError(f"--log-attention-interval cannot observe layers under {flag_name(name)}; drop one of them")
     if getattr(args, "criterion", None) == "label_smoothed_cross_entropy_with_alignment":
         raise UserError(
             f"--criterion {args.criterion} needs attention weights in training, but --arch {args.arch} does not "

@@ -110,7 +110,7 @@ class MechanismTransformer(TransformerModel):
                 raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
         if cfg.common.bf16:
             with exit_on_user_error():
-                check_translation_in_bf16(cfg.common.cpu)
+                check_translation_in_bf16(cfg.common.cpu, cfg.generation)
         self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:

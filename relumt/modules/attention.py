@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, cast_saturating
 from relumt.attention.tensor_cache import cached_on
@@ -30,6 +30,7 @@ from relumt.modules.cache import (
     reorder_hypotheses,
     reorder_sources,
 )
+from relumt.modules.plain_linear import is_plain_linear
 
 
 class MechanismAttention(MultiheadAttention):
@@ -229,13 +230,13 @@ class MechanismAttention(MultiheadAttention):
         return beam if shares_keys and shares_padding else 1
 
     def _qkv_projection(self, cache: Cache) -> tuple[Tensor, Tensor | None] | None:
-        """Return weight [3E, E] and bias [3E] of the three projections in one; None if gradients are needed.
+        """Return weight [3E, E] and bias [3E] of the three projections in one; None if gradients or hooks need each.
 
         Cached in `cache` for the current translation only: fairseq's optimizers update weights without bumping their
         version, so a longer-lived cache could not notice that it is outdated.
         """
         projections = (self.q_proj, self.k_proj, self.v_proj)
-        if torch.is_grad_enabled() or any(type(projection) is not nn.Linear for projection in projections):
+        if torch.is_grad_enabled() or not all(map(is_plain_linear, projections)):
             return None
         if "qkv_projection" not in cache:
             has_bias = self.q_proj.bias is not None

@@ -111,19 +111,24 @@ class MechanismDecoder(TransformerDecoderBase):
         return wrap_layer(MechanismDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Reorder the caches of all attention modules, which fairseq's version searches for at every step."""
-        for attention in self.attentions:
-            attention.reorder_incremental_state(incremental_state, new_order)
+        """Reorder the caches of all modules that have one, which fairseq's version searches for at every step."""
+        for module in self.recurrent_modules:
+            module.reorder_incremental_state(incremental_state, new_order)
 
     def expand_incremental_state(self, incremental_state: IncrementalState, beam: int) -> None:
         """Let `beam` consecutive hypotheses continue each hypothesis of the caches of all attention modules."""
-        for attention in self.attentions:
+        for attention in self.recurrent_modules[1:]:
             attention.expand_incremental_state(incremental_state, beam)
 
     @cached_property
-    def attentions(self) -> list[MechanismAttention]:
-        """All attention modules of all layers."""
-        return [module for module in self.modules() if isinstance(module, MechanismAttention)]
+    def recurrent_modules(self) -> list[Any]:
+        """All modules that may keep a state of a translation: the decoder itself, the attention, and what users add."""
+        return [module for module in self.modules() if hasattr(module, "reorder_incremental_state")]
+
+    def can_expand_incremental_state(self) -> bool:
+        """Return whether `expand_incremental_state` reaches all states: only attention modules of relumt have any."""
+        has_own_state = type(self).reorder_incremental_state is not TransformerDecoderBase.reorder_incremental_state
+        return not has_own_state and all(isinstance(x, MechanismAttention) for x in self.recurrent_modules[1:])
 
 
 FAIRSEQ_CLASS_NAMES = {

@@ -201,6 +201,8 @@ class DocumentsTask(BleuValidation, TranslationTask):
             raise UserError(f"--document-length must be positive, or 0 for sentences, not {length}")
         if self.cfg.document_separator and not length:
             raise UserError("--document-separator has no effect without --document-length; add that or drop the flag")
+        if self.cfg.load_alignments and length:
+            raise UserError("--load-alignments has no effect with --document-length; drop one of them")
         if length > num_positions:
             raise UserError(
                 f"--document-length {length} exceeds the model's {num_positions} positions; "

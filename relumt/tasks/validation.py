@@ -1,5 +1,6 @@
 """BLEU in validation, on tokenized and detokenized text, from statistics that are summed over batches and workers."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ NAMES = ("bleu", "bleu_detokenized")
 
 UNKNOWN = "UNKNOWNTOKENINREF"
 """Stands for unknown words in references, so that unknown words in translations match nothing."""
+
+logger = logging.getLogger(__name__)
 
 NUM_STATISTICS = 10
 """BLEU is computed from the matching n-grams and all n-grams for n = 1, …, 4, and the lengths of both sides."""
@@ -54,8 +57,8 @@ def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
 class BleuValidation(FairseqTask):
     """A mixin for translation tasks that, with --eval-bleu, validates with "bleu" and "bleu_detokenized".
 
-    fairseq's --eval-bleu-args and --eval-bleu-remove-bpe apply. --eval-bleu-detok and --eval-tokenized-bleu do not,
-    because both scores are logged, and neither does --eval-bleu-print-samples.
+    fairseq's --eval-bleu-args, --eval-bleu-remove-bpe and --eval-bleu-print-samples apply. --eval-bleu-detok and
+    --eval-tokenized-bleu do not, because both scores are logged.
     """
 
     def valid_step(self, sample: Mapping[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
@@ -64,6 +67,9 @@ class BleuValidation(FairseqTask):
         loss, sample_size, log = FairseqTask.valid_step(self, sample, model, criterion)
         if self.cfg.eval_bleu:
             hypotheses, references = self.translate(sample, model)
+            if self.cfg.eval_bleu_print_samples:
+                logger.info("example hypothesis: %s", hypotheses[0])
+                logger.info("example reference: %s", references[0])
             language = self.cfg.target_lang
             log |= bleu_statistics("bleu", "none", hypotheses, references)
             detokenized = (detokenize(lines, language) for lines in (hypotheses, references))

@@ -273,13 +273,17 @@ def test_training_does_not_go_on_with_another_model(attack):
 def test_training_does_not_begin_anew_if_the_checkpoint_to_restore_is_missing(attack, monkeypatch):
     monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (None, "loaded by fairseq"))
 
-    def resume(restored: str | Path, suffix: str = ""):
-        config = CheckpointConfig(save_dir=str(attack.folder / "new"), restore_file=str(restored))
+    def resume(restored: str | Path, suffix: str = "", **settings):
+        config = CheckpointConfig(save_dir=str(attack.folder / "new"), restore_file=str(restored), **settings)
         return fairseq_hooks.resume(config, FakeTrainer(suffix))
 
     missing = attack.folder / "checkpoint_best.pt"
     refused = attack.calls(lambda: resume(missing))
     assert refused.status == 2 and f"--restore-file {missing}: no such file" in refused.error
+    misspelled = attack.folder / "new" / "checkpoint5O.pt"
+    assert f"{misspelled}: no such file" in attack.calls(lambda: resume(misspelled)).error
+    once = attack.calls(lambda: resume("checkpoint_last.pt", continue_once=str(missing)))
+    assert f"--continue-once {missing}: no such file" in once.error
     assert resume(attack.folder / "new" / "checkpoint_last.pt") == (None, "loaded by fairseq"), "the first start"
     save_checkpoint_durably(content(4), attack.folder / "checkpoint_best-shard0.pt")
     assert resume(missing, "-shard0") == (None, "loaded by fairseq")

@@ -193,6 +193,15 @@ def test_a_full_disk_does_not_stop_a_training(cached_function, monkeypatch, capl
     assert "No space left on device" in caplog.text
 
 
+def test_a_mask_that_changes_before_the_backward_pass_is_noticed():
+    q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=True) for _ in range(3))
+    mask = AttentionMask(torch.arange(5)[None] < 4)
+    output = inhibitor_numba.attend(q, k, v, GAMMA, torch.full((2, 1, 1), 0.5), mask, None)
+    mask.key_mask.fill_(True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
 SCRIPT = """
 import os, sys
 import numba.core.caching as caching

@@ -1,6 +1,8 @@
 """AttentionMask against the same rule written out pair by pair."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -134,6 +136,25 @@ def test_masks_of_the_same_keys_share_what_is_computed_from_them(is_causal):
     assert first.num_visible(3, 3, like) is second.num_visible(3, 3, like)
     assert key_bounds(keys) is key_bounds(keys)
     assert first.num_visible(3, 3, like.double()).dtype == torch.double
+
+
+def test_a_value_that_the_caller_edits_is_computed_again():
+    mask, like = AttentionMask(torch.tensor([[True, True, True, False]])), torch.empty(0)
+    mask.num_visible(1, 4, like).sqrt_()
+    assert mask.num_visible(1, 4, like).item() == 3
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_mask_does_not_take_over_what_was_computed(copied):
+    keys = torch.zeros(1, 4, dtype=torch.bool)
+    for key in range(3):
+        keys[0, key] = True
+    assert AttentionMask(keys).count_visible(1, 4).item() == 3
+    other = copied(keys)
+    while other._version < keys._version:
+        other[0, 1:] = False
+    assert other._version == keys._version, "else a version alone would tell"
+    assert AttentionMask(other).count_visible(1, 4).item() == 1
 
 
 @given(masks(), st.booleans())

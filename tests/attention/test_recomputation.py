@@ -36,6 +36,28 @@ def test_values_and_gradients_are_the_same_and_no_weights_are_saved(name, need, 
         assert (3, 2, 7, 7) not in saved
 
 
+@pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 1).has_weights])
+def test_a_mask_that_is_reused_before_the_backward_pass_changes_no_gradient(name, monkeypatch):
+    def gradients(edits_masks):
+        monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+        mask = AttentionMask(torch.arange(5)[None] < 4, attn_mask=torch.ones(5, 5, dtype=torch.bool).tril())
+        output = MECHANISMS[name](2, 4)(q, k, v, mask).output
+        if edits_masks:
+            mask.key_mask.fill_(True)
+            mask.attn_mask.fill_(True)
+        return torch.autograd.grad(output.square().sum(), (q, k, v))
+
+    expected = gradients(edits_masks=False)
+    try:
+        found = gradients(edits_masks=True)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+    else:
+        torch.testing.assert_close(found, expected)
+
+
 def test_nothing_is_recomputed_without_gradients(monkeypatch):
     monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
     monkeypatch.setattr(mechanism_module, "checkpoint", None)

@@ -49,6 +49,7 @@ def test_architectures_are_compared_by_what_they_build():
         (("--encoder-attention-heads", "4"), "--encoder-attention-heads 2 (now 4)"),
         (("--decoder-normalize-before",), "--decoder-normalize-before False (now True)"),
         (("--activation-fn", "gelu"), "--activation-fn relu (now gelu)"),
+        (("--cross-self-attention",), "--cross-self-attention False (now True)"),
         (("--attention-gate", "headwise"), ""),  # its parameters are missing in the checkpoint, which fairseq finds
         (("--dropout", "0.3"), ""),
         (("--attention-dropout", "0.1"), ""),

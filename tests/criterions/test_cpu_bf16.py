@@ -185,6 +185,7 @@ def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(capsys, mo
         ([], False, False, "needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32"),
         ([], True, True, "there is a GPU; use --bf16, or add --cpu"),
         (["--checkpoint-activations"], False, True, "cannot be combined with --checkpoint-activations"),
+        (["--offload-activations"], False, True, "cannot be combined with --offload-activations"),
         (["--bf16", "--cpu"], False, True, "--bf16 needs a GPU, and none was found; drop the flag"),
     ],
 )

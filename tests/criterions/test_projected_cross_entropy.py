@@ -93,6 +93,14 @@ def test_gradients_pass_gradcheck():
     )
 
 
+def test_second_derivatives_are_refused():
+    """The incoming gradient is constant, which once_differentiable would let pass with a term missing."""
+    features, weight, target = problem(positions=6, size=3, types=7)
+    loss = fused.projected_cross_entropy(features, weight, target, 0.1, PAD).loss
+    with pytest.raises(RuntimeError, match=r"no second derivatives .* --criterion label_smoothed_cross_entropy"):
+        torch.autograd.grad(loss, features, create_graph=True)
+
+
 def test_large_logits_neither_overflow_nor_become_nan():
     features, weight, target = problem(torch.float32)
     loss, _ = fused.projected_cross_entropy(features * 1e4, weight, target, 0.1, PAD)
@@ -207,3 +215,15 @@ def test_an_adaptive_softmax_keeps_its_own_projection():
     model = build("transformer", "--adaptive-softmax-cutoff", "5,10").train()
     assert projection_weight(model) is None
     assert projection_weight(build("transformer")) is not None
+
+
+def test_hooks_on_the_projection_and_logits_of_a_subclass_are_respected(monkeypatch):
+    model = build("mechanism_transformer").train()
+    hook = model.decoder.output_projection.register_forward_hook(lambda module, args, logits: logits * 2)
+    assert projection_weight(model) is None
+    found, expected = (run(criterion, model) for criterion in CRITERIONS)
+    assert torch.equal(found[0], expected[0])
+    hook.remove()
+    assert projection_weight(model) is not None
+    monkeypatch.setattr(type(model.decoder), "output_layer", lambda self, x: self.output_projection(x) * 2)
+    assert projection_weight(model) is None

@@ -88,6 +88,16 @@ def build_rejected(capsys, *flags, arch):
             "--log-attention-interval 5 --checkpoint-activations",
             "cannot observe layers under --checkpoint-activations",
         ),
+        (
+            "rela",
+            "--log-attention-interval 5 --offload-activations",
+            "cannot observe layers under --offload-activations",
+        ),
+        (
+            "rela",
+            "--no-cross-attention --attention-cross softmax",
+            "--attention-cross has no effect with --no-cross-attention; drop one of them",
+        ),
     ],
 )
 def test_invalid_arguments_are_rejected_with_one_line(capsys, arch, flags, message):

@@ -78,6 +78,13 @@ def test_a_cpu_without_bf16_is_refused(monkeypatch, capsys):
 @pytest.mark.usefixtures("fast_bf16")
 def test_a_gpu_is_refused_unless_the_cpu_is_chosen(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    check_translation_in_bf16(is_cpu_forced=True)
+    check_translation_in_bf16(True, settings(True).generation)
     with pytest.raises(UserError, match="use --fp16, or add --cpu"):
-        check_translation_in_bf16(is_cpu_forced=False)
+        check_translation_in_bf16(False, settings(True).generation)
+
+
+@pytest.mark.usefixtures("fast_bf16")
+@pytest.mark.parametrize("setting", ["print_alignment", "score_reference"])
+def test_settings_that_need_another_search_are_refused(setting):
+    with pytest.raises(UserError, match=f"--bf16 has no effect with --{setting.replace('_', '-')}"):
+        check_translation_in_bf16(True, SimpleNamespace(**{setting: "hard"}))

@@ -1,10 +1,12 @@
 """relumt's beam search against fairseq's."""
 
 from argparse import Namespace
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
+from fairseq.models import FairseqIncrementalDecoder
 from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -175,6 +177,42 @@ def test_other_models_are_left_to_fairseq(count_searches):
     model.make_generation_fast_(retain_dropout=True)
     translate(BeamSearchGenerator, model, batch)
     assert not count_searches
+
+
+class StateOfAUser(torch.nn.Module):
+    """A module that keeps which hypothesis each row continues."""
+
+    def __init__(self):
+        super().__init__()
+        self.orders = []
+
+    def reorder_incremental_state(self, incremental_state, new_order):
+        self.orders.append(new_order.tolist())
+
+
+def test_states_of_other_modules_are_reordered(count_searches):
+    models = [build_model(1), build_model(1)]
+    for model in models:
+        model.decoder.own = StateOfAUser()
+    models[1].decoder.reorder_incremental_state_scripting = partial(
+        FairseqIncrementalDecoder.reorder_incremental_state_scripting, models[1].decoder
+    )
+    results = [translate(BeamSearchGenerator, model, sample(LENGTHS)) for model in models]
+    assert_same_hypotheses(*results)
+    assert models[0].decoder.own.orders == models[1].decoder.own.orders != []
+    assert not count_searches
+
+
+def test_hooks_on_projections_act_at_every_step(count_searches):
+    model, batch = build_model(1), sample(LENGTHS)
+    before = translate(BeamSearchGenerator, model, batch)
+    calls = []
+    for layer in model.decoder.layers:
+        layer.self_attn.v_proj.register_forward_hook(lambda module, args, output: calls.append(1) or output * 0)
+    found, expected = (translate(generator, model, batch) for generator in (BeamSearchGenerator, SequenceGenerator))
+    assert_same_hypotheses(found, expected)
+    assert len(calls) > 2 * len(model.decoder.layers)
+    assert [best["tokens"].tolist() for best, *_ in found] != [best["tokens"].tolist() for best, *_ in before]
 
 
 def test_fairseq_refuses_an_impossible_minimum_length():

@@ -72,7 +72,7 @@ def test_training_logs_no_bleu(tmp_path):
 
 def test_plain_text_is_split_as_its_language_needs(monkeypatch):
     monkeypatch.setattr(FairseqTask, "valid_step", lambda *_: (0.0, 1, {}))
-    validation = BleuValidation(SimpleNamespace(eval_bleu=True, target_lang="zh-CN"))
+    validation = BleuValidation(SimpleNamespace(eval_bleu=True, eval_bleu_print_samples=True, target_lang="zh-CN"))
     monkeypatch.setattr(validation, "translate", lambda *_: (["他 在 公 园 里 。"], ["他 在 公 园 。"]))
     log = validation.valid_step({}, None, None)[2]
     assert (log["_bleu_detokenized_8"], log["_bleu_detokenized_9"]) == (6, 5)  # lengths of both sides

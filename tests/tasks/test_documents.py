@@ -157,6 +157,7 @@ def test_a_document_length_needs_as_many_positions(data, capsys):
         ({"document_length": 8, "eval_bleu_args": "{bad"}, "--eval-bleu-args {bad is not a JSON object"),
         ({"document_length": 8, "eval_bleu_args": "[1]"}, "--eval-bleu-args [1] is not a JSON object"),
         ({"document_separator": "w7"}, "--document-separator has no effect without --document-length"),
+        ({"document_length": 8, "load_alignments": True}, "--load-alignments has no effect with --document-length"),
     ],
 )
 def test_invalid_flags_are_rejected_with_one_line(data, capsys, settings, message):

@@ -85,8 +85,8 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, because Numba is slow to import
 
-        ctx.save_for_backward(q, k, v, shift)
-        ctx.gamma, ctx.mask, ctx.dropped = gamma, mask, dropped
+        ctx.save_for_backward(q, k, v, shift, mask.key_mask, mask.attn_mask, dropped)  # refuses any changed in between
+        ctx.gamma, ctx.is_causal = gamma, mask.is_causal
         problem = _problem(q, k, v, gamma, shift, mask, dropped)
         output = v.new_zeros(*q.shape[:3], v.shape[3])
         flat = output.flatten(0, 1).numpy()
@@ -99,8 +99,8 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         from relumt.attention.kernels import inhibitor_numba_loops as loops  # here, as above
 
-        q, k, v, shift = ctx.saved_tensors
-        problem = _problem(q, k, v, ctx.gamma, shift, ctx.mask, ctx.dropped)
+        q, k, v, shift, key_mask, attn_mask, dropped = ctx.saved_tensors
+        problem = _problem(q, k, v, ctx.gamma, shift, AttentionMask(key_mask, ctx.is_causal, attn_mask), dropped)
         tasks = list(_tasks(problem, loops.TILE_T))
         parts = 1 + max(part for part, _, _ in tasks)
         # Tasks that share heads have gradients of k, v and the shift of their own.
