@@ -103,7 +103,7 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
     if settings.nbest > settings.beam:
         _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
     if settings.bf16:
-        check_translation_in_bf16(settings.cpu)
+        check_translation_in_bf16(settings.cpu, settings)
     check_length_penalty(settings)
     _attempt("fairseq-generate", lambda: _convert(settings))
 
