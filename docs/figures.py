@@ -239,21 +239,17 @@ def relu_or_softmax() -> Figure:
         scores.setdefault(model, {})[int(seed)] = [float(cell) for cell in bleu[:2]]
     softmax = scores.pop("softmax")
     figure, axes = panels(2, height=0.8 + 0.3 * len(scores))
-    drawn: list[float] = []
+    axes[1].sharex(axes[0])
     for column, (panel, title) in enumerate(zip(axes, ("validation BLEU", "test BLEU"), strict=True)):
         panel.axvline(0, color=GRAY, linestyle="--", linewidth=1.5)
         for place, by_seed in enumerate(scores.values()):
             differences = [bleu[column] - softmax[seed][column] for seed, bleu in by_seed.items()]
             panel.plot(differences, [place] * len(differences), "o", color=BLUE, alpha=0.5, linestyle="none")
-            drawn += differences
             if len(differences) >= MIN_SEEDS_OF_INTERVALS:
-                interval = confidence_interval(differences)
                 panel.plot(mean(differences), place, "D", color=ORANGE, markersize=5)
-                panel.plot(interval, [place, place], color=ORANGE)
-                drawn += interval
+                panel.plot(confidence_interval(differences), [place, place], color=ORANGE)
         panel.set_yticks(range(len(scores)), scores if panel is axes[0] else [""] * len(scores))
         panel.set(title=title, xlabel="difference from softmax", ylim=(len(scores) - 0.5, -0.5))
-    plt.setp(axes, xlim=(min(drawn) - 0.2, max(drawn) + 0.2))  # the same scale in both panels
     return figure
 
 

@@ -8,6 +8,7 @@ import torch
 
 from relumt import cpu_products
 from relumt.errors import UserError
+from relumt.variant_spec import flag_name
 
 GPU_FLAGS = ("memory_efficient_fp16", "memory_efficient_bf16", "fp16", "bf16", "amp")
 """Attributes of fairseq's flags that train in half precision; the first two imply the next two."""
@@ -27,7 +28,7 @@ def check_training_device(args: Namespace) -> None:
     """
     if getattr(args, "cpu_bf16", False):
         _check_cpu_bf16(args)
-    given = [f"--{name.replace('_', '-')}" for name in GPU_FLAGS if getattr(args, name, False)]
+    given = [flag_name(name) for name in GPU_FLAGS if getattr(args, name, False)]
     is_tpu = getattr(args, "tpu", False)
     if is_tpu and importlib.util.find_spec("torch_xla"):
         return
@@ -48,7 +49,7 @@ def _check_cpu_bf16(args: Namespace) -> None:
     for name in ("offload_activations", "checkpoint_activations"):  # the first implies the second
         if getattr(args, name, False):
             raise UserError(
-                f"{CPU_BF16_FLAG} cannot be combined with --{name.replace('_', '-')}, which would compute activations "
+                f"{CPU_BF16_FLAG} cannot be combined with {flag_name(name)}, which would compute activations "
                 "again in fp32; drop one of them"
             )
     _require_fast_bf16(CPU_BF16_FLAG)
@@ -80,8 +81,9 @@ def check_translation_in_bf16(is_cpu_forced: bool, generation: Any) -> None:
     """
     for setting in ("print_alignment", "score_reference"):
         if getattr(generation, setting, None):
-            flag = "--" + setting.replace("_", "-")
-            raise UserError(f"--bf16 has no effect with {flag}, which does not use relumt's search; drop one of them")
+            raise UserError(
+                f"--bf16 has no effect with {flag_name(setting)}, which does not use relumt's search; drop one of them"
+            )
     if torch.cuda.is_available() and not is_cpu_forced:
         raise UserError("--bf16 translates on a CPU, but there is a GPU; use --fp16, or add --cpu")
     _require_fast_bf16("--bf16")

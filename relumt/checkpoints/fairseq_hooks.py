@@ -165,14 +165,18 @@ def require_restore_file(cfg: Any, suffix: str) -> None:
     --restore-file may name the last or the best checkpoint in --save-dir before there is one: the first of several
     starts with the same flags writes it. fairseq reads --continue-once only if there is no last checkpoint.
     """
-    last = Path(cfg.save_dir, LAST_CHECKPOINT.replace(".pt", f"{suffix}.pt"))
-    flag, path = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
-    if cfg.restore_file == LAST_CHECKPOINT:
-        if cfg.continue_once is None or last.exists():
-            return
+
+    def with_suffix(name: str) -> str:
+        return name.replace(".pt", f"{suffix}.pt")
+
+    written = [Path(cfg.save_dir, with_suffix(name)) for name in (LAST_CHECKPOINT, BEST_CHECKPOINT)]
+    if cfg.restore_file != LAST_CHECKPOINT:
+        flag, path = "--restore-file", with_suffix(cfg.restore_file)
+    elif cfg.continue_once is not None and not written[0].exists():
         flag, path = "--continue-once", cfg.continue_once
-    is_written_by_training = Path(path) in (last, last.with_name(BEST_CHECKPOINT.replace(".pt", f"{suffix}.pt")))
-    if not (is_written_by_training or PathManager.exists(path)):
+    else:
+        return
+    if not (Path(path) in written or PathManager.exists(path)):
         raise UserError(f"{flag} {path}: no such file; correct the path, or drop the flag")
 
 

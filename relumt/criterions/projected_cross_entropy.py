@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from relumt.attention.kernels.double_backward import refuse_double_backward
+
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 25}
 """Device type → number of logits in a chunk: 8 MiB in float32 stay in a CPU's cache, 128 MiB keep a GPU busy."""
 
@@ -74,12 +76,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        # once_differentiable raises only if the incoming gradient requires one, too; else a term would be missing.
-        if torch.is_grad_enabled():  # only create_graph=True enables gradients during a backward pass
-            raise RuntimeError(
-                "the fused loss has no second derivatives (create_graph=True); use --criterion "
-                "label_smoothed_cross_entropy"
-            )
+        refuse_double_backward("the fused loss", "use --criterion label_smoothed_cross_entropy")
         positions, inputs_grad, weight_grad = ctx.saved_tensors
         features_dtype, weight_dtype = ctx.dtypes
         factor = loss_grad / ctx.scale

@@ -11,6 +11,6 @@ def is_plain_linear(module: object) -> TypeGuard[nn.Linear]:
     """Return whether calling a module does nothing but x·Wᵀ + b with its own weight and bias.
 
     Hooks observe or change what a layer computes; pruning and the older kind of weight normalization write its weight
-    in one. Subclasses and parametrized layers are of another type.
+    in one. Subclasses and parametrized layers have another type.
     """
     return type(module) is nn.Linear and not any(getattr(module, name) for name in HOOKS)

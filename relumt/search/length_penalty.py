@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relumt.errors import UserError
+from relumt.variant_spec import flag_name
 
 FAIRSEQ_PENALTY = "length"
 """The penalty that fairseq knows; it needs no generator of ours."""
@@ -42,5 +43,5 @@ def check_length_penalty(settings: Any) -> None:
         raise UserError(f"unknown --length-penalty {str(name)[:40]!r}; choose from {known} (--lenpen sets its power)")
     for setting, reason in INAPPLICABLE_WITH.items():
         if name != FAIRSEQ_PENALTY and getattr(settings, setting, None):
-            flag = "--" + setting.replace("_", "-")
+            flag = flag_name(setting)
             raise UserError(f"--length-penalty {name} has no effect with {flag}, {reason}; drop one of them")

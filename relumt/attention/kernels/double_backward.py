@@ -19,11 +19,15 @@ def forbid_double_backward(
 
     @functools.wraps(backward)
     def checked(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # only create_graph=True enables gradients during a backward pass
-            raise RuntimeError(
-                "fused attention has no second derivatives (create_graph=True); set RELUMT_KERNELS=reference, and "
-                "--inhibitor-implementation naive for the Inhibitor"
-            )
+        refuse_double_backward(
+            "fused attention", "set RELUMT_KERNELS=reference, and --inhibitor-implementation naive for the Inhibitor"
+        )
         return backward(ctx, *grads)
 
     return checked
+
+
+def refuse_double_backward(what: str, advice: str) -> None:
+    """Raise RuntimeError in a backward pass that is itself to be differentiated, which `what` cannot be."""
+    if torch.is_grad_enabled():  # only create_graph=True enables gradients during a backward pass
+        raise RuntimeError(f"{what} has no second derivatives (create_graph=True); {advice}")

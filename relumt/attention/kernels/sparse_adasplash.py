@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._compile import _disable_dynamo
 
+from relumt.attention.kernels.double_backward import refuse_double_backward
+
 MIN_SIZE = 32
 NUM_STEPS = 4
 """Steps that refine the threshold after its estimate from a histogram. The package's default of 2 leaves an error that
@@ -63,5 +65,4 @@ def project(scores: Tensor, alpha: float, out_of_support: float) -> Tensor:
 
 def _forbid_double_backward(grad: Tensor) -> None:
     """Refuse second derivatives, which the package would silently leave out."""
-    if torch.is_grad_enabled():  # only create_graph=True enables gradients during a backward pass
-        raise RuntimeError("AdaSplash has no second derivatives (create_graph=True); set RELUMT_KERNELS=reference")
+    refuse_double_backward("AdaSplash", "set RELUMT_KERNELS=reference")
