@@ -4,49 +4,20 @@ All parameters are averaged, including those of mechanisms and activations. The 
 but training cannot resume from it.
 """
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from relumt.checkpoints.loading import load_checkpoint_safely
+from relumt.checkpoints.saving import save_checkpoint_durably
 from relumt.checkpoints.settings import fairseq_config
 from relumt.errors import UserError
-
-NUMBERED_CHECKPOINT = re.compile(r"checkpoint_?(\d+)(?:_(\d+))?\.pt")
-"""File names checkpoint_EPOCH_UPDATES.pt (of --save-interval-updates) and checkpointEPOCH.pt."""
 
 
 def write_average(paths: Iterable[Path], out: Path) -> None:
     """Write the average of checkpoints to `out`; raises UserError as `average_checkpoints` does."""
-    # PyTorch takes seconds to import, which users of `last_checkpoints` save.
-    from relumt.checkpoints.loading import load_checkpoint_safely
-    from relumt.checkpoints.saving import save_checkpoint_durably
-
     averaged = average_checkpoints((path, load_checkpoint_safely(path)) for path in paths)
     save_checkpoint_durably(averaged, out)
-
-
-def last_checkpoints(folder: Path, count: int) -> list[Path]:
-    """Return the last `count` checkpoints of a training run by updates, or by epochs if none is named by updates.
-
-    Raises:
-        UserError: there are fewer.
-    """
-    numbers = numbered_checkpoints(folder)
-    by_updates = [path for path, (_, updates) in numbers.items() if updates]
-    last = sorted(by_updates or numbers, key=numbers.__getitem__)[-count:]
-    if len(last) < count:
-        raise UserError(
-            f"{folder}: expected at least {count} numbered checkpoints to average, found {len(last)}; train longer, or "
-            "keep more with --keep-interval-updates or --keep-last-epochs"
-        )
-    return last
-
-
-def numbered_checkpoints(folder: Path) -> dict[Path, tuple[int, ...]]:
-    """Return the epoch and the updates (0 at the end of an epoch) of the checkpoints that are named by them."""
-    matches = {path: NUMBERED_CHECKPOINT.fullmatch(path.name) for path in folder.glob("checkpoint*.pt")}
-    return {path: tuple(int(group or 0) for group in match.groups()) for path, match in matches.items() if match}
 
 
 def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:

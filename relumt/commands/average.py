@@ -6,7 +6,6 @@ The result translates like any checkpoint, but training cannot resume from it.
 import argparse
 
 from relumt.arguments import valid_path
-from relumt.checkpoints.averaging import write_average
 from relumt.console import print_status
 from relumt.errors import UserError
 
@@ -26,5 +25,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.out}: is one of the checkpoints to average; choose another --out")
     if len(set(resolved)) < len(resolved):
         raise UserError("the same checkpoint is given twice; give each checkpoint once")
+    from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
+
     write_average(arguments.checkpoints, arguments.out)
     print_status(f"{arguments.out}: the average of {len(resolved)} checkpoints")

@@ -3,8 +3,13 @@
 import re
 from pathlib import Path
 
-from relumt.checkpoints.averaging import last_checkpoints, numbered_checkpoints, write_average
-from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
+from relumt.checkpoints.folder import (
+    BEST_CHECKPOINT,
+    LAST_CHECKPOINT,
+    last_checkpoints,
+    numbered_checkpoints,
+    training_checkpoints,
+)
 from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
 from relumt.runs.flags import Flags
@@ -52,6 +57,8 @@ def averaged_checkpoint(run: Path, count: int) -> Path:
     last = last_checkpoints(run / CHECKPOINTS, count)
     newest = max(path.stat().st_mtime for path in last)
     if not (averaged.is_file() and averaged.stat().st_mtime >= newest and is_intact(averaged)):
+        from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
+
         write_average(last, averaged)
     return averaged
 

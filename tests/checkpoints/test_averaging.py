@@ -6,7 +6,8 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from relumt.checkpoints.averaging import average_checkpoints, last_checkpoints
+from relumt.checkpoints.averaging import average_checkpoints
+from relumt.checkpoints.folder import last_checkpoints
 from relumt.cli import main
 from relumt.errors import UserError
 from tests.models.build import sample, task, write_checkpoint
