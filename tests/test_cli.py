@@ -16,24 +16,16 @@ def test_user_dir_is_the_package(capsys):
     assert Path(capsys.readouterr().out.strip()) == Path(cli.__file__).parent
 
 
-LOADED_BEFORE_THE_COMMAND_RUNS = """
-import argparse, importlib, sys
-from relumt.cli import COMMANDS
-for name in COMMANDS:
-    module = importlib.import_module(f"relumt.commands.{name.replace('-', '_')}")
-    module.add_arguments(argparse.ArgumentParser())
-    assert "torch" not in sys.modules, name
+IMPORT_COMMANDS = """
+import argparse, importlib
+for name in cli.COMMANDS:
+    importlib.import_module(f"relumt.commands.{name.replace('-', '_')}").add_arguments(argparse.ArgumentParser())
 """
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        LOADED_BEFORE_THE_COMMAND_RUNS,
-        "import sys; from relumt.cli import main; main(['table', 'rela_table4']); assert 'torch' not in sys.modules",
-    ],
-)
-def test_pytorch_is_loaded_only_if_it_is_needed(code, tmp_path):
+@pytest.mark.parametrize("code", [IMPORT_COMMANDS, "cli.main(['user-dir'])", "cli.main(['table', 'rela_table4'])"])
+def test_torch_is_loaded_only_if_it_is_needed(code, tmp_path):
+    code = f"from relumt import cli\n{code}\nimport sys\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=tmp_path)
 
 
