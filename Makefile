@@ -12,17 +12,20 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 PYTEST := $(VENV)/bin/python -m pytest
-PIP_INSTALL := $(VENV)/bin/pip install --disable-pip-version-check --no-compile
+PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/bin/pip
+PIP_INSTALL := $(PIP) install --no-compile
 
 # pip compiles nothing (--no-compile), so the first import must store what it compiles. Many containers forbid it.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Compiling fairseq takes most of the installation, and 1.6 times as long with -g, which is among Python's usual flags.
+# It needs one core, so the other packages are installed at the same time.
 COMPILER_FLAGS := -O3 -DNDEBUG -fwrapv
+WHEELS := $(VENV)/wheels
 # It is compiled against these versions, in .venv instead of an environment that would need PyTorch a second time.
 BUILD_REQUIREMENTS := $(shell grep -E '^(torch|Cython|numpy)==' constraints.txt)
 
-.PHONY: demo smoke test test-end-to-end test-slow test-gpu lint format docs install clean
+.PHONY: demo smoke test test-end-to-end test-slow test-gpu lint format docs install fairseq-wheel other-packages clean
 
 demo: $(INSTALLED)
 	@scripts/demo.sh
@@ -65,10 +68,17 @@ $(INSTALLED): setup.py constraints.txt
 	@echo "relumt: installing into $(VENV), about 5 minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) $(BUILD_REQUIREMENTS)
-	PIP_CONSTRAINT=constraints.txt CFLAGS='$(COMPILER_FLAGS)' \
-		$(PIP_INSTALL) --no-build-isolation -e '.[fairseq,dev,report]'
+	@$(MAKE) --jobs=2 fairseq-wheel other-packages
+	$(PIP_INSTALL) --no-build-isolation --find-links $(WHEELS) -e '.[fairseq]'
+	@rm -r $(WHEELS)
 	@$(VENV)/bin/python -c 'import logging; logging.disable(); import relumt; relumt.register()'
 	@touch $@
+
+fairseq-wheel:
+	CFLAGS='$(COMPILER_FLAGS)' $(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(WHEELS) fairseq-fixed
+
+other-packages:
+	$(PIP_INSTALL) --no-build-isolation -e '.[dev,report]'
 
 clean:
 	rm -rf build *.egg-info .pytest_cache .ruff_cache .hypothesis .mypy_cache .import_linter_cache
