@@ -27,8 +27,8 @@ from relumt.quantized.integers import largest_integer, quantize, scale_for, sign
 DISTANCE_LIMIT = 2**30
 """Bound of shifted distances and of α in int32; their difference then fits, too."""
 
-SUM_LIMIT = 2**31
-"""Bound of int32 sums over keys."""
+SUM_BITS = 32
+"""Width of the accumulators of sums over keys."""
 
 MAX_RIGHT_SHIFT = 20
 """Largest right shift of distances. Heads that would need a larger one, because their queries and keys are much smaller
@@ -118,8 +118,8 @@ class IntegerInhibitor(Mechanism):
         """
         self.check_shapes(q, k, v, mask)
         T, S = q.shape[-2], k.shape[-2]
-        if S * largest_integer(self.bits) >= SUM_LIMIT:
-            raise ValueError(f"the sum over {S} keys of {self.bits} bits does not fit int32; use fewer bits")
+        if self.sum_width(S) > SUM_BITS:
+            raise ValueError(f"the sum over {S} keys of {self.bits} bits does not fit int{SUM_BITS}; use fewer bits")
         k, v = mask.zero_padding(k), mask.zero_padding(v)
         q_integers, k_integers = (quantize(x, self.pair_scale, self.bits).int() for x in (q, k))
         v_integers = quantize(v, self.value_scale, self.bits).int()
