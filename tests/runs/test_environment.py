@@ -155,7 +155,7 @@ def test_versions_include_the_package_of_fairseq():
 def test_the_environment_names_the_fairseq_that_is_imported(monkeypatch, tmp_path):
     device = Device("cpu", "x86_64", 1, "fp32")
     before = current_environment(device)
-    path = str(Path(find_spec("fairseq").origin).parent)
+    path = str(Path(find_spec("fairseq").origin).resolve().parent)
     assert before.fairseq == FairseqSource(path, "0.12.3.1", "fairseq-fixed")
     assert replace(before, fairseq=None) == before, "records of earlier versions lack the field"
     elsewhere = FairseqSource(str(tmp_path), "0.12.3.1", "fairseq", "c" * 40, "d" * 12)
