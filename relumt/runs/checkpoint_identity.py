@@ -17,8 +17,13 @@ from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.data_bin import DataBin
 from relumt.runs.record import BACKUP, RECORD, RunRecord
 
-INCIDENTAL = ("_name", "vocabulary_fingerprint", "min_params_to_wrap", "checkpoint_activations", "offload_activations")
-"""Settings that do not change what a model computes, or that run.json does not determine."""
+INCIDENTAL = (
+    "_name vocabulary_fingerprint min_params_to_wrap checkpoint_activations offload_activations cpu_bf16".split()
+)
+"""Settings that do not change what a model computes, or that the flags in run.json do not determine.
+
+The precision of training is among them: run.json has it in the environment, and resuming checks it.
+"""
 
 FILLED_IN = ("max_source_positions", "max_target_positions", "seed")
 """Settings that fairseq fills in later if they are None, or that a checkpoint may lack."""

@@ -2,11 +2,12 @@
 
 import shutil
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 
 from relumt.options import VARIANT_CHOICES
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
@@ -18,6 +19,7 @@ from tests.runs.cases import scored_record
 pytestmark = pytest.mark.attack("checkpoints")
 
 RELU = ("--arch", "reluformer")
+REGULARIZED = "label_smoothed_cross_entropy_with_attention_regularization"
 
 
 def make_record(*flags: str, seed: int = 1) -> RunRecord:
@@ -32,7 +34,8 @@ def make_checkpoint(*flags: str) -> dict[str, Any]:
     args = arguments(*flags)
     for choice in VARIANT_CHOICES:
         choice.record_defaults(args)
-    criterion = {name: value for name, value in vars(args).items() if name.startswith(("label_", "attention_"))}
+    names = {field.name for field in fields(CRITERION_DATACLASS_REGISTRY[args.criterion])}
+    criterion = {name: value for name, value in vars(args).items() if name in names}
     config = {
         "model": Namespace(**vars(args) | {"_name": args.arch}),
         "task": {"_name": args.task},
@@ -48,7 +51,7 @@ SAME = {
     "rela": ("--arch", "rela", "--attention-cross", "softmax"),
     "inhibitor": ("--arch", "inhibitor", "--inhibitor-gamma", "2"),
     "feedforward": (*RELU, "--feedforward", "softmax", "--no-memory-bias"),
-    "regularized": (*RELU, "--criterion", "label_smoothed_cross_entropy_with_attention_regularization"),
+    "regularized": (*RELU, "--criterion", REGULARIZED),
     "seed": (*RELU, "--seed", "2"),
 }
 
@@ -60,7 +63,15 @@ def test_own_checkpoints_are_accepted(attack, flags):
     assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), legacy, make_record(*flags))
 
 
-REGULARIZED = "label_smoothed_cross_entropy_with_attention_regularization"
+@pytest.mark.parametrize("criterion", [REGULARIZED, "fused_label_smoothed_cross_entropy"])
+def test_the_precision_of_training_does_not_count(attack, criterion):
+    """run.json records it in the environment, not among the flags."""
+    flags = (*RELU, "--criterion", criterion)
+    checkpoint = make_checkpoint(*flags, "--cpu-bf16")
+    assert checkpoint["cfg"]["criterion"]["cpu_bf16"] is True
+    assert not attack.reads(refuse_foreign_checkpoint, Path("c.pt"), checkpoint, make_record(*flags))
+
+
 DIFFERENT = [
     (("--arch", "transformer"), RELU, "arch is transformer (run.json: reluformer)"),
     (("--arch", "mechanism_transformer"), RELU, "attention_encoder is softmax (run.json: relu)"),
