@@ -53,10 +53,14 @@ def build_generator(
     *rest: Any,
     **kwargs: Any,
 ) -> Any:
-    """Build the generator; alignments need fairseq's `SequenceGeneratorWithAlignment`, which fairseq then chooses."""
+    """Build the generator; exit with a one-line message if the settings are invalid.
+
+    Alignments need fairseq's `SequenceGeneratorWithAlignment`, which fairseq then chooses.
+    """
     if seq_gen_cls is None and not getattr(args, "print_alignment", False):
         seq_gen_cls = BeamSearchGenerator
     with exit_on_user_error():
+        check_beam(args)
         check_length_penalty(args)
         length_penalty = getattr(args, "length_penalty", FAIRSEQ_PENALTY)
         if length_penalty != FAIRSEQ_PENALTY:
@@ -66,4 +70,16 @@ def build_generator(
                     f"{type(task).__name__}; drop the flag"
                 )
             extra_gen_cls_kwargs = {**(extra_gen_cls_kwargs or {}), "length_penalty": length_penalty}
-    return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)
+        try:
+            return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)
+        except (AssertionError, ValueError) as error:
+            raise UserError(f"fairseq cannot search with these flags: {error}; change or drop them") from error
+
+
+def check_beam(settings: Any) -> None:
+    """Raise UserError if the size of the beam is impossible; fairseq would fail with a traceback in the first batch."""
+    beam, groups = getattr(settings, "beam", 1), getattr(settings, "diverse_beam_groups", -1)
+    if beam < 1:
+        raise UserError(f"--beam is {beam}; choose a number from 1")
+    if groups > 0 and beam % groups:
+        raise UserError(f"--diverse-beam-groups {groups} does not divide --beam {beam}; choose a number that does")
