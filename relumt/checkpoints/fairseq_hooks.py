@@ -16,7 +16,7 @@ original does, and in addition:
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 from relumt.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.fp16_optimizer import FP16Optimizer
 from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
-from relumt.checkpoints.model_comparison import refuse_other_model
+from relumt.checkpoints.model_comparison import refuse_merged_embeddings, refuse_other_model
 from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoints.settings import RejectedSettingError, fairseq_config
@@ -147,7 +147,7 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
                 recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
-    with nullcontext() if cfg.reset_optimizer else refusing_other_models(cfg, trainer):
+    with refusing_unsuitable_models(cfg, trainer):
         extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
     if recovers and trainer.is_data_parallel_master:
         with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
@@ -181,17 +181,21 @@ def require_restore_file(cfg: Any, suffix: str) -> None:
 
 
 @contextmanager
-def refusing_other_models(cfg: Any, trainer: Any) -> Iterator[None]:
-    """Exit with a one-line message if fairseq loads a checkpoint of another model, except to fine-tune from it."""
+def refusing_unsuitable_models(cfg: Any, trainer: Any) -> Iterator[None]:
+    """Exit with a one-line message if fairseq loads a checkpoint whose weights the model to be trained cannot take.
 
-    def load_same_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+    A new training that only begins with the weights may be of another model, but must have a place for each embedding.
+    """
+
+    def load_suitable_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint = load_vetted(path, *arguments, **options)
-        if path != cfg.finetune_from_model:
-            with exit_on_user_error():
-                refuse_other_model(checkpoint["cfg"]["model"], trainer.cfg.model, path)
+        begins_anew = cfg.reset_optimizer or path == cfg.finetune_from_model
+        refuse = refuse_merged_embeddings if begins_anew else refuse_other_model
+        with exit_on_user_error():
+            refuse(checkpoint["cfg"]["model"], trainer.cfg.model, path)
         return checkpoint
 
-    checkpoint_utils.load_checkpoint_to_cpu = load_same_model
+    checkpoint_utils.load_checkpoint_to_cpu = load_suitable_model
     try:
         yield
     finally:

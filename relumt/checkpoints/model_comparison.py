@@ -32,6 +32,9 @@ FREE_OPTIONS = ("relu_initial_score", "relu_initial_gain", "inhibitor_initial_di
 LABELS = {"vocabulary_fingerprint": "the vocabulary"}
 """Setting → how an error calls it, if it is not a flag."""
 
+SHARING_FLAGS = (("share_all_embeddings",), ("share_decoder_input_output_embed", "share_all_embeddings"))
+"""Settings of which each makes the same matrices one: those of both languages, and input and output of the decoder."""
+
 Differences = dict[str, tuple[Any, Any]]
 """What differs → its value in the checkpoint's model and in the one to be trained."""
 
@@ -51,6 +54,25 @@ def refuse_other_model(stored: Any, requested: Any, path: str) -> None:
             f"{path}: belongs to another model, with {described}; train the same model, choose another --save-dir, or "
             "pass the checkpoint to --finetune-from-model to start a new training from its weights"
         )
+
+
+def refuse_merged_embeddings(stored: Any, requested: Any, path: str) -> None:
+    """Raise UserError if the model `requested` has one embedding matrix where the model `stored` has several.
+
+    fairseq would load them into the same parameter, one after another, so that only the last would remain.
+
+    Args:
+        stored: settings of the checkpoint's model; those that it lacks, as of an older version, are not compared.
+        requested: settings of the model that is to be trained.
+        path: of the checkpoint, for the error message.
+    """
+    for flags in SHARING_FLAGS:
+        is_shared = [any(getattr(model, flag, False) for flag in flags) for model in (stored, requested)]
+        if hasattr(stored, flags[0]) and is_shared == [False, True]:
+            given = next(flag for flag in flags if getattr(requested, flag, False))
+            raise UserError(
+                f"{path}: has separate embeddings, of which {flag_name(given)} would keep only the last; drop the flag"
+            )
 
 
 def _different_variants(stored: Any, requested: Any) -> Differences:

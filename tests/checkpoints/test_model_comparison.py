@@ -3,7 +3,7 @@
 import pytest
 
 from relumt.attention import MECHANISMS
-from relumt.checkpoints.model_comparison import refuse_other_model
+from relumt.checkpoints.model_comparison import refuse_merged_embeddings, refuse_other_model
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS
 from relumt.options import SITES
@@ -80,3 +80,37 @@ def test_another_vocabulary_is_refused():
     stored.vocabulary_fingerprint, requested.vocabulary_fingerprint = "a" * 12, "b" * 12
     with pytest.raises(UserError, match="the vocabulary aaaaaaaaaaaa"):
         refuse_other_model(stored, requested, "last.pt")
+
+
+OUTPUT, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
+
+
+@pytest.mark.parametrize(
+    ("stored", "requested", "named"),
+    [
+        ((), (ALL,), ALL),
+        ((OUTPUT,), (ALL,), ALL),
+        ((), (OUTPUT,), OUTPUT),
+        ((), (), None),
+        ((ALL,), (ALL,), None),
+        ((ALL,), (), None),  # each of the three begins as a copy
+        ((ALL,), (OUTPUT,), None),
+        ((OUTPUT,), (OUTPUT,), None),
+        ((OUTPUT,), ("--attention", "relu", OUTPUT), None),
+    ],
+)
+def test_separate_embeddings_are_not_merged(stored, requested, named):
+    def check():
+        refuse_merged_embeddings(arguments(*SOFTMAX, *stored), arguments(*SOFTMAX, *requested), "x.pt")
+
+    if named is None:
+        check()
+    else:
+        with pytest.raises(UserError, match=f"x.pt: has separate embeddings, of which {named} would keep only"):
+            check()
+
+
+def test_embeddings_of_a_checkpoint_that_does_not_tell_are_not_compared():
+    stored = arguments(*SOFTMAX)
+    del stored.share_all_embeddings, stored.share_decoder_input_output_embed
+    refuse_merged_embeddings(stored, arguments(*SOFTMAX, ALL), "x.pt")
