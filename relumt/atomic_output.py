@@ -11,8 +11,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,26 @@ def atomic_file(path: Path) -> Iterator[Path]:
     require_replaceable_file(path)
     with _stream(path) if is_stream(path) else _replacement(path) as unfinished:
         yield unfinished
+
+
+@contextmanager
+def atomic_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield a temporary path for each of several files that belong together, such as the sides of a bitext.
+
+    If the block succeeds, all of them are replaced. A process that is killed meanwhile leaves files out, but never new
+    content of one beside old content of another.
+
+    Raises:
+        UserError: as `atomic_file` does.
+    """
+    with ExitStack() as stack:
+        unfinished = [stack.enter_context(atomic_file(path)) for path in paths]
+        yield unfinished
+        for path in unfinished:  # the slow part
+            sync(path)
+        for path in paths[:-1]:  # the stack replaces the last file first
+            if not is_stream(path):
+                path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from relumt.analysis.pair_scoring import PairScore, TokenPair
-from relumt.atomic_output import atomic_file
+from relumt.atomic_output import atomic_file, atomic_files
 from relumt.attention import Mechanism
 from relumt.errors import AttemptFailedError, UserError
 from relumt.inference.loaded_model import LoadedModel
@@ -119,8 +119,7 @@ def select_pairs(scores: np.ndarray, by: str, threshold: float | None, share: fl
 
 def write_selected(pairs: Iterable[tuple[str, str]], is_kept: np.ndarray, outputs: PathPair) -> None:
     """Write the selected pairs, in their order, to a file for each side; both files appear or none."""
-    with ExitStack() as stack:
-        unfinished = [stack.enter_context(atomic_file(output)) for output in outputs]
+    with atomic_files(outputs) as unfinished, ExitStack() as stack:
         source_file, target_file = (stack.enter_context(open_text(path, "w")) for path in unfinished)
         for source, target in compress(pairs, is_kept):
             source_file.write(source + "\n")

@@ -74,11 +74,14 @@ def run(arguments: argparse.Namespace) -> None:
     require_not_swapped(texts, languages)
     outputs = Path(f"{arguments.out}.{languages[0]}"), Path(f"{arguments.out}.{languages[1]}")
     require_inputs_kept([*texts, loaded.path, *data.rglob("*")], [scores_path, *outputs])
+    selects = arguments.threshold is not None or arguments.keep is not None
+    if selects:
+        require_own_outputs(outputs, scores_path)
     scored = score_pairs(loaded, encode_pairs(loaded, data, pairs), arguments.max_tokens)
     scores = write_scores(track_on_stderr(scored, str(loaded.path), len(pairs)), scores_path)
     ranks, cross_entropy = scores[:, MEASURES.index(arguments.by)], scores[:, MEASURES.index("cross_entropy")]
     print_summary(arguments, ranks, int(np.isnan(cross_entropy).sum()))
-    if arguments.threshold is None and arguments.keep is None:
+    if not selects:
         return
     is_kept = select_pairs(scores, arguments.by, arguments.threshold, arguments.keep)
     write_selected(pairs, is_kept, outputs)
@@ -110,6 +113,16 @@ def require_not_swapped(texts: tuple[Path, Path], languages: tuple[str, str]) ->
     for text, language, other in zip(texts, languages, reversed(languages), strict=True):
         if text.name.removesuffix(".gz").endswith(f".{other}"):
             raise UserError(f"{text}: expected {language}, but the file name says {other}; swap --src and --tgt")
+
+
+def require_own_outputs(outputs: tuple[Path, Path], scores_path: Path) -> None:
+    """Raise UserError if a text is to be replaced that an earlier filtering did not write, as it has no scores."""
+    for output in outputs:
+        if output.is_file() and not scores_path.exists():
+            raise UserError(
+                f"{output}: exists, and there is no {scores_path.name} of an earlier filtering beside it; choose "
+                "another --out, or remove the file"
+            )
 
 
 def print_summary(arguments: argparse.Namespace, ranks: np.ndarray, num_too_long: int) -> None:

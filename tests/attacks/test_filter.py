@@ -6,9 +6,11 @@ import subprocess
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from relumt import atomic_output
 from relumt.analysis import corpus_filter
 from relumt.analysis.corpus_filter import CopiedPairs
 from relumt.analysis.pair_scoring import PairScore
@@ -198,6 +200,37 @@ def test_both_selected_texts_appear_or_none(attack, run, monkeypatch):
     monkeypatch.setattr(corpus_filter, "open_text", fail)
     assert run("--keep", "1").status == 1
     assert [path.name for path in attack.folder.glob("*kept*")] == ["kept.scores"]
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_an_interruption_never_leaves_a_new_text_beside_an_old_one(attack, run, monkeypatch, failing):
+    """The calls that make the new texts durable or put them in their places: any of them may be the last one."""
+    assert run("--keep", "1").status == 0
+    old = dict(zip(("kept.de", "kept.en"), read(attack, "kept.de", "kept.en"), strict=True))
+    calls = iter(range(100))
+
+    def interrupted(function):
+        def call(path, *arguments):
+            if (".kept.de" in str(path) or ".kept.en" in str(path)) and next(calls) == failing:
+                raise KeyboardInterrupt
+            return function(path, *arguments)
+
+        return call
+
+    monkeypatch.setattr(atomic_output, "sync", interrupted(atomic_output.sync))
+    monkeypatch.setattr(Path, "replace", interrupted(Path.replace))
+    with pytest.raises(KeyboardInterrupt):
+        corpus_filter.write_selected([("new", "new")] * 4, np.ones(4, bool), (Path("kept.de"), Path("kept.en")))
+    are_old = {name: Path(name).read_text() == text for name, text in old.items() if Path(name).exists()}
+    assert len(set(are_old.values())) < 2, are_old
+
+
+def test_texts_of_the_user_are_not_replaced(attack, run):
+    (attack.folder / "kept.en").write_text("the user's\n")
+    ended = run("--keep", "1", out="kept")
+    assert ended.status == 2 and "kept.en: exists, and there is no kept.scores of an earlier filtering" in ended.error
+    assert run().status == 0, "scores alone replace no text"
+    assert read(attack, "kept.en") == ["the user's\n"]
 
 
 def test_a_text_that_changes_meanwhile_is_selected_as_it_was_scored(attack, run, monkeypatch):
