@@ -5,11 +5,12 @@ from pathlib import Path
 
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
-from relumt.prep.tokenization import detokenize
+from relumt.prep.tokenization import detokenize, lowercase
 from relumt.runs.data_bin import DataBin
 from relumt.runs.document_chunks import join_groups
 from relumt.runs.evaluation_record import Evaluation
 from relumt.runs.evaluation_results import generate_output
+from relumt.runs.provenance import has_data_checksums
 from relumt.runs.translations import TRANSLATE_AGAIN, read_sources
 from relumt.text_files import load_text
 
@@ -44,6 +45,8 @@ def load_segments(run: Path, evaluation: Evaluation, data_bin: DataBin) -> list[
             f"{hypotheses} has {len(translated)} lines, {references} has {len(expected)}; {TRANSLATE_AGAIN}"
         )
     sources = load_sources(run, evaluation, data_bin, expected)
+    if data_bin.lowercased:  # texts before tokenization have case, which the model has neither read nor written
+        sources, expected = lowercase(sources), lowercase(expected)
     return [Segment(*lines) for lines in zip(sources, translated, expected, strict=True)]
 
 
@@ -55,7 +58,7 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, reference
         references: those that were scored.
 
     Raises:
-        UserError: the data-bin has other references or no source text.
+        UserError: the data-bin has another test set or no source text.
     """
     subset = evaluation.setup.subset
     if not data_bin.prepared:
@@ -68,6 +71,12 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, reference
         raise UserError(
             f"{data_bin.folder}: its references of {subset} are not those that {run} was scored on; name the data-bin "
             "that was translated with --data"
+        )
+    translated = evaluation.setup.data
+    if has_data_checksums({subset: translated}) and data_bin.evaluation_checksum(subset) != translated:
+        raise UserError(
+            f"{data_bin.folder}: its {subset} set was changed after {run} translated it; evaluate the run again, or "
+            "name the data-bin that was translated with --data"
         )
     return source
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from relumt.cli import main
+from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_record import DocumentResults, ExternalScore
 from relumt.runs.record import load_record, save_record
 from tests.runs.cases import scored_record, with_value, write_data_bin
@@ -101,6 +102,26 @@ def test_a_tokenized_data_bin_without_raw_text_is_detokenized(run, tmp_path, cap
     write_lines(tmp_path / "data-bin" / "text" / "test.en", ["A dog .", "Two cats , three cows .", "He sleeps ."])
     main(["score", str(run)])
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+
+
+def test_texts_of_a_lowercased_data_bin_are_lowercased(run, tmp_path, capsys):
+    """The texts before tokenization have case; a metric would penalize every translation for lacking it."""
+    (tmp_path / "data-bin" / "prepare.json").write_text(json.dumps(PREPARED | {"lowercased": True}))
+    write_lines(run / "test.hyp", [line.lower() for line in HYPOTHESES])
+    main(["score", str(run)])
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed == [{key: text.lower() for key, text in segment.items()} for segment in expected_segments()]
+
+
+def test_sources_that_were_not_translated_are_refused(run, tmp_path, capsys):
+    data = tmp_path / "data-bin"
+    checksum = open_data_bin(data).evaluation_checksum("test")
+    save_record(run, with_value(load_record(run), "evaluations.test.setup.data", checksum))
+    main(["score", str(run)])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    (data / "test.de-en.de.bin").write_bytes(bytes([1] * 6))
+    message = refused(run, capsys, 2, lambda: main(["score", str(run)]))
+    assert "its test set was changed after" in message and "evaluate the run again" in message
 
 
 def test_documents_are_segments_and_their_sentences_are_joined(run, tmp_path, capsys):
