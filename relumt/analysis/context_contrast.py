@@ -60,7 +60,7 @@ class ContextTest:
         self.loaded = loaded
         self.examples = examples
         self.limit = getattr(loaded.task.cfg, "document_length", 0)
-        encoding = load_encoding(data, loaded.task.source_dictionary, loaded.task.target_dictionary, False)
+        encoding = load_encoding(data, loaded.task, False)
         target_as_source = replace(encoding.data_bin, source=encoding.data_bin.target)
         self.source = Side(encoding, self.separator(encoding.source))
         self.target = Side(

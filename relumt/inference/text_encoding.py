@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from relumt.errors import UserError
@@ -93,16 +94,28 @@ def check_line(line: str, number: int) -> None:
         raise UserError(f"line {number}: is not Unicode ({error.reason}); decode its bytes as UTF-8") from None
 
 
-def load_encoding(data: Path, source: Dictionary, target: Dictionary, is_tokenized: bool) -> TextEncoding:
+def load_encoding(data: Path, task: FairseqTask, is_tokenized: bool) -> TextEncoding:
     """Return the encoding of a data-bin's texts.
 
+    Args:
+        data: the data-bin.
+        task: fairseq's task of the model, with its languages and dictionaries.
+        is_tokenized: see `TextEncoding`.
+
     Raises:
-        UserError: the data-bin is not complete, or its text is not tokenized but `is_tokenized` is set.
+        UserError: the data-bin is not complete, has other languages than the model, or its text is not tokenized but
+            `is_tokenized` is set.
     """
     data_bin = open_data_bin(data)
+    languages = task.cfg.source_lang, task.cfg.target_lang
+    if data_bin.languages != languages:
+        raise UserError(
+            f"{data}: translates {'-'.join(data_bin.languages)}, but the model {'-'.join(languages)}; give the "
+            "data-bin that the model was trained on"
+        )
     if is_tokenized and not data_bin.tokenized:
         raise UserError(f"{data}: its text is not tokenized, so the model reads plain text; drop --tokenized")
-    return TextEncoding(data_bin, source, target, load_segmenter(data), is_tokenized)
+    return TextEncoding(data_bin, task.source_dictionary, task.target_dictionary, load_segmenter(data), is_tokenized)
 
 
 def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:

@@ -188,7 +188,7 @@ def load(
     """
     loaded, folder = load_model(Path(checkpoint_or_run), None if data is None else Path(data), cpu)
     refuse_documents(loaded)
-    encoding = load_encoding(folder, loaded.task.source_dictionary, loaded.task.target_dictionary, tokenized)
+    encoding = load_encoding(folder, loaded.task, tokenized)
     return Translator(loaded, encoding, default_search(loaded.path))
 
 

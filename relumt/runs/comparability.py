@@ -85,16 +85,22 @@ def require_equal_data(records: Mapping[str, RunRecord]) -> None:
     data = {name: record.provenance.data for name, record in records.items()}
     data = {name: checksums for name, checksums in data.items() if has_data_checksums(checksums)}
     require_equal(data, "the training data", lambda checksums: checksums)
-    require_equal(records, "the dictionaries", lambda record: record.provenance.dictionaries)
+    # As a list, whose order tells the source language from the target language.
+    require_equal(records, "the dictionaries", lambda record: list(record.provenance.dictionaries.items()))
 
 
 def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
     """Raise UserError unless scored runs share vocabulary, training data, test set and the way of translating it.
 
-    The values of --lenpen may differ if each is the best of the same values on the same validation set.
+    The values of --lenpen may differ if each is the best of the same values on the same validation set. The content of
+    the test set, with sources and subsets, is compared between runs that recorded it; earlier versions did not.
     """
     require_equal_data(records)
     require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
+    data = {name: {"test": record.test_evaluation.setup.data} for name, record in records.items()}
+    data = {name: checksums for name, checksums in data.items() if has_data_checksums(checksums)}
+    require_equal(data, "the test set (sources, references or subsets)", lambda checksums: checksums["test"])
+    require_equal(records, "ONE_BY_ONE", lambda record: int(record.test_evaluation.setup.one_by_one))
     require_equal(records, "the flags of translation", lambda record: _translation_flags(record.test_evaluation.setup))
     require_equal(records, "the checkpoint that translates", lambda record: record.test_evaluation.setup.checkpoint)
     require_equal(records, "the choice of --lenpen", lambda record: _choice_procedure(record.test_evaluation.setup))

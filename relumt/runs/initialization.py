@@ -122,10 +122,11 @@ def require_shared_vocabulary(config: RunConfig, pretraining: RunConfig, data_bi
             f"DATA_BIN is the data-bin of {config.dataset}, but training starts from {pretraining.dataset}, whose "
             f"data-bin is {other}; unset DATA_BIN"
         )
-    if config.data_bin.dictionaries() != pretraining.data_bin.dictionaries():
+    vocabularies = [list(run.data_bin.dictionaries().items()) for run in (config, pretraining)]  # source first
+    if vocabularies[0] != vocabularies[1]:
         raise UserError(
             f"{config.data_bin.folder} and {pretraining.data_bin.folder}, on which its training starts, differ in "
-            "vocabulary; let starts_from name a dataset with the same dictionaries"
+            "vocabulary or direction; let starts_from name a dataset with the same dictionaries"
         )
 
 

@@ -117,8 +117,15 @@ def format_flag(flags: Mapping[str, str], name: str) -> str:
 
 
 def refuse_other_vocabulary(recorded: Provenance, data_bin: DataBin) -> None:
-    """Raise UserError if the dictionaries of `data_bin` are not those of the recorded training."""
-    if recorded.dictionaries != data_bin.dictionaries():
+    """Raise UserError if the dictionaries of `data_bin`, or its direction, are not those of the recorded training."""
+    dictionaries = data_bin.dictionaries()
+    if list(recorded.dictionaries) == list(dictionaries)[::-1]:
+        direction = "-".join(recorded.dictionaries)
+        raise UserError(
+            f"{data_bin.folder}: translates {'-'.join(dictionaries)}, but the run was trained on {direction}; set "
+            "DATA_BIN to a data-bin of that direction"
+        )
+    if recorded.dictionaries != dictionaries:
         raise UserError(
             f"{data_bin.folder}: its vocabulary is not the one that the run was trained on; "
             "set DATA_BIN to the original data-bin, or set RUNS to another folder to train again"

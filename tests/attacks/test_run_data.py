@@ -146,6 +146,26 @@ def test_runs_on_different_texts_are_not_compared(attack):
     assert attack.reads(require_equal_evaluations, {"old": old, "new": records[a]}) == ""
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("provenance.dictionaries", {"en": "d", "de": "d"}, "differ in the dictionaries"),
+        ("evaluations.test.references_sha256", "other", "differ in the test set (references)"),
+        ("evaluations.test.setup.data", "b" * 64, "differ in the test set (sources, references or subsets)"),
+        ("evaluations.test.setup.one_by_one", True, "differ in ONE_BY_ONE: 0 and 1"),
+    ],
+)
+def test_runs_that_translated_something_else_are_not_compared(attack, field, value, message):
+    ours = with_value(scored_record(), "evaluations.test.setup.data", "a" * 64)
+    assert attack.reads(require_equal_evaluations, {"ours": ours, "equal": ours}) == ""
+    assert message in attack.reads(require_equal_evaluations, {"ours": ours, "other": with_value(ours, field, value)})
+
+
+def test_test_sets_of_earlier_revisions_are_not_compared_by_content(attack):
+    records = {data: with_value(scored_record(), "evaluations.test.setup.data", data) for data in ("a" * 64, "b" * 12)}
+    assert attack.reads(require_equal_evaluations, records) == ""
+
+
 HEADER = index(3)[:26]
 
 

@@ -5,8 +5,8 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from relumt.errors import UserError
 from relumt.inference.export import write_preparation
@@ -23,9 +23,15 @@ PREPARATIONS = {
 }
 
 
-def open_encoding(data, is_tokenized=False):
-    dictionaries = (Dictionary.load(str(data / f"dict.{language}.txt")) for language in ("de", "en"))
-    return load_encoding(data, *dictionaries, is_tokenized)
+def open_encoding(data, is_tokenized=False, languages=("de", "en")):
+    source, target = languages
+    config = TranslationConfig(data=str(data), source_lang=source, target_lang=target)
+    return load_encoding(data, TranslationTask.setup_task(config), is_tokenized)
+
+
+def test_the_opposite_direction_is_refused(prepared):
+    with pytest.raises(UserError, match="translates de-en, but the model en-de; give the data-bin that"):
+        open_encoding(prepared, languages=("en", "de"))
 
 
 @pytest.fixture(scope="module")

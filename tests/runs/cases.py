@@ -86,6 +86,12 @@ def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None 
     return folder
 
 
+def reverse_data_bin(folder: Path) -> None:
+    """Let a data-bin of `write_data_bin` translate in the opposite direction, with the same dictionaries."""
+    for path in folder.glob("*.de-en.*"):
+        path.rename(path.with_name(path.name.replace(".de-en.", ".en-de.")))
+
+
 def index(sentences: int) -> bytes:
     """fairseq's index of so many sentences of one token, in the format mmap with tokens of two bytes."""
     header = b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, sentences)

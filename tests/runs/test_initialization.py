@@ -14,7 +14,15 @@ from relumt.runs.initialization import resolve_pretraining
 from relumt.runs.record import Divergence, Initialization, find_record, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_steps import check_training, start_training
-from tests.runs.cases import scored_record, train, with_value, write_checkpoint, write_data_bin, write_dataset
+from tests.runs.cases import (
+    reverse_data_bin,
+    scored_record,
+    train,
+    with_value,
+    write_checkpoint,
+    write_data_bin,
+    write_dataset,
+)
 
 
 @pytest.fixture
@@ -90,6 +98,15 @@ def test_pretraining_on_another_vocabulary_is_refused(pretraining, configs, tmp_
     with_default_folders = resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match="differ in vocabulary"):
         resolve_pretraining(with_default_folders, None, [])
+
+
+def test_pretraining_in_the_opposite_direction_is_refused(pretraining, configs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_dataset(configs, "default")
+    reverse_data_bin(write_data_bin(Path("data-bin/default")))
+    config = resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", None)
+    with pytest.raises(UserError, match="differ in vocabulary or direction"):
+        resolve_pretraining(config, None, [])
 
 
 def test_runs_with_and_without_pretraining_differ(config, configs, step, refused):
