@@ -19,7 +19,7 @@ from relumt.inference.search_settings import search_of_run
 from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
-from relumt.runs.data_bin import open_data_bin
+from relumt.runs.data_bin import gold_alignments_path, open_data_bin
 from relumt.runs.environment import describe_revision, versions
 
 
@@ -104,6 +104,7 @@ def measure_checkpoint(
         feedforward=feedforward.result(),
         activations=learned_activations(model),
         data_sha256=find_subset_checksum(data, subset),
+        alignments_sha256="" if gold is None else file_sha256(gold_path),
     )
     kept = maps.result()
     if config.maps_own_translations:
@@ -156,7 +157,7 @@ def load_gold_alignments(
         if is_target_first(config.alignments, loaded.task.cfg.source_lang, loaded.task.cfg.target_lang):
             gold = [alignment.swap_sides() for alignment in gold]
         return gold, config.alignments
-    path = data / "text" / f"{config.subset}.align"
+    path = gold_alignments_path(data, config.subset)
     gold = read_alignments(path, 0) if path.is_file() else []
     if gold and loaded.task.cfg.source_lang == open_data_bin(data).target:
         gold = [alignment.swap_sides() for alignment in gold]

@@ -212,6 +212,7 @@ class CheckpointAnalysis:
         feedforward: measures by layer, for example "encoder.layers.0".
         activations: learned parameters of the activation functions, by layer and name.
         data_sha256: `EvaluationSetup.data` of this data, "" if no run can have it. None in files of earlier versions.
+        alignments_sha256: SHA-256 of the file of gold alignments, "" without one. None in files of earlier versions.
     """
 
     name: str
@@ -227,6 +228,7 @@ class CheckpointAnalysis:
     feedforward: dict[str, FeedForwardMetrics]
     activations: dict[str, dict[str, float]]
     data_sha256: str | None = None
+    alignments_sha256: str | None = None
 
     def __post_init__(self) -> None:
         for layers in (self.attention.values(), self.feedforward.values()):

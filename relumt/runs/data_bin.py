@@ -98,7 +98,7 @@ class DataBin:
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(
-                f"{path}: no such file, so there is no '{subset}' to translate; prepare the data-bin with this subset"
+                f"{path}: no such file, so the data-bin has no subset '{subset}'; prepare it with this subset"
             )
 
     def num_sentences(self, subset: str) -> int:
@@ -172,6 +172,11 @@ def open_data_bin(folder: Path) -> DataBin:
         if not path.is_file():
             raise UserError(f"{path}: no such file; prepare the data-bin again")
     return data_bin
+
+
+def gold_alignments_path(folder: Path, subset: str) -> Path:
+    """Return the path of the gold alignments of `subset` in a data-bin, which need not exist."""
+    return folder / "text" / f"{subset}.align"
 
 
 def _checksum(folder: Path, paths: Iterable[Path]) -> str:

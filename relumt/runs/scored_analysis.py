@@ -1,10 +1,15 @@
-"""Whether analysis.json is about what a run's scores are about: the same checkpoint and the same test set."""
+"""Whether analysis.json is about what a run's scores are about: the same checkpoint and the same test set.
+
+To be complete, it must also be about the gold alignments that the data-bin has now.
+"""
 
 from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.files import file_sha256
 from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, read_analysis
+from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import TEST, RunRecord
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import report_divergence, started_record
@@ -25,11 +30,18 @@ def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:
 
 
 def is_analyzed(folder: Path, record: RunRecord) -> bool:
-    """Return whether a run has a readable analysis of the scored checkpoint on the same test set."""
+    """Return whether a run has a readable analysis of the scored checkpoint, on the same test set and alignments."""
     try:
-        return not find_mismatch(read_analysis(folder / ANALYSIS), record)
+        analysis = read_analysis(folder / ANALYSIS)
     except (FileNotFoundError, UserError):
         return False
+    return not find_mismatch(analysis, record) and not _has_other_alignments(analysis, Path(record.data_bin))
+
+
+def _has_other_alignments(analysis: AnalysisFile, data_bin: Path) -> bool:
+    """Return whether the data-bin has gold alignments that are not those of the analysis."""
+    path, used = gold_alignments_path(data_bin, TEST), analysis.checkpoints[0].alignments_sha256
+    return used is not None and path.is_file() and file_sha256(path) != used
 
 
 def folder_to_analyze(config: RunConfig) -> Path | None:

@@ -12,7 +12,14 @@ from relumt.runs.comparability import describe_decoding_choices, describe_revisi
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
-from relumt.tables.measures import DIVERGED_NOTE, SPREAD_NOTE, Measure, require_same_unit
+from relumt.tables.measures import (
+    DIVERGED_NOTE,
+    ENVIRONMENTS_NOTE,
+    SPREAD_NOTE,
+    Measure,
+    require_same_alignments,
+    require_same_unit,
+)
 from relumt.tables.runs import Run, any_diverged, find_runs
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ class TableContext:
     """Which runs a table is rendered from, and how.
 
     Attributes:
-        name: of the table on the command line.
+        name: name of the table on the command line.
         runs: folder of all runs.
         preset: key of PRESETS.
         out: folder for plots.
@@ -83,8 +90,13 @@ class TableContext:
         return found
 
     def warn_not_analyzed(self, runs: Runs) -> None:
-        """Print which runs are neither analyzed nor diverged; raise UserError if their units of attention differ."""
+        """Print which runs are neither analyzed nor diverged.
+
+        Raises:
+            UserError: their units of attention or their gold alignments differ.
+        """
         require_same_unit(chain(*runs.values()))
+        require_same_alignments(chain(*runs.values()))
         missing = [str(run.folder) for run in chain(*runs.values()) if not is_analyzed_or_diverged(run)]
         if missing:
             print_status(
@@ -128,7 +140,7 @@ class TableContext:
         if any_diverged(runs):
             notes.append(DIVERGED_NOTE)
         if changed := [record.name for record in records if record.environment_changes]:
-            notes.append(f"made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
+            notes.append(f"{ENVIRONMENTS_NOTE}: {', '.join(changed)}")
         return notes
 
 

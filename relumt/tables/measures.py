@@ -8,6 +8,7 @@ from statistics import mean
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
 from relumt.runs.comparability import SCORES
+from relumt.runs.record import RECORD
 from relumt.tables.rendering import format_average
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 
@@ -18,6 +19,8 @@ DIVERGED_NOTE = (
     f"{DIVERGED}: a seed diverged (no finite gradient was left), or hardly learned anything (BLEU is below "
     f"{MIN_BLEU:g})"
 )
+
+ENVIRONMENTS_NOTE = f"trained or evaluated in several environments (`environment_changes` in {RECORD})"
 
 SPREAD_NOTE = "±: standard deviation over seeds"
 
@@ -145,6 +148,21 @@ def require_same_unit(runs: Iterable[Run]) -> None:
         raise UserError(
             f"expected analyses of one kind of units, found {described}; "
             "repeat one with relumt analyze RUN --out RUN --numbers-only --units subwords|words"
+        )
+
+
+def require_same_alignments(runs: Iterable[Run]) -> None:
+    """Raise UserError if alignment errors of some runs were measured with other gold alignments than those of others.
+
+    Analyses of earlier versions, which do not say, are not compared.
+    """
+    analyses = {str(run.folder): run.analysis for run in runs if not run.diverged and run.analysis}
+    used = {folder: found.alignments_sha256 for folder, found in analyses.items() if found.alignment}
+    folders = {checksum: folder for folder, checksum in used.items() if checksum is not None}
+    if len(folders) > 1:
+        raise UserError(
+            f"{' and '.join(sorted(folders.values()))}: expected analyses with the same gold alignments, found "
+            f"{len(folders)} files; repeat them with relumt analyze RUN --out RUN --numbers-only"
         )
 
 

@@ -20,7 +20,7 @@ from relumt.runs.comparability import (
 from relumt.runs.flags import join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord, load_record
-from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, SPREAD_NOTE
+from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, ENVIRONMENTS_NOTE, SPREAD_NOTE
 from relumt.tables.rendering import RenderedTable, format_average
 from relumt.tables.runs import MODEL_FLAGS, has_diverged
 
@@ -147,7 +147,7 @@ def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     if any(map(has_diverged, records)):
         lines.append(DIVERGED_NOTE)
     if changed := [record.name for record in records if record.environment_changes]:
-        lines.append(f"*: made in more than one environment (`environment_changes` in {RECORD}): {', '.join(changed)}")
+        lines.append(f"*: {ENVIRONMENTS_NOTE}: {', '.join(changed)}")
     return lines
 
 

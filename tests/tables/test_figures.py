@@ -125,6 +125,19 @@ def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
         render(name, tmp_path)
 
 
+def test_alignment_errors_by_different_gold_alignments_are_not_mixed(tmp_path):
+    first, second, *_ = find_experiments("rela_table5").values()
+    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
+    aligned = analysis(alignment=AlignmentMetrics(0, {"a": layer}), alignments_sha256="a")
+    write_run(first, tmp_path, analysis=aligned)
+    for found in (aligned, replace(aligned, alignments_sha256=None), replace(aligned, alignment=None)):
+        write_run(second, tmp_path, analysis=found)
+        assert render("rela_table5", tmp_path)
+    write_run(second, tmp_path, analysis=replace(aligned, alignments_sha256="b"))
+    with pytest.raises(UserError, match="expected analyses with the same gold alignments, found 2 files; repeat them"):
+        render("rela_table5", tmp_path)
+
+
 def test_null_rates_of_heads(tmp_path):
     experiment = find_experiments("rela_figure7")["rela_g"]
     attention = {"x": attention_layer("cross", null=(0.83, 0.95))}
