@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relumt.atomic_output import atomic_file
 from relumt.data.chunks import sentences_per_chunk
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
@@ -40,9 +41,10 @@ class ScoredOutput:
     files: dict[str, Sequence[str]]
 
     def write_files(self, folder: Path) -> None:
-        """Write translations and references to the run's folder."""
+        """Write translations and references to the run's folder; hard links to earlier ones keep their content."""
         for name, lines in self.files.items():
-            write_lines(folder / name, lines)
+            with atomic_file(folder / name) as unfinished:
+                write_lines(unfinished, lines)
 
 
 def generate_log(folder: Path, setup: EvaluationSetup) -> Path:

@@ -64,7 +64,7 @@ def find_evaluated_run(folder: Path, data: Path | None) -> EvaluatedRun:
     """Return a run with its evaluation.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         data: data-bin, if it is no longer where it was during training.
 
     Raises:
@@ -93,7 +93,7 @@ def start_translation(
 
     Args:
         run: the run.
-        name: of the model.
+        name: name of the model.
         checkpoint: the run's, or the quantized one.
         subset: what to translate.
         device: what computes.
@@ -124,10 +124,15 @@ def start_translation(
 
 
 def score_translation(run: EvaluatedRun, name: str, setup: EvaluationSetup, cpu_seconds: float) -> None:
-    """Score what fairseq-generate wrote, and record the scores; raises UserError if sentences are missing."""
+    """Score what fairseq-generate wrote, and record the scores; raises UserError if sentences are missing.
+
+    Earlier scores of the subset are dropped before the files are written that they belong to.
+    """
     config = run.model_config(name)
     translated = score_output(config, setup)
-    translated.write_files(config.folder)
     record = read_quantized_record(config.folder)
-    scored = record.evaluations | {setup.subset: TimedEvaluation(translated.evaluation, cpu_seconds)}
+    others = {subset: earlier for subset, earlier in record.evaluations.items() if subset != setup.subset}
+    save_quantized_record(config.folder, replace(record, evaluations=others))
+    translated.write_files(config.folder)
+    scored = others | {setup.subset: TimedEvaluation(translated.evaluation, cpu_seconds)}
     save_quantized_record(config.folder, replace(record, evaluations=scored))

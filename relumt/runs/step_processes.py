@@ -64,6 +64,8 @@ def run_fairseq(command: FairseqCommand, tool: Literal["train", "generate"], *, 
     The log is appended to or replaced. The status is that of writing the output if only that failed.
     """
     preload_fairseq()
+    if not append:
+        command.log.unlink(missing_ok=True)  # hard links to it, as in a backup, keep their content
     log = ["-a", "--", str(command.log)] if append else ["--", str(command.log)]
     with subprocess.Popen(["tee", *log], stdin=subprocess.PIPE, close_fds=False) as tee:  # it shares the run's lock
         assert tee.stdin is not None

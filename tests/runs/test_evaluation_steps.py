@@ -1,20 +1,23 @@
 """The steps that translate a run's test set, score it and analyze it."""
 
+import os
 from dataclasses import replace
 
 import pytest
 
 from relumt.cli import main
 from relumt.commands.run import measure_run
+from relumt.files import file_sha256
 from relumt.git_revision import Revision
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
+from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.environment import versions
 from relumt.runs.evaluation_check import check_evaluation
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.record import load_record
 from relumt.runs.scored_analysis import folder_to_analyze
 from relumt.runs.training_steps import start_training
-from tests.runs.cases import OUTPUT, train, translate, write_checkpoint, write_dataset
+from tests.runs.cases import OUTPUT, reverse_data_bin, train, translate, write_checkpoint, write_dataset
 
 
 def test_other_flags_of_translation_start_another_evaluation(config, step):
@@ -51,6 +54,13 @@ def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):
     train(config, step)
     (config.data_bin.folder / "dict.en.txt").write_text("x 1\n")
     assert "its vocabulary is not the one" in refused(start_evaluation)
+
+
+def test_evaluation_in_the_opposite_direction_is_refused(config, step, refused):
+    """Joint dictionaries are the same files in both directions."""
+    train(config, step)
+    reverse_data_bin(config.data_bin.folder)
+    assert "translates en-de, but the run was trained on de-en; set DATA_BIN" in refused(start_evaluation)
 
 
 def test_translation_uses_the_average_of_the_last_checkpoints(config, configs, step, refused):
@@ -111,6 +121,23 @@ def make_analysis(checkpoint, data=None):
     return AnalysisFile("test", [found])
 
 
+def test_hard_links_to_earlier_translations_keep_their_content(config, step):
+    """`cp -al runs backup` links all files."""
+    train(config, step)
+    translate(config, step)
+    backup = config.folder.with_name("backup")
+    backup.mkdir()
+    names = [name for names in load_record(config.folder).test_evaluation.scored_files.values() for name in names]
+    for name in names:
+        (config.folder / name).write_text("earlier\n")
+        os.link(config.folder / name, backup / name)
+    step(start_evaluation, "--lenpen", "2")
+    (config.folder / "generate-test.txt").write_text(OUTPUT)
+    step(score_pending)
+    assert {(backup / name).read_text() for name in names} == {"earlier\n"}
+    assert "earlier\n" not in {(config.folder / name).read_text() for name in names}
+
+
 def test_an_analysis_does_not_count_before_the_run_is_scored(config, step):
     train(config, step)
     write_analysis(make_analysis("sha"), config.folder / "analysis.json")
@@ -144,6 +171,22 @@ def test_only_an_analysis_of_the_scored_test_set_counts(config, step):
     for data, wanted in ((scored.data, None), (None, None), ("x", config.folder), ("", config.folder)):
         write_analysis(make_analysis(scored.checkpoint_sha256, data), config.folder / "analysis.json")
         assert step(folder_to_analyze).result == wanted
+
+
+def test_only_an_analysis_with_the_present_gold_alignments_counts(config, step):
+    train(config, step)
+    translate(config, step)
+    scored = load_record(config.folder).test_evaluation.setup
+    path = gold_alignments_path(config.data_bin.folder, "test")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("0-0\n")
+    for alignments, wanted in ((file_sha256(path), None), (None, None), ("x", config.folder), ("", config.folder)):
+        (found,) = make_analysis(scored.checkpoint_sha256, scored.data).checkpoints
+        found = replace(found, alignments_sha256=alignments)
+        write_analysis(AnalysisFile("test", [found]), config.folder / "analysis.json")
+        assert step(folder_to_analyze).result == wanted
+    path.unlink()
+    assert step(folder_to_analyze).result is None
 
 
 def test_scores_outlive_their_checkpoints(config, step, refused):
