@@ -31,8 +31,8 @@ from relumt.runs.training_steps import (
 )
 
 SEED = re.compile("[0-9]{1,10}")
-MAX_SEED = 2**32 - 1
-"""The largest seed that NumPy takes."""
+MAX_SEED = 2**31 - 1
+"""fairseq adds the number of the epoch to the seed, and NumPy takes none above 2^32 − 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -74,11 +74,11 @@ def read_part(folder: Path, part: str) -> tuple[list[Review], str]:
 def read_table(path: Path) -> list[Review]:
     """Read a gzipped table; raise UserError if it is damaged."""
     try:
-        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+        text = gzip.decompress(path.read_bytes()).decode("utf-8")
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a complete gzip file of UTF-8 text ({error}); {ADVICE}") from None
     reviews = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):  # reviews may have other line breaks
         label, *others = line.split("\t", 3)
         if label not in ("0", "1") or len(others) != 3:
             raise UserError(f"{path}: line {number} is not label<TAB>id<TAB>rating<TAB>text, label 0 or 1; {ADVICE}")

@@ -165,6 +165,7 @@ SETTINGS = {
     "--seed=abc": "SEED is 'abc'",
     "--seed=-1": "SEED is '-1'",
     "--seed=1e3": "SEED is '1e3'",
+    "--seed=2147483648": "SEED is '2147483648'",
     "--seed=4294967296": "SEED is '4294967296'",
     "--seed=": "SEED is ''",
     "--seed=٣": "SEED is '٣'",

@@ -115,6 +115,12 @@ def test_the_unpacked_archive_of_imdb_is_read_like_the_table(generated, tmp_path
     assert splits.test.targets.sum() == expected.test.targets.sum()
 
 
+def test_a_review_may_contain_other_line_breaks(tmp_path):
+    path = tmp_path / "train.tsv.gz"
+    path.write_bytes(gzip.compress("0\t1\t2\tbad\u2028film\x0c\x85\n1\t2\t9\tgood\r\n".encode()))
+    assert imdb.read_table(path) == [("bad\u2028film\x0c\x85", 0), ("good\r", 1)]
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [

@@ -9,7 +9,6 @@ from pathlib import Path
 import requests
 from rich.progress import DownloadColumn
 
-from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import file_digest
 from relumt.prep.corpora.sources import Source
@@ -33,7 +32,7 @@ class InterruptedDownloadError(OSError):
 
 
 def fetch(source: Source, folder: Path) -> Path:
-    """Return the path of the file in `folder`, after downloading or completing it if necessary.
+    """Return the path of the file in `folder`, after downloading it or completing its download if necessary.
 
     Raises:
         UserError: the file differs from the published one, or another process is downloading it.
@@ -42,12 +41,15 @@ def fetch(source: Source, folder: Path) -> Path:
     path = folder / source.name
     partial = path.with_name(f"{path.name}.part")
     if path.is_file():
-        if source.size is None or path.stat().st_size >= source.size:
-            if not has_checksum(path, source):
-                raise UserError(f"{path} differs from the published file (checksum); delete it to download it again")
-            return path
-        print_status(f"{path} has {path.stat().st_size} of {source.size} bytes; downloading the rest")
-        path.replace(partial)
+        size = path.stat().st_size
+        if source.size is not None and size < source.size:
+            raise UserError(
+                f"{path}: has {size} of {source.size} bytes; rename it to {partial.name} to download the rest, or "
+                "delete it to download it again"
+            )
+        if not has_checksum(path, source):
+            raise UserError(f"{path} differs from the published file (checksum); delete it to download it again")
+        return path
     if not source.urls:
         raise UserError(f"{path}: no such file, and it cannot be downloaded; {source.request}, and save it there")
     with lock(partial):

@@ -69,8 +69,17 @@ def test_a_partial_download_is_kept_for_the_next_time(server, tmp_path):
     assert server.requests[-1] == ("/file", f"bytes={3 * CHUNK_SIZE}-")
 
 
-def test_a_truncated_file_is_completed(server, tmp_path):
-    (tmp_path / "file").write_bytes(CONTENT[:4096])
+@pytest.mark.parametrize("content", [CONTENT[:4096], b"packed again by the user, or still being copied"])
+def test_a_shorter_file_is_left_alone(server, tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    message = rf"has {len(content)} of {SIZE} bytes; rename it to file.part to download the rest, or delete it"
+    with pytest.raises(UserError, match=message):
+        fetch(source(server), tmp_path)
+    assert (tmp_path / "file").read_bytes() == content and not server.requests
+
+
+def test_a_truncated_file_is_completed_after_renaming(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(CONTENT[:4096])
     assert fetch(source(server), tmp_path).read_bytes() == CONTENT
     assert server.requests == [("/file", "bytes=4096-")]
 
