@@ -1,6 +1,6 @@
 # make demo             train softmax and ReLUFormer on the generated corpus and compare them
 # make test             run the tests, except slow ones and those that need a GPU
-# make test-end-to-end  reproduce one figure from nothing, in about two minutes
+# make test-end-to-end  reproduce one figure of a paper from scratch, in about two minutes
 # make test-slow        run the tests that train, install or take minutes
 # make smoke            make every table and figure on the generated corpus, in smoke/
 # make lint             check style, format, types, layers and the figures that the documentation quotes

@@ -85,11 +85,16 @@ def check_translation_in_bf16(is_cpu_forced: bool, generation: Any) -> None:
                 f"--bf16 has no effect with {flag_name(setting)}, which does not use relumt's search; drop one of them"
             )
     if torch.cuda.is_available() and not is_cpu_forced:
-        raise UserError("--bf16 translates on a CPU, but there is a GPU; use --fp16, or add --cpu")
+        raise UserError(
+            "--bf16 translates on a CPU, but there is a GPU; drop the flag to translate in fp32 on the GPU, or hide "
+            "the GPU with CUDA_VISIBLE_DEVICES="
+        )
     _require_fast_bf16("--bf16")
 
 
 def _require_fast_bf16(flag: str) -> None:
     """Raise UserError, which names `flag`, if bf16 would be slower than fp32 on this CPU."""
     if not cpu_products.has_fast_bf16():
-        raise UserError(f"{flag} needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32; drop the flag")
+        raise UserError(
+            f"{flag} needs a CPU with AVX512-BF16 or AMX, because bf16 is slower than fp32 on others; drop the flag"
+        )

@@ -4,7 +4,7 @@
 #   scripts/reproduce.sh NAME [--preset paper|small|smoke] [options…] [-- fairseq-train flags…]
 #
 # `scripts/reproduce.sh --help` lists the names and options. RUNS is the folder of all runs (runs); scripts/common.sh
-# lists the other settings. What exists already is not made again. The exit status is 1 if a run or benchmark failed,
+# lists the other settings. Existing results are reused. The exit status is 1 if a run or benchmark failed,
 # which leaves its cells of the table empty, and 2 if the request is invalid or existing runs have other settings.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -68,7 +68,7 @@ def decide(scores: Iterable[float], num_variants: Iterable[int]) -> Iterator[boo
     """Yield for each example whether its first variant, the reference, is more probable than every other one.
 
     Args:
-        scores: of all variants of all examples, in order.
+        scores: scores of all variants of all examples, in order.
         num_variants: how many variants each example has.
     """
     remaining = iter(scores)

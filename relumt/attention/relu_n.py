@@ -14,7 +14,7 @@ from relumt.attention.mechanism import Mechanism
 
 
 class ReLUOverLengthAttention(Mechanism):
-    """ReLU/n. In `relu` the variance of the output does not depend on n; here the sum of a row does not."""
+    """ReLU/n: the expected sum of a row does not depend on n. In `relu`, the variance of the output does not."""
 
     pointwise_activation = "relu"
 

@@ -45,7 +45,7 @@ def refuse_other_model(stored: Any, requested: Any, path: str) -> None:
     Args:
         stored: settings of the checkpoint's model; those that it lacks, as of an older version, are not compared.
         requested: settings of the model that is to be trained.
-        path: of the checkpoint, for the error message.
+        path: path of the checkpoint, for the error message.
     """
     differences = _different_variants(stored, requested) | _different_values(stored, requested, COMPARED_SETTINGS)
     if differences:
@@ -64,7 +64,7 @@ def refuse_merged_embeddings(stored: Any, requested: Any, path: str) -> None:
     Args:
         stored: settings of the checkpoint's model; those that it lacks, as of an older version, are not compared.
         requested: settings of the model that is to be trained.
-        path: of the checkpoint, for the error message.
+        path: path of the checkpoint, for the error message.
     """
     for flags in SHARING_FLAGS:
         is_shared = [any(getattr(model, flag, False) for flag in flags) for model in (stored, requested)]

@@ -185,7 +185,7 @@ def fairseq_config(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str,
 
     Args:
         checkpoint: its contents, with the configuration in "cfg" or, as fairseq stored it before 0.11, in "args".
-        path: of the checkpoint, for error messages.
+        path: path of the checkpoint, for error messages.
 
     Returns:
         The sections "model" (a namespace, as fairseq stores it), "task" and "criterion". Missing settings get fairseq's

@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", metavar="CORPUS", nargs="?", help=", ".join(CORPORA))
     parser.add_argument("--test", metavar="NAME", help="test set with sacreBLEU's name, for example wmt14/full")
     parser.add_argument(
-        "--language-pair", metavar="SRC-TGT", help="of the test set, for example en-de (default: that of the corpus)"
+        "--language-pair",
+        metavar="SRC-TGT",
+        help="languages of the test set, for example en-de (default: those of the corpus)",
     )
     parser.add_argument(
         "--raw", type=valid_path, default=Path("raw"), help="folder of the published files (default: raw)"

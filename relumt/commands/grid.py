@@ -1,4 +1,4 @@
-"""Make the runs of a paper's table in parallel: train, translate, score and analyze what does not exist yet.
+"""Execute the runs of a paper's table in parallel: train, translate, score and analyze what is missing.
 
 It can be killed at any time and started again: finished runs are skipped, and unfinished ones resume from their last
 checkpoint. A run that fails is reported with the end of its log, and the others go on. The exit status is 1 if a run

@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = table_list()
     parser.add_argument("name", nargs="?", help="a table or figure, listed below")
     grid.add_options(parser)
-    parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="of the table (default: markdown)")
+    parser.add_argument(
+        "--format", default="markdown", choices=list(FORMATS), help="format of the table (default: markdown)"
+    )
     parser.add_argument(
         "--out", type=valid_path, help="folder for the plots of a figure (default: the folder of all runs)"
     )

@@ -51,7 +51,7 @@ def isolated_calls(
     Args:
         function: can be pickled, like items and results.
         items: its arguments.
-        time_limit: of a call, in seconds.
+        time_limit: seconds that a call may take.
     """
     worker: _Worker | None = None
     try:

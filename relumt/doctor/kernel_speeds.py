@@ -158,7 +158,7 @@ def softmax_by(backend: SDPBackend, mask: AttentionMask, length: int, device: to
         backend: what computes.
         mask: what each query may attend to.
         length: T, the number of queries and of keys.
-        device: of the tensors.
+        device: where the tensors are.
         dropout_p: probability of dropping a weight.
     """
     is_causal = mask.is_causal and mask.key_mask is None

@@ -162,7 +162,7 @@ class TrainingProgress:
     """How far a run's training has progressed.
 
     Attributes:
-        fraction: of its updates or epochs, 0 to 1.
+        fraction: completed part of its updates or epochs, 0 to 1.
         update: the last one that was logged.
         loss: the training loss there, None before the first.
     """

@@ -31,7 +31,7 @@ class ModelConfig:
     """The content of config.json.
 
     Attributes:
-        weights_sha256: of model.safetensors.
+        weights_sha256: SHA-256 of model.safetensors.
         model: settings of the model, which the list in `relumt.checkpoints.settings` allows.
         task: settings of the translation task.
         search: how to translate.
@@ -58,7 +58,7 @@ def write_model(folder: Path, checkpoint: Mapping[str, Any], path: Path, search:
     Args:
         folder: an existing folder.
         checkpoint: as `open_checkpoint_safely` returns it.
-        path: of the checkpoint, for error messages.
+        path: path of the checkpoint, for error messages.
         search: the search settings to record.
     """
     from safetensors.torch import save

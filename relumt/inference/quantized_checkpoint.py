@@ -29,7 +29,7 @@ def write_quantized_checkpoint(
     """Quantize the model of a checkpoint, and write the result; return what was replaced.
 
     Args:
-        checkpoint: of the float model.
+        checkpoint: checkpoint of the float model.
         data: data-bin.
         subset: the sentences that the scales are calibrated on, by forced decoding.
         quantization: what to quantize.

@@ -31,7 +31,7 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
 
     Args:
         checkpoint: as `open_checkpoint_safely` returns it.
-        path: of the checkpoint, for error messages.
+        path: path of the checkpoint, for error messages.
 
     Raises:
         UserError: fairseq's `transformer` cannot compute what the model computes.

@@ -44,9 +44,9 @@ class Experiment:
     """A task of a preset, and the folder of its results.
 
     Attributes:
-        name: of the task.
+        name: name of the task.
         plan: settings and repetitions.
-        folder: of all results.
+        folder: folder of all results.
         data: folder of the task's data.
     """
 

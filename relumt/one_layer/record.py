@@ -39,8 +39,8 @@ class Training:
         validation: scores of the validation set after each epoch, metric -> value.
         best_epoch: the epoch with the best validation score, whose weights were kept; counted from 1.
         test: scores of the test set, metric -> value; None if the training only served to choose a learning rate.
-        num_parameters: of the model.
-        cpu_seconds: of training and validation.
+        num_parameters: number of parameters of the model.
+        cpu_seconds: CPU time of training and validation.
         finished: time in ISO 8601, UTC.
         revision: commit of relumt, and its hash of uncommitted changes, "" for none.
         versions: package -> version.

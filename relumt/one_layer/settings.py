@@ -17,9 +17,9 @@ class TaskSettings:
         num_test: test examples of the adding problem; other data has its own test set, which is used completely.
         length: tokens of an example; rows of an image (MNIST) or columns of its feature map (IAM) are tokens.
         max_symbols: size of the vocabulary (IMDB) with padding and unknown words, 0 where there are no words.
-        epochs, batch_size: of training.
+        epochs, batch_size: length and batch size of training.
         learning_rates: candidates for the peak learning rate; each mechanism takes the best on the validation set.
-        embed_dim, num_heads, feed_forward_dim, dropout: of the layer.
+        embed_dim, num_heads, feed_forward_dim, dropout: sizes and dropout of the layer.
         initial_distance: of the Inhibitor's `init_projections`; 2 is its default, with which some trainings on the
             adding problem stay at the constant answer.
     """

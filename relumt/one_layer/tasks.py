@@ -23,8 +23,8 @@ class Task:
         load: reads the data in a folder; raises UserError if it is missing or damaged.
         require_data: raises UserError unless the data is in a folder, without reading it.
         model: takes the settings, the name of a mechanism and the number of symbols.
-        loss: of outputs and targets, to train with.
-        score: of outputs and targets, metric -> value; the first metric decides.
+        loss: function of outputs and targets, to train with.
+        score: function of outputs and targets, metric -> value; the first metric decides.
         higher_is_better: whether that metric is an accuracy.
     """
 

@@ -28,7 +28,7 @@ class Trained:
         model: with the weights of the best epoch.
         validation: scores after each epoch, metric -> value.
         best_epoch: counted from 1.
-        cpu_seconds: of training and validation.
+        cpu_seconds: CPU time of training and validation.
     """
 
     model: nn.Module

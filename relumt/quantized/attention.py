@@ -45,7 +45,7 @@ class IntegerInhibitor(Mechanism):
         num_heads: H.
         head_dim: D.
         bits: width b of q, k, v and Z.
-        options: of the float mechanism; only `scale` is read, the others are part of the buffers.
+        options: options of the float mechanism; only `scale` is read, the others are part of the buffers.
 
     Attributes:
         pair_scale: scale of q and k, [H, 1, 1] float64.

@@ -17,8 +17,8 @@ class HeadRanges:
     """The largest absolute values in each head of an attention.
 
     Attributes:
-        pairs: of q and k, [H].
-        values: of v, [H].
+        pairs: those of q and k, [H].
+        values: those of v, [H].
     """
 
     pairs: Tensor

@@ -21,8 +21,8 @@ class Converted:
     """The float modules that were replaced and their replacements, by full name.
 
     Attributes:
-        attentions: of [IN] attention.
-        linears: of linear layers.
+        attentions: layers of [IN] attention.
+        linears: linear layers.
     """
 
     attentions: dict[str, tuple[InhibitorAttention, IntegerInhibitor]]

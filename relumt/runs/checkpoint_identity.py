@@ -38,9 +38,9 @@ def refuse_foreign_checkpoint(path: Path, checkpoint: Mapping[str, Any], record:
     Differences in settings whose change somebody accepted with ACCEPT_MIXED=1 do not count.
 
     Args:
-        path: of the checkpoint, for error messages.
+        path: path of the checkpoint, for error messages.
         checkpoint: its contents, as `load_checkpoint_safely` returns them.
-        record: of the run.
+        record: record of the run.
     """
     found, expected = describe_checkpoint(checkpoint, path), describe_run(record)
     accepted = _accepted_settings(record)

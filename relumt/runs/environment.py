@@ -25,9 +25,9 @@ class Device:
 
     Attributes:
         kind: "cuda" or "cpu".
-        name: of the GPU, or the CPU's architecture.
+        name: name of the GPU, or the CPU's architecture.
         count: how many there are.
-        precision: of training; bf16 on a CPU means autocast with weights in fp32.
+        precision: precision of training; bf16 on a CPU means autocast with weights in fp32.
         fp32_backend: what computes products of fp32 on a CPU. Records of earlier versions lack it, and had the default.
     """
 
@@ -71,8 +71,8 @@ class Environment:
     """The software and hardware of training or translation.
 
     Attributes:
-        versions: of packages.
-        revision: of relumt.
+        versions: versions of packages.
+        revision: revision of relumt.
         device: what computes.
         kernels: what chooses and compiles attention's kernels; None, for unknown, in records of earlier versions.
         fairseq: the fairseq that was imported, and from where; None, for unknown, in records of earlier versions.

@@ -48,7 +48,7 @@ def require_separator(config: RunConfig, trained: Mapping[str, object]) -> None:
 
 
 def is_scored(config: RunConfig, record: RunRecord, extra_flags: list[str]) -> bool:
-    """Return whether a subset was scored with these flags, by whatever checkpoint and in whatever environment.
+    """Return whether a subset was scored with these flags, whichever checkpoint and environment were used.
 
     Raises:
         UserError: a flag is one that the scripts set, or the flags do not name a subset.

@@ -24,7 +24,7 @@ class ExternalScore:
     """A score that another program computed.
 
     Attributes:
-        score: of the subset.
+        score: the subset's score.
         command: the program and its arguments.
         version: what the program says about itself and its model, "" if nothing.
         segments: name of the file in the run's folder that has the score of each segment, one per line.
@@ -127,7 +127,7 @@ class Evaluation:
 
     Attributes:
         setup: how it was translated.
-        sentences: how many it has.
+        sentences: number of its sentences.
         scores: by metric.
         scored_files: names of the files of hypotheses and references, by the metric that is computed on them.
         references_sha256: tells one test set from another.

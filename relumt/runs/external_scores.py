@@ -54,7 +54,7 @@ def add_external_score(
 
     Args:
         run, subset, data: as for `segments_of_run`.
-        name: of the metric; an earlier score of this name is replaced.
+        name: name of the metric; an earlier score of this name is replaced.
         command, time_limit: as for `score_with_command`.
 
     Raises:

@@ -90,7 +90,7 @@ def describe_search(config: RunConfig, flags: Flags, device: Device) -> Evaluati
 
 
 def find_search(record: RunRecord, setup: EvaluationSetup, candidates: tuple[float, ...]) -> LengthPenaltySearch | None:
-    """Return the recorded search between these candidates by such a translation, in whatever environment.
+    """Return the recorded search between these candidates by a translation with this setup, in any environment.
 
     Returns:
         None if there is none, or if it is not scored.

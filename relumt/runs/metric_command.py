@@ -48,7 +48,7 @@ class Summary:
     """The last line that a program may print.
 
     Attributes:
-        score: of all segments; None for the mean.
+        score: score of all segments; None for the mean.
         version: what identifies the metric: the names and versions of program and model.
     """
 

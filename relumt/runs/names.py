@@ -20,7 +20,7 @@ def is_name(name: str) -> bool:
 
 
 def require_name(name: str, what: str) -> None:
-    """Raise UserError unless `name` can be the name of a dataset or a model; `what` says of what it is the name."""
+    """Raise UserError unless `name` can be the name of a dataset or a model; `what` says what it names."""
     if not is_name(name):
         raise UserError(
             f"{what} {quote(name)}: expected a name without '/', ':', line breaks and other control characters, of at "
@@ -53,7 +53,7 @@ def require_subset_name(subset: str) -> None:
 
 
 def list_known(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the known name most like it, if any is, and all of them."""
+    """Return the end of an error message: the most similar known name, if there is one, and all known names."""
     names = list(known)
     similar = get_close_matches(name, names, n=1)
     suggestion = f"did you mean {similar[0]}? " if similar else ""

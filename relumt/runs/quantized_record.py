@@ -34,8 +34,8 @@ class QuantizedModel:
     Attributes:
         bits: width of stored integers.
         part: "attention" or "all".
-        original_sha256: of the checkpoint that was quantized.
-        checkpoint_sha256: of the result.
+        original_sha256: SHA-256 of the checkpoint that was quantized.
+        checkpoint_sha256: SHA-256 of the result.
         calibration_subset: the sentences that scales are calibrated on.
         calibration_data: checksum of these.
         attentions, linears: how many modules compute with integers.
@@ -76,7 +76,7 @@ class QuantizedRecord:
     schema: int = SCHEMA
 
     def find(self, setup: EvaluationSetup) -> TimedEvaluation | None:
-        """Return the scores of such a translation, in whatever environment; None if there are none."""
+        """Return the scores of a translation with this setup, in any environment; None if there are none."""
         found = self.evaluations.get(setup.subset)
         return found if found and found.evaluation.setup.matches(setup) else None
 

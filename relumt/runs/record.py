@@ -39,7 +39,7 @@ class Initialization:
 
     Attributes:
         dataset: dataset on which the run that provides them was trained; "" for new weights.
-        sha256: of its checkpoint; "" for new weights, or if all its checkpoints were deleted.
+        sha256: SHA-256 of its checkpoint; "" for new weights, or if all its checkpoints were deleted.
         diverged: whether that run diverged; then there are no weights to start from.
         flags: fairseq-train's of that run, without the seed; empty for new weights, and in records of earlier versions.
         data: SHA-256 of each subset that it read; empty like `flags`.

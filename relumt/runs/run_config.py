@@ -13,7 +13,7 @@ from relumt.runs.names import list_known, quote, require_name, require_path
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
 PRECISION_ADVICE = (
-    "set PRECISION (fp32, bf16, fp16) for training; evaluate.sh takes --bf16, and translates in fp32 without"
+    "set PRECISION (fp32, bf16, fp16) for training; evaluate.sh translates in fp32, or on a CPU with --bf16 in bf16"
 )
 
 LANGUAGE_ADVICE = "languages are those of the data-bin; prepare another one for the other direction"

@@ -190,7 +190,8 @@ def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str
     if not accept_changes:
         raise UserError(
             f"{config.folder} was created with different settings: {'; '.join(differences)}; change RUNS or SEED, "
-            "delete the folder, or set ACCEPT_MIXED=1 to continue and record the change"
+            "delete the folder, or set ACCEPT_MIXED=1 to continue and record the change (other flags or data drop its "
+            "scores)"
         )
     change = EnvironmentChange(datetime.now(UTC).isoformat(timespec="seconds"), differences)
     return replace(record, environment_changes=[*record.environment_changes, change])

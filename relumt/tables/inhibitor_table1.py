@@ -23,11 +23,11 @@ class Score:
     """A row of the table.
 
     Attributes:
-        label: of the row.
-        task: of relumt.one_layer.
-        metric: of that task.
+        label: name of the row.
+        task: a task of relumt.one_layer.
+        metric: the metric of that task.
         column: in papers.json, "" if the paper prints nothing.
-        format_spec: of its values.
+        format_spec: how its values are printed.
     """
 
     label: str

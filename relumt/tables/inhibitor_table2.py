@@ -36,7 +36,7 @@ class Comparison:
         inhibitor_width, dot_product_width: bits of the sums.
         d, n: components and length.
         inhibitor_us, dot_product_us: medians in microseconds.
-        ratio: of the Inhibitor's time to that of dot products.
+        ratio: the Inhibitor's time divided by that of dot products.
     """
 
     instruction_set: str
@@ -60,8 +60,8 @@ class Origin:
     """What times depend on; equal for measurements that need not be repeated.
 
     Attributes:
-        preset: of the measurement.
-        cpu: its name.
+        preset: preset of the measurement.
+        cpu: name of the CPU.
         compiler: the command and the first line of what it says about itself.
         flags: instruction set → the compiler's flags, of all that were compiled.
         not_run: instruction sets that were compiled, but that this CPU lacks.

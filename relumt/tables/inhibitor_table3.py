@@ -50,10 +50,10 @@ class MeasuredCircuit:
         bootstraps: programmable bootstraps of one run.
         max_bits: bits of the widest integer.
         error_probability: that any bootstrap of a run gives a wrong result.
-        complexity: of one run, as Concrete's optimizer estimates it, without a unit.
+        complexity: cost of one run that Concrete's optimizer estimates, without a unit.
         key_bytes: size of the keys that the server needs.
         compile_cpu_seconds, keygen_cpu_seconds: for compilation, and for the generation of keys.
-        cpu_seconds, elapsed_seconds: of each run on encrypted inputs, without encryption and decryption.
+        cpu_seconds, elapsed_seconds: times of each run on encrypted inputs, without encryption and decryption.
     """
 
     bootstraps: Count

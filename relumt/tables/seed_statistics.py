@@ -28,7 +28,7 @@ class SeedComparison:
         num_seeds: number of pairs, n.
         difference: mean of d.
         interval: its 95% confidence interval (Student's t); None for one pair.
-        p_value: of a two-sided sign-flip test, exact up to EXACT_SEEDS pairs; at least 2^(1 − n).
+        p_value: p-value of a two-sided sign-flip test, exact up to EXACT_SEEDS pairs; at least 2^(1 − n).
         seeds_needed: pairs with which a difference of this size would be significant in four of five studies, after
             Holm's correction; None if there is no difference, there is one pair, or MAX_SEEDS would not be enough.
     """
@@ -44,7 +44,7 @@ def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float], co
     """Compare two models given their scores, seed -> score.
 
     Args:
-        scores, baseline: of the two models.
+        scores, baseline: the scores of the two models.
         comparisons: number of comparisons whose p-values are corrected together.
 
     Raises:

@@ -182,7 +182,7 @@ def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(capsys, mo
 @pytest.mark.parametrize(
     ("more", "has_gpu", "is_fast", "reason"),
     [
-        ([], False, False, "needs a CPU with AVX512-BF16 or AMX; without, bf16 is slower than fp32"),
+        ([], False, False, "needs a CPU with AVX512-BF16 or AMX, because bf16 is slower than fp32"),
         ([], True, True, "there is a GPU; use --bf16, or add --cpu"),
         (["--checkpoint-activations"], False, True, "cannot be combined with --checkpoint-activations"),
         (["--offload-activations"], False, True, "cannot be combined with --offload-activations"),

@@ -79,7 +79,7 @@ def test_a_cpu_without_bf16_is_refused(monkeypatch, capsys):
 def test_a_gpu_is_refused_unless_the_cpu_is_chosen(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     check_translation_in_bf16(True, settings(True).generation)
-    with pytest.raises(UserError, match="use --fp16, or add --cpu"):
+    with pytest.raises(UserError, match="drop the flag to translate in fp32 on the GPU"):
         check_translation_in_bf16(False, settings(True).generation)
 
 

@@ -1,4 +1,4 @@
-"""Tables reproduced from nothing by scripts/smoke.sh, as a user would."""
+"""Tables reproduced from scratch by scripts/smoke.sh, as a user would."""
 
 import os
 import subprocess

@@ -60,7 +60,7 @@ class _Block:
     """Some queries and keys of some heads of one sentence; some of the queries see some of the keys.
 
     Attributes:
-        number: of the block among all blocks, visited or not; dropout depends on it.
+        number: position of the block among all blocks, visited or not; dropout depends on it.
         num_seen: how many of the block's keys causality lets the first query see; each query sees one more than the
             query before, until it sees all.
         queries: index into [B, H, T, …].

@@ -48,7 +48,7 @@ def attend(
         is_causal: query i sees keys j ≤ S − T + i.
         dropout_p: probability of dropping a weight.
         need_row_stats: whether to return the row sums.
-        dtype: of the output.
+        dtype: dtype of the output.
 
     Returns:
         The output [B, H, T, D]; Σ_j w_ij and Σ_j w_ij log w_ij before dropout, [B, H, T] float32, or None.

@@ -32,8 +32,8 @@ class PointwiseConfig:
 
     Attributes:
         activation: φ.
-        dtype: of q, k and v.
-        output_dtype: of the output.
+        dtype: dtype of q, k and v.
+        output_dtype: dtype of the output.
         head_dim: D.
         query_kind, key_kind: kinds of calls by the number of queries and of keys, see `pointwise_launch_configs`.
         has_bias, has_key_mask, is_causal, has_row_stats, has_dropout: which options the call uses.
