@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the scores as JSON."""
     from sacrebleu.metrics import BLEU
 
-    from relumt.runs.document_chunks import (
+    from relumt.data.document_chunks import (
         chunks_per_document,
         find_mismatches,
         join_groups,

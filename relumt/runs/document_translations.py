@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from relumt.runs.data_bin import DataBin
-from relumt.runs.document_chunks import (
+from relumt.data.document_chunks import (
     chunks_per_document,
+    detach_separators,
     find_mismatches,
     join_groups,
     remove_separators,
@@ -14,6 +14,7 @@ from relumt.runs.document_chunks import (
     split_chunk,
     split_chunks,
 )
+from relumt.runs.data_bin import DataBin
 from relumt.runs.translations import GeneratedOutput, Translations, lines_in_order, load_references, to_both_forms
 
 
@@ -34,13 +35,9 @@ class DocumentTranslations:
 
 
 def load_chunks(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> list[str]:
-    """Return the translated chunks in order; raises UserError if one is missing.
-
-    Joining subwords can attach a separator to the words beside it, so separators are set apart. `relumt prepare`
-    refuses a separator that occurs within a word of the texts.
-    """
+    """Return the translated chunks in order, with detached separators; raises UserError if one is missing."""
     lines = lines_in_order(generated.hypotheses, len(chunks), subset)
-    return [line.replace(separator, f" {separator} ") for line in lines] if separator else lines
+    return [detach_separators(line, separator) for line in lines]
 
 
 def replace_lost_separators(
@@ -71,7 +68,8 @@ def align_documents(
 ) -> DocumentTranslations:
     """Pair translated documents and sentences with their references.
 
-    Text is tokenized and detokenized sentence by sentence, so the result does not depend on the chunks.
+    Text is tokenized and detokenized sentence by sentence with separators, and else document by document, so the
+    scores of documents do not depend on the chunks.
 
     Args:
         lines: the translated chunks.
@@ -89,18 +87,19 @@ def align_documents(
     hypotheses = _chunks_to_both_forms(lines, separator, data_bin)
     # Reference texts have one sentence per line, fairseq's references one chunk.
     units = documents if data_bin.prepared else counts
+    if not separator:
+        joined = load_references(references, data_bin, subset, sum(units), lambda texts: join_groups(texts, units))
+        pairs = _pair(to_both_forms(join_groups(lines, counts), data_bin), joined)
+        return DocumentTranslations(*hypotheses, documents=pairs, sentences=None)
     loaded = load_references(references, data_bin, subset, sum(units))
-    sentences = None
-    if separator:
-        split_references = loaded if data_bin.prepared else [split_chunks(text, chunks, separator) for text in loaded]
-        sentences = _pair([split_chunks(text, chunks, separator) for text in hypotheses], split_references)
+    split_references = loaded if data_bin.prepared else [split_chunks(text, chunks, separator) for text in loaded]
     return DocumentTranslations(
         *hypotheses,
         documents=_pair(
             [_join_documents(text, counts, separator) for text in hypotheses],
             [_join_documents(text, units, separator) for text in loaded],
         ),
-        sentences=sentences,
+        sentences=_pair([split_chunks(text, chunks, separator) for text in hypotheses], split_references),
     )
 
 

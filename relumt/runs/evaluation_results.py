@@ -7,9 +7,9 @@ from pathlib import Path
 
 from relumt.atomic_output import atomic_file
 from relumt.data.chunks import sentences_per_chunk
+from relumt.data.document_chunks import find_mismatches
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
-from relumt.runs.document_chunks import find_mismatches
 from relumt.runs.document_translations import (
     align_documents,
     count_mismatches,

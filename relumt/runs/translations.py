@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -135,11 +135,22 @@ def to_both_forms(lines: list[str], data_bin: DataBin) -> tuple[list[str], list[
 
 
 def load_references(
-    generated: GeneratedOutput, data_bin: DataBin, subset: str, count: int
+    generated: GeneratedOutput,
+    data_bin: DataBin,
+    subset: str,
+    count: int,
+    join: Callable[[list[str]], list[str]] = lambda lines: lines,
 ) -> tuple[list[str], list[str]]:
-    """Return the `count` references as Moses tokens and as plain text.
+    """Return the references as Moses tokens and as plain text.
 
     They are the reference texts in the data-bin or, if it has none, what its dictionary can encode.
+
+    Args:
+        generated: the output of fairseq-generate.
+        data_bin: the data-bin that was translated.
+        subset: the subset that was translated.
+        count: number of references before they are joined.
+        join: joins references to longer ones before they are tokenized or detokenized.
 
     Raises:
         UserError: a reference is missing, or there are too many, or none.
@@ -147,10 +158,10 @@ def load_references(
     if not count:
         raise UserError(f"{data_bin.prefix(subset)}: there is no sentence to translate; prepare the data-bin again")
     if not data_bin.prepared:
-        return to_both_forms(lines_in_order(generated.references, count, subset), data_bin)
-    tokenized, plain = to_both_forms(_reference_text(data_bin.reference_path(subset), count), data_bin)
+        return to_both_forms(join(lines_in_order(generated.references, count, subset)), data_bin)
+    tokenized, plain = to_both_forms(join(_reference_text(data_bin.reference_path(subset), count)), data_bin)
     if data_bin.plain_references:
-        plain = _reference_text(data_bin.plain_reference_path(subset), count)
+        plain = join(_reference_text(data_bin.plain_reference_path(subset), count))
     return tokenized, plain
 
 

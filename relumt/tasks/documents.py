@@ -3,6 +3,7 @@
 import json
 import logging
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fairseq.utils import split_paths
 
 from relumt.data.chunks import chunk_starts, count_too_long
 from relumt.data.concatenated_sentences import ConcatenatedSentences
+from relumt.data.document_chunks import detach_separators, remove_separators
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError, exit_on_user_error
 from relumt.tasks.validation import BleuValidation
@@ -168,6 +170,16 @@ class DocumentsTask(BleuValidation, TranslationTask):
                 f"a chunk of {longest} tokens does not fit into a batch of {max_tokens}; set --max-tokens (and "
                 f"--max-tokens-valid, if given) to at least {longest}"
             )
+
+    def translate(self, sample: Mapping[str, Any], model: Any) -> tuple[list[str], list[str]]:
+        """Return the translations and the references of a batch, with subwords joined and without separators."""
+        separator = self.cfg.document_separator
+
+        def without_separators(lines: list[str]) -> list[str]:
+            return [remove_separators(detach_separators(line, separator), separator) for line in lines]
+
+        hypotheses, references = super().translate(sample, model)
+        return without_separators(hypotheses), without_separators(references)
 
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model; exit with a one-line message if flags of documents or of the device are invalid."""

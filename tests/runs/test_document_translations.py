@@ -1,6 +1,7 @@
 """Translated chunks, paired with references as documents and as sentences."""
 
 import dataclasses
+from itertools import accumulate, pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from relumt.runs.document_translations import (
     load_chunks,
     replace_lost_separators,
 )
+from relumt.runs.score import score_documents
 from relumt.runs.translations import GeneratedOutput
 from tests.runs.cases import write_data_bin
 
@@ -48,6 +50,25 @@ def test_references_do_not_depend_on_the_chunks(data_bin, chunks):
     other = align(data_bin, chunks, ["x"] * len(chunks))
     assert other.documents.references_sha256() == one.documents.references_sha256()
     assert len(other.documents.references) == 2
+
+
+@pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 2, 1], [1, 1, 1, 1]])
+@pytest.mark.parametrize("tokenized", [True, False])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_perfect_translation_without_separators_has_the_same_score_in_any_chunks(
+    data_bin, chunks, tokenized, prepared
+):
+    """Quotes and full stops are tokenized and detokenized by what is before and after them, in other sentences too."""
+    sentences = ["it is 5 ' tall .", "he said ' yes ' etc.", 'she left " it .', "the session is closed."]
+    (data_bin.folder / "text" / "test.en").write_text("".join(f"{line}\n" for line in sentences))
+    starts = list(accumulate(chunks, initial=0))
+    lines = [" ".join(sentences[start:end]) for start, end in pairwise(starts)]
+    generated = GeneratedOutput({}, dict(enumerate(lines)))
+    data_bin = dataclasses.replace(data_bin, tokenized=tokenized, prepared=prepared)
+    found = align_documents(lines, generated, data_bin, "test", chunks, DOCUMENTS, "").documents
+    assert found.hypotheses == found.references and found.tokenized_hypotheses == found.tokenized_references
+    scores = score_documents(found, False, "en")
+    assert {name: score.score for name, score in scores.items()} == dict.fromkeys(scores, pytest.approx(100))
 
 
 def test_separators_that_sentencepiece_attached_are_removed(data_bin):

@@ -179,6 +179,20 @@ def test_validation_translates_whole_documents(data, eval_bleu_args, max_len):
     assert (task.sequence_generator.max_len_a, task.sequence_generator.max_len_b) == max_len
 
 
+@pytest.mark.parametrize("separator", ["", "w7"])
+def test_validation_does_not_count_separators(data, separator, monkeypatch):
+    """Each would be a word that always matches."""
+    task, chunks = load_test_set(data, document_length=16, document_separator=separator, eval_bleu=True)
+    batch = chunks.collater([chunks[i] for i in range(len(chunks))])
+    translated = [[{"tokens": tokens}] for tokens in batch["target"].flip(1)]
+    monkeypatch.setattr(task, "inference_step", lambda *_: translated)
+    monkeypatch.setattr(task, "sequence_generator", None, raising=False)
+    hypotheses, references = task.translate(batch, None)
+    words = {word for line in (*hypotheses, *references) for word in line.split()}
+    assert words and separator not in words
+    assert (separator in task.tgt_dict.string(batch["target"]).split()) == bool(separator)
+
+
 def test_translations_of_documents_are_not_truncated():
     """With the flags of configs/ for documents of 2048 tokens. fairseq's default limit is 200 tokens."""
     dataset = require_dataset("europarl7_en_de_2048", Path(__file__).resolve().parents[2] / "configs" / "datasets")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.cli import main
-from relumt.errors import UserError
-from relumt.runs.document_chunks import (
+from relumt.data.document_chunks import (
     chunks_per_document,
     find_mismatches,
     join_groups,
@@ -16,6 +15,7 @@ from relumt.runs.document_chunks import (
     replace_mismatches,
     split_chunks,
 )
+from relumt.errors import UserError
 
 
 def test_lines_are_joined_by_document():

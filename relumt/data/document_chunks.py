@@ -47,6 +47,15 @@ def chunks_per_document(chunks: Sequence[int], documents: Sequence[int]) -> list
     return counts
 
 
+def detach_separators(chunk: str, separator: str) -> str:
+    """Return a chunk with spaces around its separators; unchanged if `separator` is "".
+
+    Joining subwords can attach a separator to the words beside it. `relumt prepare` refuses a separator that occurs
+    within a word of the texts.
+    """
+    return chunk.replace(separator, f" {separator} ") if separator else chunk
+
+
 def remove_separators(chunk: str, separator: str) -> str:
     """Return the tokens of a chunk without separators; unchanged if `separator` is ""."""
     return " ".join(token for token in chunk.split() if token != separator) if separator else chunk
