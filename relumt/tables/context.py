@@ -28,10 +28,19 @@ if TYPE_CHECKING:
 SIGNIFICANCE_TESTS = {"bootstrap": "bs", "randomization": "ar"}
 """Name on the command line -> sacreBLEU's name: 1,000 bootstrap samples or 10,000 trials of randomization."""
 
+MIN_CHANGED = 15
+"""Translations, or segment scores, that must differ for a p-value.
+
+With n of them, one in 2^(n − 1) random trials has the same difference as the real one. sacreBLEU counts these as less
+extreme, so by randomization it would return p = 0.0001 for a single changed translation, whose p-value is 1. Its
+bootstrap would return 0.001 for a test set of one document.
+"""
+
 P_VALUE_NOTES = {
     "bootstrap": "p: sacreBLEU's paired bootstrap, which is one-sided: two equally good systems get about 0.4; "
-    "--test randomization is two-sided",
-    "randomization": "p: sacreBLEU's paired approximate randomization, two-sided",
+    f"--test randomization is two-sided; -: fewer than {MIN_CHANGED} translations differ",
+    "randomization": "p: sacreBLEU's paired approximate randomization, two-sided; "
+    f"-: fewer than {MIN_CHANGED} translations differ",
 }
 """Test -> the note about p below a table."""
 

@@ -14,13 +14,6 @@ METRIC = "bleu_tokenized"
 TEST = "randomization"
 """Significance test; two-sided, because quantization may change a score either way."""
 
-MIN_CHANGED = 15
-"""Translations that must differ for a p-value.
-
-With n of them, one in 2^(n − 1) random trials has the same difference as the real one. sacreBLEU counts these as less
-extreme, so it would return p = 0.0001 for a single changed translation, whose p-value is 1.
-"""
-
 HEADER = (
     "numbers",
     "BLEU, tokenized",
@@ -101,11 +94,9 @@ def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluat
     float_hypotheses, _ = scored_lines(run / FOLDER / FLOAT, baseline.evaluation, METRIC)
     changed = sum(map(str.__ne__, hypotheses, float_hypotheses))
     score, float_score = (evaluation.scores[METRIC] for evaluation in (timed.evaluation, baseline.evaluation))
-    p = "-"
-    if changed >= MIN_CHANGED:
-        bleu = same_bleu(run / FOLDER / name, score)
-        p = f"{paired_p_value(hypotheses, float_hypotheses, references, bleu, TEST):.4f}"
-    return [f"{score.score - float_score.score:+.2f}", p, f"{changed} of {len(hypotheses)}"]
+    p = paired_p_value(hypotheses, float_hypotheses, references, same_bleu(run / FOLDER / name, score), TEST)
+    difference = f"{score.score - float_score.score:+.2f}"
+    return [difference, "-" if p is None else f"{p:.4f}", f"{changed} of {len(hypotheses)}"]
 
 
 def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation]) -> list[str]:
@@ -113,7 +104,7 @@ def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation]) -> list[str]
     revisions = dict.fromkeys(timed.evaluation.setup.environment.relumt for timed in scored)
     return [
         f"BLEU: `{baseline.evaluation.scores[METRIC].signature}`",
-        f"{P_VALUE_NOTES[TEST]}; -: fewer than {MIN_CHANGED} translations differ",
+        P_VALUE_NOTES[TEST],
         f"translated with {', '.join(revisions)}; scales calibrated on the validation set",
         "in float: embeddings, residual sums, LayerNorm, activations, softmax of the output, and rescaling",
         "CPU time: of loading the model and translating",

@@ -265,10 +265,11 @@ def external_columns(columns: Sequence[Column], found: Runs) -> list[Column]:
 
 
 def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> str:
-    """Return the p-value of each seed that both have; "" if a seed of either diverged."""
+    """Return the p-value of each seed that both have, "-" for one without; "" if a seed of either diverged."""
     if any_diverged([*systems, *baselines]):
         return ""
     from relumt.tables.significance import p_values  # sacreBLEU is slow to import
 
     by_seed = p_values(systems, baselines, metric, test)
-    return ", ".join(f"seed {seed}: {p:.3f}" if len(systems) > 1 else f"{p:.3f}" for seed, p in by_seed.items())
+    formatted = {seed: "-" if p is None else f"{p:.3f}" for seed, p in by_seed.items()}
+    return ", ".join(f"seed {seed}: {p}" if len(systems) > 1 else p for seed, p in formatted.items())

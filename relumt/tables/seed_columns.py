@@ -12,7 +12,7 @@ MIN_SEEDS = 2
 NOTE = (
     "over seeds: mean difference with its 95% interval (paired, Student's t); p of an exact two-sided sign-flip test, "
     "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; and the number of seeds that "
-    "such a difference would need for p < 0.05 in four of five studies, with Holm's correction"
+    "such a difference would need for p < 0.05 in about four of five studies, with Holm's correction"
 )
 
 

@@ -16,7 +16,7 @@ from relumt.runs.comparability import SCORES
 from relumt.runs.evaluation_record import Evaluation, Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
-from relumt.tables.context import SIGNIFICANCE_TESTS
+from relumt.tables.context import MIN_CHANGED, SIGNIFICANCE_TESTS
 from relumt.tables.mean_score import MeanScore
 from relumt.tables.runs import Run
 from relumt.text_files import load_text
@@ -25,8 +25,14 @@ TOKENIZERS = ("none", "13a", *sorted(set(BLEU_TOKENIZERS.values())))
 """Tokenizers of sacreBLEU with which relumt scores; some of the others download models."""
 
 
-def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> dict[int, float]:
-    """Return seed -> p-value for the seeds for which both have scored files; `test` is a key of SIGNIFICANCE_TESTS."""
+def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> dict[int, float | None]:
+    """Return seed -> p-value for the seeds for which both have scored files; None if too few translations differ.
+
+    Args:
+        systems, baselines: runs of two models.
+        metric: a score in run.json.
+        test: a key of SIGNIFICANCE_TESTS.
+    """
     by_seed = {run.seed: run for run in baselines}
     pairs = [(system, by_seed[system.seed]) for system in systems if system.seed in by_seed]
     compare = bleu_p_value if metric in SCORES else external_p_value
@@ -42,21 +48,19 @@ def has_segments(record: RunRecord, metric: str) -> bool:
     return metric in record.external_scores or metric in record.test_evaluation.scored_files
 
 
-def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
-    """Return the p-value of the difference in BLEU; 1.0 for identical outputs (sacreBLEU's bootstrap returns 0.001)."""
+def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
+    """Return the p-value of the difference in BLEU, as `paired_p_value` does."""
     (hypotheses, references), (baseline_hypotheses, baseline_references) = (
         scored_lines(run.folder, run.record.test_evaluation, metric) for run in (system, baseline)
     )
     if references != baseline_references:
         raise UserError(f"{system.folder} and {baseline.folder} have different references; evaluate both again")
-    if hypotheses == baseline_hypotheses:
-        return 1.0
     bleu = same_bleu(system.folder, system.record.test_score(metric))
     return paired_p_value(hypotheses, baseline_hypotheses, references, bleu, test)
 
 
-def external_p_value(system: Run, baseline: Run, metric: str, test: str) -> float:
-    """Return the p-value of the difference between the means of segment scores; 1.0 for identical scores.
+def external_p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
+    """Return the p-value of the difference between the means of segment scores, as `paired_p_value` does.
 
     Raises:
         UserError: a file of segment scores is missing or has changed, or the test sets differ.
@@ -69,17 +73,24 @@ def external_p_value(system: Run, baseline: Run, metric: str, test: str) -> floa
             f"{system.folder} has {len(lines)} segments with a score by {metric}, {baseline.folder} has "
             f"{len(baseline_lines)}; {SCORE_AGAIN}"
         )
-    return 1.0 if lines == baseline_lines else paired_p_value(lines, baseline_lines, lines, MeanScore(), test)
+    return paired_p_value(lines, baseline_lines, lines, MeanScore(), test)
 
 
 def paired_p_value(
     system: Sequence[str], baseline: Sequence[str], references: Sequence[str], metric: Metric, test: str
-) -> float:
-    """Return sacreBLEU's p-value of the difference between two systems, given the lines of their outputs."""
+) -> float | None:
+    """Return sacreBLEU's p-value of the difference between two systems, given the lines of their outputs.
+
+    Returns:
+        1 if no line differs, for which sacreBLEU's bootstrap returns 0.001; None if fewer than MIN_CHANGED differ.
+    """
+    changed = sum(map(str.__ne__, system, baseline))
+    if changed < MIN_CHANGED:
+        return None if changed else 1.0
     named: list[tuple[str, Sequence[str]]] = [("baseline", baseline), ("system", system)]
     _, results = PairedTest(named, {"": metric}, [references], test_type=SIGNIFICANCE_TESTS[test])()
     (name,) = results.keys() - {"System"}
-    return results[name][1].p_value  # type: ignore[union-attr,return-value]  # sacreBLEU's types allow no result
+    return results[name][1].p_value  # type: ignore[union-attr]  # sacreBLEU's types allow no result
 
 
 def scored_lines(folder: Path, evaluation: Evaluation, metric: str) -> tuple[list[str], list[str]]:

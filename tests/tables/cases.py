@@ -16,8 +16,12 @@ from tests.runs.cases import SIGNATURES, scored_record, with_value
 
 SIGNATURE = "nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:2.6.0"
 SENTENCES = [
-    f"the {noun} sees a {noun} in the {place} ." for noun in ("dog", "cat", "cow") for place in ("park", "sea")
+    f"the {noun} sees {number} of them in the {place} ."
+    for number in range(10)
+    for noun in ("dog", "cat", "cow")
+    for place in ("park", "sea")
 ]
+"""Ten times six sentences."""
 
 
 def render(name: str, runs: Path, preset: str = "small"):
@@ -57,8 +61,8 @@ def write_run(
 
 
 def write_translations(folder: Path, record: RunRecord, wrong: set[int]) -> None:
-    """Write hypotheses and references, with wrong hypotheses for these sentences, and name the files in the record."""
-    hypotheses = ["nothing at all ." if n in wrong else line for n, line in enumerate(SENTENCES)]
+    """Write references and hypotheses, which are wrong for these of six sentences, and name the files in the record."""
+    hypotheses = ["nothing at all ." if n % 6 in wrong else line for n, line in enumerate(SENTENCES)]
     for name, lines in (("test.hyp.tok", hypotheses), ("test.ref.tok", SENTENCES)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     scored_files = {"bleu_tokenized": ("test.hyp.tok", "test.ref.tok")}

@@ -10,6 +10,7 @@ from relumt.papers import papers
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
 from relumt.runs.record import Divergence, Initialization
 from relumt.tables import get_table
+from relumt.tables.context import MIN_CHANGED
 from tests.runs.cases import with_value
 from tests.tables.cases import (
     analysis,
@@ -72,6 +73,21 @@ def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path
     record = make_record(experiments["reluformer"], 2, bleu=0.1)
     write_translations(write_run(experiments["reluformer"], tmp_path, record), record, {2})
     assert row(render("reluformer_table4", tmp_path)[0], "reluformer")[-2:] == ["-", ""]
+
+
+def test_there_is_no_p_value_if_few_translations_differ(tmp_path):
+    """sacreBLEU's tests would call the difference significant."""
+    experiments = find_experiments("reluformer_table4")
+    for model in ("softmax", "sparsemax"):
+        record = make_record(experiments[model])
+        write_translations(write_run(experiments[model], tmp_path, record), record, set())
+    lines = (experiments["sparsemax"].folder(tmp_path, 1) / "test.hyp.tok").read_text().splitlines()
+    for changed, expected in ((0, "1.000"), (1, "-"), (MIN_CHANGED - 1, "-"), (MIN_CHANGED, "0.001")):
+        text = "".join(f"{line}\n" for line in ["nothing"] * changed + lines[changed:])
+        (experiments["sparsemax"].folder(tmp_path, 1) / "test.hyp.tok").write_text(text)
+        (table,) = render("reluformer_table4", tmp_path)
+        assert row(table, "sparsemax")[table.header.index("p against transformer")] == expected
+    assert any(f"-: fewer than {MIN_CHANGED} translations differ" in note for note in table.notes)
 
 
 def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):

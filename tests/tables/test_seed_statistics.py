@@ -4,6 +4,7 @@ import math
 from itertools import product
 from statistics import mean
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,6 +94,15 @@ def test_the_fewest_seeds_can_be_significant_after_holms_correction(comparisons)
 def test_with_the_fewest_seeds_all_signs_have_to_agree(effect, needed):
     """Six signs agree with a probability of Φ(effect)^6: 0.80 at 1.79."""
     assert seeds_needed([effect - math.sqrt(0.5), effect + math.sqrt(0.5)]) == needed
+
+
+@pytest.mark.parametrize(("comparisons", "effect"), [(1, 1.28), (3, 1.46), (5, 1.46), (9, 1.48), (9, 1.98)])
+def test_the_simulated_power_of_few_seeds(comparisons, effect):
+    """The smallest effects for which the least n, or the next one, is returned."""
+    n = seeds_needed([effect - math.sqrt(0.5), effect + math.sqrt(0.5)], comparisons)
+    differences = np.random.default_rng(1).normal(effect, 1, (1000, n))
+    power = np.mean([sign_flip_p_value(d) <= 0.05 / comparisons for d in differences.tolist()])
+    assert 0.65 <= power <= 0.85
 
 
 def test_holms_correction_is_the_textbook_example():
