@@ -45,8 +45,8 @@ def make_steps(positions: int, size: int, types: int, dtype: torch.dtype) -> dic
     target[::10] = PAD
 
     def step(loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-        features.grad = weight.grad = None
         loss(features, weight, target).backward()
+        features.grad = weight.grad = None  # at the end: the next step would seem to need less memory by their size
 
     return {"fairseq": lambda: step(fairseq_loss), "relumt": lambda: step(relumt_loss)}
 
