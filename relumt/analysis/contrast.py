@@ -104,7 +104,8 @@ class HasVariants(Protocol):
 def majority_accuracy(examples: Iterable[HasVariants]) -> float:
     """Return the accuracy of always choosing the variant that is most often correct, without context.
 
-    Two examples share a choice if their variants differ in the same words.
+    Two examples share a choice if their variants differ in the same words. What is most often correct is counted on the
+    same examples, so this is an upper bound. An example that shares its choice with no other is decided by chance.
     """
     correct: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for example in examples:
@@ -112,7 +113,8 @@ def majority_accuracy(examples: Iterable[HasVariants]) -> float:
         differing = [column for column in zip_longest(*words, fillvalue="") if len(set(column)) > 1]
         choices = [" ".join(column[i] for column in differing) for i in range(len(words))]
         correct[tuple(sorted(choices))][choices[0]] += 1
-    return sum(max(counts.values()) for counts in correct.values()) / sum(map(Counter.total, correct.values()))
+    decided = [max(counts.values()) if counts.total() > 1 else 1 / len(choices) for choices, counts in correct.items()]
+    return sum(decided) / sum(map(Counter.total, correct.values()))
 
 
 class ContrastiveTest:

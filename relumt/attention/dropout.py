@@ -30,7 +30,10 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 @torch.no_grad()
 def dropout_noise(like: Tensor, dropped_levels: int, generator: torch.Generator | None = None) -> Tensor:
-    """Return m / (1 − p) in shape and dtype of `like`, on a CPU, with p = `dropped_levels` / LEVELS below 1."""
+    """Return m / (1 − p) in shape and dtype of `like`, on a CPU, with p = `dropped_levels` / LEVELS below 1.
+
+    In bfloat16, 1 / (1 − p) is rounded, as in PyTorch's dropout: to 1.1094 for p = 0.1.
+    """
     per_number = 4  # 64 / 16 bits
     numbers = torch.empty(-(-like.numel() // per_number), dtype=torch.int64)
     numbers.random_(-(2**63), None, generator=generator)

@@ -6,8 +6,8 @@
 
 over the keys j visible to query i; γ = √D and α = 0.5 as in the paper's experiments, or trained for each head. There is
 no product of weights and values, hence there are no weights and no statistics of them. Dropout drops pairs (i, j) from
-the sum and takes a byte of memory per pair, but none on a GPU. Since (V⁻ + Z)⁻ = −((−V)⁺ − Z)⁺, Eq. 5 is computed as
-Eq. 4 of V⁺ minus Eq. 4 of (−V)⁺.
+the sum and takes a byte of memory per pair, but none in the Triton kernel. Since (V⁻ + Z)⁻ = −((−V)⁺ − Z)⁺, Eq. 5 is
+computed as Eq. 4 of V⁺ minus Eq. 4 of (−V)⁺.
 
 For q and k of unit variance and 64 dimensions, Z is near 9, above every value: the output and all gradients would be 0.
 `init_projections` scales the projections so that Z starts at `initial_distance`. What was tried:

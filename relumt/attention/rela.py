@@ -5,7 +5,7 @@
     ReLA-g: σ(w ⊙ z) ⊙ g ⊙ z/RMS(z),    g initialized to 1
 
 The norm replaces softmax's: without it the output grows with the number of keys. A token whose weights are 0 in every
-head gets exactly 0, except from LayerNorm, which returns its bias.
+head gets exactly 0, except from LayerNorm, whose bias remains, halved by the gate.
 """
 
 import math

@@ -81,11 +81,14 @@ def test_majority_accuracy_by_hand():
     er, sie = ContrastiveExample(0, ("er lacht", "sie lacht")), ContrastiveExample(0, ("sie lacht", "er lacht"))
     ihn = ContrastiveExample(0, ("ich sehe ihn", "ich sehe sie"))
     assert majority_accuracy([er, sie, sie]) == pytest.approx(2 / 3)
-    assert majority_accuracy([er, sie, sie, ihn]) == pytest.approx(3 / 4)
+    assert majority_accuracy([er, sie, sie, ihn, ihn]) == pytest.approx(4 / 5)
+    assert majority_accuracy([er, sie, sie, ihn]) == pytest.approx(2.5 / 4), "alone with its choice: by chance"
     longer, shorter = (
         ContrastiveExample(0, ("er lacht laut", "er lacht")),
         ContrastiveExample(0, ("er lacht", "er lacht laut")),
     )
+    cat, car = ContrastiveExample(0, ("the cat", "the dog")), ContrastiveExample(0, ("a red car", "a blue car"))
+    assert majority_accuracy([cat, car]) == pytest.approx(1 / 2)
     assert majority_accuracy([longer, shorter]) == pytest.approx(1 / 2)
 
 
