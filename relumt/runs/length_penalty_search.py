@@ -11,7 +11,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch
+from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch, ignores_case
 from relumt.runs.evaluation_results import bleu_of_output, generate_log, generate_output
 from relumt.runs.evaluation_setup import (
     accept_environment,
@@ -65,7 +65,7 @@ def start_search(
     if not candidates or (is_translated_as_asked(config, record, flags) and not has_checkpoints(config.folder)):
         return None
     setup = describe_search(config, flags, device)
-    found = find_search(record, setup, candidates)
+    found = find_search(config, record, setup, candidates)
     if found and gives_equal_scores(found.setup, setup):
         return None
     record = accept_environment(config, record, setup, accept_changes)
@@ -89,7 +89,9 @@ def describe_search(config: RunConfig, flags: Flags, device: Device) -> Evaluati
     return describe_evaluation(config, search_flags(flags), device, one_by_one=False)
 
 
-def find_search(record: RunRecord, setup: EvaluationSetup, candidates: tuple[float, ...]) -> LengthPenaltySearch | None:
+def find_search(
+    config: RunConfig, record: RunRecord, setup: EvaluationSetup, candidates: tuple[float, ...]
+) -> LengthPenaltySearch | None:
     """Return the recorded search between these candidates by a translation with this setup, in any environment.
 
     Returns:
@@ -98,7 +100,8 @@ def find_search(record: RunRecord, setup: EvaluationSetup, candidates: tuple[flo
     search = record.length_penalty_search
     if search is None or search.choice is None or sorted(search.candidates) != sorted(candidates):
         return None
-    return search if search.setup.matches(setup) else None
+    has_case_of_data = ignores_case(search.choice.signature) == config.data_bin.lowercased
+    return search if has_case_of_data and search.setup.matches(setup) else None
 
 
 def require_search(config: RunConfig, record: RunRecord, flags: Flags, device: Device) -> LengthPenaltySearch | None:
@@ -112,7 +115,7 @@ def require_search(config: RunConfig, record: RunRecord, flags: Flags, device: D
     candidates = config.dataset_config.penalties_to_compare(flags)
     if not candidates:
         return None
-    search = find_search(record, describe_search(config, flags, device), candidates)
+    search = find_search(config, record, describe_search(config, flags, device), candidates)
     if search is None:
         raise UserError(
             f"{config.folder}: --lenpen has not been chosen on {VALIDATION} for this translation; run "

@@ -1,5 +1,6 @@
 """The steps that translate a run's test set, score it and analyze it."""
 
+import json
 import os
 from dataclasses import replace
 
@@ -48,6 +49,23 @@ def test_evaluation_is_repeated_only_if_scores_could_change(config, step, monkey
     translate(config, step)
     monkeypatch.setattr(f"relumt.runs.environment.{name}", changed)
     assert bool(step(start_evaluation).result) == is_repeated
+
+
+def test_evaluation_is_repeated_if_the_data_bin_was_prepared_again_with_lowercase(config, step):
+    """The text of a lowercase corpus stays the same, but its BLEU is to ignore case, like that of other runs."""
+    prepared = {"source": "de", "target": "en", "bpe": "none", "tokenized": True, "plain_references": False}
+    folder = config.data_bin.folder
+    (folder / "text").mkdir()
+    (folder / "text" / "test.en").write_text("a b c d e\n")
+    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": False}))
+    train(config, step)
+    translate(config, step)
+    assert step(start_evaluation).result is None
+    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": True}))
+    assert step(start_evaluation).result
+    translate(config, step)
+    assert step(start_evaluation).result is None
+    assert "case:lc" in load_record(config.folder).signature("bleu_tokenized")
 
 
 def test_evaluation_with_another_vocabulary_is_refused(config, step, refused):

@@ -226,7 +226,7 @@ def test_the_code_may_change_while_the_validation_set_is_translated(trained, ste
 def test_a_choice_without_effect_or_validation_set_is_refused(trained, refused):
     assert "length_penalties has no effect with --unnormalized" in refused(check_evaluation, "--unnormalized")
     (trained.data_bin.folder / "valid.de-en.en.idx").unlink()
-    assert "there is no 'valid' to translate" in refused(check_evaluation)
+    assert "the data-bin has no subset 'valid'" in refused(check_evaluation)
 
 
 def test_averages_outlive_the_checkpoints_that_were_averaged(trained, configs, step):
