@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from relumt.errors import UserError
 
 MAX_INTEGER = 2**31 - 1
-"""The largest number that every library takes as a size or a random seed."""
+"""The largest number that every library takes as a size or a random seed, to which fairseq adds the epoch."""
 
 MAX_SHOWN = 40
 """Characters of a refused value that are printed."""

@@ -43,8 +43,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield a temporary path for each of several files that belong together, such as the sides of a bitext.
 
-    If the block succeeds, all of them are replaced. A process that is killed meanwhile leaves files out, but never new
-    content of one beside old content of another.
+    If the block succeeds, all of them are replaced. An error or a signal while that happens leaves some of them out,
+    but never new content of one beside old content of another. If the block raises, nothing changes.
 
     Raises:
         UserError: as `atomic_file` does.

@@ -118,7 +118,7 @@ def select_pairs(scores: np.ndarray, by: str, threshold: float | None, share: fl
 
 
 def write_selected(pairs: Iterable[tuple[str, str]], is_kept: np.ndarray, outputs: PathPair) -> None:
-    """Write the selected pairs, in their order, to a file for each side; both files appear or none."""
+    """Write the selected pairs, in their order, to a file for each side, as `atomic_files` does."""
     with atomic_files(outputs) as unfinished, ExitStack() as stack:
         source_file, target_file = (stack.enter_context(open_text(path, "w")) for path in unfinished)
         for source, target in compress(pairs, is_kept):

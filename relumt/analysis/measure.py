@@ -63,6 +63,7 @@ def measure_checkpoint(
     require_sites(loaded)
     num_pairs = loaded.load_subset(subset)
     gold, gold_path = load_gold_alignments(loaded, data, num_pairs, config)
+    alignments_sha256 = hash_alignments(gold_path)
     pad = task.target_dictionary.pad()
     reader = BatchReader(task, find_subwords(data, task.cfg.target_lang), config.unit)
     feedforward, attention = FeedForwardCollector(model, pad), AttentionCollector(model, reader)
@@ -104,7 +105,7 @@ def measure_checkpoint(
         feedforward=feedforward.result(),
         activations=learned_activations(model),
         data_sha256=find_subset_checksum(data, subset),
-        alignments_sha256="" if gold is None else file_sha256(gold_path),
+        alignments_sha256=alignments_sha256,
     )
     kept = maps.result()
     if config.maps_own_translations:
@@ -162,6 +163,13 @@ def load_gold_alignments(
     if gold and loaded.task.cfg.source_lang == open_data_bin(data).target:
         gold = [alignment.swap_sides() for alignment in gold]
     return (gold if len(gold) == num_pairs else None), path
+
+
+def hash_alignments(path: Path) -> str | None:
+    """Return the SHA-256 of a file of alignments, "" if there is none; None for a pipe, which can be read only once."""
+    if path.is_file():
+        return file_sha256(path)
+    return None if path.exists() else ""
 
 
 def find_subset_checksum(data: Path, subset: str) -> str:

@@ -189,8 +189,8 @@ def refusing_unsuitable_models(cfg: Any, trainer: Any) -> Iterator[None]:
 
     def load_suitable_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint = load_vetted(path, *arguments, **options)
-        begins_anew = cfg.reset_optimizer or path == cfg.finetune_from_model
-        refuse = refuse_merged_embeddings if begins_anew else refuse_other_model
+        is_new_training = cfg.reset_optimizer or path == cfg.finetune_from_model
+        refuse = refuse_merged_embeddings if is_new_training else refuse_other_model
         with exit_on_user_error():
             refuse(checkpoint["cfg"]["model"], trainer.cfg.model, path)
         return checkpoint

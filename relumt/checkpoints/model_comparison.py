@@ -33,7 +33,10 @@ LABELS = {"vocabulary_fingerprint": "the vocabulary"}
 """Setting → how an error calls it, if it is not a flag."""
 
 SHARING_FLAGS = (("share_all_embeddings",), ("share_decoder_input_output_embed", "share_all_embeddings"))
-"""Settings of which each makes the same matrices one: those of both languages, and input and output of the decoder."""
+"""Settings that share a matrix: between both languages, and between input and output of the decoder.
+
+Each of a group's settings shares it.
+"""
 
 Differences = dict[str, tuple[Any, Any]]
 """What differs → its value in the checkpoint's model and in the one to be trained."""

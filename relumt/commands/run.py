@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.arguments import valid_path
+from relumt.arguments import MAX_INTEGER, valid_path
 from relumt.commands import analyze as analyze_command
 from relumt.errors import UNPRINTABLE, AttemptFailedError, UserError
 from relumt.runs.environment import PRECISIONS, Device, find_device
@@ -31,8 +31,6 @@ from relumt.runs.training_steps import (
 )
 
 SEED = re.compile("[0-9]{1,10}")
-MAX_SEED = 2**31 - 1
-"""fairseq adds the number of the epoch to the seed, and NumPy takes none above 2^32 − 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +97,8 @@ def resolve_run(arguments: argparse.Namespace) -> RunConfig:
     if len(words) < 2:
         raise UserError(f"expected DATASET and MODEL, found {words}; see --help")
     dataset, model, *arguments.flags = words
-    if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_SEED:
-        raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_SEED}")
+    if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_INTEGER:
+        raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_INTEGER}")
     for name in ("runs", "configs", "data_bin"):
         path = getattr(arguments, name)
         if path is not None and (str(path).startswith("-") or UNPRINTABLE.search(str(path))):

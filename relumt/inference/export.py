@@ -10,12 +10,13 @@ import relumt
 from relumt.atomic_output import atomic_folder
 from relumt.checkpoints.loading import open_checkpoint_safely
 from relumt.checkpoints.saving import save_checkpoint_durably
+from relumt.checkpoints.settings import fairseq_config
 from relumt.errors import UserError
 from relumt.inference.loaded_model import find_checkpoint, find_data_bin, find_record_of_checkpoint
 from relumt.inference.model_folder import write_model
 from relumt.inference.search_settings import SearchSettings, search_of_run
 from relumt.inference.stock_checkpoint import stock_checkpoint
-from relumt.inference.text_encoding import subwords_path
+from relumt.inference.text_encoding import require_languages, subwords_path
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.data_bin import DataBin, open_data_bin
 
@@ -55,6 +56,8 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
     if record:
         refuse_foreign_checkpoint(path, checkpoint, record)
     refuse_vocabulary_of_checkpoint(path, checkpoint, data_bin)
+    task = fairseq_config(checkpoint, path)["task"]
+    require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))
     with atomic_folder(out) as stage:
         FORMATS[file_format](stage.result, checkpoint, path, search_of_run(record))
         write_preparation(stage.result, data_bin)

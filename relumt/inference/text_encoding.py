@@ -107,15 +107,19 @@ def load_encoding(data: Path, task: FairseqTask, is_tokenized: bool) -> TextEnco
             `is_tokenized` is set.
     """
     data_bin = open_data_bin(data)
-    languages = task.cfg.source_lang, task.cfg.target_lang
-    if data_bin.languages != languages:
-        raise UserError(
-            f"{data}: translates {'-'.join(data_bin.languages)}, but the model {'-'.join(languages)}; give the "
-            "data-bin that the model was trained on"
-        )
+    require_languages(data_bin, (task.cfg.source_lang, task.cfg.target_lang))
     if is_tokenized and not data_bin.tokenized:
         raise UserError(f"{data}: its text is not tokenized, so the model reads plain text; drop --tokenized")
     return TextEncoding(data_bin, task.source_dictionary, task.target_dictionary, load_segmenter(data), is_tokenized)
+
+
+def require_languages(data_bin: DataBin, languages: tuple[str | None, str | None]) -> None:
+    """Raise UserError unless these languages of a model, source first, are those of its data-bin, if they are known."""
+    if None not in languages and data_bin.languages != languages:
+        raise UserError(
+            f"{data_bin.folder}: translates {'-'.join(data_bin.languages)}, but the model "
+            f"{'-'.join(map(str, languages))}; give the data-bin that the model was trained on"
+        )
 
 
 def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:

@@ -212,7 +212,8 @@ class CheckpointAnalysis:
         feedforward: measures by layer, for example "encoder.layers.0".
         activations: learned parameters of the activation functions, by layer and name.
         data_sha256: `EvaluationSetup.data` of this data, "" if no run can have it. None in files of earlier versions.
-        alignments_sha256: SHA-256 of the file of gold alignments, "" without one. None in files of earlier versions.
+        alignments_sha256: SHA-256 of the file of gold alignments, even if they did not fit, as in a model of documents;
+            "" without one. None if it was a pipe, and in files of earlier versions.
     """
 
     name: str

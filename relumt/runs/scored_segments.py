@@ -63,10 +63,7 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, reference
     subset = evaluation.setup.subset
     if not data_bin.prepared:
         return load_translated_sources(run, evaluation, data_bin, len(references))
-    source, target = (load_plain_text(data_bin, subset, language) for language in data_bin.languages)
-    if evaluation.documents:
-        lengths = read_document_lengths(data_bin.folder / f"{subset}.docs", len(target))
-        source, target = join_groups(source, lengths), join_groups(target, lengths)
+    source, target = (load_plain_text(data_bin, evaluation, language) for language in data_bin.languages)
     if target != references or len(source) != len(target):
         raise UserError(
             f"{data_bin.folder}: its references of {subset} are not those that {run} was scored on; name the data-bin "
@@ -81,12 +78,26 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, reference
     return source
 
 
-def load_plain_text(data_bin: DataBin, subset: str, language: str) -> list[str]:
-    """Return one side of a subset as plain text."""
-    if data_bin.plain_references:
-        return load_text(data_bin.text_path(subset, f"raw.{language}"))
+def load_plain_text(data_bin: DataBin, evaluation: Evaluation, language: str) -> list[str]:
+    """Return one side of a translated subset as plain text, with one document per line if documents were translated.
+
+    Sentences are detokenized before they are joined if separators tell where they end in translations, else after.
+    """
+    subset = evaluation.setup.subset
+
+    def join(lines: list[str]) -> list[str]:
+        return join_groups(lines, read_document_lengths(data_bin.folder / f"{subset}.docs", len(lines)))
+
+    if data_bin.plain_references or not data_bin.tokenized:
+        suffix = f"raw.{language}" if data_bin.plain_references else language
+        lines = load_text(data_bin.text_path(subset, suffix))
+        return join(lines) if evaluation.documents else lines
     lines = load_text(data_bin.text_path(subset, language))
-    return detokenize(lines, language) if data_bin.tokenized else lines
+    if not evaluation.documents:
+        return detokenize(lines, language)
+    if evaluation.setup.flags.get("--document-separator"):
+        return join(detokenize(lines, language))
+    return detokenize(join(lines), language)
 
 
 def load_translated_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, count: int) -> list[str]:

@@ -73,6 +73,8 @@ def build_generator(
         try:
             return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)
         except (AssertionError, ValueError) as error:
+            if seq_gen_cls not in (None, BeamSearchGenerator) or not str(error):
+                raise  # not about flags
             raise UserError(f"fairseq cannot search with these flags: {error}; change or drop them") from error
 
 

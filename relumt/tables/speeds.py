@@ -23,8 +23,8 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Length = Annotated[int, Meta(ge=0, le=10**9)]
 
 MIN_REPEATS = 6
-"""Repeats from which on a median has a 95% interval. Five are too few: their range contains the median with a
-probability of only 1 − 2/2^5 = 94%."""
+"""The fewest repeats that give a median a 95% interval: the range of five contains it with a probability of only
+1 − 2/2^5 = 94%."""
 
 
 class Ratio(TypedDict):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import torch
 
 from relumt.analysis.alignment_collector import AlignmentCollector
 from relumt.analysis.attention_maps import MapCollector
-from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
+from relumt.analysis.measure import AnalysisConfig, hash_alignments, load_gold_alignments
 from relumt.analysis.report import summarize
 from relumt.cli import main
 from relumt.commands.analyze import short_names
+from relumt.files import file_sha256
 from relumt.inference.loaded_model import find_checkpoint, load_model
 from relumt.metrics.alignment import AlignmentCounts, GoldAlignment, links_of_largest_weight
 from relumt.runs.analysis_record import read_analysis
@@ -184,6 +186,17 @@ def test_the_data_bins_own_alignments_are_used(tmp_path, aligned_data, checkpoin
     (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
     assert 0 <= analysis.alignment.aol("normal") <= 100
     assert analysis.alignment.norm_layers.keys() == analysis.alignment.layers.keys()
+    assert analysis.alignments_sha256 == file_sha256(aligned_data / "text" / "test.align")
+
+
+def test_alignments_that_do_not_fit_are_recorded_and_those_of_pipes_are_not(tmp_path, aligned_data, checkpoint_with):
+    path = aligned_data / "text" / "test.align"
+    path.write_text("0-0 1-1\n" * 9)
+    analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
+    (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
+    assert analysis.alignment is None and analysis.alignments_sha256 == file_sha256(path)
+    os.mkfifo(tmp_path / "pipe")
+    assert hash_alignments(tmp_path / "pipe") is None and hash_alignments(tmp_path / "none") == ""
 
 
 def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):

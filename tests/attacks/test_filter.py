@@ -202,7 +202,7 @@ def test_both_selected_texts_appear_or_none(attack, run, monkeypatch):
     assert [path.name for path in attack.folder.glob("*kept*")] == ["kept.scores"]
 
 
-@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("failing", range(6))
 def test_an_interruption_never_leaves_a_new_text_beside_an_old_one(attack, run, monkeypatch, failing):
     """The calls that make the new texts durable or put them in their places: any of them may be the last one."""
     assert run("--keep", "1").status == 0

@@ -134,6 +134,28 @@ def test_documents_are_segments_and_their_sentences_are_joined(run, tmp_path, ca
     assert first["source"] == "Ein Hund. Zwei Katzen, drei Kühe." and second["source"] == "Er schläft."
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, 'He said "yes. No" I left.'),
+        ({"--document-separator": "<sep>"}, 'He said "yes. No "I left.'),
+    ],
+)
+def test_documents_are_detokenized_as_they_were_scored(run, tmp_path, capsys, flags, expected):
+    """Without separators, documents are joined first: quotes are paired across their sentences."""
+    data = tmp_path / "data-bin"
+    (data / "prepare.json").write_text(json.dumps(PREPARED | {"plain_references": False}))
+    for language in ("de", "en"):
+        write_lines(data / "text" / f"test.{language}", ['He said " yes .', 'No " I left .', "He sleeps ."])
+    (data / "test.docs").write_text("2\n1\n")
+    write_lines(run / "test.ref", [expected, "He sleeps."])
+    write_lines(run / "test.hyp", ["a", "b"])
+    record = with_value(load_record(run), "evaluations.test.documents", DocumentResults(2, 2))
+    save_record(run, with_value(record, "evaluations.test.setup.flags", flags))
+    main(["score", str(run)])
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["reference"] == expected
+
+
 def test_a_data_bin_without_texts_has_the_sources_that_fairseq_printed(run, tmp_path, capsys):
     (tmp_path / "data-bin" / "prepare.json").unlink()
     lines = [f"S-{n}\t{line}" for n, line in ((1, "Zwei Katzen , drei Kühe ."), (0, "Ein Hund ."), (2, "Er schläft ."))]
