@@ -188,6 +188,17 @@ def test_a_model_without_stock_counterpart_is_refused_in_one_line(flags, task, r
         stock_checkpoint(make_checkpoint(*flags, **task), "model.pt")
 
 
+def test_the_data_bin_of_the_opposite_direction_is_refused(lively_checkpoint, data, tmp_path, capsys):
+    """Its joint dictionaries are the same."""
+    reverse = copy_folder(data, tmp_path)
+    preparation = json.loads((reverse / "prepare.json").read_text()) | {"source": "en", "target": "de"}
+    (reverse / "prepare.json").write_text(json.dumps(preparation))
+    with pytest.raises(SystemExit) as refusal:
+        export(lively_checkpoint(), reverse, "safetensors", tmp_path / "out")
+    assert refusal.value.code == 2 and not (tmp_path / "out").exists()
+    assert "translates en-de, but the model de-en" in capsys.readouterr().err
+
+
 def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monkeypatch, capsys):
     out = tmp_path / "folder" / "out"
     path = lively_checkpoint("--attention", "relu")
