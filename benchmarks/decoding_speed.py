@@ -30,14 +30,14 @@ from timing import (
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.runs.dataset_config import require_dataset
+from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.record import load_record
 from relumt.tables.experiments import Experiment
 from relumt.tables.runs import find_runs
 from relumt.tables.speeds import MIN_REPEATS, format_ratio
 
 GROUPS = 10
-CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "datasets"
+CONFIGS = configs_folder(Path(__file__).resolve().parents[1]) / "datasets"
 
 
 def groups_by_length(lengths: list[int], sample: int) -> list[list[int]]:

@@ -71,7 +71,8 @@ def require_simple_name(path: Path | str) -> None:
 
 def require_writable(folder: Path) -> None:
     """Raise UserError unless files can be written to `folder`, or it can be created."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    # not Path.exists, which raises PermissionError below a folder that must not be entered
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
 

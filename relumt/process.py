@@ -20,6 +20,11 @@ REPEAT_AFTER = 0.01
 """Seconds after which a signal is repeated; by then the callback that could not raise has returned."""
 
 
+def usable_cores() -> int:
+    """Return how many CPU cores this process may use; taskset, Slurm and containers can limit it to some."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
     """Exit with status 128 + N after signal N, as shells report it, once the block has removed its temporary files.

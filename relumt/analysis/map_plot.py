@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.analysis.plots import plain_text, save_figure
+from relumt.analysis.plots import PLOT_FORMATS, plain_text, save_figure
+from relumt.console import print_status
 from relumt.metrics.attention_metrics import normalize
 
 MAX_COLUMNS = 3
@@ -25,7 +26,9 @@ COLORS = ListedColormap(BLUES).with_extremes(bad="white")
 
 
 def plot_maps(maps: Mapping[str, Sequence[SentenceMaps]], out: Path, number: int | None = None) -> None:
-    """Write maps.png: the sharpest cross-attention head of each checkpoint; no file if no checkpoint has weights.
+    """Write maps.png and maps.svg: the sharpest cross-attention head of each checkpoint.
+
+    If no checkpoint has weights of that sentence pair, earlier plots are removed.
 
     Args:
         maps: sentence pairs of each checkpoint, by its label.
@@ -40,6 +43,10 @@ def plot_maps(maps: Mapping[str, Sequence[SentenceMaps]], out: Path, number: int
         if sentence.index == index and sentence.origin == "reference" and sentence.site_maps("cross")
     }
     if not drawn:
+        for extension in PLOT_FORMATS:
+            (out / f"maps.{extension}").unlink(missing_ok=True)
+        if number is not None:
+            print_status(f"no attention maps of pair {number}, so {out / 'maps.png'} is not written")
         return
     columns = min(len(drawn), MAX_COLUMNS)
     rows = -(-len(drawn) // columns)

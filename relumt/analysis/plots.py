@@ -18,6 +18,8 @@ try:
 except ModuleNotFoundError as error:
     raise UserError(f"plots need {error.name}; run pip install '.[report]' in the checkout") from None
 
+PLOT_FORMATS = ("png", "svg")
+
 SCORE_RANGE = (-4.0, 4.0)
 """Range of scores over which activation functions are drawn."""
 
@@ -32,7 +34,7 @@ def plain_text(text: str) -> str:
 
 def save_figure(figure: Figure, out: Path, name: str) -> None:
     """Write a figure to OUT/NAME.png and OUT/NAME.svg."""
-    for extension in ("png", "svg"):
+    for extension in PLOT_FORMATS:
         with atomic_file(out / f"{name}.{extension}") as unfinished:
             figure.savefig(unfinished, dpi=150, format=extension)
 

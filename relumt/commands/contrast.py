@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from relumt.arguments import positive_integer, valid_path
+from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
+from relumt.files import describe_kind
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +43,9 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.inference.loaded_model import load_model
     from relumt.prep.contrastive.example import has_contexts, read_examples_in_context
 
+    if arguments.examples.exists() and not arguments.examples.is_file():
+        kind = describe_kind(arguments.examples)
+        raise UserError(f"{arguments.examples}: expected a file, which is read twice, found {kind}; write it to a file")
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     result: dict[str, object] = {
         "checkpoint": str(loaded.path),

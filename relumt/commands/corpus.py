@@ -17,6 +17,9 @@ from relumt.prep.corpora.iwslt14 import Iwslt14
 from relumt.prep.corpora.registry import CORPORA
 from relumt.prep.corpora.sacrebleu_set import find_test_set
 
+CORPUS_OPTIONS = ("raw", "bpe", "vocab_size", "without_tedx", "without_misaligned")
+"""Options that have no effect on a test set alone."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `relumt corpus`."""
@@ -65,6 +68,11 @@ def write_test_set(arguments: argparse.Namespace) -> None:
     """Write the texts of a test set to the folder OUT, by default data-bin/NAME_SRC_TGT.text."""
     if arguments.test is None:
         raise UserError(f"expected a CORPUS ({', '.join(CORPORA)}) or --test with a name of sacreBLEU")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = [name for name in CORPUS_OPTIONS if getattr(arguments, name) != parser.get_default(name)]
+    if given:
+        raise UserError(f"--{given[0].replace('_', '-')} has no effect on a test set alone; drop it, or name a CORPUS")
     test_set = find_test_set(arguments.test, arguments.language_pair)
     name = "_".join([test_set.name.replace("/", "-"), *test_set.languages])
     out = arguments.out or Path("data-bin") / f"{name}.text"

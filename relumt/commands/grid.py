@@ -21,7 +21,8 @@ from relumt.grid.local_runner import LocalRunner, group_gpus, visible_gpus
 from relumt.grid.slurm_runner import create_executor, run_on_slurm
 from relumt.grid.status import GridStatus
 from relumt.grid.supervised_process import start_supervised, stop_supervised
-from relumt.runs.dataset_config import require_dataset
+from relumt.process import usable_cores
+from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS, Experiment
 
@@ -61,7 +62,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands instead of running them")
     parser.add_argument(
-        "--flags", nargs=argparse.REMAINDER, default=[], metavar="…", help="all that follows is for fairseq-train"
+        "--flags",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="…",
+        help="all that follows is for fairseq-train, or for the module of a table without runs",
     )
 
 
@@ -70,6 +75,8 @@ def run(arguments: argparse.Namespace) -> None:
     check_numbers(arguments)
     slurm_parameters = parse_parameters(arguments.slurm or [])
     experiments = select_experiments(arguments)
+    if not experiments:
+        raise UserError(f"{arguments.name} has no runs; make it with scripts/reproduce.sh {arguments.name}")
     if os.environ.get("DATA_BIN"):
         raise UserError("DATA_BIN is set, but a table may need several datasets; unset it")
     root = arguments.root.resolve()
@@ -86,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.slurm is None:
         num_parallel = arguments.jobs and min(arguments.jobs, max(1, len(jobs)))
         gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job)
-        runner = LocalRunner(status, gpu_groups, threads=max(1, (os.cpu_count() or 1) // len(gpu_groups)))
+        runner = LocalRunner(status, gpu_groups, threads=max(1, usable_cores() // len(gpu_groups)))
         with status.display:
             runner.run(jobs)
     else:
@@ -124,7 +131,7 @@ def select_experiments(arguments: argparse.Namespace) -> list[Experiment]:
 
 def missing_data_scripts(experiments: Sequence[Experiment], root: Path) -> list[Path]:
     """Return the scripts that make the missing data-bins; raise UserError if a data-bin has no script."""
-    datasets = Path(os.environ.get("CONFIGS", root / "configs")) / "datasets"
+    datasets = configs_folder(root) / "datasets"
     configs = {experiment.dataset: require_dataset(experiment.dataset, datasets) for experiment in experiments}
     for config in list(configs.values()):
         if config.starts_from:

@@ -1,6 +1,7 @@
 """Reproduce a table or figure of a paper: train its models, measure speeds, write its report, print the table.
 
-A table without translation models is measured by a module of its own, which takes the arguments after "--".
+A table without translation models is measured by a module of its own, which takes the arguments after --flags (with
+scripts/reproduce.sh: after --).
 
 Existing results are reused. The exit status is 1 if a run, a benchmark or the report failed; the table then
 has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
@@ -71,7 +72,7 @@ def refuse_run_options(arguments: argparse.Namespace, module: str) -> None:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UserError(
             f"{arguments.name} is measured by a module, without runs, so {options} would have no effect; "
-            f"leave it out; python -m {module} --help lists the options that can follow --"
+            f"leave it out; python -m {module} --help lists what can follow --flags (scripts/reproduce.sh: --)"
         )
 
 
@@ -99,7 +100,9 @@ def make_runs_and_speeds(context: TableContext, arguments: argparse.Namespace) -
 
 
 def make_runs(arguments: argparse.Namespace) -> bool:
-    """Make the runs that are missing; return whether all succeeded."""
+    """Make the runs that are missing, if the table has any; return whether all succeeded."""
+    if not get_table(arguments.name).experiments(arguments.preset):
+        return True
     try:
         grid.run(arguments)
     except SystemExit as error:

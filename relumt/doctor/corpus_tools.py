@@ -9,8 +9,8 @@ from relumt.runs.environment import installed_version
 SENTENCE = "Das ist ein Satz, der gezählt wird."
 TOKENS = "Das ist ein Satz , der gezählt wird ."
 VOCABULARY = 30
-OLDEST_BASH = (4, 1)
-"""The scripts let bash choose numbers of file descriptors."""
+OLDEST_BASH = (4, 4)
+"""The scripts quote arguments with ${…@Q}."""
 REINSTALL = "install the package again"
 
 

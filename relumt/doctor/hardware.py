@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relumt.doctor.check import Check, ChildFailedError, run_command, run_python
 from relumt.errors import describe_error
+from relumt.process import usable_cores
 from relumt.runs.environment import CPU_INFO, find_fp32_backend
 
 NO_GPU = "none that torch sees; training uses the CPU, and fused kernels cannot be checked"
@@ -28,7 +29,7 @@ def check_cpu() -> Check:
     """Name the CPU, its cores, and what it computes products of fp32 and bf16 with."""
     from relumt.cpu_products import has_fast_bf16
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     products = {"onednn": "oneDNN", "default": "PyTorch's default backend"}[find_fp32_backend()]
     bf16 = "fast bf16 (PRECISION=bf16)" if has_fast_bf16() else "no fast bf16: neither AVX512-BF16 nor AMX"
     several = "s" if cores > 1 else ""

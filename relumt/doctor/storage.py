@@ -43,7 +43,8 @@ def check_triton_cache() -> Check:
 def _check_cache(name: str, folder: Path, variable: str) -> Check:
     """Check a folder that need not exist yet, which the environment variable can move."""
     advice = f"set {variable} to a folder on another disk"
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    # not Path.exists, which raises PermissionError below a folder that must not be entered
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if problem := _write_error(existing):
         return Check(name, "warning", f"{folder}: {problem}", advice)
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.runs.dataset_config import configs_folder
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import resolve_run_config
@@ -115,7 +116,7 @@ class Job:
 
     def _expected_flags(self) -> dict[str, str]:
         """Return the flags that the script would train with, in the form of run.json."""
-        configs = Path(os.environ.get("CONFIGS", self.root / "configs"))
+        configs = configs_folder(self.root)
         experiment, runs = self.experiment, self.experiment.variant_folder(self.runs)
         config = resolve_run_config(experiment.dataset, experiment.model, self.seed, configs, runs, None)
         return join_flag_values(config.train_flags(self.train_flags))

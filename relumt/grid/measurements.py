@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.files import file_sha256
-from relumt.runs.dataset_config import require_dataset
+from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.record import RECORD
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
@@ -51,8 +51,8 @@ def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Se
     figures = speed_file(context, dataset)
     if figures.exists():
         return True
-    variants = sorted(path.stem for path in (root / "configs" / "models").glob("ffn_*.args"))
-    datasets = root / "configs" / "datasets"
+    variants = sorted(path.stem for path in (configs_folder(root) / "models").glob("ffn_*.args"))
+    datasets = configs_folder(root) / "datasets"
     data_bin = require_dataset(dataset, datasets).data_bin
     arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]
     arguments += ["--baseline", "ffn_relu", "--json", figures, "--flags", *train_flags]

@@ -16,7 +16,7 @@ from relumt.inference.loaded_model import find_checkpoint, find_data_bin, find_r
 from relumt.inference.model_folder import write_model
 from relumt.inference.search_settings import SearchSettings, search_of_run
 from relumt.inference.stock_checkpoint import stock_checkpoint
-from relumt.inference.text_encoding import require_languages, subwords_path
+from relumt.inference.text_encoding import require_languages, require_subwords, subwords_path
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.data_bin import DataBin, open_data_bin
 
@@ -58,6 +58,8 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
     refuse_vocabulary_of_checkpoint(path, checkpoint, data_bin)
     task = fairseq_config(checkpoint, path)["task"]
     require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))
+    if data_bin.prepared:  # fairseq-preprocess leaves no subwords in a data-bin
+        require_subwords(data_bin)
     with atomic_folder(out) as stage:
         FORMATS[file_format](stage.result, checkpoint, path, search_of_run(record))
         write_preparation(stage.result, data_bin)

@@ -129,15 +129,9 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
         UserError: the data-bin has no file of subwords, a damaged one, or that of another data-bin.
     """
     data_bin = open_data_bin(data)
-    path = subwords_path(data_bin)
+    path = require_subwords(data_bin)
     if path is None:
         return list
-    if not path.is_file():
-        raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
-    if data_bin.bpe_sha256 not in (None, file_sha256(path)):
-        raise UserError(
-            f"{path}: damaged, or of another data-bin (its checksum is not the one in prepare.json); copy it again"
-        )
     try:
         with redirect_stderr(StringIO()):  # subword-nmt prints two lines and exits
             segment = BPE_METHODS[data_bin.subwords].load(data)
@@ -145,6 +139,20 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
     except (SystemExit, RuntimeError, ValueError):
         raise UserError(f"{path}: damaged, or not the subwords that it should be; copy it again") from None
     return segment
+
+
+def require_subwords(data_bin: DataBin) -> Path | None:
+    """Return the path of the file that splits words, None without subwords; UserError if it is not the data-bin's."""
+    path = subwords_path(data_bin)
+    if path is None:
+        return None
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, so text cannot be split into subwords; copy it there")
+    if data_bin.bpe_sha256 not in (None, file_sha256(path)):
+        raise UserError(
+            f"{path}: damaged, or of another data-bin (its checksum is not the one in prepare.json); copy it again"
+        )
+    return path
 
 
 def subwords_path(data_bin: DataBin) -> Path | None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from relumt.child_processes import end_with_parent, signals_held_back
 from relumt.errors import AttemptFailedError
+from relumt.process import usable_cores
 from relumt.text_files import Advance, Rewrite
 
 CHUNK_BYTES = 1 << 20
@@ -79,8 +80,7 @@ def num_processes(paths: Iterable[Path]) -> int:
     """Return how many processes to use for these files."""
     if sum(path.stat().st_size for path in paths) < PARALLEL_FROM_BYTES:
         return 1
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, MAX_PROCESSES)
+    return min(usable_cores(), MAX_PROCESSES)
 
 
 def map_in_order(function: Callable[[Task], Result], tasks: Iterable[Task], processes: int) -> Iterator[Result]:

@@ -17,6 +17,7 @@ A file has these keys, all optional:
     [documents]                train, generate and starts_from of NAME_N, which has documents of at most N tokens
 """
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field, replace
@@ -120,6 +121,11 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
         generate=config.generate | parse_flag_lines(documents.generate, f"{config.path}:generate"),
         starts_from=documents.starts_from,
     )
+
+
+def configs_folder(root: Path) -> Path:
+    """Return the folder with datasets/ and models/: CONFIGS if it is set, as for the scripts, else the checkout's."""
+    return Path(os.environ.get("CONFIGS") or root / "configs")
 
 
 def require_dataset(name: str, datasets: Path) -> DatasetConfig:

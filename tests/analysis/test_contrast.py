@@ -1,6 +1,7 @@
 """Contrastive accuracy: against log-probabilities computed sentence by sentence, and by hand."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -125,6 +126,15 @@ def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_wit
         main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "x")])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_examples_from_a_pipe_are_refused(tmp_path, data, capsys):
+    """They are read twice, and what was buffered the first time would be missing."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SystemExit) as refusal:
+        main(["contrast", "--checkpoint", "none", "--data", str(data), "--examples", str(tmp_path / "pipe")])
+    assert refusal.value.code == 2
+    assert "expected a file, which is read twice, found a pipe; write it to a file" in capsys.readouterr().err
 
 
 def test_a_data_bin_without_documents_is_refused(tmp_path, data, checkpoint_with):

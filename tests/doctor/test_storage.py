@@ -33,6 +33,17 @@ def test_a_cache_that_is_not_writable_is_a_warning(monkeypatch, tmp_path):
     assert found.detail.startswith(str(tmp_path / "file" / "cache"))
 
 
+def test_a_cache_below_a_folder_that_must_not_be_entered_is_a_warning(monkeypatch, tmp_path):
+    """As with HOME=/root and another user. Path.exists raises PermissionError there, os.path.exists does not."""
+
+    def exists(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(type(tmp_path), "exists", exists)
+    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
+    assert storage.check_relumt_cache().status in ("ok", "warning")
+
+
 def test_caches_need_space_and_the_right_to_execute(monkeypatch, tmp_path):
     monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0.5 * storage.GIB))

@@ -1,10 +1,15 @@
 """The command `relumt grid`: what it starts, prints and refuses."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from relumt.cli import main
 from relumt.commands.grid import report
 from relumt.grid.jobs import JobState, create_jobs
+from relumt.process import usable_cores
+from relumt.runs.dataset_config import configs_folder
 from tests.grid.conftest import experiments, make_status
 from tests.tables.test_registry import ROOT
 
@@ -51,11 +56,26 @@ def test_only_selects_models_of_the_table(capsys):
     assert models == ["softmax", "rela_g"]
 
 
+def test_an_empty_setting_of_configs_is_the_checkouts(tmp_path, monkeypatch):
+    """As for the scripts."""
+    for value, expected in (("", tmp_path / "configs"), ("own", Path("own"))):
+        monkeypatch.setenv("CONFIGS", value)
+        assert configs_folder(tmp_path) == expected
+    monkeypatch.delenv("CONFIGS")
+    assert configs_folder(tmp_path) == tmp_path / "configs"
+
+
+def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5, 6})
+    assert usable_cores() == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["no_such_table"], "no table 'no_such_table'; known: activations, inhibitor_"),
         (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
+        (["inhibitor_table1", "--root", ROOT], "inhibitor_table1 has no runs; make it with scripts/reproduce.sh"),
         (["rela_table3", "--jobs", "0"], "argument --jobs: expected a whole number from 1"),
         (["rela_table3", "--seeds", "-1"], "argument --seeds: expected a whole number from 0"),
         (["rela_table3", "--seeds", "1", "1"], "--seeds must be different numbers"),

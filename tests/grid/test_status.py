@@ -37,6 +37,28 @@ def test_a_terminal_shows_a_bar_per_running_job(jobs, monkeypatch):
     assert "update 70, loss 4.250" in status.display.console.file.getvalue()
 
 
+def test_time_left_of_all_runs_ignores_what_earlier_starts_completed(tmp_path, monkeypatch):
+    """Of 20 runs, 16 are finished, so their scripts end within seconds. One is half finished. A run takes 2,400 s."""
+    now, fraction = [0.0], [0.5]
+    jobs = create_jobs(experiments(*map(str, range(20))), [1], tmp_path, tmp_path, ())
+    monkeypatch.setattr("relumt.grid.status.read_progress", lambda job: TrainingProgress(fraction[0]))
+    status = make_status(jobs, is_terminal=True)
+    status.display.get_time = lambda: now[0]
+    for job in jobs[:16]:
+        now[0] += 5
+        status.set_state(job, JobState.RUNNING)
+        status.set_state(job, JobState.DONE)
+        status.refresh()
+    total = status.display.tasks[0]
+    assert (total.completed, total.time_remaining) == (16, None)
+    status.set_state(jobs[16], JobState.RUNNING)
+    for _ in range(4):
+        status.refresh()
+        now[0], fraction[0] = now[0] + 240, fraction[0] + 0.1
+    assert total.completed == pytest.approx(16.8)
+    assert total.time_remaining == pytest.approx(3.2 * 2400, abs=1)  # rich rounds up
+
+
 def test_time_left_ignores_what_comes_before_training(jobs, monkeypatch):
     """Loading, training of the model that a run starts from, and updates before a restart say nothing about speed."""
     now, fraction = [0.0], [0.0]

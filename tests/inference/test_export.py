@@ -199,6 +199,21 @@ def test_the_data_bin_of_the_opposite_direction_is_refused(lively_checkpoint, da
     assert "translates en-de, but the model de-en" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("other", "damaged, or of another data-bin")])
+def test_other_subwords_than_the_data_bins_are_not_exported(
+    lively_checkpoint, data, tmp_path, capsys, content, message
+):
+    folder = copy_folder(data, tmp_path)
+    preparation = json.loads((folder / "prepare.json").read_text()) | {"bpe": "subword-nmt", "bpe_sha256": "x"}
+    (folder / "prepare.json").write_text(json.dumps(preparation))
+    if content:
+        (folder / "bpe.codes").write_text(content)
+    with pytest.raises(SystemExit) as refusal:
+        export(lively_checkpoint(), folder, "safetensors", tmp_path / "out")
+    assert refusal.value.code == 2 and not (tmp_path / "out").exists()
+    assert message in capsys.readouterr().err
+
+
 def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monkeypatch, capsys):
     out = tmp_path / "folder" / "out"
     path = lively_checkpoint("--attention", "relu")

@@ -82,6 +82,15 @@ def test_the_texts_of_a_test_set_with_its_documents(tmp_path, cache, capsys):
     assert lines(out / "test.docs") == ["1", "1", "1"]
 
 
+@pytest.mark.parametrize(
+    "option", ["--raw=own", "--bpe=sentencepiece", "--vocab-size=7", "--without-tedx", "--without-misaligned"]
+)
+def test_options_of_a_corpus_are_refused_without_one(tmp_path, cache, capsys, option):
+    fill(cache)
+    line = failing(capsys, 2, lambda: corpus(tmp_path, "--test", NAME, "--language-pair", "en-de", option))
+    assert f"{option.partition('=')[0]} has no effect on a test set alone; drop it, or name a CORPUS" in line
+
+
 def test_prepare_reads_the_texts(tmp_path, cache):
     fill(cache)
     out = corpus(tmp_path, "--test", NAME, "--language-pair", "en-de")
