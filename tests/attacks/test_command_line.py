@@ -252,7 +252,7 @@ class Module:
                 os.kill(os.getpid(), int(sys.argv[1]))
                 time.sleep(0.01)
         Deleted()
-        time.sleep(10)
+        time.sleep(600)
 cli.importlib.import_module = lambda name: Module
 cli.main(["synth"])
 """
@@ -261,10 +261,10 @@ cli.main(["synth"])
 @pytest.mark.attack("signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_not_lost_where_python_ignores_exceptions(attack, number):
-    started = time.monotonic()
-    process = subprocess.run([sys.executable, "-c", IN_A_CALLBACK, str(int(number))], capture_output=True)
+    command = [sys.executable, "-c", IN_A_CALLBACK, str(int(number))]
+    process = subprocess.run(command, capture_output=True, timeout=120)
     attack.outcomes.append("handled")
-    assert (process.returncode, process.stderr) == (128 + number, b"") and time.monotonic() - started < 8
+    assert (process.returncode, process.stderr) == (128 + number, b"")
 
 
 STARTED = "import sys; from relumt.cli import main; print('started', flush=True); main(sys.argv[1:])"

@@ -89,7 +89,9 @@ def test_a_shell_reports_status_130_after_ctrl_c_and_goes_no_further(attack, tmp
     command = f"{ROOT}/scripts/train.sh small softmax; echo status $?; false"
 
     def interrupt(process):
+        deadline = time.monotonic() + 60
         while not (attack.folder / STARTED).exists():
+            assert time.monotonic() < deadline, "the script has not started"
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)
 

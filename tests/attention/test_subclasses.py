@@ -101,3 +101,17 @@ def test_a_subclass_of_softmax_is_not_served_by_fused_softmax(subclass):
     torch.testing.assert_close(found, output_and_gradients(subclass(3, 4), Need.WEIGHTS))
     difference = (found[0] - output_and_gradients(SoftmaxAttention(3, 4))[0]).abs().max()
     assert difference > math.sqrt(torch.finfo(torch.float32).eps)
+
+
+class ReLUWithBias(ReLUAttention):
+    def bias(self, T, S, mask, like):
+        return torch.full((1, 1, 1, S), 0.5).to(like)
+
+
+def test_a_bias_gives_padding_no_weight():
+    """The output does not show it, because v is 0 at padding."""
+    real = torch.tensor([[True, True, False]])
+    q, k, v = (torch.randn(1, 2, 3, 4) for _ in range(3))
+    k, v = (x * real[:, None, :, None] for x in (k, v))
+    result = ReLUWithBias(2, 4)(q, k, v, AttentionMask(real, padding_is_zero=True), Need.WEIGHTS)
+    assert not result.weights[..., 2].any() and result.weights.any()

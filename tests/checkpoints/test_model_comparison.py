@@ -50,6 +50,10 @@ def test_architectures_are_compared_by_what_they_build():
         (("--decoder-normalize-before",), "--decoder-normalize-before False (now True)"),
         (("--activation-fn", "gelu"), "--activation-fn relu (now gelu)"),
         (("--cross-self-attention",), "--cross-self-attention False (now True)"),
+        (("--no-scale-embedding",), "--no-scale-embedding False (now True)"),
+        (("--layernorm-embedding",), "--layernorm-embedding False (now True)"),
+        (("--no-token-positional-embeddings",), "--no-token-positional-embeddings False (now True)"),
+        (("--encoder-learned-pos",), "--encoder-learned-pos False (now True)"),
         (("--attention-gate", "headwise"), ""),  # its parameters are missing in the checkpoint, which fairseq finds
         (("--dropout", "0.3"), ""),
         (("--attention-dropout", "0.1"), ""),
@@ -65,6 +69,8 @@ def test_settings_that_change_what_weights_compute_are_refused(flags, expected):
     [
         ("relu", "--relu-gamma", ("1", "2"), "--relu-gamma 1.0 (now 2.0)"),
         ("relu", "--relu-initial-score", ("0.1", "0.2"), ""),
+        ("relu", "--relu-initial-gain", ("0.1", "0.2"), ""),
+        ("inhibitor", "--inhibitor-initial-distance", ("1", "2"), ""),
         ("inhibitor", "--inhibitor-shift", ("0.5", "1"), "--inhibitor-shift 0.5 (now 1.0)"),
         ("inhibitor", "--inhibitor-implementation", ("fused", "naive"), ""),
     ],

@@ -201,3 +201,19 @@ def test_flags_out_of_range_or_without_effect_are_rejected(flags, message, capsy
     with pytest.raises(SystemExit, match="2"):
         regularized_criterion(**flags)
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_each_term_is_logged_under_its_own_name():
+    model, batch = build("reluformer").eval(), sample(UNEVEN)
+    with torch.no_grad():
+        _, size, log = make_criterion()(model, batch)
+        terms = compute_terms(model, batch)
+    expected = {
+        "norm_reg": terms.norm,
+        "entropy_reg": terms.entropy_excess,
+        "entropy": terms.entropy,
+        "null_rate": terms.null_rate,
+    }
+    assert len({round(float(value), 6) for value in expected.values()}) == 4
+    for name, value in expected.items():
+        assert float(log[name]) / size == pytest.approx(float(value), rel=1e-5), name

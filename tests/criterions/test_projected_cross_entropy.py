@@ -9,6 +9,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from relumt.criterions import projected_cross_entropy as fused
 from relumt.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy, projection_weight
@@ -227,3 +228,22 @@ def test_hooks_on_the_projection_and_logits_of_a_subclass_are_respected(monkeypa
     assert projection_weight(model) is not None
     monkeypatch.setattr(type(model.decoder), "output_layer", lambda self, x: self.output_projection(x) * 2)
     assert projection_weight(model) is None
+
+
+def test_a_model_whose_unused_parameters_are_searched_is_not_fused():
+    model = build("reluformer")
+    assert projection_weight(model) is not None
+    model.encoder.find_unused_parameters = True
+    assert projection_weight(model) is None
+
+
+class FullyShardedDataParallel(nn.Module):
+    """Stands for the class of this name, which shards the weight."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.decoder = module, module.decoder
+
+
+def test_a_sharded_model_is_not_fused():
+    assert projection_weight(FullyShardedDataParallel(build("reluformer"))) is None

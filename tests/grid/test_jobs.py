@@ -11,7 +11,7 @@ from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, write_
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import Divergence, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
-from relumt.tables.experiments import Experiment
+from relumt.tables.experiments import Experiment, unique_experiments
 from tests.runs.cases import scored_record, with_value
 from tests.tables.test_registry import ROOT
 
@@ -153,3 +153,10 @@ def test_an_analysis_of_another_checkpoint_or_an_unreadable_record_does_not_coun
     assert not finished.is_finished()
     (finished.folder / "run.json").write_text("{")
     assert not finished.is_finished()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_needs_of_duplicates_are_joined_in_any_order(order):
+    plain, more = Experiment("a", "x", needs_test=False), Experiment("a", "x", needs_analysis=True, needs_test=True)
+    (found,) = unique_experiments([plain, more][::order])
+    assert found.needs_analysis and found.needs_test

@@ -119,7 +119,7 @@ def test_a_run_that_another_process_works_on_is_waited_for(root, tmp_path, capsy
     runs = tmp_path / "runs"
     folder = runs / "data" / "one" / "1"
     folder.mkdir(parents=True)
-    other = subprocess.Popen(["flock", str(folder / ".lock"), "bash", "-c", f"touch {folder}/locked; sleep 0.5"])
+    other = subprocess.Popen(["flock", str(folder / ".lock"), "bash", "-c", f"touch {folder}/locked; sleep 5"])
     wait_until((folder / "locked").exists)
     assert run(root, runs, "one") == {"one": "done"}
     assert other.poll() == 0

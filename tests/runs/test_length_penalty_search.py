@@ -239,3 +239,25 @@ def test_averages_outlive_the_checkpoints_that_were_averaged(trained, configs, s
         path.unlink()
     assert step(start_search).result is None
     assert "test evaluated already" in step(start_evaluation).err
+
+
+def test_candidates_are_compared_with_the_formula_of_the_dataset(config, configs, step):
+    write_dataset(configs, "small", generate="--beam 5 --length-penalty gnmt", length_penalties=[0.6, 1.0, 2.0])
+    train(config, step)
+    search(config, step)
+    bleu = load_record(config.folder).length_penalty_search.choice.bleu
+    assert bleu["0.6"] == bleu["1.0"] < bleu["2.0"]  # len^p would prefer the longer one from 0.69 on
+
+
+def test_a_search_is_repeated_if_the_data_bin_was_prepared_again_with_lowercase(config, configs, step):
+    write_dataset(configs, "small", length_penalties=[0.6, 1.0])
+    prepared = {"source": "de", "target": "en", "bpe": "none", "tokenized": True, "plain_references": False}
+    folder = config.data_bin.folder
+    (folder / "text").mkdir()
+    (folder / "text" / "valid.en").write_text("a b c d\n")
+    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": False}))
+    train(config, step)
+    search(config, step)
+    assert step(start_search).result is None
+    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": True}))
+    assert step(start_search).result

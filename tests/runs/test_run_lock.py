@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -53,12 +52,16 @@ def test_a_run_that_another_process_is_working_on_is_refused(tmp_path, holder):
     RunLock().acquire(folder)
 
 
-def test_a_run_can_be_waited_for(tmp_path, holder, capsys):
-    timer = threading.Timer(0.3, holder.kill)
-    timer.start()
+def test_a_run_can_be_waited_for(tmp_path, holder, monkeypatch):
+    messages = []
+
+    def release(message):
+        messages.append(message)
+        holder.kill()
+
+    monkeypatch.setattr("relumt.runs.run_lock.print_status", release)
     RunLock().wait_for(tmp_path / "run")
-    timer.join()
-    assert "another process is working on this run; waiting for it" in capsys.readouterr().err
+    assert messages == [f"{tmp_path / 'run'}: another process is working on this run; waiting for it"]
 
 
 def test_a_lock_that_cannot_be_created_is_refused(tmp_path):

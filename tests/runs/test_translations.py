@@ -4,7 +4,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.translations import GeneratedOutput, align_translations, read_generated, read_speed
+from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
 from tests.runs.cases import write_data_bin
 
 OUTPUT = """\
@@ -99,3 +99,8 @@ def test_different_references_have_different_hashes(data_bin):
     plain = align_translations(GENERATED, data_bin, "test")
     prepared = align_translations(GENERATED, dataclasses.replace(data_bin, prepared=True), "test")
     assert plain.references_sha256() != prepared.references_sha256()
+
+
+def test_a_subset_has_the_lines_that_are_not_left_out():
+    whole = Translations(["a", "b", "c"], ["A", "B", "C"], ["d", "e", "f"], ["D", "E", "F"])
+    assert whole.without({1}) == Translations(["a", "c"], ["A", "C"], ["d", "f"], ["D", "F"])

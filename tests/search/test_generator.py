@@ -229,3 +229,13 @@ def test_a_model_without_finite_probabilities_is_refused(capsys):
     assert caught.value.code == 1
     error = capsys.readouterr().err
     assert "7 of 7 sentences have no translation" in error and error.count("\n") == 1
+
+
+def test_hypotheses_without_finite_probabilities_lose():
+    """Those that continue with a word whose embedding is NaN; the output projection is another matrix."""
+    model, batch = build_model(1), sample(LENGTHS)
+    before = translate(SequenceGenerator, model, batch)
+    word = next(int(token) for best, *_ in before for token in best["tokens"] if token > 3)
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight[word] = torch.nan
+    assert_same_hypotheses(*(translate(kind, model, batch) for kind in (BeamSearchGenerator, SequenceGenerator)))

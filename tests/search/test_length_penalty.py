@@ -190,6 +190,7 @@ def test_fairseqs_commands_take_the_flag(tmp_path, module, text):
     output = [line.split("\t") for line in ended.stdout.splitlines()]
     scores = [float(score) for name, score, _ in (fields for fields in output if fields[0][0] == "H")]
     positional = [[float(s) for s in fields[1].split()] for fields in output if fields[0][0] == "P"]
+    assert len(scores) == {"generate": 2, "interactive": 1}[module]
     for score, tokens in zip(scores, positional, strict=True):  # fairseq prints logarithms to the base 2
         assert score == pytest.approx(sum(tokens) / ((5 + len(tokens)) / 6) ** 0.6, abs=1e-2)
     assert all(abs(value) > log2(2) for value in scores)

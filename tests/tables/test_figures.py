@@ -17,6 +17,7 @@ def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_pa
     (table,) = render("rela_figure6", tmp_path)
     assert table.header == ["model", "site", "null rate", "layer 1", "layer 2", "mean"]
     assert ["rela_g", "cross", "targets shuffled", "0.300", "0.300", "0.300"] in table.rows
+    assert ["rela_g", "encoder", "null rate", "0.200", "0.200", "0.200"] in table.rows
     assert ["rela_g", "decoder", "variance over heads", "0.010", "0.010", "0.010"] in table.rows
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         "rela_figure6-small.png",
@@ -26,16 +27,23 @@ def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_pa
 
 def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
     experiment = find_experiments("rela_figure4")["softmax"]
-    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
+    layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 47.0], 60.0))
     alignment = AlignmentMetrics(0, {"a": layer, "b": layer})
     write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
     (table,) = render("rela_figure4", tmp_path)
-    assert ["softmax", "cross", "shifted, mean weights", "50.000", "50.000", "50.000"] in table.rows
+    assert {row[2]: row[3:] for row in table.rows} == {
+        "normal, best head": ["40.000"] * 3,
+        "normal, mean weights": ["50.000"] * 3,
+        "shifted, best head": ["45.000"] * 3,
+        "shifted, mean weights": ["60.000"] * 3,
+    }
 
 
 def test_a_model_without_the_measure_is_left_out(tmp_path):
     experiments = find_experiments("rela_figure3")
     write_run(experiments["rela_g"], tmp_path, analysis=analysis())
+    (table,) = render("rela_figure3", tmp_path)
+    assert ["rela_g", "cross", "weights of 0", "0.600", "0.600", "0.600"] in table.rows
     without = analysis(
         attention={f"{site}.0": AttentionMetrics(site, "Inhibitor") for site in ("encoder", "decoder", "cross")}
     )

@@ -9,10 +9,13 @@ from relumt.git_revision import Revision
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
 from relumt.runs.environment import Kernels
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.record import EnvironmentChange, Initialization
 from relumt.tables import TABLES, get_table
+from relumt.tables.context import list_differences
 from relumt.tables.experiments import unique_experiments
 from relumt.tables.measured import MeasuredTable
-from tests.runs.cases import with_value
+from relumt.tables.measures import ENVIRONMENTS_NOTE
+from tests.runs.cases import scored_record, with_value
 from tests.tables.cases import analysis, make_record, render, write_run
 
 
@@ -123,3 +126,24 @@ def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backen
         write_run(experiments[1], tmp_path, with_value(other, f"provenance.environment.device.{name}", value))
         with pytest.raises(UserError, match="differ in the number of devices or the precision of training"):
             render("reluformer_table4", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "aspect"),
+    [
+        ("provenance.environment.versions", {"torch": "3"}, "versions of packages"),
+        ("provenance.environment.device.name", "other", "the kind of device"),
+    ],
+)
+def test_differences_are_listed(path, value, aspect):
+    assert list_differences([scored_record(), with_value(scored_record(), path, value)]) == [aspect]
+
+
+def test_the_initial_dataset_and_changed_environments_are_named(tmp_path):
+    experiment, *_ = get_table("reluformer_table3").experiments("small")
+    record = with_value(make_record(experiment), "provenance.initialization", Initialization("first"))
+    record = with_value(record, "environment_changes", [EnvironmentChange("2026-01-01T10:00:00+00:00", ["torch"])])
+    write_run(experiment, tmp_path, record, analysis=analysis())
+    (table,) = render("reluformer_table3", tmp_path)
+    assert "multi30k_de_en_small: trained on first first" in table.notes
+    assert f"{ENVIRONMENTS_NOTE}: {record.name}" in table.notes

@@ -216,3 +216,11 @@ def test_a_copy_of_a_run_is_not_another_seed(tmp_path):
         save_record(tmp_path / "small" / "softmax" / name, scored_record())
     with pytest.raises(UserError, match=r"1\.bak: expected the folder of a run, found that of"):
         overview_tables(tmp_path, None)
+
+
+def test_runs_with_different_subsets_are_not_compared():
+    record = scored_record()
+    part = SubsetScores(5, record.test_evaluation.scores)
+    other = with_value(scored_record(model="relu"), "evaluations.test.subsets", {"part": part})
+    with pytest.raises(UserError, match="the subsets of the test set"):
+        dataset_tables("small", [record, other])

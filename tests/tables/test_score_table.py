@@ -13,6 +13,7 @@ from relumt.tables import get_table
 from relumt.tables.context import MIN_CHANGED
 from tests.runs.cases import with_value
 from tests.tables.cases import (
+    SENTENCES,
     analysis,
     attention_layer,
     find_experiments,
@@ -88,6 +89,24 @@ def test_there_is_no_p_value_if_few_translations_differ(tmp_path):
         (table,) = render("reluformer_table4", tmp_path)
         assert row(table, "sparsemax")[table.header.index("p against transformer")] == expected
     assert any(f"-: only 1 to {MIN_CHANGED - 1} lines differ" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("test.ref.tok", ["another reference", *SENTENCES[1:]], "different references; evaluate both again"),
+        ("test.hyp.tok", SENTENCES[:-1], "has 59 lines, .* has 60; evaluate again"),
+    ],
+)
+def test_scored_files_that_do_not_fit_are_refused(tmp_path, name, lines, message):
+    for model in ("softmax", "rela_g"):
+        experiment = find_experiments("reluformer_table4")[model]
+        record = make_record(experiment)
+        folder = write_run(experiment, tmp_path, record)
+        write_translations(folder, record, {0} if model == "softmax" else {1})
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(UserError, match=message):
+        render("reluformer_table4", tmp_path)
 
 
 def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):

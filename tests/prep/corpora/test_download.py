@@ -17,7 +17,9 @@ NOWHERE = "http://127.0.0.1:9/file"
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
     with serving(Server({"/file": CONTENT, "/other": CONTENT[::-1]})) as running:
         yield running
 
