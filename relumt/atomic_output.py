@@ -100,7 +100,7 @@ def remove_files_of_dead_processes(folder: Path, prefix: str) -> None:
     for name in os.listdir(folder):
         if name.startswith(prefix) and name.endswith(UNFINISHED):
             with suppress(OSError):  # locked, or finished in the meantime, or not ours to remove
-                descriptor = _open_locked(folder / name, os.O_RDONLY | os.O_NONBLOCK, is_new=False)
+                descriptor = _open_locked(folder / name, os.O_RDWR | os.O_NONBLOCK, is_new=False)
                 if descriptor is not None:
                     (folder / name).unlink()
                     os.close(descriptor)

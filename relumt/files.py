@@ -1,5 +1,6 @@
 """Checks of paths before any work, checksums, and writing to disk."""
 
+import errno
 import hashlib
 import os
 import re
@@ -41,6 +42,10 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of flock on a file system without locks, such as Lustre mounted without them."""
 
 
 def describe_kind(path: Path) -> str | None:

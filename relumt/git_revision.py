@@ -9,11 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Revision:
-    """The state of a package's checkout; all fields are empty if the package is not imported from a checkout.
+    """The state of a package's code.
 
     Attributes:
-        commit: the commit's hash.
-        code: the hash of the package's tree in that commit; equal for commits that differ in other files only.
+        commit: the hash of the checkout's commit, empty if git knows none.
+        code: the hash of the package's tree in that commit, equal for commits that differ in other files only; without
+            a commit, what the caller knows of the code.
         dirty: hash of the uncommitted changes to the package, empty if there are none.
     """
 
@@ -44,16 +45,32 @@ def find_revision(package: Path) -> Revision:
 
 
 def hash_uncommitted_changes(package: Path) -> str:
-    """Return a hash of twelve hexadecimal digits over all that differs from HEAD in `package`, with untracked files.
+    """Return a hash of twelve hexadecimal digits over the files in `package` that differ from HEAD or are untracked.
 
-    Empty if nothing differs.
+    Hidden files, such as those of an open editor, do not count. Only names and contents do, so that the user's settings
+    of `git diff` have no effect. Empty if nothing differs.
     """
-    untracked = (git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b"").split(b"\0")
-    changes = git(package, "diff", "HEAD", "--", ".") or b""
-    for name in sorted(filter(None, untracked)):
-        path = package / os.fsdecode(name)
-        changes += name + b"\0" + (path.read_bytes() if path.is_file() else b"")
-    return hashlib.sha256(changes).hexdigest()[:12] if changes else ""
+    untracked = git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b""
+    changed = git(package, "diff", "--name-only", "--relative", "-z", "HEAD", "--", ".") or b""
+    names = {name for name in (changed + untracked).split(b"\0") if name and not name.split(b"/")[-1].startswith(b".")}
+    return _hash_contents(package, names)[:12] if names else ""
+
+
+def hash_files(package: Path) -> str:
+    """Return the SHA-256 of a package's files, without hidden and compiled ones."""
+    paths = (path.relative_to(package) for path in package.rglob("*") if path.is_file())
+    kept = (path for path in paths if "__pycache__" not in path.parts and not path.name.startswith("."))
+    return _hash_contents(package, {os.fsencode(path) for path in kept})
+
+
+def _hash_contents(folder: Path, names: set[bytes]) -> str:
+    """Return a SHA-256 over the names and contents of files; those that are missing count as empty."""
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        path = folder / os.fsdecode(name)
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(b"%b\0%d\0%b" % (name, len(content), content))
+    return digest.hexdigest()
 
 
 def git(folder: Path, *arguments: str) -> bytes | None:

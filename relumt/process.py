@@ -97,6 +97,12 @@ def open_standard_streams() -> None:
         sys.stdout.reconfigure(errors="relumt")
 
 
+def print_in_utf8() -> None:
+    """Let stdout carry data: text in UTF-8 like all files, whatever the locale is."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
 def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
     try:
         return codecs.lookup_error("surrogateescape")(error)

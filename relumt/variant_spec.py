@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, fields
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 Variant = TypeVar("Variant", covariant=True)
 
@@ -42,8 +42,11 @@ class VariantSpec(Generic[Variant]):
 
     def flags(self) -> Iterator[tuple[str, Field[Any]]]:
         """Yield each option as its attribute on the command line, `PREFIX_FIELD`, and its dataclass field."""
-        for option in fields(self.options) if self.options else ():
-            yield f"{self.prefix}_{option.name}", option
+        if self.options:
+            types = get_type_hints(self.options)  # `from __future__ import annotations` leaves texts in the fields
+            for option in fields(self.options):
+                option.type = types[option.name]
+                yield f"{self.prefix}_{option.name}", option
 
 
 def check_value(flag: str, option: Field[Any], value: Any) -> None:

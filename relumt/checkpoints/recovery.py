@@ -14,8 +14,9 @@ def recover_last_checkpoint(folder: Path) -> int:
     """Return the number of updates in checkpoint_last.pt, 0 if the folder has no checkpoint of a training.
 
     If checkpoint_last.pt is missing or damaged, it is replaced by a copy of the newest intact checkpoint. So it is if a
-    checkpoint with more updates was saved later: a process that was killed had not yet copied that one. Files that
-    killed processes left unfinished are removed.
+    checkpoint with more updates was saved later: a process that was killed had not yet copied that one. A user who puts
+    an earlier checkpoint in its place is not overruled: moving, copying and linking change the time of its inode.
+    Files that killed processes left unfinished are removed.
 
     Raises:
         UserError: no checkpoint is intact, or checkpoint_last.pt contains code or no state of a training.
@@ -31,7 +32,8 @@ def recover_last_checkpoint(folder: Path) -> int:
         updates = count_updates(read_checkpoint(last, mmap=True), last)
     except UnreadableCheckpointError:
         return _replace_last_checkpoint(last, others, "is damaged")
-    saved_later = [path for path in others if path.stat().st_mtime_ns > last.stat().st_mtime_ns]
+    placed = last.lstat()
+    saved_later = [path for path in others if path.stat().st_mtime_ns > max(placed.st_mtime_ns, placed.st_ctime_ns)]
     newer = [path for path, (count, _) in _intact_checkpoints(saved_later).items() if count > updates]
     return _replace_last_checkpoint(last, newer, "is older than another") if newer else updates
 

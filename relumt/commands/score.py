@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict
 
 from relumt.arguments import positive_integer, valid_path
+from relumt.process import print_in_utf8
 
 TIME_LIMIT = 3600
 
@@ -36,6 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.runs.external_scores import add_external_score, segments_of_run
 
     if arguments.external is None:
+        print_in_utf8()
         for segment in segments_of_run(arguments.run, arguments.subset, arguments.data):
             print(msgspec.json.encode(segment).decode())
         return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from relumt.arguments import positive_integer, valid_path
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
+from relumt.process import print_in_utf8
 from relumt.text_files import decode_lines
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Translate standard input."""
     if not arguments.json and (arguments.nbest or arguments.alignments):
         raise UserError("--nbest and --alignments need --json; add it")
+    print_in_utf8()
     prepare_fairseq_import()
     from relumt.inference.translator import load
 

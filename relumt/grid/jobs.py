@@ -12,6 +12,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.files import NO_LOCKS
 from relumt.runs.dataset_config import configs_folder
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
@@ -140,6 +141,9 @@ class Job:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
         return False
 
     def wait_until_unlocked(self, is_stopped: Callable[[], bool] = lambda: False) -> None:

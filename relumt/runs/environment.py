@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import relumt
 from relumt.errors import UserError
 from relumt.fairseq_version import FairseqSource, describe_fairseq
-from relumt.git_revision import Revision, find_revision
+from relumt.git_revision import Revision, find_revision, hash_files
 from relumt.kernel_setting import KernelSetting, kernel_choice, wants_triton
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -191,8 +191,10 @@ def installed_version(package: str) -> str | None:
 
 
 def revision() -> Revision:
-    """Return the revision of relumt's checkout; empty for an installed relumt, which its version identifies."""
-    return find_revision(Path(relumt.__file__).parent)
+    """Return the revision of relumt's checkout; only with its code if git does not know it, as for an installed one."""
+    package = Path(relumt.__file__).parent
+    found = find_revision(package)
+    return found if found.code else replace(found, code=hash_files(package))
 
 
 def describe_revision() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.files import NO_LOCKS
 
 LOCK = ".lock"
 """Name of the locked file in a run's folder."""
@@ -75,4 +76,8 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        print_status("the file system of RUNS has no locks, so nothing keeps two processes off the same run")
     return True

@@ -89,7 +89,11 @@ def _call_fairseq(tool: str, arguments: list[str], output: int) -> None:
 
     relumt.register()
     sys.argv = [f"fairseq-{tool}", *arguments]
-    importlib.import_module(f"fairseq_cli.{tool}").cli_main()
+    command = importlib.import_module(f"fairseq_cli.{tool}")
+    # The processes of a training on several GPUs import this module first, as under fairseq-train. With relumt.cli they
+    # would import relumt before fairseq, which then would not let it register.
+    sys.modules["__main__"].__spec__ = command.__spec__
+    command.cli_main()
 
 
 def _restore_logging() -> None:

@@ -1,6 +1,7 @@
 """Resuming after the last or the best checkpoint was lost or damaged, and files that do not count as checkpoints."""
 
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,16 @@ def test_a_save_that_was_not_copied_is_not_lost(attack, capfd):
     assert "checkpoint_last.pt is older than another; resuming from" in capfd.readouterr().err
     copy_checkpoint_durably(attack.folder / "checkpoint_1_4.pt", attack.folder / "checkpoint_last.pt")
     assert recover_last_checkpoint(attack.folder) == 4, "a user who goes back on purpose is not overruled"
+    attack.outcomes.append("handled")
+
+
+@pytest.mark.parametrize("command", ["mv", "cp -p", "cp -a", "ln -sf", "ln -f"])
+def test_a_user_who_goes_back_on_purpose_is_not_overruled(attack, command):
+    """These commands keep the time at which the earlier checkpoint was saved."""
+    write_folder(attack.folder, FOLDER | {"checkpoint_1_8.pt": 8})
+    subprocess.run([*command.split(), "checkpoint_1_4.pt", "checkpoint_last.pt"], check=True, cwd=attack.folder)
+    assert recover_last_checkpoint(attack.folder) == 4
+    assert are_equal(load_checkpoint_safely("checkpoint_last.pt")["model"], content(4)["model"])
     attack.outcomes.append("handled")
 
 

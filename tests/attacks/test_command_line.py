@@ -176,6 +176,16 @@ def test_a_closed_standard_stream_does_not_end_up_in_a_file(attack):
     assert b"relumt" not in b"".join(path.read_bytes() for path in (attack.folder / "corpus").iterdir())
 
 
+def test_data_is_printed_in_utf8_in_any_locale(attack):
+    command = (
+        "from relumt.process import open_standard_streams, print_in_utf8; open_standard_streams(); print_in_utf8(); "
+    )
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    printed = subprocess.run([sys.executable, "-c", f"{command}print('„ü“')"], env=environment, capture_output=True)
+    attack.outcomes.append("handled")
+    assert printed.stdout.decode() == "„ü“\n"
+
+
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_output_that_the_encoding_lacks_is_escaped(attack, environment):
     ended = bash(attack, "relumt table rela_table2 --runs 'ß→' 2>&1; relumt table rela_table4", **environment)

@@ -64,17 +64,36 @@ def test_only_changes_of_the_package_count(checkout):
     assert len({"", changed, added, revision().dirty}) == 4
 
 
-def test_a_package_installed_inside_another_repository_has_no_revision(checkout, monkeypatch):
+def test_settings_of_git_and_open_editors_do_not_change_the_revision(checkout, monkeypatch):
+    (checkout / "relumt" / "__init__.py").write_text("changed")
+    before = revision()
+    assert before.dirty
+    (checkout / "relumt" / ".__init__.py.swp").write_text("an editor")
+    for name, value in (("diff.noprefix", "true"), ("diff.external", "true"), ("color.ui", "always")):
+        subprocess.run(["git", "-C", checkout, "config", name, value], check=True)
+    assert revision() == before
+
+
+def test_a_package_installed_inside_another_repository_has_no_commit(checkout, monkeypatch):
     installed = checkout / "site-packages" / "relumt"
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("")
     monkeypatch.setattr(relumt, "__file__", str(installed / "__init__.py"))
-    assert revision() == Revision()
+    before = revision()
+    assert before == Revision(code=before.code) and len(before.code) == 64
+    (installed / "__pycache__").mkdir()
+    (installed / "__pycache__" / "x.pyc").write_text("compiled")
+    assert revision() == before
+    (installed / "module.py").write_text("upgraded")
+    assert revision() != before
 
 
-def test_without_git_there_is_no_revision(checkout, monkeypatch):
+def test_without_git_the_code_is_identified(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert revision() == Revision()
+    before = revision()
+    assert before == Revision(code=before.code) and before.code
+    (checkout / "relumt" / "__init__.py").write_text("changed")
+    assert revision() != before
 
 
 @pytest.fixture(params=["2.13.0+cpu", "2.13.0"])

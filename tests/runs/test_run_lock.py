@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -62,6 +64,19 @@ def test_a_run_can_be_waited_for(tmp_path, holder, monkeypatch):
     monkeypatch.setattr("relumt.runs.run_lock.print_status", release)
     RunLock().wait_for(tmp_path / "run")
     assert messages == [f"{tmp_path / 'run'}: another process is working on this run; waiting for it"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch, capsys, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lock = RunLock()
+    lock.acquire(tmp_path / "run")
+    assert "the file system of RUNS has no locks" in capsys.readouterr().err
+    lock.release(tmp_path / "run")
+    lock.wait_for(tmp_path / "run")
 
 
 def test_a_lock_that_cannot_be_created_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import requests
 from rich.progress import DownloadColumn
 
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import file_digest
+from relumt.files import NO_LOCKS, file_digest
 from relumt.prep.corpora.sources import Source
 from relumt.prep.progress import progress_step
 from relumt.text_files import Advance
@@ -68,6 +68,9 @@ def lock(partial: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{partial}: another process is downloading this file; wait for it") from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
         try:
             yield
         finally:
