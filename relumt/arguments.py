@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,6 +51,22 @@ def whole_number(text: str) -> int:
     if not INTEGER.fullmatch(text) or int(text) > MAX_INTEGER:
         raise _invalid(f"a whole number from 0 to {MAX_INTEGER}", text)
     return int(text)
+
+
+def given_flags(
+    arguments: argparse.Namespace, names: Iterable[str], add_arguments: Callable[[argparse.ArgumentParser], None]
+) -> list[str]:
+    """Return the flags whose values are not their defaults.
+
+    Args:
+        arguments: the parsed arguments.
+        names: the attributes to look at.
+        add_arguments: adds the arguments, with their defaults, to a parser.
+    """
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    changed = (name for name in names if getattr(arguments, name) != parser.get_default(name))
+    return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 def finite_number(text: str) -> float:

@@ -74,7 +74,7 @@ def refuse_merged_embeddings(stored: Any, requested: Any, path: str) -> None:
         if hasattr(stored, flags[0]) and is_shared == [False, True]:
             given = next(flag for flag in flags if getattr(requested, flag, False))
             raise UserError(
-                f"{path}: has separate embeddings, of which {flag_name(given)} would keep only the last; drop the flag"
+                f"{path}: has separate embeddings, and {flag_name(given)} would keep only the last; drop the flag"
             )
 
 

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import given_flags, positive_integer, valid_path
 from relumt.errors import UserError
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.corpora.build import prepare_corpus, write_texts
@@ -68,11 +68,8 @@ def write_test_set(arguments: argparse.Namespace) -> None:
     """Write the texts of a test set to the folder OUT, by default data-bin/NAME_SRC_TGT.text."""
     if arguments.test is None:
         raise UserError(f"expected a CORPUS ({', '.join(CORPORA)}) or --test with a name of sacreBLEU")
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    given = [name for name in CORPUS_OPTIONS if getattr(arguments, name) != parser.get_default(name)]
-    if given:
-        raise UserError(f"--{given[0].replace('_', '-')} has no effect on a test set alone; drop it, or name a CORPUS")
+    if given := given_flags(arguments, CORPUS_OPTIONS, add_arguments):
+        raise UserError(f"{given[0]} has no effect on a test set alone; drop it, or name a CORPUS")
     test_set = find_test_set(arguments.test, arguments.language_pair)
     name = "_".join([test_set.name.replace("/", "-"), *test_set.languages])
     out = arguments.out or Path("data-bin") / f"{name}.text"

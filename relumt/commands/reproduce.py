@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 
-from relumt.arguments import valid_path
+from relumt.arguments import given_flags, valid_path
 from relumt.commands import grid
 from relumt.console import print_status
 from relumt.errors import UserError
@@ -65,13 +65,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def refuse_run_options(arguments: argparse.Namespace, module: str) -> None:
     """Raise UserError if options are given that only affect runs; `module` measures the table instead."""
-    parser = argparse.ArgumentParser()
-    grid.add_options(parser)
-    given = [name for name in RUN_OPTIONS if getattr(arguments, name) != parser.get_default(name)]
-    if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    if given := given_flags(arguments, RUN_OPTIONS, grid.add_options):
         raise UserError(
-            f"{arguments.name} is measured by a module, without runs, so {options} would have no effect; "
+            f"{arguments.name} is measured by a module, without runs, so {', '.join(given)} would have no effect; "
             f"leave it out; python -m {module} --help lists what can follow --flags (scripts/reproduce.sh: --)"
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import NO_LOCKS
+from relumt.files import try_lock
 from relumt.runs.dataset_config import configs_folder
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
@@ -137,14 +137,7 @@ class Job:
         if not path.is_file():
             return False
         with path.open("a+") as lock:  # NFS grants a shared lock only on a file that is open for reading
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
-        return False
+            return not try_lock(lock.fileno(), fcntl.LOCK_SH)
 
     def wait_until_unlocked(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Wait for another process that works on the run, or until `is_stopped`; a killed grid may have left one."""

@@ -19,11 +19,6 @@ class Score:
     detail: str
 
 
-def ignores_case(signature: str) -> bool:
-    """Return whether a BLEU with this signature was computed on lowercased text, as for a lowercased data-bin."""
-    return "case:lc" in signature.split("|")
-
-
 @dataclass(frozen=True)
 class ExternalScore:
     """A score that another program computed.

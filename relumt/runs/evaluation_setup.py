@@ -3,6 +3,7 @@
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
+from relumt.runs.data_bin import DataBin
 from relumt.runs.environment import Device, Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.flags import Flags, join_flag_values
@@ -40,6 +41,14 @@ def gives_equal_scores(recorded: EvaluationSetup, current: EvaluationSetup) -> b
     Commits may differ in documentation only, and not every version of a package affects results.
     """
     return recorded.matches(current) and not evaluation_differences(recorded.environment, current.environment)
+
+
+def has_case_of_data(signature: str, data_bin: DataBin) -> bool:
+    """Return whether a BLEU with this signature ignores case if and only if the data-bin is lowercased.
+
+    A lowercase text that is prepared again with --lowercase does not change, but its BLEU is to ignore case.
+    """
+    return ("case:lc" in signature.split("|")) == data_bin.lowercased
 
 
 def translation_precision(flags: Flags) -> Precision:

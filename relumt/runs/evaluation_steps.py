@@ -8,7 +8,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_check import require_separator
-from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, ignores_case
+from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.evaluation_results import (
     SINGLE_SENTENCES,
     count_separator_mismatches,
@@ -21,6 +21,7 @@ from relumt.runs.evaluation_setup import (
     check_checkpoint,
     describe_evaluation,
     gives_equal_scores,
+    has_case_of_data,
 )
 from relumt.runs.flags import Flags
 from relumt.runs.length_penalty_search import is_translated_as_asked, require_search, with_choice
@@ -53,7 +54,11 @@ def start_evaluation(
     flags = with_choice(flags, choice)
     setup = replace(describe_evaluation(config, flags, device, one_by_one), length_penalty=choice)
     evaluation = record.evaluations.get(setup.subset)
-    if evaluation and gives_equal_scores(evaluation.setup, setup) and has_case_of_data(config, evaluation):
+    if (
+        evaluation
+        and gives_equal_scores(evaluation.setup, setup)
+        and has_case_of_data(evaluation.scores["bleu_tokenized"].signature, config.data_bin)
+    ):
         print_status(f"{config.folder}: {setup.subset} evaluated already")
         return None
     was_accepted = search and not environment_differences(search.setup.environment, setup.environment)
@@ -65,11 +70,6 @@ def start_evaluation(
     generate_output(config.folder, setup).unlink(missing_ok=True)
     shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
     return _generate_command(config, setup, flags, config.folder, device)
-
-
-def has_case_of_data(config: RunConfig, evaluation: Evaluation) -> bool:
-    """Return whether BLEU ignores case if and only if the data-bin, which may have changed in this, is lowercased."""
-    return ignores_case(evaluation.scores["bleu_tokenized"].signature) == config.data_bin.lowercased
 
 
 def _generate_command(

@@ -11,13 +11,14 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch, ignores_case
+from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch
 from relumt.runs.evaluation_results import bleu_of_output, generate_log, generate_output
 from relumt.runs.evaluation_setup import (
     accept_environment,
     check_checkpoint,
     describe_evaluation,
     gives_equal_scores,
+    has_case_of_data,
     subset_name,
 )
 from relumt.runs.flags import Flags, join_flag_values
@@ -100,8 +101,8 @@ def find_search(
     search = record.length_penalty_search
     if search is None or search.choice is None or sorted(search.candidates) != sorted(candidates):
         return None
-    has_case_of_data = ignores_case(search.choice.signature) == config.data_bin.lowercased
-    return search if has_case_of_data and search.setup.matches(setup) else None
+    is_current = search.setup.matches(setup) and has_case_of_data(search.choice.signature, config.data_bin)
+    return search if is_current else None
 
 
 def require_search(config: RunConfig, record: RunRecord, flags: Flags, device: Device) -> LengthPenaltySearch | None:

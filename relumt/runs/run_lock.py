@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import NO_LOCKS
+from relumt.files import try_lock
 
 LOCK = ".lock"
 """Name of the locked file in a run's folder."""
@@ -35,7 +35,7 @@ class RunLock:
             return
         descriptor = _open_lock(folder)
         end = time.monotonic() + PATIENCE
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() > end:
                 os.close(descriptor)
                 raise UserError(f"{folder}: another process is working on this run; wait for it or stop it")
@@ -49,7 +49,7 @@ class RunLock:
             UserError: its folder cannot be written to.
         """
         descriptor = _open_lock(folder)
-        if not _try_lock(descriptor):
+        if not try_lock(descriptor):
             print_status(f"{folder}: another process is working on this run; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._held[folder] = descriptor
@@ -69,15 +69,3 @@ def _open_lock(folder: Path) -> int:
         raise UserError(f"{folder} is not a writable folder; change RUNS") from None
     os.set_inheritable(descriptor, True)
     return descriptor
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        print_status("the file system of RUNS has no locks, so nothing keeps two processes off the same run")
-    return True

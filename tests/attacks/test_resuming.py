@@ -153,7 +153,7 @@ def test_training_does_not_go_on_with_another_model(attack):
     for start in (("--finetune-from-model", str(last)), ("--restore-file", str(last), "--reset-optimizer")):
         merged = Training(data, attack.folder / "merged", (*start, "--share-decoder-input-output-embed"))
         assert merged.run() == 2
-        assert f"{last}: has separate embeddings, of which" in merged.output and "Traceback" not in merged.output
+        assert f"{last}: has separate embeddings, and --share" in merged.output and "Traceback" not in merged.output
     reset = Training(data, folder, (*softmax, "--reset-optimizer", "--reset-dataloader"))
     assert reset.run() == 0, reset.output
     attack.outcomes.append("refused")

@@ -112,7 +112,7 @@ def test_separate_embeddings_are_not_merged(stored, requested, named):
     if named is None:
         check()
     else:
-        with pytest.raises(UserError, match=f"x.pt: has separate embeddings, of which {named} would keep only"):
+        with pytest.raises(UserError, match=f"x.pt: has separate embeddings, and {named} would keep only"):
             check()
 
 

@@ -34,7 +34,7 @@ def test_a_cache_that_is_not_writable_is_a_warning(monkeypatch, tmp_path):
 
 
 def test_a_cache_below_a_folder_that_must_not_be_entered_is_a_warning(monkeypatch, tmp_path):
-    """As with HOME=/root and another user. Path.exists raises PermissionError there, os.path.exists does not."""
+    """That is so with HOME=/root and another user. Path.exists raises PermissionError, os.path.exists does not."""
 
     def exists(path):
         raise PermissionError(13, "Permission denied", str(path))

@@ -57,7 +57,7 @@ def test_only_selects_models_of_the_table(capsys):
 
 
 def test_an_empty_setting_of_configs_is_the_checkouts(tmp_path, monkeypatch):
-    """As for the scripts."""
+    """The scripts take an empty setting for none, too."""
     for value, expected in (("", tmp_path / "configs"), ("own", Path("own"))):
         monkeypatch.setenv("CONFIGS", value)
         assert configs_folder(tmp_path) == expected

@@ -38,7 +38,7 @@ def test_a_terminal_shows_a_bar_per_running_job(jobs, monkeypatch):
 
 
 def test_time_left_of_all_runs_ignores_what_earlier_starts_completed(tmp_path, monkeypatch):
-    """Of 20 runs, 16 are finished, so their scripts end within seconds. One is half finished. A run takes 2,400 s."""
+    """16 of 20 runs are finished, so their scripts end within seconds. One is half finished. A run takes 2,400 s."""
     now, fraction = [0.0], [0.5]
     jobs = create_jobs(experiments(*map(str, range(20))), [1], tmp_path, tmp_path, ())
     monkeypatch.setattr("relumt.grid.status.read_progress", lambda job: TrainingProgress(fraction[0]))

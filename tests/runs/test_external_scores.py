@@ -4,13 +4,12 @@ import json
 import os
 import shlex
 import time
-from dataclasses import replace
 
 import pytest
 
 from relumt.cli import main
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.evaluation_record import DocumentResults, ExternalScore
+from relumt.runs.evaluation_record import DocumentResults
 from relumt.runs.record import load_record, save_record
 from tests.runs.cases import scored_record, with_value, write_data_bin
 
@@ -299,17 +298,3 @@ def test_a_run_that_is_not_there_is_not_created(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["score", str(tmp_path / "none"), "--external", "true"])
     assert "run.json: no such file" in capsys.readouterr().err and not (tmp_path / "none").exists()
-
-
-def test_records_of_earlier_versions_have_no_external_scores(run):
-    record = load_record(run)
-    written = json.loads((run / "run.json").read_text())
-    assert written["evaluations"]["test"].pop("external") == {}
-    (run / "run.json").write_text(json.dumps(written))
-    assert load_record(run) == record
-    assert record.external_scores == replace(record, evaluations={}).external_scores == {}
-
-
-def test_the_signature_is_the_version_or_else_the_command():
-    assert ExternalScore(1.0, "a b", "v", "f", "").signature == "v"
-    assert ExternalScore(1.0, "a b", "", "f", "").signature == "a b"

@@ -7,7 +7,7 @@ import torch
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device, Kernels, installed_version
-from relumt.runs.evaluation_record import DocumentResults, SubsetScores
+from relumt.runs.evaluation_record import DocumentResults, ExternalScore, SubsetScores
 from relumt.runs.provenance import environment_differences, provenance_differences, training_provenance
 from relumt.runs.record import (
     Divergence,
@@ -265,3 +265,18 @@ def test_a_truncated_last_checkpoint_is_restored_from_its_original(config, capsy
     last.write_bytes(b"")
     with pytest.raises(UserError, match=r"checkpoint_last\.pt is damaged, and no other checkpoint in its folder"):
         count_updates(config.folder)
+
+
+def test_records_of_earlier_versions_have_no_external_scores(tmp_path):
+    record = scored_record()
+    save_record(tmp_path, record)
+    written = json.loads((tmp_path / "run.json").read_text())
+    assert written["evaluations"]["test"].pop("external") == {}
+    (tmp_path / "run.json").write_text(json.dumps(written))
+    assert load_record(tmp_path) == record
+    assert record.external_scores == replace(record, evaluations={}).external_scores == {}
+
+
+def test_the_signature_of_an_external_score_is_the_version_or_else_the_command():
+    assert ExternalScore(1.0, "a b", "v", "f", "").signature == "v"
+    assert ExternalScore(1.0, "a b", "", "f", "").signature == "a b"

@@ -67,14 +67,13 @@ def test_a_run_can_be_waited_for(tmp_path, holder, monkeypatch):
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch, capsys, code):
+def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch, code):
     def refuse(*_):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     lock = RunLock()
     lock.acquire(tmp_path / "run")
-    assert "the file system of RUNS has no locks" in capsys.readouterr().err
     lock.release(tmp_path / "run")
     lock.wait_for(tmp_path / "run")
 

@@ -1,6 +1,5 @@
 """Downloads of published files: verified, from mirrors, and resumed where a connection was lost."""
 
-import fcntl
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ import requests
 from rich.progress import DownloadColumn
 
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import NO_LOCKS, file_digest
+from relumt.files import file_digest, try_lock
 from relumt.prep.corpora.sources import Source
 from relumt.prep.progress import progress_step
 from relumt.text_files import Advance
@@ -64,13 +63,8 @@ def lock(partial: Path) -> Iterator[None]:
         UserError: another process is downloading to it.
     """
     with partial.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{partial}: another process is downloading this file; wait for it") from None
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
+        if not try_lock(file.fileno()):
+            raise UserError(f"{partial}: another process is downloading this file; wait for it")
         try:
             yield
         finally:
