@@ -51,16 +51,21 @@ def hash_uncommitted_changes(package: Path) -> str:
     of `git diff` have no effect. Empty if nothing differs.
     """
     untracked = git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b""
-    changed = git(package, "diff", "--name-only", "--relative", "-z", "HEAD", "--", ".") or b""
-    names = {name for name in (changed + untracked).split(b"\0") if name and not name.split(b"/")[-1].startswith(b".")}
+    changed = git(package, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD", "--", ".") or b""
+    names = {name for name in (changed + untracked).split(b"\0") if name and not _is_hidden(os.fsdecode(name))}
     return _hash_contents(package, names)[:12] if names else ""
 
 
 def hash_files(package: Path) -> str:
     """Return the SHA-256 of a package's files, without hidden and compiled ones."""
     paths = (path.relative_to(package) for path in package.rglob("*") if path.is_file())
-    kept = (path for path in paths if "__pycache__" not in path.parts and not path.name.startswith("."))
+    kept = (path for path in paths if "__pycache__" not in path.parts and not _is_hidden(str(path)))
     return _hash_contents(package, {os.fsencode(path) for path in kept})
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a file is hidden, or in a hidden folder."""
+    return any(part.startswith(".") for part in Path(name).parts)
 
 
 def _hash_contents(folder: Path, names: set[bytes]) -> str:

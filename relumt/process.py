@@ -100,7 +100,7 @@ def open_standard_streams() -> None:
 def print_in_utf8() -> None:
     """Let stdout carry data: text in UTF-8 like all files, whatever the locale is."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.analysis.plots import PLOT_FORMATS, plain_text, save_figure
+from relumt.analysis.plots import plain_text, remove_figure, save_figure
 from relumt.console import print_status
 from relumt.metrics.attention_metrics import normalize
 
@@ -43,8 +43,7 @@ def plot_maps(maps: Mapping[str, Sequence[SentenceMaps]], out: Path, number: int
         if sentence.index == index and sentence.origin == "reference" and sentence.site_maps("cross")
     }
     if not drawn:
-        for extension in PLOT_FORMATS:
-            (out / f"maps.{extension}").unlink(missing_ok=True)
+        remove_figure(out, "maps")
         if number is not None:
             print_status(f"no attention maps of pair {number}, so {out / 'maps.png'} is not written")
         return

@@ -39,13 +39,21 @@ def save_figure(figure: Figure, out: Path, name: str) -> None:
             figure.savefig(unfinished, dpi=150, format=extension)
 
 
+def remove_figure(out: Path, name: str) -> None:
+    """Remove what an earlier analysis left of a figure that the present one does not have."""
+    for extension in PLOT_FORMATS:
+        (out / f"{name}.{extension}").unlink(missing_ok=True)
+
+
 def plot_activations(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
     """Write activations.png, the learned function of every layer, and parameters.png, the learned parameters by layer.
 
-    Checkpoints without trained activations are left out; without any, no file is written.
+    Checkpoints without trained activations are left out; without any, earlier plots are removed.
     """
     analyses = [analysis for analysis in analyses if analysis.activations]
     if not analyses:
+        for name in ("activations", "parameters"):
+            remove_figure(out, name)
         return
     curves = Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained")
     parameters = Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained")
@@ -95,9 +103,10 @@ def plot_attention(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
     """Write attention.png: sparsity, null rate and entropy by layer, one column per site, one line per checkpoint.
 
     Shading shows the range over heads; dashed lines are null rates with shuffled targets. Without attention weights in
-    any checkpoint, no file is written.
+    any checkpoint, an earlier plot is removed.
     """
     if not any(layer.has_weights for analysis in analyses for layer in analysis.attentions()):
+        remove_figure(out, "attention")
         return
     figure = Figure(figsize=(10, 8), layout="constrained")
     axes = figure.subplots(len(MEASURES), len(SITES), sharex="col", sharey="row")

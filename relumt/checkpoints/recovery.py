@@ -9,6 +9,9 @@ from relumt.checkpoints.saving import copy_checkpoint_durably, remove_unfinished
 from relumt.console import print_status
 from relumt.errors import UserError
 
+SAVING_NS = 60 * 10**9
+"""Nanoseconds in which a checkpoint that was written is also on the disk and has its name."""
+
 
 def recover_last_checkpoint(folder: Path) -> int:
     """Return the number of updates in checkpoint_last.pt, 0 if the folder has no checkpoint of a training.
@@ -32,10 +35,20 @@ def recover_last_checkpoint(folder: Path) -> int:
         updates = count_updates(read_checkpoint(last, mmap=True), last)
     except UnreadableCheckpointError:
         return _replace_last_checkpoint(last, others, "is damaged")
-    placed = last.lstat()
-    saved_later = [path for path in others if path.stat().st_mtime_ns > max(placed.st_mtime_ns, placed.st_ctime_ns)]
+    saved_later = [path for path in others if _was_saved_later(path, last)]
     newer = [path for path, (count, _) in _intact_checkpoints(saved_later).items() if count > updates]
     return _replace_last_checkpoint(last, newer, "is older than another") if newer else updates
+
+
+def _was_saved_later(other: Path, last: Path) -> bool:
+    """Return whether a checkpoint was saved after the last one was put in its place.
+
+    Moving or copying a file there changes the time of its inode only. That time says nothing if the other file's has
+    changed since it was saved, too, as for a copy of the whole folder.
+    """
+    saved, placed = other.stat(), last.lstat()
+    is_as_saved = saved.st_ctime_ns - saved.st_mtime_ns < SAVING_NS
+    return saved.st_mtime_ns > (max(placed.st_mtime_ns, placed.st_ctime_ns) if is_as_saved else placed.st_mtime_ns)
 
 
 def recover_best_checkpoint(folder: Path) -> None:

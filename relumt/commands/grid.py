@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs=argparse.REMAINDER,
         default=[],
         metavar="…",
-        help="all that follows is for fairseq-train, or for the module of a table without runs",
+        help="all that follows is for fairseq-train",
     )
 
 

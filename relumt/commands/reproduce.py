@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
         refuse_run_options(arguments, table.module)
         succeeded = run_module(table, context, arguments)
     else:
+        if not table.experiments(context.preset):
+            refuse_run_options(arguments, None)
         succeeded = make_runs_and_speeds(context, arguments)
     if arguments.dry_run:
         return
@@ -63,12 +65,12 @@ def run(arguments: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def refuse_run_options(arguments: argparse.Namespace, module: str) -> None:
-    """Raise UserError if options are given that only affect runs; `module` measures the table instead."""
+def refuse_run_options(arguments: argparse.Namespace, module: str | None) -> None:
+    """Raise UserError if options are given that only affect runs; `module` measures the table instead, if any does."""
+    advice = f"; python -m {module} --help lists what can follow --flags (scripts/reproduce.sh: --)" if module else ""
     if given := given_flags(arguments, RUN_OPTIONS, grid.add_options):
         raise UserError(
-            f"{arguments.name} is measured by a module, without runs, so {', '.join(given)} would have no effect; "
-            f"leave it out; python -m {module} --help lists what can follow --flags (scripts/reproduce.sh: --)"
+            f"{arguments.name} has no runs, so {', '.join(given)} would have no effect; leave it out{advice}"
         )
 
 

@@ -115,15 +115,22 @@ def test_nothing_outlives_a_killed_parent(tmp_path):
     wait_until(lambda: not is_alive(pid))
 
 
-def test_a_run_that_another_process_works_on_is_waited_for(root, tmp_path, capsys):
+def test_a_run_that_another_process_works_on_is_waited_for(root, tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     folder = runs / "data" / "one" / "1"
     folder.mkdir(parents=True)
-    other = subprocess.Popen(["flock", str(folder / ".lock"), "bash", "-c", f"touch {folder}/locked; sleep 5"])
+    messages, script = [], f"touch {folder}/locked; until [[ -e {folder}/seen ]]; do sleep 0.02; done"
+    other = subprocess.Popen(["flock", str(folder / ".lock"), "bash", "-c", script])
     wait_until((folder / "locked").exists)
+
+    def release(message):
+        messages.append(message)
+        (folder / "seen").touch()
+
+    monkeypatch.setattr("relumt.grid.jobs.print_status", release)
     assert run(root, runs, "one") == {"one": "done"}
-    assert other.poll() == 0
-    assert "data/one/1: another process works on this run; waiting for it" in capsys.readouterr().err
+    assert other.wait(30) == 0
+    assert messages == ["data/one/1: another process works on this run; waiting for it"]
 
 
 def wait_until(condition, seconds=30):

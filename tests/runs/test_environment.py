@@ -66,10 +66,17 @@ def test_only_changes_of_the_package_count(checkout):
 
 def test_settings_of_git_and_open_editors_do_not_change_the_revision(checkout, monkeypatch):
     (checkout / "relumt" / "__init__.py").write_text("changed")
+    (checkout / "relumt" / "module.py").write_text("def f():\n    return 1\n" * 9)
+    subprocess.run(["git", "-C", checkout, "add", "relumt"], check=True)
+    subprocess.run(["git", "-C", checkout, "commit", "-qm", "x", "--", "relumt/module.py"], check=True)
+    subprocess.run(["git", "-C", checkout, "mv", "relumt/module.py", "relumt/renamed.py"], check=True)
     before = revision()
     assert before.dirty
     (checkout / "relumt" / ".__init__.py.swp").write_text("an editor")
-    for name, value in (("diff.noprefix", "true"), ("diff.external", "true"), ("color.ui", "always")):
+    (checkout / "relumt" / ".ipynb_checkpoints").mkdir()
+    (checkout / "relumt" / ".ipynb_checkpoints" / "copy.py").write_text("a notebook")
+    settings = {"diff.noprefix": "true", "diff.external": "true", "color.ui": "always", "diff.renames": "false"}
+    for name, value in settings.items():
         subprocess.run(["git", "-C", checkout, "config", name, value], check=True)
     assert revision() == before
 

@@ -71,8 +71,16 @@ def test_a_failed_run_leaves_a_table_and_a_refused_one_does_not(reproduce, monke
         raise SystemExit(failure)
 
     monkeypatch.setattr(grid, "run", fail)
+    finish_runs("rela_table3", {"softmax"})
+    status, printed = reproduce("rela_table3")
+    assert status == failure and printed.out.count("**[RL] Table 3") == tables
+
+
+def test_a_table_without_runs_is_printed_and_takes_no_options_of_runs(reproduce):
     status, printed = reproduce("rela_table4")
-    assert status == failure and printed.out.count("**[RL] Table 4") == tables
+    assert status == 0 and printed.out.count("**[RL] Table 4") == 1
+    status, printed = reproduce("rela_table4", "--jobs", "4")
+    assert status == 2 and "rela_table4 has no runs, so --jobs would have no effect; leave it out\n" in printed.err
 
 
 def test_speeds_of_finished_models_are_measured_relative_to_the_first(reproduce, started):
@@ -156,4 +164,4 @@ def test_a_module_measures_a_table_without_runs_and_its_exit_status_counts(
 def test_options_of_runs_are_refused_for_a_table_without_runs(reproduce, given, named):
     status, printed = reproduce("inhibitor_table2", *given, "--dry-run")
     assert status == 2 and printed.out == ""
-    assert f"inhibitor_table2 is measured by a module, without runs, so {named} would have no effect" in printed.err
+    assert f"inhibitor_table2 has no runs, so {named} would have no effect" in printed.err
