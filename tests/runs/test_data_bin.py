@@ -45,7 +45,7 @@ def test_missing_files_are_named(tmp_path):
         open_data_bin(tmp_path)
     folder = write_data_bin(tmp_path / "bin")
     (folder / "test.de-en.en.idx").unlink()
-    with pytest.raises(UserError, match="there is no 'test'"):
+    with pytest.raises(UserError, match="the data-bin has no subset 'test'"):
         open_data_bin(folder).require_subset("test")
     (folder / "dict.en.txt").unlink()
     with pytest.raises(UserError, match=r"dict\.en\.txt: no such file"):
