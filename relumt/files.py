@@ -92,10 +92,17 @@ def require_simple_name(path: Path | str) -> None:
         raise UserError(f"{shown}: the name has a line break, a control character or invalid UTF-8; rename it")
 
 
+def nearest_existing(path: Path) -> Path:
+    """Return `path` or its nearest parent that is there, also below a folder that must not be entered.
+
+    `Path.exists` raises PermissionError below such a folder, and `os.path.exists` does not.
+    """
+    return next(parent for parent in (path, *path.absolute().parents) if os.path.exists(parent))
+
+
 def require_writable(folder: Path) -> None:
     """Raise UserError unless files can be written to `folder`, or it can be created."""
-    # not Path.exists, which raises PermissionError below a folder that must not be entered
-    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    existing = nearest_existing(folder)
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
 

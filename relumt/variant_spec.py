@@ -26,6 +26,13 @@ class VariantSpec(Generic[Variant]):
     options: type[Any] | None = None
     prefix: str = ""
 
+    def __post_init__(self) -> None:
+        """Resolve the types of the options, which `from __future__ import annotations` leaves as texts."""
+        if self.options:
+            types = get_type_hints(self.options)
+            for option in fields(self.options):
+                option.type = types[option.name]
+
     def __call__(self, *arguments: Any, **options: Any) -> Variant:
         """Build the variant.
 
@@ -42,11 +49,8 @@ class VariantSpec(Generic[Variant]):
 
     def flags(self) -> Iterator[tuple[str, Field[Any]]]:
         """Yield each option as its attribute on the command line, `PREFIX_FIELD`, and its dataclass field."""
-        if self.options:
-            types = get_type_hints(self.options)  # `from __future__ import annotations` leaves texts in the fields
-            for option in fields(self.options):
-                option.type = types[option.name]
-                yield f"{self.prefix}_{option.name}", option
+        for option in fields(self.options) if self.options else ():
+            yield f"{self.prefix}_{option.name}", option
 
 
 def check_value(flag: str, option: Field[Any], value: Any) -> None:

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from relumt.doctor.check import Check, Status
+from relumt.files import nearest_existing
 
 GIB = 2**30
 LITTLE_SPACE, TOO_LITTLE_SPACE = 10 * GIB, GIB
@@ -43,8 +44,7 @@ def check_triton_cache() -> Check:
 def _check_cache(name: str, folder: Path, variable: str) -> Check:
     """Check a folder that need not exist yet, which the environment variable can move."""
     advice = f"set {variable} to a folder on another disk"
-    # not Path.exists, which raises PermissionError below a folder that must not be entered
-    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    existing = nearest_existing(folder)
     if problem := _write_error(existing):
         return Check(name, "warning", f"{folder}: {problem}", advice)
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:

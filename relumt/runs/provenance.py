@@ -68,8 +68,13 @@ def _data_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -
 
 
 def has_data_checksums(data: Mapping[str, str]) -> bool:
-    """Return whether data was recorded by its content; earlier versions recorded a short checksum of its lengths."""
-    return all(len(checksum) == len(sha256().hexdigest()) for checksum in data.values())
+    """Return whether all data was recorded by its content."""
+    return all(map(is_of_content, data.values()))
+
+
+def is_of_content(checksum: str) -> bool:
+    """Return whether a checksum of data is of its content; earlier versions recorded a short one of its lengths."""
+    return len(checksum) == len(sha256().hexdigest())
 
 
 def environment_differences(recorded: Environment, current: Environment) -> list[str]:

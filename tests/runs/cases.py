@@ -86,6 +86,25 @@ def write_data_bin(folder: Path, symbols=("a@@", "b", "c"), record: dict | None 
     return folder
 
 
+PREPARED = {
+    "source": "de",
+    "target": "en",
+    "bpe": "none",
+    "tokenized": True,
+    "lowercased": False,
+    "plain_references": False,
+}
+"""prepare.json of a data-bin with tokenized texts."""
+
+
+def write_prepared(folder: Path, lowercased: bool = False, **references: str) -> None:
+    """Write the prepare.json of a data-bin, and reference texts by subset."""
+    (folder / "text").mkdir(exist_ok=True)
+    for subset, text in references.items():
+        (folder / "text" / f"{subset}.en").write_text(text)
+    (folder / "prepare.json").write_text(json.dumps(PREPARED | {"lowercased": lowercased}))
+
+
 def reverse_data_bin(folder: Path) -> None:
     """Let a data-bin of `write_data_bin` translate in the opposite direction, with the same dictionaries."""
     for path in folder.glob("*.de-en.*"):

@@ -7,16 +7,7 @@ import pytest
 from relumt.runs.evaluation_results import SINGLE_SENTENCES
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.record import load_record
-from tests.runs.cases import index, train, write_dataset
-
-PREPARED = {
-    "source": "de",
-    "target": "en",
-    "bpe": "none",
-    "tokenized": True,
-    "plain_references": False,
-    "lowercased": False,
-}
+from tests.runs.cases import index, train, write_dataset, write_prepared
 
 DOCUMENTS = "--task translation_documents --document-length 2 --document-separator <sep>"
 CHUNKS = ["a b c d e <sep> f g h i j", "k l m n o", "p q r s t"]
@@ -40,10 +31,8 @@ def write_output(folder, hypotheses, references):
 
 def test_subsets_are_scored_without_the_lines_that_they_leave_out(config, step):
     folder = config.data_bin.folder
-    (folder / "text").mkdir()
-    (folder / "text" / "test.en").write_text("a b c d e\na b c d e\n")
+    write_prepared(folder, test="a b c d e\na b c d e\n")
     (folder / "text" / "test.subsets.json").write_text(json.dumps({"without the second": [1]}))
-    (folder / "prepare.json").write_text(json.dumps(PREPARED))
     write_test_set(folder, 2)
     train(config, step)
     step(start_evaluation)

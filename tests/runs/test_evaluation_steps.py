@@ -1,6 +1,5 @@
 """The steps that translate a run's test set, score it and analyze it."""
 
-import json
 import os
 from dataclasses import replace
 
@@ -18,7 +17,15 @@ from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_
 from relumt.runs.record import load_record
 from relumt.runs.scored_analysis import folder_to_analyze
 from relumt.runs.training_steps import start_training
-from tests.runs.cases import OUTPUT, reverse_data_bin, train, translate, write_checkpoint, write_dataset
+from tests.runs.cases import (
+    OUTPUT,
+    reverse_data_bin,
+    train,
+    translate,
+    write_checkpoint,
+    write_dataset,
+    write_prepared,
+)
 
 
 def test_other_flags_of_translation_start_another_evaluation(config, step):
@@ -53,15 +60,11 @@ def test_evaluation_is_repeated_only_if_scores_could_change(config, step, monkey
 
 def test_evaluation_is_repeated_if_the_data_bin_was_prepared_again_with_lowercase(config, step):
     """The text of a lowercase corpus stays the same, but its BLEU is to ignore case, like that of other runs."""
-    prepared = {"source": "de", "target": "en", "bpe": "none", "tokenized": True, "plain_references": False}
-    folder = config.data_bin.folder
-    (folder / "text").mkdir()
-    (folder / "text" / "test.en").write_text("a b c d e\n")
-    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": False}))
+    write_prepared(config.data_bin.folder, test="a b c d e\n")
     train(config, step)
     translate(config, step)
     assert step(start_evaluation).result is None
-    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": True}))
+    write_prepared(config.data_bin.folder, lowercased=True)
     assert step(start_evaluation).result
     translate(config, step)
     assert step(start_evaluation).result is None

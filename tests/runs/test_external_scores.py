@@ -11,10 +11,10 @@ from relumt.cli import main
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_record import DocumentResults
 from relumt.runs.record import load_record, save_record
+from tests.runs import cases
 from tests.runs.cases import scored_record, with_value, write_data_bin
 
-PREPARED = {"source": "de", "target": "en", "bpe": "none", "tokenized": True, "lowercased": False,
-            "plain_references": True}  # fmt: skip
+PREPARED = cases.PREPARED | {"plain_references": True}
 SOURCES = ["Ein Hund.", "Zwei Katzen, drei Kühe.", "Er schläft."]
 REFERENCES = ["A dog.", "Two cats, three cows.", "He sleeps."]
 HYPOTHESES = ["A dog.", "Two cats.", ""]

@@ -14,7 +14,7 @@ from relumt.runs.length_penalty_search import FOLDER, finish_search, start_searc
 from relumt.runs.nbest_lists import read_nbest
 from relumt.runs.record import RunRecord, find_record, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
-from tests.runs.cases import scored_record, train, with_value, write_checkpoint, write_dataset
+from tests.runs.cases import scored_record, train, with_value, write_checkpoint, write_dataset, write_prepared
 
 SHORT, LONG = "a b c", "a b c d"
 NBEST = (
@@ -251,13 +251,9 @@ def test_candidates_are_compared_with_the_formula_of_the_dataset(config, configs
 
 def test_a_search_is_repeated_if_the_data_bin_was_prepared_again_with_lowercase(config, configs, step):
     write_dataset(configs, "small", length_penalties=[0.6, 1.0])
-    prepared = {"source": "de", "target": "en", "bpe": "none", "tokenized": True, "plain_references": False}
-    folder = config.data_bin.folder
-    (folder / "text").mkdir()
-    (folder / "text" / "valid.en").write_text("a b c d\n")
-    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": False}))
+    write_prepared(config.data_bin.folder, valid="a b c d\n")
     train(config, step)
     search(config, step)
     assert step(start_search).result is None
-    (folder / "prepare.json").write_text(json.dumps(prepared | {"lowercased": True}))
+    write_prepared(config.data_bin.folder, lowercased=True)
     assert step(start_search).result
