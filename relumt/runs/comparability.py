@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from relumt.errors import UserError
 from relumt.runs.evaluation_record import EvaluationSetup
-from relumt.runs.provenance import has_data_checksums, is_of_content
+from relumt.runs.provenance import covers_content, has_data_checksums
 from relumt.runs.record import Initialization, RunRecord
 from relumt.runs.run_checkpoints import AVERAGE
 
@@ -98,7 +98,7 @@ def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
     require_equal_data(records)
     require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
     data = {name: record.test_evaluation.setup.data for name, record in records.items()}
-    data = {name: checksum for name, checksum in data.items() if is_of_content(checksum)}
+    data = {name: checksum for name, checksum in data.items() if covers_content(checksum)}
     require_equal(data, "the test set (sources, references or subsets)", lambda checksum: checksum)
     require_equal(records, "ONE_BY_ONE", lambda record: int(record.test_evaluation.setup.one_by_one))
     require_equal(records, "the flags of translation", lambda record: _translation_flags(record.test_evaluation.setup))

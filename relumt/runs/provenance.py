@@ -69,11 +69,11 @@ def _data_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -
 
 def has_data_checksums(data: Mapping[str, str]) -> bool:
     """Return whether all data was recorded by its content."""
-    return all(map(is_of_content, data.values()))
+    return all(map(covers_content, data.values()))
 
 
-def is_of_content(checksum: str) -> bool:
-    """Return whether a checksum of data is of its content; earlier versions recorded a short one of its lengths."""
+def covers_content(checksum: str) -> bool:
+    """Return whether a checksum covers the content of data; earlier versions recorded a short one of its lengths."""
     return len(checksum) == len(sha256().hexdigest())
 
 

@@ -10,7 +10,7 @@ from relumt.prep.tokenization import detokenize, lowercase
 from relumt.runs.data_bin import DataBin
 from relumt.runs.evaluation_record import Evaluation
 from relumt.runs.evaluation_results import generate_output
-from relumt.runs.provenance import is_of_content
+from relumt.runs.provenance import covers_content
 from relumt.runs.translations import TRANSLATE_AGAIN, read_sources
 from relumt.text_files import load_text
 
@@ -70,7 +70,7 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, reference
             "that was translated with --data"
         )
     translated = evaluation.setup.data
-    if is_of_content(translated) and data_bin.evaluation_checksum(subset) != translated:
+    if covers_content(translated) and data_bin.evaluation_checksum(subset) != translated:
         raise UserError(
             f"{data_bin.folder}: its {subset} set was changed after {run} translated it; evaluate the run again, or "
             "name the data-bin that was translated with --data"
