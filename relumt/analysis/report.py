@@ -1,5 +1,6 @@
 """report.html: the results of `relumt analyze` in one file that opens offline, with an explorer of attention maps."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
@@ -33,6 +34,8 @@ def write_plots_and_report(
 ) -> Path:
     """Write the plots, maps-N.pt and the report to `out`; return the path of the report.
 
+    Files maps-N.pt of an earlier analysis of more checkpoints are removed.
+
     Args:
         analysis: the measures of all checkpoints.
         maps: the attention maps of each checkpoint.
@@ -44,6 +47,9 @@ def write_plots_and_report(
     plot_maps({c.name: sentences for c, sentences in zip(analysis.checkpoints, maps, strict=True)}, out, map_sentence)
     for number, sentences in enumerate(maps, start=1):
         save_maps(sentences, out / f"maps-{number}.pt")
+    later = (out / f"maps-{number}.pt" for number in itertools.count(len(maps) + 1))
+    for path in itertools.takewhile(Path.is_file, later):
+        path.unlink()
     return write_report(analysis, maps, out)
 
 

@@ -116,6 +116,17 @@ def test_missing_measures_are_reported(tmp_path, capsys, checkpoint_with):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["analysis.json"]
 
 
+def test_an_analysis_of_fewer_checkpoints_leaves_no_earlier_maps(tmp_path, checkpoint_with):
+    out = tmp_path / "out"
+    out.mkdir()
+    for number in (1, 2, 3):
+        (out / f"maps-{number}.pt").write_bytes(b"earlier")
+    checkpoint = checkpoint_with("--attention", "relu")
+    main(["analyze", str(checkpoint), "--data", str(data_bin(tmp_path)), "--out", str(out)])
+    assert [path.name for path in out.glob("maps-*.pt")] == ["maps-1.pt"]
+    assert (out / "maps-1.pt").read_bytes() != b"earlier"
+
+
 def test_a_head_with_null_rows_only_has_no_distance_and_no_line():
     layer = AttentionMetrics(
         "decoder", "ReLU", 5, sparsity=[1.0, 0.5], null_rate=[1.0, 0.0], entropy=[0.0, 1.0],
