@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from relumt.errors import AttemptFailedError, UserError
+from relumt.inference.batching import batches_by_length
 from relumt.inference.loaded_model import LoadedModel
 
 
@@ -44,10 +45,8 @@ def score_candidates(loaded: LoadedModel, candidates: Sequence[Candidate], batch
     Raises:
         AttemptFailedError: a probability is NaN, so the model cannot be used.
     """
-    by_length = sorted(range(len(candidates)), key=lambda i: len(candidates[i].target))
     scores: dict[int, float] = {}
-    for first in range(0, len(by_length), batch_size):
-        indices = by_length[first : first + batch_size]
+    for indices in batches_by_length([len(candidate.target) for candidate in candidates], batch_size):
         scores.update(zip(indices, _score_batch(loaded, [candidates[i] for i in indices]), strict=True))
     if not all(map(math.isfinite, scores.values())):
         raise AttemptFailedError(f"{loaded.path}: probabilities are not numbers; use another model")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput
+from relumt.inference.batching import batches_by_length
 from relumt.inference.loaded_model import LoadedModel
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
@@ -50,21 +51,11 @@ def score_pairs(loaded: LoadedModel, pairs: Iterable[TokenPair], max_tokens: int
     while block := list(islice(stream, BUFFER_SIZE)):
         fitting = [i for i, (s, t) in enumerate(block) if len(s) <= max_source and len(t) <= max_target]
         scores: dict[int, PairScore] = {}
-        for batch in batch_by_length([max(map(len, pair)) for pair in block], fitting, max_tokens):
+        lengths = [max(map(len, block[i])) for i in fitting]
+        for positions in batches_by_length(lengths, max_tokens=max_tokens):
+            batch = [fitting[position] for position in positions]
             scores.update(zip(batch, score_batch(loaded, [block[i] for i in batch]), strict=True))
         yield from (scores.get(i, PairScore(None, None)) for i in range(len(block)))
-
-
-def batch_by_length(lengths: Sequence[int], indices: Iterable[int], max_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of indices of similar length, each of at most `max_tokens` with padding but at least one pair."""
-    batch: list[int] = []
-    for index in sorted(indices, key=lengths.__getitem__):
-        if batch and lengths[index] * (len(batch) + 1) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 @torch.no_grad()

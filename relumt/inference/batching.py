@@ -6,16 +6,22 @@ import numpy as np
 from fairseq.data.data_utils import batch_by_size
 
 MAX_TOKENS = 12_000
-"""Source tokens in a batch with padding, at most; fairseq-generate's default."""
+"""Tokens in a batch with padding, at most; fairseq-generate's default for source tokens."""
 
 
-def batches_by_length(lengths: Iterable[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield batches of indices of similar length: at most `batch_size`, and MAX_TOKENS tokens with padding.
+def batches_by_length(
+    lengths: Iterable[int], batch_size: int | None = None, max_tokens: int = MAX_TOKENS
+) -> Iterator[list[int]]:
+    """Yield batches of the indices of sentences of similar length, from the shortest to the longest.
 
-    A sentence of more tokens is a batch of its own.
+    Args:
+        lengths: tokens of each sentence.
+        batch_size: sentences in a batch, at most; None for no limit.
+        max_tokens: tokens in a batch with padding, at most. If a sentence is longer, its length is the limit instead.
     """
     sizes = np.fromiter(lengths, dtype=np.int64)
     order = np.argsort(sizes, kind="stable")
-    limit = max(MAX_TOKENS, int(sizes.max(initial=0)))
-    for batch in batch_by_size(order, lambda _: 0, sizes, max_tokens=limit, max_sentences=batch_size):
+    limit = max(max_tokens, int(sizes.max(initial=0)))
+    # fairseq reads the sizes in the order of the indices
+    for batch in batch_by_size(order, lambda _: 0, sizes[order], max_tokens=limit, max_sentences=batch_size):
         yield batch.tolist()
