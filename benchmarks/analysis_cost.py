@@ -32,8 +32,9 @@ def main() -> None:
     from relumt.analysis.attention_maps import MapCollector
     from relumt.analysis.collector import collect
     from relumt.analysis.ffn_collector import FeedForwardCollector
-    from relumt.analysis.units import BatchReader, find_subwords
+    from relumt.analysis.units import BatchReader
     from relumt.inference.loaded_model import load_model
+    from relumt.runs.data_bin import find_subwords
 
     loaded, _ = load_model(args.checkpoint, args.data_bin, cpu=False)
     loaded.load_subset("test")

@@ -49,9 +49,10 @@ def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, 
 def measure(run: Path, data: Path | None, subset: str, groups: int) -> None:
     """Print a row for each group of sentences."""
     from relumt.analysis.attention_collector import RunningMeans
-    from relumt.analysis.units import BatchReader, find_subwords
+    from relumt.analysis.units import BatchReader
     from relumt.inference.loaded_model import load_model
     from relumt.runs.analysis_record import mean_over_heads
+    from relumt.runs.data_bin import find_subwords
 
     loaded, data_bin = load_model(run, data, cpu=False)
     loaded.load_subset(subset)

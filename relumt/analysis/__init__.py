@@ -1,1 +1,1 @@
-"""Measures of trained models, as pure functions, and their collection over a test set."""
+"""Trained models measured on a test set: attention, feed-forward layers, contrastive tests, report and plots."""

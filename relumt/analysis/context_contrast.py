@@ -5,9 +5,10 @@ reads as many of the sentences before it as fit into a chunk; any other model re
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ def accuracies(examples: Sequence[ExampleInContext], decisions: Sequence[bool]) 
     if by_category:
         found["accuracy_by_category"] = {name: shares(groups) for name, groups in by_category.items()}
     if blocks := [all(group) for name, group in by_block.items() if name]:
-        found["blocks"] = {"blocks": len(blocks), "all_correct": share(blocks)}
+        found["blocks"] = {"blocks": len(blocks), "all_correct": fmean(blocks)}
     return found
 
 
@@ -132,10 +133,4 @@ def describe_distance(distance: int | None) -> str:
 
 def shares(groups: dict[str, list[bool]]) -> dict[str, dict[str, float]]:
     """Return the number of examples and the accuracy of each group, by name."""
-    return {name: {"examples": len(groups[name]), "accuracy": share(groups[name])} for name in sorted(groups)}
-
-
-def share(decisions: Iterable[bool]) -> float:
-    """Return the share of correct decisions."""
-    decisions = list(decisions)
-    return sum(decisions) / len(decisions)
+    return {name: {"examples": len(groups[name]), "accuracy": fmean(groups[name])} for name in sorted(groups)}

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Protocol
 
 import numpy as np
@@ -179,7 +178,3 @@ class ContrastiveTest:
     def decisions(self, batch_size: int) -> list[bool]:
         """Return for each example whether its reference is more probable than every wrong variant."""
         return list(decide(self.scores(batch_size), (len(example.variants) for example in self.examples)))
-
-    def accuracy(self, batch_size: int = 64) -> float:
-        """Return the share of examples whose reference is more probable than every wrong variant."""
-        return fmean(self.decisions(batch_size))

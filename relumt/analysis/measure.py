@@ -10,7 +10,7 @@ from relumt.analysis.attention_maps import MapCollector, SentenceMaps
 from relumt.analysis.collector import Collector, collect
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
 from relumt.analysis.own_translations import map_own_translations
-from relumt.analysis.units import BatchReader, find_subwords
+from relumt.analysis.units import BatchReader
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
@@ -19,7 +19,7 @@ from relumt.inference.search_settings import search_of_run
 from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
-from relumt.runs.data_bin import gold_alignments_path, open_data_bin
+from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin
 from relumt.runs.environment import describe_revision, versions
 
 
@@ -65,13 +65,14 @@ def measure_checkpoint(
     gold, gold_path = load_gold_alignments(loaded, data, num_pairs, config)
     alignments_sha256 = hash_alignments(gold_path)
     pad = task.target_dictionary.pad()
-    reader = BatchReader(task, find_subwords(data, task.cfg.target_lang), config.unit)
+    subwords = find_subwords(data, task.cfg.target_lang)
+    reader = BatchReader(task, subwords, config.unit)
     feedforward, attention = FeedForwardCollector(model, pad), AttentionCollector(model, reader)
     maps, null_rates = MapCollector(model, task, config.num_maps), NullRateCollector(model, reader)
     collectors: list[Collector] = [feedforward, attention, maps]
     alignment = None
     if gold is not None:
-        alignment = AlignmentCollector(model, task, gold, open_data_bin(data).subwords)
+        alignment = AlignmentCollector(model, task, gold, subwords)
         collectors.append(alignment)
     num_read = _read(loaded, subset, config.max_tokens, collectors)
     if not num_read:

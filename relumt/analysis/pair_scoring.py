@@ -14,15 +14,12 @@ from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput
 from relumt.inference.batching import batches_by_length
-from relumt.inference.loaded_model import LoadedModel
+from relumt.inference.loaded_model import LoadedModel, TokenPair
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
 
 BUFFER_SIZE = 10_000
 """Number of pairs that are read at once and batched by length."""
-
-TokenPair = tuple[Tensor, Tensor]
-"""Token indices of source and target, each with its end-of-sentence symbol."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ a word of its own.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +27,6 @@ from relumt.metrics.words import (
     word_indices,
 )
 from relumt.runs.analysis_record import Unit
-from relumt.runs.data_bin import guess_subwords, open_data_bin
 
 
 @dataclass(frozen=True)
@@ -182,10 +180,3 @@ class BatchReader:
             "decoder": SiteTokens(decoder_input, decoder_input, self.unit),
             "cross": SiteTokens(predicted, source, self.unit),
         }
-
-
-def find_subwords(data: Path, target: str) -> str:
-    """Return how the words of a data-bin are split, from its prepare.json or the dictionary of the target language."""
-    if (data / "prepare.json").is_file():
-        return open_data_bin(data).subwords
-    return guess_subwords(data / f"dict.{target}.txt")

@@ -23,7 +23,7 @@ def save_checkpoint_durably(checkpoint: dict[str, Any], path: Path) -> None:
     with atomic_file(path) as unfinished, unfinished.open("wb") as file:
         writer = SealingWriter(file)
         try:
-            torch.save(checkpoint, cast(IO[bytes], writer))  # torch.save calls only these two methods
+            torch.save(checkpoint, cast(IO[bytes], writer))  # torch.save calls only write and flush
         except RuntimeError:
             if writer.error is not None:
                 raise writer.error from None

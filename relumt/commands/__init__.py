@@ -1,1 +1,1 @@
-"""The `relumt` subcommands, one module each. Nothing imports them but `relumt.cli`."""
+"""The `relumt` subcommands, one module each, which `relumt.cli` imports by name."""

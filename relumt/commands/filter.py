@@ -16,7 +16,7 @@ from relumt.arguments import finite_number, positive_integer, positive_share, va
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.files import require_inputs_kept, require_writable
+from relumt.files import nearest_existing, require_inputs_kept, require_writable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     texts = arguments.src, arguments.tgt
     scores_path = Path(f"{arguments.out}.scores")
     require_inputs_kept([*texts, arguments.checkpoint], [scores_path])
-    pairs = CopiedPairs(texts, existing_folder(arguments.out))
+    pairs = CopiedPairs(texts, nearest_existing(arguments.out.parent))
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     if arguments.by == "null_rate":
         require_null_rows(loaded)
@@ -101,11 +101,6 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.out.name in ("", ".."):
         raise UserError(f"--out {arguments.out}: expected a prefix of file names, found a folder")
     require_writable(arguments.out.parent)
-
-
-def existing_folder(out: Path) -> Path:
-    """Return the folder in which the output will be, or its first parent folder that exists."""
-    return next(folder for folder in out.absolute().parents if folder.is_dir())
 
 
 def require_not_swapped(texts: tuple[Path, Path], languages: tuple[str, str]) -> None:

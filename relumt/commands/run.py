@@ -18,17 +18,11 @@ from relumt.runs.evaluation_check import check_evaluation, is_scored, require_se
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.length_penalty_search import finish_search, start_search
 from relumt.runs.record import find_record
-from relumt.runs.run_config import RunConfig, resolve_run_config
+from relumt.runs.run_config import FairseqCommand, RunConfig, resolve_run_config
 from relumt.runs.run_lock import RunLock
-from relumt.runs.scored_analysis import folder_to_analyze
+from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.step_processes import preload_fairseq, run_fairseq, run_in_child
-from relumt.runs.training_steps import (
-    FairseqCommand,
-    check_training,
-    finish_training,
-    record_divergence,
-    start_training,
-)
+from relumt.runs.training_steps import check_training, finish_training, record_divergence, start_training
 
 SEED = re.compile("[0-9]{1,10}")
 
@@ -71,24 +65,25 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if not (arguments.train or arguments.evaluate or arguments.analyze):
         raise UserError("expected at least one stage, found none; give --train, --evaluate or --analyze")
-    config = resolve_run(arguments)
+    config, flags = resolve_run(arguments)
+    generate_flags = [] if arguments.train else flags
     if arguments.train and arguments.evaluate and arguments.one_by_one:
-        require_separator(config, config.train_flags(arguments.flags))  # before training, which can take days
-    if has_work(config, arguments):
+        require_separator(config, config.train_flags(flags))  # before training, which can take days
+    if has_work(config, arguments, generate_flags):
         preload_fairseq()
     device = run_in_child(find_device, arguments.precision)
     settings = StageSettings(device, arguments.data_bin, arguments.one_by_one, arguments.accept_mixed)
     lock = RunLock()
     if arguments.train:
-        train(config, settings, arguments.flags, lock)
+        train(config, settings, flags, lock)
     if arguments.evaluate:
-        evaluate(config, settings, generate_flags(arguments), lock)
+        evaluate(config, settings, generate_flags, lock)
     if arguments.analyze:
         analyze(config, settings.data_bin, lock)
 
 
-def resolve_run(arguments: argparse.Namespace) -> RunConfig:
-    """Look up the run that the arguments name, and put the flags that follow its names into `arguments.flags`.
+def resolve_run(arguments: argparse.Namespace) -> tuple[RunConfig, list[str]]:
+    """Look up the run that the arguments name; return it, and the flags of the fairseq command that follow its names.
 
     Raises:
         UserError: an argument is not valid, or there is no such dataset, data-bin or model.
@@ -96,7 +91,7 @@ def resolve_run(arguments: argparse.Namespace) -> RunConfig:
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
     if len(words) < 2:
         raise UserError(f"expected DATASET and MODEL, found {words}; see --help")
-    dataset, model, *arguments.flags = words
+    dataset, model, *flags = words
     if not SEED.fullmatch(arguments.seed) or int(arguments.seed) > MAX_INTEGER:
         raise UserError(f"SEED is '{arguments.seed}'; set it to a whole number from 0 to {MAX_INTEGER}")
     for name in ("runs", "configs", "data_bin"):
@@ -107,7 +102,7 @@ def resolve_run(arguments: argparse.Namespace) -> RunConfig:
             )
     if arguments.precision not in (None, *PRECISIONS):
         raise UserError(f"PRECISION is '{arguments.precision}'; set it to one of {', '.join(PRECISIONS)}")
-    return resolve_run_config(
+    config = resolve_run_config(
         dataset=dataset,
         model=model,
         seed=int(arguments.seed),
@@ -115,15 +110,11 @@ def resolve_run(arguments: argparse.Namespace) -> RunConfig:
         runs=arguments.runs,
         data_bin=arguments.data_bin,
     )
+    return config, flags
 
 
-def generate_flags(arguments: argparse.Namespace) -> list[str]:
-    """Return the flags of fairseq-generate beyond those of configs/."""
-    return [] if arguments.train else arguments.flags
-
-
-def has_work(config: RunConfig, arguments: argparse.Namespace) -> bool:
-    """Return whether a stage will need fairseq, as far as run.json tells.
+def has_work(config: RunConfig, arguments: argparse.Namespace, generate_flags: list[str]) -> bool:
+    """Return whether a stage will need fairseq, as far as run.json tells; the flags are those of fairseq-generate.
 
     Raises:
         UserError: run.json is not valid, or a flag is one that the scripts set.
@@ -131,7 +122,7 @@ def has_work(config: RunConfig, arguments: argparse.Namespace) -> bool:
     record = find_record(config.folder)
     if record is None or not record.has_ended:
         return arguments.train
-    return arguments.evaluate and not (record.divergence or is_scored(config, record, generate_flags(arguments)))
+    return arguments.evaluate and not (record.divergence or is_scored(config, record, generate_flags))
 
 
 @dataclass(frozen=True)
@@ -182,7 +173,7 @@ def train_locked(config: RunConfig, settings: StageSettings, flags: list[str]) -
 
 def evaluate(config: RunConfig, settings: StageSettings, flags: list[str], lock: RunLock) -> None:
     """Choose a length penalty if the dataset leaves it open, translate the test set and score it."""
-    if run_in_child(check_evaluation, config, settings.device, flags, settings.one_by_one) is None:
+    if not run_in_child(check_evaluation, config, settings.device, flags, settings.one_by_one):
         return
     lock.acquire(config.folder)
     command = run_in_child(start_search, config, settings.device, flags, settings.accept_mixed)
@@ -214,10 +205,9 @@ def analyze(config: RunConfig, data_bin: Path | None, lock: RunLock) -> None:
         data_bin: the data-bin, None for that of training.
         lock: the lock of this process.
     """
-    folder = folder_to_analyze(config)
-    if folder is not None:
-        lock.acquire(folder)
-        attempt(measure_run, folder, data_bin)
+    if needs_analysis(config):
+        lock.acquire(config.folder)
+        attempt(measure_run, config.folder, data_bin)
 
 
 def measure_run(folder: Path, data_bin: Path | None) -> None:

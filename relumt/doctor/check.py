@@ -47,18 +47,13 @@ class ChildFailedError(Exception):
     """A child process failed; the message is what it printed about it, or how it ended."""
 
 
-def run_python(code: str, arguments: Sequence[str] = (), time_limit: float = 300) -> str:
+def run_python(code: str) -> str:
     """Return what Python code prints on stdout in a process of its own, which ignores the current directory.
-
-    Args:
-        code: the program.
-        arguments: its arguments.
-        time_limit: in seconds.
 
     Raises:
         ChildFailedError: it raised an exception, crashed or did not end in time.
     """
-    return run_command([sys.executable, "-P", "-c", code, *arguments], time_limit)
+    return run_command([sys.executable, "-P", "-c", code])
 
 
 def run_command(command: Sequence[str], time_limit: float = 300) -> str:

@@ -64,10 +64,10 @@ def call_shape(config: KernelConfig, device: torch.device) -> Shape:
 
 
 def time_kernels(
-    configs: Sequence[KernelConfig], device: torch.device, time_limit: float = TIME_LIMIT
+    configs: Sequence[KernelConfig], device: torch.device
 ) -> Iterator[tuple[KernelConfig, Seconds | Failure]]:
     """Yield the times of each configuration and of the backends that accept its call, in a process of their own."""
-    measured = isolated_calls(functools.partial(time_systems, device), configs, time_limit)
+    measured = isolated_calls(functools.partial(time_systems, device), configs, TIME_LIMIT)
     yield from zip(configs, measured, strict=True)
 
 

@@ -46,7 +46,11 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
 
 
 def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
-    """Measure the training speed of every feed-forward variant that has none yet; return whether this succeeded."""
+    """Measure the training speed of all feed-forward variants, unless the file of speeds exists.
+
+    Returns:
+        Whether this succeeded.
+    """
     dataset = get_table(context.name).experiments(context.preset)[0].dataset
     figures = speed_file(context, dataset)
     if figures.exists():

@@ -27,6 +27,9 @@ from relumt.runs.run_checkpoints import CHECKPOINTS, PREFERRED_CHECKPOINTS
 SHUFFLE_SEED = 1
 """Seed of the permutation in `LoadedModel.shuffle_targets`."""
 
+TokenPair = tuple[Tensor, Tensor]
+"""Token indices of source and target, each with its end-of-sentence symbol."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:

@@ -14,8 +14,8 @@ from relumt.inference.batching import batches_by_length
 from relumt.inference.loaded_model import LoadedModel, find_record_of_checkpoint, load_model
 from relumt.inference.model_folder import is_model_folder, read_config
 from relumt.inference.search_settings import MAX_BEAM, SearchSettings, search_of_run
+from relumt.inference.subword_alignment import Alignment, align
 from relumt.inference.text_encoding import TextEncoding, load_encoding
-from relumt.inference.word_links import Alignment, align
 
 BATCH_SIZE = 64
 """Sentences in a batch by default."""

@@ -10,7 +10,7 @@ from relumt.errors import UserError
 from relumt.files import optional_file, require_simple_name
 from relumt.prep.bitext import PathPair, side_paths
 from relumt.prep.options import HELD_OUT, SPLITS, Options
-from relumt.prep.test_subsets import read_subsets, subsets_path
+from relumt.prep.subsets import read_subsets, subsets_path
 from relumt.text_files import find_text_file, normalize_file, read_clean_lines, write_lines
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Literal
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.json_files import read_json
-from relumt.prep.test_subsets import Subsets, read_subsets, subsets_path
+from relumt.prep.subsets import Subsets, read_subsets, subsets_path
 from relumt.runs.names import require_language, require_path, require_subset_name
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
@@ -225,8 +225,23 @@ def _inspect(folder: Path) -> DataBin:
     return DataBin(folder, source, target, subwords, tokenized=subwords != "sentencepiece")
 
 
+def find_subwords(folder: Path, target: str) -> SubwordMethod:
+    """Return how the words of a data-bin are split, from its prepare.json or the dictionary of the target language.
+
+    Raises:
+        UserError: prepare.json is not valid; or there is neither, or the dictionary is not UTF-8.
+    """
+    if (folder / "prepare.json").is_file():
+        return open_data_bin(folder).subwords
+    return guess_subwords(folder / f"dict.{target}.txt")
+
+
 def guess_subwords(dictionary: Path) -> SubwordMethod:
-    """Return how words are split, from the markers of subword-nmt (@@) and sentencepiece (▁) in a dictionary."""
+    """Return how words are split, from the markers of subword-nmt (@@) and sentencepiece (▁) in a dictionary.
+
+    Raises:
+        UserError: the file does not exist or is not UTF-8.
+    """
     try:
         symbols = [line.rpartition(" ")[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:

@@ -1,7 +1,6 @@
 """The first step of scripts/evaluate.sh, which writes nothing: check whether a run can be translated."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from relumt.checkpoints.folder import BEST_CHECKPOINT
 from relumt.errors import UserError
@@ -13,8 +12,8 @@ from relumt.runs.run_config import RunConfig
 from relumt.runs.training_steps import report_divergence, trained_record
 
 
-def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str], one_by_one: bool) -> Path | None:
-    """Return the run's folder if a subset can be translated with these flags; None if the run diverged.
+def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str], one_by_one: bool) -> bool:
+    """Return whether there is a model that can translate a subset with these flags: False if the run diverged.
 
     Raises:
         UserError: training is not finished, the data-bin lacks the subset, fairseq-generate would refuse the flags, or
@@ -22,7 +21,7 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str], 
     """
     found = find_record(config.folder)
     if found and report_divergence(config, found):
-        return None
+        return False
     record = trained_record(config)
     if one_by_one:
         require_separator(config, record.provenance.flags)
@@ -36,7 +35,7 @@ def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str], 
 
         checkpoint = config.checkpoints / BEST_CHECKPOINT
         check_generate_flags(config.generate_command(flags, checkpoint, config.folder, device))
-    return config.folder
+    return True
 
 
 def require_separator(config: RunConfig, trained: Mapping[str, object]) -> None:

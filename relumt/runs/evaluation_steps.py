@@ -28,8 +28,8 @@ from relumt.runs.length_penalty_search import is_translated_as_asked, require_se
 from relumt.runs.provenance import environment_differences
 from relumt.runs.record import RunRecord, find_record, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
-from relumt.runs.run_config import RunConfig
-from relumt.runs.training_steps import FairseqCommand, report_divergence, trained_record
+from relumt.runs.run_config import FairseqCommand, RunConfig
+from relumt.runs.training_steps import report_divergence, trained_record
 
 
 def start_evaluation(

@@ -81,7 +81,7 @@ def check_train_flags(arguments: Sequence[str]) -> None:
     Raises:
         UserError: fairseq-train would refuse them or fail in the first update, or the scripts cannot work with them.
     """
-    _, options = _import_fairseq()
+    options = _import_fairseq_options()
     if CPU_BF16_FLAG in arguments:
         _require_cpu_bf16_criterion(arguments)
     settings = _parse("fairseq-train", options.get_training_parser, arguments, UNUSABLE_IN_TRAINING)
@@ -98,7 +98,7 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
     Raises:
         UserError: fairseq-generate would refuse them, or the scripts cannot work with them.
     """
-    _, options = _import_fairseq()
+    options = _import_fairseq_options()
     settings = _parse("fairseq-generate", options.get_generation_parser, arguments, UNUSABLE_IN_TRANSLATION)
     if settings.nbest > settings.beam:
         _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
@@ -108,16 +108,15 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
     _attempt("fairseq-generate", lambda: _convert(settings))
 
 
-def _import_fairseq() -> tuple[Any, Any]:
-    """Import fairseq and relumt's models, criterions and tasks; return fairseq and its module of options."""
+def _import_fairseq_options() -> Any:
+    """Import fairseq and relumt's models, criterions and tasks; return fairseq's module of options."""
     prepare_fairseq_import()
-    import fairseq
     from fairseq import options
 
     import relumt
 
     relumt.register()
-    return fairseq, options
+    return options
 
 
 def _require_cpu_bf16_criterion(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Names and paths that can be part of a run's folder, of fairseq's arguments and of one line of a script's input."""
+"""Names and paths that can be part of a run's folder and of fairseq's arguments."""
 
 import re
 from collections.abc import Iterable

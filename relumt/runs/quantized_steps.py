@@ -18,8 +18,7 @@ from relumt.runs.evaluation_setup import check_checkpoint, translation_precision
 from relumt.runs.flags import Flags, join_flag_values
 from relumt.runs.quantized_record import FOLDER, TimedEvaluation, read_quantized_record, save_quantized_record
 from relumt.runs.record import TEST, RunRecord, load_record
-from relumt.runs.run_config import RunConfig
-from relumt.runs.training_steps import FairseqCommand
+from relumt.runs.run_config import FairseqCommand, RunConfig
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,14 @@ POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 
 
 @dataclass(frozen=True)
+class FairseqCommand:
+    """A fairseq command: the log to write its output to, and its arguments."""
+
+    log: Path
+    arguments: list[str]
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The configuration of one run: a model on a dataset with a seed.
 

@@ -44,16 +44,16 @@ def _has_other_alignments(analysis: AnalysisFile, data_bin: Path) -> bool:
     return used is not None and path.is_file() and file_sha256(path) != used
 
 
-def folder_to_analyze(config: RunConfig) -> Path | None:
-    """Return the run's folder, None if the run diverged or the checkpoint that was scored is analyzed already.
+def needs_analysis(config: RunConfig) -> bool:
+    """Return whether a run is to be analyzed: not if it diverged or the checkpoint that was scored is analyzed already.
 
     Raises:
         UserError: training was not started.
     """
     record = started_record(config)
     if report_divergence(config, record):
-        return None
+        return False
     if is_analyzed(config.folder, record):
         print_status(f"{config.folder}: analyzed already")
-        return None
-    return config.folder
+        return False
+    return True

@@ -22,7 +22,7 @@ from typing import Literal, NoReturn, TypeVar
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.process import TERMINATING
-from relumt.runs.training_steps import FairseqCommand
+from relumt.runs.run_config import FairseqCommand
 
 Result = TypeVar("Result")
 

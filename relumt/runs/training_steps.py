@@ -1,7 +1,7 @@
 """The steps of scripts/train.sh: start fairseq-train or resume it, then record how it ended."""
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,19 +32,11 @@ from relumt.runs.record import (
     save_record,
 )
 from relumt.runs.run_checkpoints import count_updates, has_checkpoints, require_numbered_checkpoints
-from relumt.runs.run_config import RunConfig
+from relumt.runs.run_config import FairseqCommand, RunConfig
 from relumt.runs.training_log import COMMAND_PREFIX, find_divergence, read_training_log
 
 LOG = "train.log"
 """Name of fairseq-train's log in a run's folder."""
-
-
-@dataclass(frozen=True)
-class FairseqCommand:
-    """A fairseq command: the log to write its output to, and its arguments."""
-
-    log: Path
-    arguments: list[str]
 
 
 def check_training(

@@ -1,6 +1,6 @@
 """The tables and figures of the papers and of our own studies, made from runs.
 
-[RF] is Shen et al. 2023, [RL] Zhang et al. 2021, [AF] ZDisket 2024.
+[RF] is Shen et al. 2023, [RL] Zhang et al. 2021, [IN] Brännvall 2023, [AF] ZDisket 2024.
 
 A table declares which runs it needs (`experiments`) and renders those that are finished (`render`). `relumt grid`
 executes missing runs, `relumt table` prints a table, and `scripts/reproduce.sh` does both.

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from relumt import cli
 from relumt.commands import run
 from relumt.runs import step_processes
-from relumt.runs.training_steps import FairseqCommand
+from relumt.runs.run_config import FairseqCommand
 
 STARTED = "started"
 """File that the waiting command creates in the working folder."""
@@ -30,20 +30,16 @@ def main() -> None:
     """Run the command line with other steps."""
     config = SimpleNamespace(folder=FOLDER)
 
-    def resolve_run(arguments):
-        arguments.flags = []
-        return config
-
     steps = {
-        "resolve_run": resolve_run,
+        "resolve_run": lambda _: (config, []),
         "has_work": lambda *_: False,
         "find_device": lambda _: None,
         "check_training": lambda *_: [config],
         "start_training": lambda *_: None if os.environ.get("IS_TRAINED") else COMMAND,
-        "check_evaluation": lambda *_: FOLDER,
+        "check_evaluation": lambda *_: True,
         "start_search": lambda *_: None,
         "start_evaluation": lambda *_: None if os.environ.get("IS_EVALUATED") else COMMAND,
-        "folder_to_analyze": lambda _: FOLDER,
+        "needs_analysis": lambda _: True,
         "measure_run": wait,
     }
     for name, step in steps.items():

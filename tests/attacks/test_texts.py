@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relumt.prep.test_subsets import read_subsets, subsets_path
+from relumt.prep.subsets import read_subsets, subsets_path
 from relumt.text_files import MAX_LINE_BYTES, normalize_file, read_clean_lines, read_lines
 from tests.attacks.special_files import make_broken_link, make_device, make_fifo, make_loop
 from tests.prep.cases import PAIRS

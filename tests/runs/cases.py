@@ -158,10 +158,11 @@ def take_step(step: Callable[..., Any], arguments: Sequence[object]) -> Any:
     parser = ArgumentParser(prog="relumt run", allow_abbrev=False)
     run.add_arguments(parser)
     parsed = parser.parse_args([str(argument) for argument in arguments])
+    config, flags = run.resolve_run(parsed)
     settings = {
-        "config": run.resolve_run(parsed),
+        "config": config,
         "device": find_device(parsed.precision),
-        "extra_flags": parsed.flags,
+        "extra_flags": flags,
         "accept_changes": parsed.accept_mixed,
         "one_by_one": parsed.one_by_one,
         "data_bin": parsed.data_bin,

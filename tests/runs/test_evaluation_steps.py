@@ -15,7 +15,7 @@ from relumt.runs.environment import versions
 from relumt.runs.evaluation_check import check_evaluation
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.record import load_record
-from relumt.runs.scored_analysis import folder_to_analyze
+from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.training_steps import start_training
 from tests.runs.cases import (
     OUTPUT,
@@ -162,7 +162,7 @@ def test_hard_links_to_earlier_translations_keep_their_content(config, step):
 def test_an_analysis_does_not_count_before_the_run_is_scored(config, step):
     train(config, step)
     write_analysis(make_analysis("sha"), config.folder / "analysis.json")
-    assert step(folder_to_analyze).result == config.folder
+    assert step(needs_analysis).result is True
 
 
 def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
@@ -176,22 +176,22 @@ def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
 def test_only_an_analysis_of_the_scored_checkpoint_counts(config, step):
     train(config, step)
     translate(config, step)
-    assert step(folder_to_analyze).result == config.folder
+    assert step(needs_analysis).result is True
     sha = load_record(config.folder).test_evaluation.setup.checkpoint_sha256
-    for found, wanted in ((sha, None), ("other", config.folder)):
+    for found, wanted in ((sha, False), ("other", True)):
         write_analysis(make_analysis(found), config.folder / "analysis.json")
-        assert step(folder_to_analyze).result == wanted
+        assert step(needs_analysis).result is wanted
     write_analysis(replace(make_analysis(sha), schema=SCHEMA - 1), config.folder / "analysis.json")
-    assert step(folder_to_analyze).result == config.folder
+    assert step(needs_analysis).result is True
 
 
 def test_only_an_analysis_of_the_scored_test_set_counts(config, step):
     train(config, step)
     translate(config, step)
     scored = load_record(config.folder).test_evaluation.setup
-    for data, wanted in ((scored.data, None), (None, None), ("x", config.folder), ("", config.folder)):
+    for data, wanted in ((scored.data, False), (None, False), ("x", True), ("", True)):
         write_analysis(make_analysis(scored.checkpoint_sha256, data), config.folder / "analysis.json")
-        assert step(folder_to_analyze).result == wanted
+        assert step(needs_analysis).result is wanted
 
 
 def test_only_an_analysis_with_the_present_gold_alignments_counts(config, step):
@@ -201,13 +201,13 @@ def test_only_an_analysis_with_the_present_gold_alignments_counts(config, step):
     path = gold_alignments_path(config.data_bin.folder, "test")
     path.parent.mkdir(exist_ok=True)
     path.write_text("0-0\n")
-    for alignments, wanted in ((file_sha256(path), None), (None, None), ("x", config.folder), ("", config.folder)):
+    for alignments, wanted in ((file_sha256(path), False), (None, False), ("x", True), ("", True)):
         (found,) = make_analysis(scored.checkpoint_sha256, scored.data).checkpoints
         found = replace(found, alignments_sha256=alignments)
         write_analysis(AnalysisFile("test", [found]), config.folder / "analysis.json")
-        assert step(folder_to_analyze).result == wanted
+        assert step(needs_analysis).result is wanted
     path.unlink()
-    assert step(folder_to_analyze).result is None
+    assert step(needs_analysis).result is False
 
 
 def test_scores_outlive_their_checkpoints(config, step, refused):

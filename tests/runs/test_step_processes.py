@@ -8,7 +8,7 @@ from multiprocessing.spawn import get_preparation_data
 from pathlib import Path
 import fairseq_cli.train
 from relumt.runs.step_processes import run_fairseq
-from relumt.runs.training_steps import FairseqCommand
+from relumt.runs.run_config import FairseqCommand
 
 fairseq_cli.train.cli_main = lambda: print("main:", get_preparation_data("x").get("init_main_from_name"))
 raise SystemExit(run_fairseq(FairseqCommand(Path("log"), []), "train", append=False))

@@ -7,7 +7,7 @@ import torch
 
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.record import Divergence, load_record
-from relumt.runs.scored_analysis import folder_to_analyze
+from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.training_steps import finish_training, record_divergence, start_training
 from tests.runs.cases import LOG, train, translate, write_checkpoint
 
@@ -90,9 +90,9 @@ def test_a_diverged_run_is_neither_trained_nor_evaluated_again(config, step):
     message = "diverged after update 20 (gradients are Nan/Inf)"
     assert message in step(record_divergence).err
     assert load_record(config.folder).divergence == Divergence(20, "gradients are Nan/Inf")
-    for function in (start_training, start_evaluation, folder_to_analyze):
+    for function in (start_training, start_evaluation, needs_analysis):
         outcome = step(function)
-        assert outcome.result is None and message in outcome.err
+        assert not outcome.result and message in outcome.err
 
 
 def test_training_that_failed_for_another_reason_did_not_diverge(config, step, refused):

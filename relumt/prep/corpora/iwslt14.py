@@ -18,7 +18,7 @@ from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.published_text import ParallelText, parallel_archive
 from relumt.prep.corpora.sgml import Segment, document_lengths, parse_segments
 from relumt.prep.progress import progress_step
-from relumt.prep.test_subsets import Subsets, write_subsets
+from relumt.prep.subsets import Subsets, write_subsets
 from relumt.prep.tokenization import lowercase, tokenize
 from relumt.text_files import normalize_line, read_clean_lines, write_lines
 

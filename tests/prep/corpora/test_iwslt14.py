@@ -9,7 +9,7 @@ from relumt.cli import main
 from relumt.errors import UserError
 from relumt.prep.corpora.iwslt14 import MISALIGNED_TALK, TEST_SETS, Iwslt14, read_talks
 from relumt.prep.corpora.sgml import Segment, document_lengths, parse_segments
-from relumt.prep.test_subsets import read_subsets
+from relumt.prep.subsets import read_subsets
 
 TALK = """<url>http://example.org/{n}</url>
 <keywords>talks, {language}</keywords>

@@ -1,7 +1,7 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.prep.test_subsets import read_subsets, subsets_path, write_subsets
+from relumt.prep.subsets import read_subsets, subsets_path, write_subsets
 
 
 def test_subsets_are_read_as_written(tmp_path):

@@ -11,13 +11,10 @@ from torch import Tensor
 
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.inference.batching import batches_by_length
-from relumt.inference.loaded_model import LoadedModel
+from relumt.inference.loaded_model import LoadedModel, TokenPair
 from relumt.metrics.alignment import links_of_largest_weight
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.hooks import attention_hook
-
-TokenPair = tuple[Tensor, Tensor]
-"""Token indices of source and target, each with its end-of-sentence symbol."""
 
 
 @dataclass(frozen=True)
