@@ -37,10 +37,15 @@ def check_cpu() -> Check:
 
 
 def cpu_name() -> str:
-    """Return the name that Linux gives the processor, elsewhere its architecture."""
+    """Return the name that Linux gives the processor, elsewhere its architecture.
+
+    The numbers after it tell generations apart, for which virtual machines may have one name.
+    """
     text = CPU_INFO.read_text(encoding="utf-8") if CPU_INFO.is_file() else ""
-    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.machine()
+    values = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.+)$", text, re.MULTILINE))
+    if len(values) < 4:
+        return values.get("model name", platform.machine())
+    return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(values)
 
 
 def check_gpus() -> Check:

@@ -13,11 +13,11 @@ def check_kernel_setting() -> Check:
     setting = current_kernels().setting
     name = f"RELUMT_KERNELS={setting}"
     if setting == "reference":
-        return Check(name, "ok", "PyTorch operators, as asked for")
+        return Check(name, "ok", "PyTorch operators, as asked for; Inhibitor on a CPU: Numba")
     if not torch.cuda.is_available():
         if setting == "fused":
             return Check(name, "warning", "Triton's interpreter on a CPU, which is slow", "unset RELUMT_KERNELS")
-        return Check(name, "ok", "PyTorch operators on the CPU, in blocks if there are many weights")
+        return Check(name, "ok", "PyTorch operators on the CPU, in blocks if there are many weights; Inhibitor: Numba")
     if os.environ.get("TRITON_INTERPRET") == "1":
         detail = "Triton's interpreter, because TRITON_INTERPRET is 1: thousands of times slower than a GPU"
         return Check(name, "warning", detail, "unset TRITON_INTERPRET")

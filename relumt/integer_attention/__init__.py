@@ -12,7 +12,8 @@ computed in place of softmax, and with which d, is in no text that we have. Ours
     x_j = min(⌊(max s − s_j) / 2^shift⌋, 255)    e_j = ⌊2^14·(1 − (x mod 16)/32) / 2^⌊x/16⌋⌋ ≈ 2^(14 − x/16)
     w_j = ⌊e_j·⌊2^(16 + B) / Σe⌋ / 2^16⌋         so that Σ_j w_j ≤ 2^B
 
-e_j is at most 6.2% above 2^(14 − x/16), and less than 1 below.
+e_j is at most 6.2% above 2^(14 − x/16), and less than 1 below. Weights are rounded down, so with B = 7 every weight of
+more than 128 equal scores is 0, and so is the output.
 
 Sums have 16 or 32 bits, the width. No sum overflows if these are below 2^(width − 1), that is 32,768 for 16 bits:
 

@@ -16,7 +16,7 @@ from relumt.child_processes import signal_name
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import CPU_INFO
 
-SOURCES = ("kernels.c", "vectors.h")
+SOURCES = ("kernels.c", "vectors.h", "kernels.py", "measurement.py", "problem.py")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared")
 TIME_LIMIT = 120
 """Seconds that a compiler may take; a second is normal."""
@@ -141,7 +141,7 @@ def cpu_features() -> frozenset[str]:
 
 
 def source_digest() -> str:
-    """Return a hash of the C code."""
+    """Return a hash of the C code and of the Python code that prepares its inputs and calls it."""
     digest = hashlib.sha256()
     for name in SOURCES:
         digest.update(files(__package__).joinpath(name).read_bytes())

@@ -145,9 +145,10 @@ INLINE vector broadcast_pair(const int16_t *x) {
     return INTRINSIC(set1_epi32)(pair);
 }
 
-/* The sum of a column: lanes of 32 bits hold two sums of 16 bits, of even and of odd neighbors. */
+/* The sum of a column: lanes of 32 bits hold two sums of 16 bits, of even and of odd neighbors. Their sum is unsigned,
+   because it may exceed 32 bits above those that are kept. */
 INLINE accumulator total(int32_t lane) {
-    return (accumulator)(ACCUMULATOR_BITS == 16 ? lane + (lane >> 16) : lane);
+    return (accumulator)(ACCUMULATOR_BITS == 16 ? (uint32_t)lane + (uint32_t)(lane >> 16) : (uint32_t)lane);
 }
 
 /* ROWS rows of `result` [ROWS][columns]: sums over r of step(left[row][r], right[r][column]), with `right` packed.

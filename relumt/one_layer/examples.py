@@ -32,7 +32,7 @@ class Splits:
     """The examples of a task.
 
     Attributes:
-        train, valid, test: no example is in two of them.
+        train, valid, test: parts of the data without a common example; but IMDB has some reviews more than once.
         num_symbols: size of the vocabulary of inputs (IMDB) or of the alphabet of targets (IAM), with the reserved 0.
         data: name of each file that was read -> its SHA-256; empty for data drawn from a fixed seed.
     """

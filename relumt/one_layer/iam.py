@@ -47,7 +47,7 @@ def load(settings: TaskSettings, folder: Path) -> Splits:
     """Read images [N, 32, 128] of bytes and transcriptions [N, L], padded with 0.
 
     Raises:
-        UserError: a file is missing or damaged.
+        UserError: a file is missing or damaged, or only some of the lists of the official splits are there.
     """
     path = find_list(folder)
     limits = {"train": settings.num_train, "valid": settings.num_valid, "test": None}
@@ -100,11 +100,19 @@ def split_words(folder: Path, words: Sequence[Word]) -> dict[str, list[Word]]:
 
 
 def official_splits(folder: Path) -> dict[str, str]:
-    """Return line -> split as the official lists have it; nothing unless all of them are in the folder."""
+    """Return line -> split as the official lists have it; nothing if none of them is in the folder.
+
+    Raises:
+        UserError: some of them are, and others are not.
+    """
     paths = {path.name: path for path in folder.glob("**/*set*.txt")}
     files = {file: name for name, files in OFFICIAL_SPLITS.items() for file in files}
-    if not files.keys() <= paths.keys():
+    if not files.keys() & paths.keys():
         return {}
+    if missing := files.keys() - paths.keys():
+        raise UserError(
+            f"{folder}: {', '.join(sorted(missing))} of the official splits not found; add or remove all four"
+        )
     return {line: name for file, name in files.items() for line in paths[file].read_text(encoding="utf-8").split()}
 
 

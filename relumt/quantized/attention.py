@@ -126,6 +126,10 @@ class IntegerInhibitor(Mechanism):
         visible = mask.to_dense(T, S, q.device)
         sums = self.attend_integers(q_integers, k_integers, v_integers, visible)
         output = (sums * self.value_scale).to(at_least_float32(q).dtype)
+        is_nan = q.isnan().any(-1, keepdim=True)  # no integer is NaN, and a fault must not be hidden
+        for x in (k, v):
+            is_nan = is_nan | x.isnan().any(-1, keepdim=True).any(-2, keepdim=True)
+        output = output.masked_fill(is_nan, float("nan"))
         if self.options.scale == "visible":
             output = output / mask.num_visible(T, S, output)
         return AttentionOutput(output)

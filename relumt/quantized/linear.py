@@ -57,8 +57,9 @@ class IntegerLinear(nn.Module):
         return self.in_features * largest_integer(self.bits) ** 2
 
     def accumulator_width(self) -> int:
-        """Return the bits that a signed accumulator of products needs at worst."""
-        return signed_width(self.largest_sum)
+        """Return the bits that a signed accumulator of the products and the bias needs at worst."""
+        bias = 0 if self.bias is None else int(self.bias.abs().max())
+        return signed_width(self.largest_sum + bias)
 
     @torch.no_grad()
     def quantize_from(self, original: nn.Linear, largest_input: Tensor) -> None:

@@ -162,6 +162,14 @@ def test_the_official_splits_are_used_if_their_lists_are_there(copy):
     assert forms == {"train": {"a01-000u"}, "valid": {"a01-001u", "a01-002u"}, "test": {"a01-003u"}}
 
 
+def test_official_splits_without_one_of_their_lists_are_refused(copy):
+    folder = copy("iam")
+    for name in ("trainset", "validationset1", "testset"):
+        (folder / f"{name}.txt").write_text("a01-000u-00\n")
+    with pytest.raises(UserError, match=r"validationset2\.txt of the official splits not found; add or remove all"):
+        load("iam", folder)
+
+
 def test_words_that_were_not_segmented_correctly_are_left_out(tmp_path):
     lines = ["# comment", "a01-000u-00-00 ok 1 2 3 4 5 AT A", "a01-000u-00-01 err 1 2 3 4 5 AT B"]
     (tmp_path / "words.txt").write_text("\n".join(lines))

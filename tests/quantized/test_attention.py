@@ -122,6 +122,16 @@ def test_values_out_of_range_become_the_largest():
     assert torch.equal(inside, beyond) and beyond.isfinite().all()
 
 
+def test_nan_is_not_hidden():
+    q, k, v = heads()
+    attention = quantized("inhibitor", q, k, v)[1]
+    for number, whole in enumerate((False, True, True)):  # one query, or what all queries see
+        inputs = [x.clone() for x in (q, k, v)]
+        inputs[number][0, 1, 2, 0] = float("nan")
+        is_nan = attention(*inputs, AttentionMask()).output.isnan()
+        assert is_nan[0, 1, slice(None) if whole else 2].all() and is_nan.sum() == D * (T if whole else 1)
+
+
 @pytest.mark.parametrize("size", [0.0, 1e-12, 1e12])
 def test_any_ratio_of_the_ranges_is_represented(size):
     q, k, v = heads()

@@ -46,3 +46,7 @@ def test_widths_of_accumulators():
     """256·32,767² < 2^38 needs 39 bits with its sign; 12 bits fit 32."""
     assert IntegerLinear(256, 1, False, 16).accumulator_width() == 39
     assert IntegerLinear(256, 1, False, 12).accumulator_width() == 31
+    layer = IntegerLinear(256, 1, True, 16)
+    for bias, bits in ((0, 39), (2**38 - 1 - layer.largest_sum, 39), (layer.largest_sum - 2**38, 40)):
+        layer.bias.fill_(bias)
+        assert layer.accumulator_width() == bits
