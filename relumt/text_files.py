@@ -37,9 +37,11 @@ def normalize_line(line: str) -> str:
 
 
 def find_text_file(prefix: str, language: str) -> Path:
-    """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` if there is neither."""
+    """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` unless there is one of them."""
     plain = Path(f"{prefix}.{language}")
     compressed = Path(f"{prefix}.{language}.gz")
+    if plain.exists() and compressed.exists():
+        raise UserError(f"{plain} and {compressed} are both there and may differ; remove or rename one")
     if found := optional_file(plain) or optional_file(compressed):
         return found
     raise UserError(f"{plain}: no such file, nor {compressed}; pass a prefix P such that P.{language} is the text")

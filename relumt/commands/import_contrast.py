@@ -44,6 +44,8 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.prep.contrastive.example import write_examples
     from relumt.prep.contrastive.importing import import_examples
 
+    if arguments.out.suffix == ".gz":
+        raise UserError(f"--out {arguments.out}: examples are not compressed; choose a name without .gz")
     languages = split_language_pair(arguments.language_pair)
     find_contexts = context_finder(arguments, languages)
     require_inputs_kept(input_paths(arguments, languages), [arguments.out])

@@ -102,10 +102,11 @@ def learn_sentencepiece(texts: Sequence[Path], vocab_size: int, folder: Path, ad
     """
     import sentencepiece
 
+    model = io.BytesIO()  # sentencepiece does not report a full disk
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=_read_all_lines(texts),
-            model_prefix=str(folder / "bpe"),
+            model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
             normalization_rule_name="identity",
@@ -114,6 +115,7 @@ def learn_sentencepiece(texts: Sequence[Path], vocab_size: int, folder: Path, ad
     except RuntimeError as error:
         reason = re.sub(r"^.*\] ", "", str(error))
         raise UserError(f"sentencepiece cannot learn --vocab-size {vocab_size} pieces: {reason or 'too few'}") from None
+    (folder / SENTENCEPIECE_FILE).write_bytes(model.getvalue())
     advance(vocab_size)
     return vocab_size
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from relumt.data.document_lengths import documents_path
 from relumt.errors import UserError
 from relumt.files import optional_file, require_simple_name
-from relumt.prep.bitext import PathPair, side_paths
+from relumt.prep.bitext import PathPair, check_no_empty_line, side_paths
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.subsets import read_subsets, subsets_path
 from relumt.text_files import find_text_file, normalize_file, read_clean_lines, write_lines
@@ -41,7 +41,7 @@ def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
     optional |= {f"{split}.subsets.json": subsets_path(prefixes[split]) for split in HELD_OUT}
     if options.tokenized_input:
         optional |= find_raw_texts(prefixes, languages)
-    inputs |= {name: path for name, path in optional.items() if optional_file(path)}
+    inputs |= {name: path for name, path in optional.items() if find_side_file(path)}
     for split in SPLITS if options.documents else ():
         if path := inputs.get(f"{split}.docs"):
             raise UserError(f"{path}: documents are given here and by --documents {options.documents}; remove one")
@@ -57,6 +57,14 @@ def find_inputs(prefixes: dict[str, str], options: Options) -> Inputs:
     return inputs
 
 
+def find_side_file(path: Path) -> Path | None:
+    """Return `path` if a file is there, and None if nothing is; raise UserError if it is there compressed."""
+    compressed = path.with_name(f"{path.name}.gz")
+    if compressed.exists():
+        raise UserError(f"{compressed}: only texts may be compressed; decompress or rename it")
+    return optional_file(path)
+
+
 def find_raw_texts(prefixes: dict[str, str], languages: tuple[str, str]) -> dict[str, Path]:
     """Return the texts before tokenization of valid and test, PREFIX.raw.LANGUAGE; none if no file is there.
 
@@ -64,7 +72,7 @@ def find_raw_texts(prefixes: dict[str, str], languages: tuple[str, str]) -> dict
         UserError: some are missing. Scores would be computed on raw text for one split and not for the other.
     """
     raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
-    missing = [path for path in raw.values() if not optional_file(path)]
+    missing = [path for path in raw.values() if not find_side_file(path)]
     if len(missing) == len(raw):
         return {}
     if missing:
@@ -87,7 +95,7 @@ def find_alignments(prefix: str, languages: tuple[str, str]) -> Path | None:
     """
     source, target = languages
     names = (f"{prefix}.align", f"{prefix}.{source}-{target}.align", f"{prefix}.{target}-{source}.align")
-    found = [path for path in map(Path, names) if optional_file(path)]
+    found = [path for path in map(Path, names) if find_side_file(path)]
     if len(found) > 1:
         raise UserError(f"{found[0]} and {found[1]} are both alignments of {prefix}; remove one")
     return found[0] if found else None
@@ -107,6 +115,7 @@ def copy_side_files(
         if kind.startswith("raw."):
             if (count := normalize_file(path, folder / name, lambda _: None)) != expected:
                 raise UserError(f"{path} has {count} lines, but the tokenized text has {expected}; fix it")
+            check_no_empty_line(folder / name, path)
         elif kind == "subsets.json":
             read_subsets(path, expected)
             shutil.copyfile(path, folder / name)

@@ -42,7 +42,8 @@ def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: Path
         The number of sentences of each document that has any.
 
     Raises:
-        UserError: a line is markup on one side only, a sentence comes before the first document, or there is none.
+        UserError: a line is markup, or begins a document, on one side only; a sentence comes before the first document;
+            or there is none.
     """
     markup = MARKUPS[kind]
     lengths: list[int] = []
@@ -54,6 +55,8 @@ def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: Path
                 where = originals[is_markup.index(True)]
                 raise UserError(f"{where}:{number}: document markup that the other side lacks; check the alignment")
             if is_markup[0]:
+                if bool(markup.document_start.match(source)) != bool(markup.document_start.match(target)):
+                    raise UserError(f"{originals[0]}:{number}: one side begins a document here; check the alignment")
                 if markup.document_start.match(source):
                     lengths.append(0)
                 continue

@@ -70,6 +70,9 @@ def prepare(
     require_supported_fairseq()
     with atomic_folder(out) as stage:
         counts, num_lines = DataBinBuilder(inputs, options, stage).build()
+        for name, described in describe_files(inputs).items():
+            if described != described_inputs[name]:
+                raise UserError(f"{described.path}: changed while it was read; start the same command again")
         names = [f"dict.{language}.txt" for language in options.languages]
         dictionaries = {name: describe_dictionary(stage.result / name) for name in names}
         write_record(stage.result, options, described_inputs, counts, dictionaries, punctuation_normalized)
@@ -145,6 +148,8 @@ class DataBinBuilder:
             texts = self.rewrite("segment", texts, num_lines, [segment, segment])
             for name in self.text_names(SPLITS):
                 check_no_reserved_subword(texts / name, self.inputs[name])
+            for name in self.text_names(HELD_OUT):
+                check_no_empty_line(texts / name, self.inputs[name])  # sentencepiece has no piece for a ▁ of its own
             self.check_separator(texts)
         self.binarize(texts)
         return counts | {"binarized": num_lines}, num_lines

@@ -3,14 +3,14 @@
 import json
 import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq
-from relumt.files import file_sha256
+from relumt.files import changed_files, file_sha256
 from relumt.json_files import read_json
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.options import HELD_OUT, SPLITS, Options
@@ -29,10 +29,17 @@ class InputFile:
 
 @dataclass(frozen=True)
 class PrepareRecord:
-    """What prepare.json says about how a data-bin was made: the options, and the input files by name (`train.de`)."""
+    """What prepare.json says about how a data-bin was made.
+
+    Attributes:
+        options: see `Options`.
+        inputs: the input files by name (`train.de`).
+        files: SHA-256 of every other file of the data-bin by its path there; empty in those of earlier versions.
+    """
 
     options: dict[str, str | int | float | bool | None]
     inputs: dict[str, InputFile]
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def describe_files(files: dict[str, Path]) -> dict[str, InputFile]:
@@ -51,7 +58,7 @@ def read_record(out: Path) -> PrepareRecord:
 def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> list[str]:
     """Describe how options and input contents differ from those that the data-bin `out` was made from.
 
-    Files that are missing in `out` count as differences.
+    Files of `out` that are missing or not as they were written count as differences.
 
     Raises:
         UserError: `out` was not created by `relumt prepare`.
@@ -66,7 +73,8 @@ def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> li
         digests = [files[name].sha256 if name in files else None for files in (inputs, record.inputs)]
         if digests[0] != digests[1]:
             found.append(f"{name} has changed")
-    return found or [f"{path.name} is missing" for path in _files(out, options, inputs) if not path.is_file()]
+    found += [f"{path.name} is missing" for path in _files(out, options, inputs) if not path.is_file()]
+    return found or [f"{name} is not as it was written" for name in changed_files(out, record.files)]
 
 
 def _files(out: Path, options: Options, inputs: Iterable[str]) -> Iterator[Path]:
@@ -102,7 +110,8 @@ def write_record(
     The fields at the top say what to undo before scoring. `tokenized` is true for Moses-tokenized text, whether it was
     tokenized here or before. `plain_references` says that text/ also has the held-out texts before tokenization.
     `punctuation_normalized` says that the source's punctuation was normalized before it was tokenized. `bpe_sha256` is
-    the checksum of the merges or the model, with which translation splits words again.
+    the checksum of the merges or the model, with which translation splits words again. `files` has the checksums of all
+    files, which must be complete.
     """
     record = {
         "source": options.source,
@@ -119,6 +128,11 @@ def write_record(
         "dictionaries": dictionaries,
         "versions": {"python": platform.python_version(), "fairseq": str(describe_fairseq())}
         | {name: _version(name) for name in PACKAGES},
+        "files": {
+            path.relative_to(folder).as_posix(): file_sha256(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
     }
     text = json.dumps(record, indent=2, ensure_ascii=False)
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")

@@ -17,9 +17,21 @@ It recommends MeCab for Japanese and Korean, an extra package, without which a t
 """
 
 
+@cache
 def primary_language(code: str) -> str:
-    """Return a language code without its region and script: "pt" for pt-BR and pt_br. sacremoses knows no others."""
-    return re.split("[-_]", code, maxsplit=1)[0].lower()
+    """Return the code by which sacremoses knows a language: "pt" for pt-BR, pt_br and por, "zh" for zho_Hans and cmn.
+
+    Codes that are none of BCP 47's are returned without what follows the first - or _.
+    """
+    from langcodes import Language  # takes a fifth of a second
+
+    try:
+        language = Language.get(code).language
+    except ValueError:
+        language = None
+    if language is None:
+        return re.split("[-_]", code, maxsplit=1)[0].lower()
+    return "zh" if language == "cmn" else language
 
 
 def bleu_tokenizer(language: str) -> str:

@@ -108,6 +108,9 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
         ('{"source": "a", "target": "b", "wrong": ["c"], "source_context": ["d"]}', "differ in their number of"),
         ('{"source": "", "target": "b", "wrong": ["c"]}', "the source or a variant is empty"),
         ('{"source": "a", "target": "b", "wrong": ["c"], "distance": "1"}', "Expected `int | null`, got `str`"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "distance": -1}', "Expected `int` >= 0"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "source_contexts": []}', "unknown field `source_contexts`"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "document": 0}', "unknown field `document`"),
     ],
 )
 def test_examples_of_another_form(tmp_path, line, message):

@@ -53,6 +53,18 @@ def test_a_data_bin_on_a_full_disk(attack, kilobytes):
 
 @needs_namespaces
 @pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", range(100, 260, 16))
+def test_a_sentencepiece_model_on_a_full_disk(attack, kilobytes):
+    bitext = write_bitext(attack.folder)
+    arguments = [*bitext.arguments(), "--bpe", "sentencepiece", "--vocab-size", "70", "--out", "small/out"]
+    ended = on_a_small_disk(attack, kilobytes, *RELUMT, "prepare", *arguments)
+    assert (ended.status == 1 and ended.stdout == "" and "No space left on device" in ended.error) or (
+        ended.status == 0 and ended.stdout == "out\n"
+    )
+
+
+@needs_namespaces
+@pytest.mark.slow
 def test_a_mount_point_is_refused(attack):
     bitext = write_bitext(attack.folder)
     arguments = [*bitext.arguments(), "--bpe", "none", "--out", "small"]

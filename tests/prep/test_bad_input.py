@@ -65,6 +65,30 @@ def test_text_in_subwords(bitext, capsys, pairs, split, line):
     assert f"{bitext.path(split, 'de')}: expected words, but 1 of 3 lines have subwords" in error
 
 
+def test_a_held_out_line_without_pieces(bitext, capsys):
+    bitext.write("test", [*[("ein Hund", "a dog")] * 9, ("▁▁", "a dog")])
+    error = refuse(bitext, capsys, "--bpe", "sentencepiece", "--vocab-size", "70")
+    assert f"{bitext.path('test', 'de')}:10: empty line" in error
+
+
+@pytest.mark.parametrize("name", ["train.docs", "test.align", "valid.subsets.json", "test.raw.de"])
+def test_a_compressed_file_beside_the_texts(bitext, capsys, name):
+    (bitext.folder / f"{name}.gz").write_bytes(b"")
+    assert f"{name}.gz: only texts may be compressed; decompress" in refuse(bitext, capsys, "--tokenized-input")
+
+
+def test_a_text_that_is_there_twice(bitext, capsys):
+    (bitext.folder / "valid.en.gz").write_bytes(b"")
+    assert "valid.en.gz are both there and may differ; remove or rename one" in refuse(bitext, capsys)
+
+
+def test_empty_lines_in_a_raw_text(bitext, capsys):
+    for split, language, count in (("valid", "de", 4), ("valid", "en", 4), ("test", "de", 3), ("test", "en", 3)):
+        bitext.path(split, f"raw.{language}").write_text("Hund\n" * (count - 1) + "\n")
+    error = refuse(bitext, capsys, "--tokenized-input", "--bpe", "none")
+    assert "raw.de" in error and ": empty line; valid and test need" in error
+
+
 def test_document_lengths_of_another_text(bitext, capsys):
     (bitext.folder / "test.docs").write_text("2\n2\n")
     error = refuse(bitext, capsys)

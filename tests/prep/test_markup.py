@@ -29,6 +29,12 @@ def test_markup_on_one_side_only_is_reported_with_its_line(tmp_path):
         remove(tmp_path, "d", D, ["<d>", "a", "b", "x", "c", "<d>"])
 
 
+def test_a_document_that_begins_on_one_side_only_is_reported(tmp_path):
+    target = [line.replace("<CHAPTER", "<SPEAKER") if number else line for number, line in enumerate(EUROPARL)]
+    with pytest.raises(UserError, match=r"in\.de:\d+: one side begins a document here"):
+        remove(tmp_path, "europarl", EUROPARL, target)
+
+
 def test_a_text_without_the_markup_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"in\.de:1: sentence before the first document"):
         remove(tmp_path, "europarl", ["a"], ["b"])

@@ -3,7 +3,14 @@ from functools import partial
 
 import pytest
 
-from relumt.prep.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
+from relumt.prep.tokenization import (
+    bleu_tokenizer,
+    detokenize,
+    lowercase,
+    normalize_punctuation,
+    primary_language,
+    tokenize,
+)
 
 
 def test_moses_tokens():
@@ -16,6 +23,25 @@ def test_a_region_keeps_the_rules_of_the_language():
     assert tokenize(["日本"], "zh_CN") == ["日 本"]
     assert detokenize(["l&apos; eau est"], "fr-CA") == ["l'eau est"]
     assert normalize_punctuation(['"Ja", sagt er.'], "DE-at") == ['"Ja", sagt er.']  # not '"Ja,"' as in English
+
+
+@pytest.mark.parametrize(
+    ("codes", "language"),
+    [
+        ("de deu ger deu_Latn de-DE DE-at", "de"),
+        ("zh zho chi cmn zho_Hans zh_CN zh-Hant-TW", "zh"),
+        ("ja jpn jpn_Jpan", "ja"),
+        ("ko kor kor_Hang", "ko"),
+        ("pt por pt_br pt-BR", "pt"),
+        ("yue", "yue"),
+        ("src", "src"),
+        ("x", "x"),
+        ("part-1-of-10-languages", "part"),
+    ],
+)
+def test_codes_of_one_language_have_the_same_rules(codes, language):
+    assert {primary_language(code) for code in codes.split()} == {language}
+    assert {bleu_tokenizer(code) for code in codes.split()} == {bleu_tokenizer(language)}
 
 
 @pytest.mark.parametrize("rewrite", [lowercase, partial(tokenize, language="de")])

@@ -5,6 +5,7 @@ downloads, or in the files that json2text_and_context.pl writes from them: contr
 variant, and contrapro.context.LANGUAGE with the same number of lines before each.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +73,9 @@ class Documents:
     def __init__(self, folder: Path, languages: tuple[str, str]) -> None:
         self.folder = folder
         self.languages = languages
-        self.paths = {path.name: path for path in sorted(folder.glob(f"*/*.{languages[1]}"))}
+        self.paths: dict[str, list[Path]] = defaultdict(list)
+        for path in sorted(folder.glob(f"*/*.{languages[1]}")):
+            self.paths[path.name].append(path)
         if not self.paths:
             raise UserError(f"{folder}: has no YEAR/NAME.{languages[1]}; run setup_opensubs.sh of ContraPro")
         self._read: tuple[Path, list[tuple[str, str]]] = (Path(), [])
@@ -84,9 +87,7 @@ class Documents:
             UserError: there is no such document, or the sentence is another one there.
         """
         source, target = self.languages
-        path = self.paths.get(f"{Path(entry.document_id).name.removesuffix(f'.{target}')}.{target}")
-        if path is None:
-            raise UserError(f"{self.folder}: has no document {entry.document_id!r}; run setup_opensubs.sh again")
+        path = self.find(entry.document_id)
         if self._read[0] != path:  # entries of one document follow each other
             self._read = (path, read_pairs(path.with_name(f"{path.name.removesuffix(target)}{source}"), path))
         pairs, index = self._read[1], entry.segment_id - 1
@@ -96,6 +97,20 @@ class Documents:
                 "that setup_opensubs.sh names"
             )
         return pairs[max(0, index - count) : index]
+
+    def find(self, document_id: str) -> Path:
+        """Return the target side of a document whose id ends in YEAR/NAME, or in a NAME that only one year has.
+
+        Raises:
+            UserError: there is no such document, or there are several.
+        """
+        named, target = Path(document_id), self.languages[1]
+        found = self.paths.get(f"{named.name.removesuffix(f'.{target}')}.{target}", [])
+        if len(found) > 1:
+            found = [path for path in found if path.parent.name == named.parent.name]
+        if len(found) != 1:
+            raise UserError(f"{self.folder}: has no document {document_id!r}; run setup_opensubs.sh again")
+        return found[0]
 
 
 def contexts_of_documents(

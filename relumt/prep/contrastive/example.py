@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -15,8 +15,7 @@ from relumt.text_files import normalize_line, read_lines
 ADVICE = "give a file that relumt import-contrast wrote"
 
 
-@dataclass(frozen=True)
-class ExampleInContext:
+class ExampleInContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sentence with its reference translation, wrong variants of it, and the sentences before it, as plain text.
 
     Attributes:
@@ -34,10 +33,10 @@ class ExampleInContext:
     source: str
     target: str
     wrong: list[str]
-    source_context: list[str] = field(default_factory=list)
-    target_context: list[str] = field(default_factory=list)
-    distance: int | None = None
-    categories: dict[str, str] = field(default_factory=dict)
+    source_context: list[str] = []
+    target_context: list[str] = []
+    distance: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    categories: dict[str, str] = {}
     block: str = ""
 
     def __post_init__(self) -> None:

@@ -1,14 +1,14 @@
 """`relumt corpus`: a corpus of the papers, from the published files to a data-bin."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from relumt.atomic_output import atomic_folder
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import file_sha256, require_outside, require_replaceable_folder
+from relumt.files import changed_files, file_sha256, require_outside, require_replaceable_folder
 from relumt.json_files import read_json
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.sacrebleu_set import SacrebleuSet
@@ -30,12 +30,14 @@ class CorpusRecord:
         limits: maximum length and length ratio of training pairs.
         sacremoses: version of the tokenizer.
         raw: SHA-256 of each published file by name.
+        texts: SHA-256 of each file that was written, by name; None in folders of earlier versions.
     """
 
     settings: dict[str, JsonScalar]
     limits: tuple[float, float]
     sacremoses: str
     raw: dict[str, str]
+    texts: dict[str, str] | None = None
 
 
 def prepare_corpus(
@@ -103,13 +105,19 @@ def write_texts(
     settings = corpus.settings() | (test_set.settings() if test_set else {})
     described = CorpusRecord(settings, limits, version("sacremoses"), checksums)
     record = texts / RECORD
-    if record.is_file() and read_json(record, CorpusRecord, f"delete {texts}, or give another --out") == described:
-        print_status(f"{texts} is up to date")
-        return
     if texts.exists() and not record.is_file():
         raise UserError(f"{texts} was not created by relumt corpus; move it or give another --out")
-    if texts.exists() and not overwrite:
-        raise UserError(f"{texts} was created with different settings; give --overwrite or another --out")
+    if record.is_file():
+        found = read_json(record, CorpusRecord, f"delete {texts}, or give another --out")
+        has_same_origin = replace(found, texts=None) == described
+        changed = changed_files(texts, found.texts or {})
+        if has_same_origin and not changed:
+            print_status(f"{texts} is up to date")
+            return
+        if not overwrite and has_same_origin:
+            raise UserError(f"{texts / changed[0]} is not as it was written; give --overwrite or another --out")
+        if not overwrite:
+            raise UserError(f"{texts} was created with different settings; give --overwrite or another --out")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise UserError(
             f"{out} exists without {texts}, from which it was made; give --overwrite to create both again, or another "
@@ -119,4 +127,6 @@ def write_texts(
         corpus.write(raw, stage)
         if test_set:
             test_set.write_as_test_set(corpus, raw, stage.result)
+        written = {path.name: file_sha256(path) for path in sorted(stage.result.iterdir())}
+        described = replace(described, texts=written)
         (stage.result / RECORD).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")

@@ -74,6 +74,12 @@ def test_the_texts_of_a_test_set_with_its_documents(tmp_path, cache, capsys):
     capsys.readouterr()
     corpus(tmp_path, "--test", NAME, "--language-pair", "en-de")
     assert "out is up to date" in capsys.readouterr().err
+    (out / "test.docs").write_text("3\n")
+    assert f"{out / 'test.docs'} is not as it was written; give --overwrite" in failing(
+        capsys, 2, lambda: corpus(tmp_path, "--test", NAME, "--language-pair", "en-de")
+    )
+    corpus(tmp_path, "--test", NAME, "--language-pair", "en-de", "--overwrite")
+    assert lines(out / "test.docs") == ["2", "1"]
     write_text(cache, "docid", ["a", "b", "c"])
     assert "created with different settings" in failing(
         capsys, 2, lambda: corpus(tmp_path, "--test", NAME, "--language-pair", "en-de")
