@@ -3,6 +3,7 @@
 import codecs
 import io
 import os
+import select
 import signal
 import sys
 import threading
@@ -88,6 +89,8 @@ def open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, errors="surrogateescape", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
     if sys.stdout is None:
@@ -95,6 +98,13 @@ def open_standard_streams() -> None:
     codecs.register_error("relumt", _escape_unencodable)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="relumt")
+
+
+def has_no_reader(descriptor: int) -> bool:
+    """Return whether a descriptor is a pipe or a terminal whose other end is closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def print_in_utf8() -> None:

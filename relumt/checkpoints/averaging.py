@@ -10,6 +10,7 @@ from typing import Any
 
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.checkpoints.saving import save_checkpoint_durably
+from relumt.checkpoints.seed import training_seed
 from relumt.checkpoints.settings import fairseq_config
 from relumt.errors import UserError
 
@@ -30,7 +31,7 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
 
     Raises:
         UserError: a checkpoint is quantized, its parameters are not finite, or they or its model settings differ from
-            the first one's.
+            the first one's, or it was trained with another seed.
     """
     checkpoints = iter(checkpoints)
     first_path, first = next(checkpoints)
@@ -46,6 +47,8 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
             raise UserError(f"{path}: has other parameters than {first_path}; average checkpoints of one training run")
         if fairseq_config(checkpoint, path)["model"] != settings:
             raise UserError(f"{path}: is another model than {first_path}; average checkpoints of one training run")
+        if training_seed(checkpoint) != training_seed(first):
+            raise UserError(f"{path}: has another seed than {first_path}; average checkpoints of one training run")
         require_finite_parameters(checkpoint, path)
         for name in sums:
             sums[name] += checkpoint["model"][name].double()

@@ -22,7 +22,8 @@ from relumt.runs.run_config import FairseqCommand, RunConfig, resolve_run_config
 from relumt.runs.run_lock import RunLock
 from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.step_processes import preload_fairseq, run_fairseq, run_in_child
-from relumt.runs.training_steps import check_training, finish_training, record_divergence, start_training
+from relumt.runs.training_results import finish_training, record_divergence
+from relumt.runs.training_steps import check_training, start_training
 
 SEED = re.compile("[0-9]{1,10}")
 

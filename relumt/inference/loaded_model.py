@@ -189,7 +189,7 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
 
 def find_checkpoint(checkpoint_or_run: Path) -> Path:
     """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored on the test set, else on
-    another subset, else the best one.
+    another subset; for a run without scores the best one.
 
     Raises:
         UserError: there is no such file.
@@ -197,9 +197,8 @@ def find_checkpoint(checkpoint_or_run: Path) -> Path:
     candidates = [checkpoint_or_run]
     if checkpoint_or_run.is_dir():
         record = find_record(checkpoint_or_run)
-        scored = [evaluation.setup.checkpoint for evaluation in record.ordered_evaluations] if record else []
-        names = [*scored, *PREFERRED_CHECKPOINTS]
-        candidates = [checkpoint_or_run / CHECKPOINTS / name for name in names]
+        scored = [evaluation.setup.checkpoint for evaluation in record.ordered_evaluations[:1]] if record else []
+        candidates = [checkpoint_or_run / CHECKPOINTS / name for name in scored or PREFERRED_CHECKPOINTS]
     for path in candidates:
         if path.is_file():
             return path

@@ -5,13 +5,13 @@ variants, criterion, seed and vocabulary. Paths are not compared, so a run can b
 """
 
 import re
-from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from relumt.checkpoints.seed import training_seed
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.data_bin import DataBin
@@ -75,19 +75,9 @@ def describe_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict
         settings |= {f"{choice.name}_{site}": choice.name_at(model, site) for site in choice.sites}
         settings.pop(choice.name, None)
     settings |= {("criterion" if name == "_name" else name): value for name, value in criterion.items()}
-    settings["seed"] = _seed(checkpoint)
+    settings["seed"] = training_seed(checkpoint)
     unknown = {*INCIDENTAL, *(name for name in FILLED_IN if settings.get(name) is None)}
     return {name: value for name, value in settings.items() if name not in unknown}
-
-
-def _seed(checkpoint: Mapping[str, Any]) -> int | None:
-    """Return the seed that a checkpoint was trained with, None if it does not say."""
-    args, config = checkpoint.get("args"), checkpoint.get("cfg")
-    if args is None and isinstance(config, Mapping):
-        args = config.get("common")
-    settings = vars(args) if isinstance(args, Namespace) else args
-    seed = settings.get("seed") if isinstance(settings, Mapping) else None
-    return seed if type(seed) is int else None
 
 
 def describe_run(record: RunRecord) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from relumt.runs.evaluation_setup import subset_name, translation_precision
 from relumt.runs.length_penalty_search import check_search, is_translated_as_asked
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig
-from relumt.runs.training_steps import report_divergence, trained_record
+from relumt.runs.training_results import report_divergence, trained_record
 
 
 def check_evaluation(config: RunConfig, device: Device, extra_flags: list[str], one_by_one: bool) -> bool:

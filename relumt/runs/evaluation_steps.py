@@ -29,7 +29,7 @@ from relumt.runs.provenance import environment_differences
 from relumt.runs.record import RunRecord, find_record, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
 from relumt.runs.run_config import FairseqCommand, RunConfig
-from relumt.runs.training_steps import report_divergence, trained_record
+from relumt.runs.training_results import report_divergence, trained_record
 
 
 def start_evaluation(

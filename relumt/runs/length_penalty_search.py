@@ -27,7 +27,7 @@ from relumt.runs.nbest_lists import read_nbest
 from relumt.runs.record import RunRecord, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
 from relumt.runs.run_config import FairseqCommand, RunConfig
-from relumt.runs.training_steps import report_divergence, started_record, trained_record
+from relumt.runs.training_results import report_divergence, started_record, trained_record
 from relumt.runs.translations import GeneratedOutput
 
 VALIDATION = "valid"

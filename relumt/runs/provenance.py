@@ -1,5 +1,6 @@
 """What makes two runs the same run: flags, data, vocabulary, initial weights and environment."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
@@ -15,6 +16,12 @@ COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
 
 SCORING_VERSIONS = ("sacrebleu", "sacremoses")
 """Packages whose version affects the scores of translations."""
+
+LOSS_FLAGS = re.compile(
+    "--(criterion|label-smoothing|ignore-prefix-size|task|document-.*|max-(source|target)-positions|valid-subset|"
+    "required-batch-size-multiple|skip-invalid-size-inputs-valid-test)"
+)
+"""Flags that decide what validation losses measure, and on which sentences."""
 
 
 def training_provenance(
@@ -58,6 +65,13 @@ def provenance_differences(recorded: Provenance, current: Provenance) -> list[st
         *_changed("initialization", asdict(recorded.initialization), known),
         *environment_differences(recorded.environment, current.environment),
     ]
+
+
+def measures_other_loss(recorded: Provenance, current: Provenance) -> bool:
+    """Return whether validation losses of two trainings cannot be compared: the criterion, task or data differ."""
+    names = {name for name in (*recorded.flags, *current.flags) if LOSS_FLAGS.fullmatch(name)}
+    has_other_flags = any(recorded.flags.get(name) != current.flags.get(name) for name in names)
+    return has_other_flags or (has_data_checksums(recorded.data) and recorded.data != current.data)
 
 
 def _data_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:

@@ -119,6 +119,7 @@ class RunRecord:
         provenance: what decides the result of training.
         extra_flags: fairseq-train's flags on the command line of the last start, beyond those of configs/.
         environment_changes: one entry for each time that a change of provenance was accepted.
+        losses_from: number of updates until which validation losses do not count, because what they measure changed.
         training: set when training has finished.
         divergence: set when training ended without a finite gradient instead.
         length_penalty_search: the last choice of --lenpen, or the translation for it that is not scored yet.
@@ -135,6 +136,7 @@ class RunRecord:
     provenance: Provenance
     extra_flags: list[str] = field(default_factory=list)
     environment_changes: list[EnvironmentChange] = field(default_factory=list)
+    losses_from: Count = 0
     training: TrainingSummary | None = None
     divergence: Divergence | None = None
     length_penalty_search: LengthPenaltySearch | None = None

@@ -1,8 +1,10 @@
 """The checkpoints in a run's folder."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
+from relumt.atomic_output import write_text_atomically
 from relumt.checkpoints.folder import (
     BEST_CHECKPOINT,
     LAST_CHECKPOINT,
@@ -12,6 +14,8 @@ from relumt.checkpoints.folder import (
 )
 from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
+from relumt.files import file_sha256
+from relumt.json_files import encode_json, read_json
 from relumt.runs.flags import Flags
 
 AVERAGE = re.compile(r"checkpoint_average_(\d+)\.pt")
@@ -44,9 +48,10 @@ def best_checkpoint(run: Path) -> Path:
 
 
 def averaged_checkpoint(run: Path, count: int) -> Path:
-    """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or older than them.
+    """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or that of others.
 
-    Afterwards the numbered checkpoints may be deleted to save space, all of them.
+    The file beside it, checkpoint_average_COUNT.json, has the SHA-256 of those that were averaged. Afterwards the
+    numbered checkpoints may be deleted to save space, all of them.
 
     Raises:
         UserError: there are fewer checkpoints, or they cannot be averaged.
@@ -55,12 +60,21 @@ def averaged_checkpoint(run: Path, count: int) -> Path:
     if not numbered_checkpoints(run / CHECKPOINTS) and averaged.is_file() and is_intact(averaged):
         return averaged
     last = last_checkpoints(run / CHECKPOINTS, count)
-    newest = max(path.stat().st_mtime for path in last)
-    if not (averaged.is_file() and averaged.stat().st_mtime >= newest and is_intact(averaged)):
+    checksums, record = {path.name: file_sha256(path) for path in last}, averaged.with_suffix(".json")
+    if not (averaged.is_file() and _read_checksums(record) == checksums and is_intact(averaged)):
         from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
 
+        record.unlink(missing_ok=True)
         write_average(last, averaged)
+        write_text_atomically(record, encode_json(checksums))
     return averaged
+
+
+def _read_checksums(record: Path) -> dict[str, str]:
+    """Return what the file beside an average says; {} if it is missing or damaged."""
+    with suppress(FileNotFoundError, UserError):
+        return read_json(record, dict[str, str], "evaluate again")
+    return {}
 
 
 def keep_numbered_checkpoints(train: Flags, count: int) -> Flags:

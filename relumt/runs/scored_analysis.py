@@ -12,7 +12,7 @@ from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, read_analysis
 from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import TEST, RunRecord
 from relumt.runs.run_config import RunConfig
-from relumt.runs.training_steps import report_divergence, started_record
+from relumt.runs.training_results import report_divergence, started_record
 
 
 def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:

@@ -21,7 +21,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.process import TERMINATING
+from relumt.process import TERMINATING, has_no_reader
 from relumt.runs.run_config import FairseqCommand
 
 Result = TypeVar("Result")
@@ -61,18 +61,20 @@ def run_in_child(function: Callable[..., Result], *arguments: object) -> Result:
 def run_fairseq(command: FairseqCommand, tool: Literal["train", "generate"], *, append: bool) -> int:
     """Run fairseq-train or fairseq-generate in a child, with its output on stdout and in its log; return its status.
 
-    The log is appended to or replaced. The status is that of writing the output if only that failed.
+    The log is appended to or replaced. The status is that of writing the output if only that failed. A closed stdout,
+    as after `| head`, is no failure: the command goes on, and the log is complete.
     """
     preload_fairseq()
     if not append:
         command.log.unlink(missing_ok=True)  # hard links to it, as in a backup, keep their content
     log = ["-a", "--", str(command.log)] if append else ["--", str(command.log)]
-    with subprocess.Popen(["tee", *log], stdin=subprocess.PIPE, close_fds=False) as tee:  # it shares the run's lock
+    # It shares the run's lock, and ignores SIGPIPE as this process does.
+    with subprocess.Popen(["tee", *log], stdin=subprocess.PIPE, close_fds=False, restore_signals=False) as tee:
         assert tee.stdin is not None
         output = tee.stdin.fileno()
         child = _fork(lambda: _call_fairseq(tool, command.arguments, output))
         status, _ = _wait_for(child, tee.stdin.close)
-    return tee.returncode or status
+    return status or (0 if has_no_reader(1) else tee.returncode)
 
 
 def _call_fairseq(tool: str, arguments: list[str], output: int) -> None:

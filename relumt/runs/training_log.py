@@ -41,8 +41,8 @@ message is not finite."""
 NORM_NOT_FINITE = re.compile(r"rank +\d+ = -?(nan|inf)")
 
 
-def read_training_log(path: Path) -> TrainingSummary:
-    """Summarize a log file.
+def read_training_log(path: Path, losses_from: int = 0) -> TrainingSummary:
+    """Summarize a log file; of validation losses, only those after `losses_from` updates count.
 
     Raises:
         UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
@@ -55,9 +55,14 @@ def read_training_log(path: Path) -> TrainingSummary:
     speed = tokens_per_second(lines)
     if speed is None or not parameters or not progress:
         raise UserError(
-            f"{path}: the log contains no finished epoch or validation; delete {path.parent} and train again"
+            f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
+            f"{path.parent} and train again"
         )
-    losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
+    losses = [
+        line["valid_loss"]
+        for line in statistics(lines, "valid")
+        if "valid_loss" in line and (not losses_from or line.get(UPDATE_KEYS["valid"], 0) > losses_from)
+    ]
     return TrainingSummary(
         parameters=int(parameters[-1].replace(",", "")),
         tokens_per_second=speed,

@@ -1,4 +1,4 @@
-"""The steps of scripts/train.sh: start fairseq-train or resume it, then record how it ended."""
+"""The steps of scripts/train.sh before training: check everything, then start fairseq-train or resume it."""
 
 import shlex
 from dataclasses import replace
@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from relumt.checkpoints.folder import LAST_CHECKPOINT
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import UserError
 from relumt.files import require_writable
 from relumt.runs.checkpoint_identity import describe_run, refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
 from relumt.runs.comparability import require_run_folder
@@ -16,6 +15,7 @@ from relumt.runs.flags import Flags
 from relumt.runs.initialization import find_pretrained_run, resolve_pretraining
 from relumt.runs.provenance import (
     environment_differences,
+    measures_other_loss,
     provenance_differences,
     refuse_other_vocabulary,
     training_provenance,
@@ -33,10 +33,8 @@ from relumt.runs.record import (
 )
 from relumt.runs.run_checkpoints import count_updates, has_checkpoints, require_numbered_checkpoints
 from relumt.runs.run_config import FairseqCommand, RunConfig
-from relumt.runs.training_log import COMMAND_PREFIX, find_divergence, read_training_log
-
-LOG = "train.log"
-"""Name of fairseq-train's log in a run's folder."""
+from relumt.runs.training_log import COMMAND_PREFIX
+from relumt.runs.training_results import LOG, finish_training, report_divergence, report_training
 
 
 def check_training(
@@ -59,7 +57,7 @@ def check_training(
         UserError: a run is impossible, or is not the recorded one.
     """
     record = _record_to_train(config, device, extra_flags, accept_changes)
-    if _report_training(config, record) or report_divergence(config, record):
+    if report_training(config, record) or report_divergence(config, record):
         return []
     runs: list[RunConfig] = []
     if not has_checkpoints(config.folder) and (pretraining := resolve_pretraining(config, data_bin, extra_flags)):
@@ -86,10 +84,13 @@ def start_training(
         UserError: the run cannot start, or is not the recorded one.
     """
     flags = config.train_flags(extra_flags)
-    record = _record_to_train(config, device, extra_flags, accept_changes)
-    if _report_training(config, record):
+    earlier, record = find_record(config.folder), _record_to_train(config, device, extra_flags, accept_changes)
+    if report_training(config, record):
         return None
     updates = count_updates(config.folder)
+    if updates and earlier and measures_other_loss(earlier.provenance, record.provenance):
+        record = replace(record, losses_from=updates)
+    forget_best = ["--reset-meters"] if 0 < updates <= record.losses_from else []
     if has_checkpoints(config.folder):
         _refuse_foreign_last_checkpoint(config, record)
     pretrained = find_pretrained_run(config)
@@ -110,7 +111,8 @@ def start_training(
         return None
     if not updates:  # what an earlier training logged, which began with other weights, is not part of this one
         (config.folder / LOG).unlink(missing_ok=True)
-    command = FairseqCommand(config.folder / LOG, config.train_command(flags, device) + initial_weights)
+    arguments = [*config.train_command(flags, device), *initial_weights, *forget_best]
+    command = FairseqCommand(config.folder / LOG, arguments)
     with command.log.open("a", encoding="utf-8") as file:  # a kill may have cut off the last line
         file.write(f"\n{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
     return command
@@ -127,11 +129,12 @@ def _refuse_foreign_last_checkpoint(config: RunConfig, record: RunRecord) -> Non
 
 
 def _record_to_train(config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool) -> RunRecord:
-    """Return the record to train on, as `open_record` does, with the flags of this start."""
+    """Return the record to train on, as `open_record` does, with the flags and the data-bin of this start."""
     pretrained = find_pretrained_run(config)
     initialization = pretrained.describe() if pretrained else None
     provenance = training_provenance(config.train_flags(extra_flags), config.data_bin, device, initialization)
-    return replace(open_record(config, provenance, accept_changes), extra_flags=extra_flags)
+    record = open_record(config, provenance, accept_changes)
+    return replace(record, extra_flags=extra_flags, data_bin=str(config.data_bin.folder))
 
 
 def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool) -> RunRecord:
@@ -193,65 +196,3 @@ def _is_last_update(updates: int, flags: Flags) -> bool:
     """Whether all updates are done; fairseq would do one more before it notices."""
     limit = "".join(flags.get("--max-update", []))
     return limit.isdecimal() and 0 < int(limit) <= updates
-
-
-def started_record(config: RunConfig) -> RunRecord:
-    """Return the record of a run whose training was started; raises UserError if there is none."""
-    record = find_record(config.folder)
-    if record is None:
-        raise UserError(f"{config.folder}: no {RECORD}; run scripts/train.sh {config.dataset_argument} {config.model}")
-    return record
-
-
-def trained_record(config: RunConfig) -> RunRecord:
-    """Return the record of a run whose training has finished; raises UserError if there is none."""
-    record = find_record(config.folder)
-    if record is None or record.training is None:
-        raise UserError(
-            f"{config.folder}: training is not finished; run scripts/train.sh {config.dataset_argument} {config.model}"
-        )
-    require_run_folder(config.folder, record)
-    return record
-
-
-def finish_training(config: RunConfig) -> None:
-    """Record the summary of the log after fairseq-train has succeeded.
-
-    Raises:
-        UserError: training was not started or finished no epoch, or there is no checkpoint to translate with.
-    """
-    record = started_record(config)
-    if not has_checkpoints(config.folder):
-        raise UserError(f"{config.checkpoints}: fairseq-train saved no checkpoint; see {config.folder / LOG}")
-    save_record(config.folder, replace(record, training=read_training_log(config.folder / LOG)))
-
-
-def record_divergence(config: RunConfig) -> None:
-    """Record that the run diverged after fairseq-train has failed; raises UserError if it failed for another reason."""
-    log = config.folder / LOG
-    divergence = find_divergence(log)
-    if divergence is None:
-        raise AttemptFailedError(f"{config.folder}: fairseq-train failed ({_last_line(log)}); see the end of {log}")
-    record = replace(started_record(config), divergence=divergence)
-    save_record(config.folder, record)
-    report_divergence(config, record)
-
-
-def _last_line(log: Path) -> str:
-    """Return at most 200 characters of a log's last line that is not empty, "" if there is none."""
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
-    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
-
-def _report_training(config: RunConfig, record: RunRecord) -> bool:
-    """Return whether training is recorded as finished, and print it."""
-    if record.training:
-        print_status(f"{config.folder}: trained already")
-    return record.training is not None
-
-
-def report_divergence(config: RunConfig, record: RunRecord) -> bool:
-    """Return whether the run is recorded as diverged, and print it."""
-    if found := record.divergence:
-        print_status(f"{config.folder}: diverged after update {found.update} ({found.reason}); nothing to evaluate")
-    return found is not None

@@ -20,7 +20,9 @@ DIVERGED_NOTE = (
     f"{MIN_BLEU:g})"
 )
 
-ENVIRONMENTS_NOTE = f"trained or evaluated in several environments (`environment_changes` in {RECORD})"
+ENVIRONMENTS_NOTE = (
+    f"trained or evaluated in several environments, or in part with other settings (`environment_changes` in {RECORD})"
+)
 
 SPREAD_NOTE = "±: standard deviation over seeds"
 

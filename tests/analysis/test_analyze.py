@@ -15,6 +15,7 @@ from relumt.analysis.measure import AnalysisConfig, hash_alignments, load_gold_a
 from relumt.analysis.report import summarize
 from relumt.cli import main
 from relumt.commands.analyze import short_names
+from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.inference.loaded_model import find_checkpoint, load_model
 from relumt.metrics.alignment import AlignmentCounts, GoldAlignment, links_of_largest_weight
@@ -271,3 +272,6 @@ def test_a_run_stands_for_its_scored_checkpoint(tmp_path):
     valid = with_value(scored_record().test_evaluation, "setup.subset", "valid")
     save_record(tmp_path, replace(record, evaluations={"valid": valid, **record.evaluations}))
     assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
+    (tmp_path / "checkpoints" / "checkpoint_average_5.pt").unlink()
+    with pytest.raises(UserError, match=r"checkpoint_average_5.pt: no such checkpoint; give a checkpoint_\*.pt"):
+        find_checkpoint(tmp_path)

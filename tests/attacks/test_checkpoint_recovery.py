@@ -167,3 +167,19 @@ def test_a_damaged_average_is_written_again(attack):
     average.write_bytes(average.read_bytes()[:-1])
     assert are_equal(load_checkpoint_safely(averaged_checkpoint(attack.folder, 2))["model"], good)
     attack.outcomes.append("handled")
+
+
+def test_an_average_of_other_checkpoints_is_written_again(attack):
+    """Whatever the times of the files say: the clock may have been moved back."""
+    checkpoints = attack.folder / "checkpoints"
+    write_folder(checkpoints, {"checkpoint_1_2.pt": 2, "checkpoint_1_4.pt": 4, "checkpoint_1_6.pt": 6})
+    average = averaged_checkpoint(attack.folder, 2)
+    first = average.read_bytes()
+    os.utime(average, (2**31, 2**31))
+    assert averaged_checkpoint(attack.folder, 2).stat().st_mtime == 2**31
+    (checkpoints / "checkpoint_1_6.pt").unlink()
+    assert averaged_checkpoint(attack.folder, 2).read_bytes() != first
+    average.with_suffix(".json").write_text("{")
+    os.utime(average, (2**31, 2**31))
+    assert averaged_checkpoint(attack.folder, 2).stat().st_mtime < 2**31
+    attack.outcomes.append("handled")

@@ -46,6 +46,14 @@ def test_other_parameters_are_rejected():
         average_checkpoints([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
 
 
+def test_checkpoints_of_two_seeds_are_rejected():
+    checkpoints = [(name, checkpoint(w=[1.0])) for name in ("a", "b")]
+    for (_, content), seed in zip(checkpoints, (1, 7), strict=True):
+        content["cfg"]["common"] = {"seed": seed}
+    with pytest.raises(UserError, match="b: has another seed than a; average checkpoints of one training run"):
+        average_checkpoints(checkpoints)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("position", [0, 1])
 def test_checkpoints_of_a_diverged_training_are_not_averaged(value, position):

@@ -19,7 +19,8 @@ from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
 from relumt.runs.run_config import RunConfig
-from relumt.runs.training_steps import finish_training, start_training
+from relumt.runs.training_results import finish_training
+from relumt.runs.training_steps import start_training
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
 ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU)

@@ -19,7 +19,8 @@ from relumt.runs.record import (
 )
 from relumt.runs.run_checkpoints import count_updates
 from relumt.runs.run_config import resolve_run_config
-from relumt.runs.training_steps import open_record, trained_record
+from relumt.runs.training_results import trained_record
+from relumt.runs.training_steps import open_record
 from tests.runs.cases import CPU, scored_record, with_value, write_checkpoint, write_data_bin
 
 SUMMARY = TrainingSummary(1000, 640.2, 10.0, 6, 1, None)

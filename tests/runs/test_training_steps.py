@@ -1,6 +1,7 @@
 """The steps that train a run, and what they record; a run that is evaluated or diverged is not trained again."""
 
 import pickle
+import shutil
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.record import Divergence, load_record
 from relumt.runs.scored_analysis import needs_analysis
-from relumt.runs.training_steps import finish_training, record_divergence, start_training
+from relumt.runs.training_results import finish_training, record_divergence
+from relumt.runs.training_steps import start_training
 from tests.runs.cases import LOG, train, translate, write_checkpoint
 
 
@@ -82,6 +84,42 @@ During handling of the above exception, another exception occurred:
 
 StopIteration
 """
+
+
+def continue_with(step, config, *flags):
+    """Return the command of a training that continues with other flags."""
+    return step(start_training, *flags, settings=["--accept-mixed"]).result.arguments
+
+
+def test_losses_before_a_change_of_what_they_measure_do_not_count(config, step):
+    step(start_training)
+    write_checkpoint(config, "checkpoint_last.pt", updates=6)
+    (config.folder / "train.log").write_text(LOG)
+    assert "--reset-meters" not in continue_with(step, config, "--max-epoch", "9")
+    for _ in range(2):  # the first start is killed before it saves a checkpoint
+        assert "--reset-meters" in continue_with(step, config, "--max-epoch", "9", "--max-target-positions", "9")
+    write_checkpoint(config, "checkpoint_last.pt", updates=12)
+    assert "--reset-meters" not in continue_with(step, config, "--max-epoch", "9", "--max-target-positions", "9")
+    valid = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.9", "valid_num_updates": "12"}\n'
+    (config.folder / "train.log").write_text(LOG + valid)
+    step(finish_training)
+    assert load_record(config.folder).training.best_valid_loss == 8.9
+
+
+def test_a_log_that_ends_early_is_completed_from_the_last_checkpoint(config, step):
+    step(start_training)
+    write_checkpoint(config, "checkpoint_last.pt", updates=80)
+    (config.folder / "train.log").write_text(LOG.replace("8.5", "9.5"))
+    assert "train.log ends at update 6; checkpoint_last.pt says how training ended" in step(finish_training).err
+    summary = load_record(config.folder).training
+    assert (summary.updates, summary.epochs, summary.best_valid_loss) == (80, 1, 8.5)
+
+
+def test_the_data_bin_of_the_last_start_is_recorded(config, step, tmp_path):
+    step(start_training)
+    moved = shutil.copytree(config.data_bin.folder, tmp_path / "moved")
+    step(start_training, settings=["--data-bin", str(moved)])
+    assert load_record(config.folder).data_bin == str(moved)
 
 
 def test_a_diverged_run_is_neither_trained_nor_evaluated_again(config, step):
