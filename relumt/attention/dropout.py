@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from relumt.attention.transforms import is_transformed
+
 LEVELS = 1 << 16
 """Number of values of the 16 random bits."""
 
@@ -23,7 +25,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
         p: probability in [0, 1]; on a CPU rounded to a multiple of 2⁻¹⁶.
     """
     dropped_levels = round(p * LEVELS)
-    if x.device.type != "cpu" or not 0 < dropped_levels < LEVELS:
+    if x.device.type != "cpu" or not 0 < dropped_levels < LEVELS or is_transformed():
         return F.dropout(x, p)
     return x * dropout_noise(x, dropped_levels)
 
@@ -35,9 +37,9 @@ def dropout_noise(like: Tensor, dropped_levels: int, generator: torch.Generator 
     In bfloat16, 1 / (1 − p) is rounded, as in PyTorch's dropout: to 1.1094 for p = 0.1.
     """
     per_number = 4  # 64 / 16 bits
-    numbers = torch.empty(-(-like.numel() // per_number), dtype=torch.int64)
+    numbers = torch.empty(-(-like.numel() // per_number), dtype=torch.int64, device=like.device)
     numbers.random_(-(2**63), None, generator=generator)
     bits = numbers.view(torch.int16)[: like.numel()].view(like.shape)  # from −LEVELS/2 to LEVELS/2 − 1
-    noise = torch.empty(like.shape, dtype=like.dtype)
+    noise = torch.empty_like(like, memory_format=torch.contiguous_format)
     torch.ge(bits, dropped_levels - LEVELS // 2, out=noise)
     return noise.mul_(LEVELS / (LEVELS - dropped_levels))

@@ -82,20 +82,27 @@ class InhibitorAttention(Mechanism):
         self.options = options or InhibitorOptions()
         self.gamma = self.options.gamma * math.sqrt(head_dim)
         if self.options.learn:
-            self.log_factor = nn.Parameter(torch.zeros(num_heads, 1, 1))
-            self.shift = nn.Parameter(torch.full((num_heads, 1, 1), self.options.shift))
+            self.log_factor = nn.Parameter(torch.empty(num_heads, 1, 1))
+            self.shift = nn.Parameter(torch.empty(num_heads, 1, 1))
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize what is trained: γ to γ₀ and α to the value of the options."""
+        if self.options.learn:
+            nn.init.zeros_(self.log_factor)
+            nn.init.constant_(self.shift, self.options.shift)
 
     @torch.no_grad()
     def init_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         """Scale the projections so that independent unit-variance inputs are `initial_distance` apart on average."""
-        if not self.options.initial_distance:
+        if not self.options.initial_distance or q_proj.weight.is_meta:
             return
         # The difference of q and k is close to normal, and E|x| = √(2/π)·deviation.
         deviation = math.sqrt(sum(p.weight.var().item() * p.in_features for p in (q_proj, k_proj)))
         distance = math.sqrt(2 / math.pi) * deviation * self.head_dim / self.gamma
         if not distance:  # weights of 0 stay 0 at any scale
             return
-        for projection in (q_proj, k_proj):
+        for projection in {q_proj, k_proj}:  # one if they share weights
             for parameter in projection.parameters():
                 parameter.mul_(self.options.initial_distance / distance)
 

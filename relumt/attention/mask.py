@@ -5,6 +5,7 @@ the key. fairseq's and PyTorch's `key_padding_mask` mean the opposite. A key tha
 it; any other key is *hidden*.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from relumt.attention.padding import fill_hidden, zero_padding
 from relumt.attention.tensor_cache import cached_on
+from relumt.attention.transforms import is_transformed
 
 MIN_BITWISE_ELEMENTS = 1 << 14
 """From this size on, hidden keys are overwritten by operations on bits on a CPU: `masked_fill_` takes 2 to 30 times as
@@ -97,7 +99,17 @@ class AttentionMask:
 
         if self.key_mask is None or self.attn_mask is not None:
             return compute(like)
-        return cached_on(self.key_mask, f"num_visible {T} {S} {self.is_causal} {like.dtype}", compute)
+        return cached_on(self.key_mask, ("num_visible", T, S, self.is_causal, like.dtype), compute)
+
+    def log_num_visible(self, T: int, S: int, like: Tensor) -> Tensor:
+        """Return log n, [B or 1, 1, T or 1, 1] of the dtype and device of `like`."""
+        n = self.num_visible(T, S, like)
+        if isinstance(n, Tensor):
+            return n.log()
+        if torch.compiler.is_compiling():  # math.log would make S a constant, and compile again for every length
+            return like.new_full((1, 1, 1, 1), n).log()
+        # new_full fills on the GPU; new_tensor would copy from the host, and wait for it.
+        return like.new_full((1, 1, 1, 1), math.log(n))
 
     def count_visible(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Return the number of keys that each query may attend to, [B or 1, 1, T or 1, 1] int64."""
@@ -111,11 +123,14 @@ class AttentionMask:
             return torch.arange(S - T + 1, S + 1, device=device).clamp_(min=0)[None, None, :, None]
         if not S:
             return torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
-        return cached_on(self.key_mask, f"num_past_keys {T}", lambda keys: _count_past_keys(keys, T))
+        return cached_on(self.key_mask, ("num_past_keys", T), lambda keys: _count_past_keys(keys, T))
 
     def every_query_sees_a_key(self, T: int, S: int, device: torch.device) -> bool:
-        """Return whether no query is without visible keys. False on a GPU and in compiled code, which must not wait."""
-        if device.type != "cpu" or torch.compiler.is_compiling():
+        """Return whether no query is without visible keys.
+
+        False on a GPU and in compiled code, which must not wait, and under transforms: tensors may lack values there.
+        """
+        if device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
             return False
         return bool(self.count_visible(T, S, device).all())
 
@@ -128,9 +143,13 @@ class AttentionMask:
         if self._is_one_row(T):
             if self.key_mask is None:
                 return x
-            return x.masked_fill_(cached_on(self.key_mask, "is_padding", lambda keys: ~keys[:, None, None]), value)
-        dense = self.to_dense(T, S, x.device)
-        return x if dense is None else x.masked_fill_(~dense, value)
+            hidden = cached_on(self.key_mask, "is_padding", lambda keys: ~keys[:, None, None])
+        else:
+            dense = self.to_dense(T, S, x.device)
+            if dense is None:
+                return x
+            hidden = ~dense
+        return x.masked_fill(hidden, value) if is_transformed() else x.masked_fill_(hidden, value)
 
     def _is_one_row(self, T: int) -> bool:
         """Whether all of the T queries of a sentence may attend to the same keys."""

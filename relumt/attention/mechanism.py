@@ -24,6 +24,7 @@ from relumt.attention.mask import AttentionMask
 from relumt.attention.norms import HeadMap
 from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.row_stats import RowStats
+from relumt.attention.transforms import add_to, is_in_torch_func
 
 
 class Need(Flag):
@@ -119,7 +120,7 @@ class Mechanism(nn.Module):
         T, S = q.shape[-2], k.shape[-2]
         scores = (q * self.factor(T, S, mask, q)) @ k.transpose(-2, -1)  # [B, H, T, D] @ [B, H, D, S]
         bias = self.bias(T, S, mask, q)
-        return scores if bias is None else scores.add_(bias)
+        return scores if bias is None else add_to(scores, bias)
 
     def zero_hidden_scores_(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return scores [B, H, T, S], which may be overwritten, with 0 at hidden keys.
@@ -154,7 +155,7 @@ class Mechanism(nn.Module):
             if fused and params and (result := self.attend_fused(fused, params, q, k, v, mask, need)):
                 return result
         k, v, mask = mask.with_zero_padding(k, v)
-        if dispatch.recomputes_weights(q, k) and torch.is_grad_enabled() and self.saves_weights(q, k, v, need):
+        if torch.is_grad_enabled() and self.recomputes_weights(q, k, v, need):
             mask = mask.clone()  # the backward pass reads it again, when the caller may have changed it
             output: AttentionOutput = checkpoint(self.attend, q, k, v, mask, need, use_reentrant=False)
             return output
@@ -170,6 +171,12 @@ class Mechanism(nn.Module):
                 f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
             )
         mask.check_shape(q.shape[0], q.shape[2], k.shape[2])
+
+    def recomputes_weights(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
+        """Return whether the backward pass computes weights again; `torch.func` does not support that."""
+        if not (dispatch.has_many_weights(q, k) and self.saves_weights(q, k, v, need)):
+            return False
+        return torch.compiler.is_compiling() or not is_in_torch_func()
 
     def saves_weights(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
         """Return whether autograd would save the weights that `attend` computes from such tensors."""

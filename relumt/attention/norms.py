@@ -51,6 +51,15 @@ class RMSNorm(nn.RMSNorm):
         return HeadMap(inverse * self.weight.to(z.dtype), subtracts_mean=False)
 
 
+class RandomGainRMSNorm(RMSNorm):
+    """RMSNorm whose g has Glorot's uniform initialization for fan-in and fan-out E: U(−√(3/E), √(3/E))."""
+
+    def reset_parameters(self) -> None:
+        """Initialize g."""
+        bound = math.sqrt(3 / len(self.weight))
+        nn.init.uniform_(self.weight, -bound, bound)
+
+
 class LayerNorm(nn.LayerNorm):
     """(z − mean)/deviation ⊙ g + b over the last dimension; g is initialized to 1 and b to 0."""
 
@@ -83,8 +92,13 @@ class GatedNorm(nn.Module):
     def __init__(self, size: int, norm: RMSNorm | LayerNorm) -> None:
         super().__init__()
         self.norm = norm
-        bound = math.sqrt(3 / size)
-        self.gate = nn.Parameter(torch.empty(size).uniform_(-bound, bound))
+        self.gate = nn.Parameter(torch.empty(size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize w; the norm initializes itself."""
+        bound = math.sqrt(3 / len(self.gate))
+        nn.init.uniform_(self.gate, -bound, bound)
 
     def forward(self, z: Tensor) -> Tensor:
         """Normalize and gate z [T, B, E] → [T, B, E], at least float32."""

@@ -36,7 +36,7 @@ def overwrite(x: Tensor, keep: Tensor, value: float = 0.0) -> Tensor:
     kept_bits = -keep.to(integer)  # −1 has all bits set
     bits = x.view(integer) & kept_bits
     if value:
-        bits |= torch.tensor(value, dtype=x.dtype).view(integer) & ~kept_bits
+        bits |= torch.tensor(value, dtype=x.dtype, device=x.device).view(integer) & ~kept_bits
     return bits.view(x.dtype)
 
 

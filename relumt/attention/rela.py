@@ -8,14 +8,12 @@ The norm replaces softmax's: without it the output grows with the number of keys
 head gets exactly 0, except from LayerNorm, whose bias remains, halved by the gate.
 """
 
-import math
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.norms import GatedNorm, HeadMap, LayerNorm, RMSNorm
+from relumt.attention.norms import GatedNorm, HeadMap, LayerNorm, RandomGainRMSNorm, RMSNorm
 
 
 class UnnormalizedReLA(Mechanism):
@@ -32,7 +30,7 @@ class UnnormalizedReLA(Mechanism):
         return nn.Identity()
 
     def activation(self, scores: Tensor) -> Tensor:
-        """Turn scores into weights. An override must return 0 for 0, because that is the score of hidden keys."""
+        """Turn scores into weights. An override must have value and slope 0 at 0, which is the score of hidden keys."""
         return scores.relu_()
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
@@ -67,10 +65,7 @@ class ReLAi(ReLAWithRMSNorm):
 
         [RL] defines Eq. 4 for a single head and normalizes the concatenation of all heads, so d_h is E = `size`.
         """
-        norm = RMSNorm(size)
-        bound = math.sqrt(3 / size)
-        nn.init.uniform_(norm.weight, -bound, bound)
-        return norm
+        return RandomGainRMSNorm(size)
 
 
 class ReLAg(UnnormalizedReLA):

@@ -6,8 +6,6 @@ over the keys j and l visible to query i, n_i of them. s_h is trained for each h
 paper's first figure; with 10 visible keys c is then 1, as in softmax.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +22,12 @@ class ScalableSoftmaxAttention(SoftmaxAttention):
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, head_dim, dropout)
-        self.log_scale = nn.Parameter(torch.full((num_heads,), INITIAL_SCALE))
+        self.log_scale = nn.Parameter(torch.empty(num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize s."""
+        nn.init.constant_(self.log_scale, INITIAL_SCALE)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:
         """Compute what `forward` returns. The factor goes to the queries, so fused attention can serve the rest.
@@ -32,8 +35,7 @@ class ScalableSoftmaxAttention(SoftmaxAttention):
         Only for fused attention, which takes tensors of one type, are scaled queries rounded to half precision again.
         """
         exact = at_least_float32(q)
-        n = mask.num_visible(q.shape[-2], k.shape[-2], exact)
-        log_n = n.log() if isinstance(n, Tensor) else math.log(n)
+        log_n = mask.log_num_visible(q.shape[-2], k.shape[-2], exact)
         # [H] -> [1, H, 1, 1]
         scaled = exact * (self.log_scale.to(exact.dtype).view(1, -1, 1, 1) * log_n)
         rounded = cast_saturating(scaled, q.dtype)

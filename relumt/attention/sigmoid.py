@@ -21,9 +21,7 @@ class SigmoidAttention(Mechanism):
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
         """Return −log n."""
-        n = mask.num_visible(T, S, like)
-        # new_full fills on the GPU; new_tensor would copy from the host, and wait for it.
-        return -n.log() if isinstance(n, Tensor) else like.new_full((1, 1, 1, 1), -math.log(n))
+        return -mask.log_num_visible(T, S, like)
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
         """Return the sigmoid of scores [B, H, T, S] at visible keys."""

@@ -12,6 +12,8 @@ from torch import Tensor
 from relumt.attention.kernels import dispatch
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
+from relumt.attention.precision import without_autocast
+from relumt.attention.transforms import add_to
 
 
 class SoftmaxAttention(Mechanism):
@@ -28,12 +30,14 @@ class SoftmaxAttention(Mechanism):
         # Adding takes a tenth of the time of masked_fill on a CPU. Not −inf: a row without visible keys would be NaN,
         # in value and in gradient. In other rows the weights of hidden keys are rounded to exactly 0.
         lowest = (visible.to(scores.dtype) - 1) * torch.finfo(scores.dtype).max
-        weights = scores.add_(lowest).softmax(-1)
+        weights = add_to(scores, lowest).softmax(-1)
         return weights if mask.every_query_sees_a_key(T, S, scores.device) else weights.masked_fill(~visible, 0.0)
 
     def is_fused(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
         """Return whether PyTorch's fused attention serves a call. A subclass may compute other weights."""
         if need or not self.inherits_methods(SoftmaxAttention, "weights", "scores", "factor", "bias"):
+            return False
+        if not q.dtype == k.dtype == v.dtype:
             return False
         return not dispatch.prefers_explicit_softmax(q, k, v, self.dropout_p)
 
@@ -49,6 +53,6 @@ class SoftmaxAttention(Mechanism):
         # is_causal saves PyTorch the matrix. For T ≠ S it aligns the first query with the first key; we align the last.
         is_causal = mask.is_causal and T == S and mask.key_mask is None and mask.attn_mask is None
         dense = None if is_causal else mask.to_dense(T, S, q.device)
-        return AttentionOutput(
-            F.scaled_dot_product_attention(q, k, v, dense, dropout_p=self.dropout_p, is_causal=is_causal)
-        )
+        with without_autocast(q):
+            output = F.scaled_dot_product_attention(q, k, v, dense, dropout_p=self.dropout_p, is_causal=is_causal)
+        return AttentionOutput(output)

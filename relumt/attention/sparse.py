@@ -98,7 +98,12 @@ class LearnedEntmaxAttention(SparseAttention):
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, head_dim, dropout)
-        self.alpha_logit = nn.Parameter(torch.zeros(num_heads))
+        self.alpha_logit = nn.Parameter(torch.empty(num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize a to 0: α = 1.5."""
+        nn.init.zeros_(self.alpha_logit)
 
     def project(self, scores: Tensor) -> Tensor:
         """Return α-entmax of each row, [B, H, T, S]."""

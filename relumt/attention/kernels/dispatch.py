@@ -151,9 +151,10 @@ def select_pointwise_kernel(
     return pointwise_blocked.attend if blocked and not _reason_for_reference(q, k, v, mask) else None
 
 
-def recomputes_weights(q: Tensor, k: Tensor) -> bool:
+def has_many_weights(q: Tensor, k: Tensor) -> bool:
     """Return whether the weights of q [B, H, T, D] and k [B, H, S, D] are too many to keep for the backward pass."""
-    return q.shape[:3].numel() * k.shape[2] >= RECOMPUTE_THRESHOLD
+    B, H, T, _ = q.shape  # numel() would make constants of sizes that torch.export leaves open
+    return B * H * T * k.shape[2] >= RECOMPUTE_THRESHOLD
 
 
 def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> bool:
@@ -163,12 +164,12 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
     more passes; otherwise for a single query, as in the decoder's self-attention of a beam search, and for short
     sentences if there will be a backward pass, or if the fused forward pass would pack its operands.
     """
-    if q.device.type != "cpu":
+    if q.device.type != "cpu" or torch.compiler.is_exporting():  # an exported program may serve any length
         return False
     if dropout_p or q.shape[2] == 1:
         return True
     weights_per_head = q.shape[2] * k.shape[2]
-    if weights_per_head > MAX_EXPLICIT_SOFTMAX_WEIGHTS or recomputes_weights(q, k):
+    if weights_per_head > MAX_EXPLICIT_SOFTMAX_WEIGHTS or has_many_weights(q, k):
         return False
     needs_backward = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     is_packed = weights_per_head >= MIN_PACKED_WEIGHTS and q.dtype == torch.float32 and _onednn_computes_fp32()

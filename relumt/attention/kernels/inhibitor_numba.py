@@ -139,8 +139,8 @@ def _problem(
 def _key_range(key_mask: Tensor | None, B: int, S: int) -> Tensor:
     """Return the first visible key of each sentence, and the one after the last; both 0 if there is none."""
     if key_mask is None:
-        return torch.tensor([0, S]).expand(B, 2)
-    position = torch.arange(S)
+        return torch.tensor([0, S], device="cpu").expand(B, 2)
+    position = torch.arange(S, device="cpu")
     first = position.where(key_mask, S).amin(1)
     stop = (position + 1).where(key_mask, 0).amax(1)
     return torch.stack([first.clamp(max=stop), stop], 1)

@@ -49,7 +49,7 @@ def attend(
     q, k, v = (x.to(params.factor.dtype) for x in (q, k, v))
     k, v = (x if key_mask is None else zero_padding(x, key_mask) for x in (k, v))
     dropped_levels = round(dropout_p * LEVELS)
-    seed = int(torch.randint(2**31 - 1, ())) if dropped_levels else 0
+    seed = int(torch.randint(2**31 - 1, (), device="cpu")) if dropped_levels else 0
     call = _Call(params, is_causal, dropped_levels, seed, need_row_stats)
     output, weight_sum, w_log_w = _Attend.apply(q, k, v, key_mask, call)
     return cast_saturating(output, dtype), weight_sum, w_log_w
