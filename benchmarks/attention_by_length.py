@@ -26,7 +26,7 @@ BATCH_SIZE = 50
 
 
 def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, Any]) -> None:
-    """Add the largest share of each row of a batch to the running means of each site.
+    """Add the largest share of each row of a batch to the running means of each attention, by its name.
 
     Raises:
         UserError: an attention has no weights, or negative ones.
@@ -40,7 +40,7 @@ def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, 
         if result.weights is None or attention.mechanism.has_negative_weights:
             raise UserError(f"{loaded.path}: expected weights that are not negative, {name} has none")
         rows = tokens[attention.site].select_rows(result.weights, mask).weights
-        means[attention.site].add("largest share", normalize(rows).amax(-1))
+        means[attention.site][name].add("largest share", normalize(rows).amax(-1))
 
     with torch.no_grad(), attention_hook(loaded.model, collect, Need.WEIGHTS):
         loaded.force_decode(batch)
@@ -59,12 +59,13 @@ def measure(run: Path, data: Path | None, subset: str, groups: int) -> None:
     reader = BatchReader(loaded.task, find_subwords(data_bin, loaded.task.cfg.target_lang))
     dataset = loaded.task.dataset(subset)
     for indices in np.array_split(np.argsort(dataset.src_sizes, kind="stable"), groups):
-        means: dict[str, RunningMeans] = defaultdict(RunningMeans)
+        means: dict[str, dict[str, RunningMeans]] = {site: defaultdict(RunningMeans) for site in SITES}
         for start in range(0, len(indices), BATCH_SIZE):
             batch = dataset.collater([dataset[index] for index in indices[start : start + BATCH_SIZE]])
             add_batch(loaded, reader, loaded.to_device(batch), means)
         lengths = dataset.src_sizes[indices]
-        shares = (mean_over_heads(means[site].heads("largest share")) for site in SITES)
+        layers = ([mean_over_heads(found.heads("largest share")) for found in means[site].values()] for site in SITES)
+        shares = map(mean_over_heads, layers)
         cells = [f"{lengths.min()}–{lengths.max()}", *("" if share is None else f"{share:.3f}" for share in shares)]
         print(f"| {run} | " + " | ".join(cells) + " |", flush=True)
 

@@ -19,10 +19,10 @@ from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_results import generate_output
 from relumt.runs.length_penalty_search import FOLDER, translations_by_penalty
 from relumt.runs.record import load_record
-from relumt.runs.translations import GeneratedOutput, read_sources
+from relumt.runs.translations import Translations, align_translations, read_sources
 
 
-def read_validation(run: Path) -> tuple[GeneratedOutput, list[int], bool]:
+def read_validation(run: Path) -> tuple[Translations, list[int], bool]:
     """Return a run's translations with the chosen penalty, words per source, and whether case is ignored.
 
     Raises:
@@ -37,7 +37,8 @@ def read_validation(run: Path) -> tuple[GeneratedOutput, list[int], bool]:
         )
     output = translations_by_penalty(run, search.setup)(float(search.choice.chosen))
     words = [len(source.split()) for source in read_sources(generate_output(run / FOLDER, search.setup))]
-    return output, words, open_data_bin(Path(record.data_bin)).lowercased
+    data_bin = open_data_bin(Path(record.data_bin))
+    return align_translations(output, data_bin, search.setup.subset), words, data_bin.lowercased
 
 
 def main() -> None:
@@ -50,14 +51,15 @@ def main() -> None:
     print("|---|---|---|---|---|")
     signatures = set()
     for run in args.runs:
-        output, words, ignore_case = read_validation(run)
+        translations, words, ignore_case = read_validation(run)
         metric = BLEU(tokenize="none", lowercase=ignore_case, force=True)
         quantiles = np.quantile(words, np.linspace(0, 1, args.groups + 1)).astype(int)
         edges = np.unique([*quantiles[:-1], quantiles[-1] + 1])  # sentences of one length are in one group
         for low, high in pairwise(edges):
-            indices = [index for index in output.references if low <= words[index] < high]
-            hypotheses = [output.hypotheses[index] for index in indices]
-            score = metric.corpus_score(hypotheses, [[output.references[index] for index in indices]])
+            indices = [index for index, count in enumerate(words) if low <= count < high]
+            hypotheses = [translations.tokenized_hypotheses[index] for index in indices]
+            references = [translations.tokenized_references[index] for index in indices]
+            score = metric.corpus_score(hypotheses, [references])
             print(f"| {run} | {low}–{high - 1} | {len(indices)} | {score.score:.2f} | {score.bp:.3f} |", flush=True)
         signatures.add(str(metric.get_signature()))
     print(f"\nBLEU: {', '.join(sorted(signatures))}")

@@ -37,7 +37,7 @@ bootstrap would return 0.001 for a test set of one document.
 """
 
 P_VALUE_NOTES = {
-    "bootstrap": "p: sacreBLEU's paired bootstrap, which is one-sided: two equally good systems get about 0.4; "
+    "bootstrap": "p: sacreBLEU's paired bootstrap, which is one-sided: two systems of equal scores get about 0.4; "
     f"--test randomization is two-sided; -: only 1 to {MIN_CHANGED - 1} lines differ",
     "randomization": "p: sacreBLEU's paired approximate randomization, two-sided; "
     f"-: only 1 to {MIN_CHANGED - 1} lines differ",

@@ -188,16 +188,16 @@ NULL_RATE = analysis_measure(
 
 
 def entropy_of_non_null_rows(analysis: CheckpointAnalysis) -> float | None:
-    """Return the mean entropy over all rows of all heads and layers that are not null; None if every row is null."""
-    total_entropy = num_rows = 0.0
+    """Return the mean entropy of rows that are not null, all layers and heads alike; None if every row is null."""
+    total_entropy = share_of_rows = 0.0
     for layer in analysis.attentions():
         if layer.entropy is None or layer.null_rate is None:
             return None
         for entropy, null_rate in zip(layer.entropy, layer.null_rate, strict=True):
             if entropy is not None and null_rate is not None:
-                total_entropy += layer.num_queries * entropy
-                num_rows += layer.num_queries * (1 - null_rate)
-    return total_entropy / num_rows if num_rows else None
+                total_entropy += entropy
+                share_of_rows += 1 - null_rate
+    return total_entropy / share_of_rows if share_of_rows else None
 
 
 ENTROPY_NON_NULL = analysis_measure("entropy of rows that are not null", entropy_of_non_null_rows)
