@@ -6,6 +6,7 @@ description in `--help`. Modules are imported only when their subcommand runs: t
 
 import importlib
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 from relumt.arguments import ArgumentParser
 from relumt.errors import exit_on_user_error
@@ -14,7 +15,7 @@ from relumt.process import exit_on_signals, flushed_output, open_standard_stream
 COMMANDS = {
     "doctor": "check the installation, the machine and the GPU kernels",
     "user-dir": "print the folder to pass to fairseq's --user-dir",
-    "synth": "write the synthetic German-English corpus",
+    "synth": "write a generated German-English corpus",
     "prepare": "turn a bitext into a fairseq data-bin",
     "corpus": "turn one of the papers' corpora into a data-bin",
     "run": "train, translate and analyze a run (used by scripts/)",
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run_command(argv: Sequence[str] | None) -> None:
     """Parse the command line and run the subcommand."""
     parser = ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
+    parser.add_argument("--version", action="version", version=f"relumt {installed_version()}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_line in COMMANDS.items():
         subparsers.add_parser(name, help=help_line, add_help=False)
@@ -58,6 +60,14 @@ def run_command(argv: Sequence[str] | None) -> None:
     command_parser = ArgumentParser(prog=f"relumt {known.command}", description=module.__doc__, allow_abbrev=False)
     module.add_arguments(command_parser)
     module.run(command_parser.parse_args(rest))
+
+
+def installed_version() -> str:
+    """Return the version of the installed distribution; "unknown" for a checkout that is not installed."""
+    try:
+        return version("relumt")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 if __name__ == "__main__":

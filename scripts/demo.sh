@@ -23,7 +23,7 @@ export DATA_BIN=demo/data-bin RUNS=demo/runs
 for model in softmax reluformer; do
     echo "$model: train, translate, score"
     if ! "$root/scripts/run.sh" demo "$model" 2>&1 | progress; then
-        echo "relumt: error: $model failed; its logs are in $RUNS/demo/$model/1" >&2
+        echo "relumt: error: $model failed; its logs are in $RUNS/demo/$model/${SEED:-1}" >&2
         exit 1
     fi
 done

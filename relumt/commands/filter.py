@@ -1,4 +1,4 @@
-"""Remove sentence pairs that are not translations of each other, by a model's null attention ([RL] section 5.2).
+"""Remove sentence pairs that are not translations of each other, by null attention (Zhang et al. 2021, §5.2).
 
 Source and target are texts with one sentence per line, plain, gzipped or pipes such as <(zcat FILE), tokenized like the
 model's training text but without BPE. OUT.scores receives one line per pair: the null rate of cross-attention and the
@@ -126,4 +126,7 @@ def print_summary(arguments: argparse.Namespace, ranks: np.ndarray, num_too_long
     print_status(f"{arguments.out}.scores: {len(ranks)} pairs{suffix}")
     ranks = ranks[~np.isnan(ranks)]
     if len(ranks) > 1 and ranks.min() == ranks.max():
-        print_status(f"every pair has the same {arguments.by}, {ranks[0]:g}, so it cannot rank them")
+        print_status(
+            f"every pair has the same {arguments.by}, {ranks[0]:g}, so it does not rank them; --keep ranks by "
+            "cross_entropy"
+        )

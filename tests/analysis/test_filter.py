@@ -74,7 +74,8 @@ def test_a_special_symbol_in_a_text_is_an_unknown_word(files, checkpoint_with, s
 
 def test_equal_scores_are_reported(files, capsys, checkpoint_with):
     run(files, checkpoint_with("--attention", "sigmoid"), "--keep", "0.5")
-    assert "every pair has the same null_rate, 0, so it cannot rank them" in capsys.readouterr().err
+    message = "every pair has the same null_rate, 0, so it does not rank them; --keep ranks by cross_entropy"
+    assert message in capsys.readouterr().err
 
 
 def test_pairs_beyond_the_maximum_positions_have_no_score_and_are_left_out(files, capsys, checkpoint_with):
