@@ -130,6 +130,7 @@ class Evaluation:
         sentences: number of its sentences.
         scores: by metric.
         scored_files: names of the files of hypotheses and references, by the metric that is computed on them.
+        files_sha256: SHA-256 of each of these files by its name; empty in records of earlier versions.
         references_sha256: tells one test set from another.
         tokens_per_second: speed of beam search; None if fairseq did not log it.
         subsets: scores of subsets of the test set, by name.
@@ -146,6 +147,7 @@ class Evaluation:
     subsets: dict[str, SubsetScores] = field(default_factory=dict)
     documents: DocumentResults | None = None
     external: dict[str, ExternalScore] = field(default_factory=dict)
+    files_sha256: dict[Name, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_scores(self.scores)

@@ -21,6 +21,7 @@ from relumt.runs.names import quote
 from relumt.runs.record import RECORD
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations, tokenized_bleu
+from relumt.runs.scored_files import hash_files, scored_file_names
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
 from relumt.text_files import write_lines
 
@@ -70,16 +71,18 @@ def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
     if document_length(setup):
         return _score_documents(config, setup, generated, speed)
     translations = align_translations(generated, data_bin, subset)
+    files = scored_lines(subset, translations)
     evaluation = Evaluation(
         setup=setup,
         sentences=len(translations.hypotheses),
         scores=score_translations(translations, data_bin.lowercased, data_bin.target),
         scored_files=scored_file_names(subset),
+        files_sha256=hash_files(files),
         references_sha256=translations.references_sha256(),
         tokens_per_second=speed,
         subsets=_score_subsets(config, subset, translations),
     )
-    return ScoredOutput(evaluation, scored_lines(subset, translations))
+    return ScoredOutput(evaluation, files)
 
 
 def bleu_of_output(config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput) -> Score:
@@ -151,12 +154,13 @@ def _score_documents(
         single_sentences = read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup))
         lines = replace_lost_separators(lines, single_sentences, subset, chunks, separator)
     translated = align_documents(lines, generated, data_bin, subset, chunks, documents, separator)
-    sentences = translated.sentences
+    sentences, documents_files = translated.sentences, scored_lines(f"{subset}.documents", translated.documents)
     evaluation = Evaluation(
         setup=setup,
         sentences=sum(chunks),
         scores=score_documents(translated.documents, data_bin.lowercased, data_bin.target),
         scored_files=scored_file_names(f"{subset}.documents"),
+        files_sha256=hash_files(documents_files),
         references_sha256=translated.documents.references_sha256(),
         tokens_per_second=speed,
         documents=DocumentResults(
@@ -174,13 +178,7 @@ def _score_documents(
         f"{subset}.hyp": translated.chunks,
         f"{subset}.chunks": [str(length) for length in chunks],
     }
-    return ScoredOutput(evaluation, files | scored_lines(f"{subset}.documents", translated.documents))
-
-
-def scored_file_names(stem: str) -> dict[str, tuple[str, str]]:
-    """Return the names of the files of hypotheses and references, by the metric that is computed on them."""
-    ends = {"bleu_tokenized": ".tok", "bleu_detokenized": ""}
-    return {metric: (f"{stem}.hyp{end}", f"{stem}.ref{end}") for metric, end in ends.items()}
+    return ScoredOutput(evaluation, files | documents_files)
 
 
 def scored_lines(stem: str, translations: Translations) -> dict[str, Sequence[str]]:

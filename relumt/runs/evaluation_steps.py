@@ -6,6 +6,7 @@ from pathlib import Path
 
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.files import changed_files
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_check import require_separator
 from relumt.runs.evaluation_record import EvaluationSetup
@@ -58,6 +59,7 @@ def start_evaluation(
         evaluation
         and gives_equal_scores(evaluation.setup, setup)
         and has_case_of_data(evaluation.scores["bleu_tokenized"].signature, config.data_bin)
+        and not changed_files(config.folder, evaluation.files_sha256)
     ):
         print_status(f"{config.folder}: {setup.subset} evaluated already")
         return None

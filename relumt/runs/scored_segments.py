@@ -11,6 +11,7 @@ from relumt.runs.data_bin import DataBin
 from relumt.runs.evaluation_record import Evaluation
 from relumt.runs.evaluation_results import generate_output
 from relumt.runs.provenance import covers_content
+from relumt.runs.scored_files import load_scored_lines
 from relumt.runs.translations import TRANSLATE_AGAIN, read_sources
 from relumt.text_files import load_text
 
@@ -38,12 +39,7 @@ def load_segments(run: Path, evaluation: Evaluation, data_bin: DataBin) -> list[
     Raises:
         UserError: a file is missing, or the data-bin is not the one that was translated.
     """
-    hypotheses, references = (run / name for name in evaluation.scored_files[PLAIN_TEXT])
-    translated, expected = load_text(hypotheses), load_text(references)
-    if len(translated) != len(expected):
-        raise UserError(
-            f"{hypotheses} has {len(translated)} lines, {references} has {len(expected)}; {TRANSLATE_AGAIN}"
-        )
+    translated, expected = load_scored_lines(run, evaluation, PLAIN_TEXT)
     sources = load_sources(run, evaluation, data_bin, expected)
     if data_bin.lowercased:  # texts before tokenization have case, which the model has neither read nor written
         sources, expected = lowercase(sources), lowercase(expected)

@@ -6,9 +6,10 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.runs.comparability import require_equal
 from relumt.runs.quantized_record import FLOAT, FOLDER, QuantizedModel, TimedEvaluation, find_quantized_records
+from relumt.runs.scored_files import load_scored_lines
 from relumt.tables.context import P_VALUE_NOTES
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.significance import paired_p_value, same_bleu, scored_lines
+from relumt.tables.significance import paired_p_value, same_bleu
 
 METRIC = "bleu_tokenized"
 TEST = "randomization"
@@ -90,8 +91,8 @@ def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluat
     evaluations = {str(run / FOLDER / FLOAT): baseline.evaluation, str(run / FOLDER / name): timed.evaluation}
     require_equal(evaluations, "their data", lambda evaluation: evaluation.setup.data)
     require_equal(evaluations, "their flags of translation", lambda evaluation: evaluation.setup.flags)
-    hypotheses, references = scored_lines(run / FOLDER / name, timed.evaluation, METRIC)
-    float_hypotheses, _ = scored_lines(run / FOLDER / FLOAT, baseline.evaluation, METRIC)
+    hypotheses, references = load_scored_lines(run / FOLDER / name, timed.evaluation, METRIC)
+    float_hypotheses, _ = load_scored_lines(run / FOLDER / FLOAT, baseline.evaluation, METRIC)
     changed = sum(map(str.__ne__, hypotheses, float_hypotheses))
     score, float_score = (evaluation.scores[METRIC] for evaluation in (timed.evaluation, baseline.evaluation))
     p = paired_p_value(hypotheses, float_hypotheses, references, same_bleu(run / FOLDER / name, score), TEST)

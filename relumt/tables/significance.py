@@ -13,13 +13,13 @@ from sacrebleu.significance import PairedTest
 from relumt.errors import UserError
 from relumt.prep.tokenization import BLEU_TOKENIZERS
 from relumt.runs.comparability import SCORES
-from relumt.runs.evaluation_record import Evaluation, Score
+from relumt.runs.evaluation_record import Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
+from relumt.runs.scored_files import load_scored_lines
 from relumt.tables.context import MIN_CHANGED, SIGNIFICANCE_TESTS
 from relumt.tables.mean_score import MeanScore
 from relumt.tables.runs import Run
-from relumt.text_files import load_text
 
 TOKENIZERS = ("none", "13a", *sorted(set(BLEU_TOKENIZERS.values())))
 """Tokenizers of sacreBLEU with which relumt scores; some of the others download models."""
@@ -51,7 +51,7 @@ def has_segments(record: RunRecord, metric: str) -> bool:
 def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
     """Return the p-value of the difference in BLEU, as `paired_p_value` does."""
     (hypotheses, references), (baseline_hypotheses, baseline_references) = (
-        scored_lines(run.folder, run.record.test_evaluation, metric) for run in (system, baseline)
+        load_scored_lines(run.folder, run.record.test_evaluation, metric) for run in (system, baseline)
     )
     if references != baseline_references:
         raise UserError(f"{system.folder} and {baseline.folder} have different references; evaluate both again")
@@ -91,21 +91,6 @@ def paired_p_value(
     _, results = PairedTest(named, {"": metric}, [references], test_type=SIGNIFICANCE_TESTS[test])()
     (name,) = results.keys() - {"System"}
     return results[name][1].p_value  # type: ignore[union-attr]  # sacreBLEU's types allow no result
-
-
-def scored_lines(folder: Path, evaluation: Evaluation, metric: str) -> tuple[list[str], list[str]]:
-    """Return the hypotheses and references that a score was computed on; raise UserError if their numbers differ.
-
-    Args:
-        folder: the folder of the evaluation's files.
-        evaluation: the evaluation.
-        metric: key of `evaluation.scored_files`.
-    """
-    hypotheses, references = (folder / name for name in evaluation.scored_files[metric])
-    lines = load_text(hypotheses), load_text(references)
-    if len(lines[0]) != len(lines[1]):
-        raise UserError(f"{hypotheses} has {len(lines[0])} lines, {references} has {len(lines[1])}; evaluate again")
-    return lines
 
 
 def same_bleu(folder: Path, score: Score) -> BLEU:

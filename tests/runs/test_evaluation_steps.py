@@ -7,6 +7,7 @@ import pytest
 
 from relumt.cli import main
 from relumt.commands.run import measure_run
+from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.git_revision import Revision
 from relumt.runs.analysis_record import SCHEMA, AnalysisFile, CheckpointAnalysis, write_analysis
@@ -16,7 +17,9 @@ from relumt.runs.evaluation_check import check_evaluation
 from relumt.runs.evaluation_steps import score_pending, start_evaluation, start_one_by_one
 from relumt.runs.record import load_record
 from relumt.runs.scored_analysis import needs_analysis
+from relumt.runs.scored_files import load_scored_lines
 from relumt.runs.training_steps import start_training
+from relumt.text_files import load_text
 from tests.runs.cases import (
     OUTPUT,
     reverse_data_bin,
@@ -157,6 +160,20 @@ def test_hard_links_to_earlier_translations_keep_their_content(config, step):
     step(score_pending)
     assert {(backup / name).read_text() for name in names} == {"earlier\n"}
     assert "earlier\n" not in {(config.folder / name).read_text() for name in names}
+
+
+def test_other_files_in_place_of_those_that_were_scored(config, step):
+    """As after copying run.json alone to another machine."""
+    train(config, step)
+    translate(config, step)
+    evaluation = load_record(config.folder).test_evaluation
+    hypotheses = config.folder / "test.hyp.tok"
+    assert load_scored_lines(config.folder, evaluation, "bleu_tokenized")[0] == load_text(hypotheses)
+    assert step(start_evaluation).result is None
+    hypotheses.write_text("x y z\n")
+    with pytest.raises(UserError, match=r"test\.hyp\.tok: is not the file that was scored; run scripts/evaluate"):
+        load_scored_lines(config.folder, evaluation, "bleu_tokenized")
+    assert step(start_evaluation).result is not None
 
 
 def test_an_analysis_does_not_count_before_the_run_is_scored(config, step):
