@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Translate the test set with a trained run and score it: scripts/evaluate.sh DATASET MODEL [fairseq-generate flags…]
-# DATASET is a name in configs/datasets, or the path of a data-bin. Settings are environment variables:
+# DATASET is a name in configs/datasets, or the path of a data-bin. Settings are environment variables, listed by --help:
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

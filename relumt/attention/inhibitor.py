@@ -102,9 +102,8 @@ class InhibitorAttention(Mechanism):
         distance = math.sqrt(2 / math.pi) * deviation * self.head_dim / self.gamma
         if not distance:  # weights of 0 stay 0 at any scale
             return
-        for projection in {q_proj, k_proj}:  # one if they share weights
-            for parameter in projection.parameters():
-                parameter.mul_(self.options.initial_distance / distance)
+        for parameter in {*q_proj.parameters(), *k_proj.parameters()}:  # each once, also if it is shared
+            parameter.mul_(self.options.initial_distance / distance)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING

@@ -75,8 +75,9 @@ class RectifiedAttention(Mechanism):
         """Give every pair the score `initial_score` and scale the random part of q and k by `initial_gain`."""
         # D components of equal value c in both q and k give the score D·c²/√D.
         component = math.sqrt(self.options.initial_score / math.sqrt(self.head_dim))
-        for projection in {q_proj, k_proj}:  # one if they share weights
-            projection.weight.mul_(self.options.initial_gain)
+        for weight in {q_proj.weight, k_proj.weight}:  # one if it is shared
+            weight.mul_(self.options.initial_gain)
+        for projection in (q_proj, k_proj):
             if component and projection.bias is not None:
                 projection.bias.fill_(component)
 

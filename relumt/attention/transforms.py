@@ -1,4 +1,4 @@
-"""Whether something else than autograd sees each operator, so that nothing may be reused or overwritten.
+"""Tells whether something other than autograd observes each operator; then no tensor may be reused or overwritten.
 
 `torch.func` wraps tensors for the time of a transform. Selective activation checkpointing, fake tensors and `make_fx`
 keep or replace the results of operators: a kept result must not be overwritten, and what is computed under them must

@@ -39,7 +39,7 @@ def check_cpu() -> Check:
 def cpu_name() -> str:
     """Return the name that Linux gives the processor, elsewhere its architecture.
 
-    The numbers after it tell generations apart, for which virtual machines may have one name.
+    Virtual machines may report one name for several generations; family, model and stepping tell them apart.
     """
     text = CPU_INFO.read_text(encoding="utf-8") if CPU_INFO.is_file() else ""
     values = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.+)$", text, re.MULTILINE))

@@ -145,8 +145,8 @@ INLINE vector broadcast_pair(const int16_t *x) {
     return INTRINSIC(set1_epi32)(pair);
 }
 
-/* The sum of a column: lanes of 32 bits hold two sums of 16 bits, of even and of odd neighbors. Their sum is unsigned,
-   because it may exceed 32 bits above those that are kept. */
+/* The sum of a column: lanes of 32 bits hold two sums of 16 bits, of even and of odd neighbors. They are
+   added as unsigned numbers, because signed overflow is undefined; only the lower 16 bits are kept. */
 INLINE accumulator total(int32_t lane) {
     return (accumulator)(ACCUMULATOR_BITS == 16 ? (uint32_t)lane + (uint32_t)(lane >> 16) : (uint32_t)lane);
 }

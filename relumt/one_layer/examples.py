@@ -32,7 +32,7 @@ class Splits:
     """The examples of a task.
 
     Attributes:
-        train, valid, test: parts of the data without a common example; but IMDB has some reviews more than once.
+        train, valid, test: disjoint, except that IMDB repeats 123 training reviews in its test set.
         num_symbols: size of the vocabulary of inputs (IMDB) or of the alphabet of targets (IAM), with the reserved 0.
         data: name of each file that was read -> its SHA-256; empty for data drawn from a fixed seed.
     """

@@ -61,7 +61,7 @@ def find_side_file(path: Path) -> Path | None:
     """Return `path` if a file is there, and None if nothing is; raise UserError if it is there compressed."""
     compressed = path.with_name(f"{path.name}.gz")
     if compressed.exists():
-        raise UserError(f"{compressed}: only texts may be compressed; decompress or rename it")
+        raise UserError(f"{compressed}: only P.SRC and P.TGT may be compressed; decompress or rename it")
     return optional_file(path)
 
 

@@ -16,22 +16,24 @@ BLEU_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}
 It recommends MeCab for Japanese and Korean, an extra package, without which a trained model could not be scored.
 """
 
+OF_MACROLANGUAGE = {"cmn": "zh", "lvs": "lv", "ory": "or"}
+"""Codes of languages, as in FLORES, that sacremoses knows by the code of their macrolanguage."""
+
 
 @cache
 def primary_language(code: str) -> str:
     """Return the code by which sacremoses knows a language: "pt" for pt-BR, pt_br and por, "zh" for zho_Hans and cmn.
 
-    Codes that are none of BCP 47's are returned without what follows the first - or _.
+    Of codes that are none of ISO 639 what precedes the first - or _ is returned.
     """
+    primary = re.split("[-_]", code, maxsplit=1)[0].lower()
+    if primary in OF_MACROLANGUAGE:
+        return OF_MACROLANGUAGE[primary]
+    if len(primary) != 3:
+        return primary
     from langcodes import Language  # takes a fifth of a second
 
-    try:
-        language = Language.get(code).language
-    except ValueError:
-        language = None
-    if language is None:
-        return re.split("[-_]", code, maxsplit=1)[0].lower()
-    return "zh" if language == "cmn" else language
+    return Language.get(primary).language or primary
 
 
 def bleu_tokenizer(language: str) -> str:

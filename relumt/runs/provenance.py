@@ -18,10 +18,11 @@ SCORING_VERSIONS = ("sacrebleu", "sacremoses")
 """Packages whose version affects the scores of translations."""
 
 LOSS_FLAGS = re.compile(
-    "--(criterion|label-smoothing|ignore-prefix-size|task|document-.*|max-(source|target)-positions|valid-subset|"
-    "required-batch-size-multiple|skip-invalid-size-inputs-valid-test)"
+    "--(criterion|sentence-avg|label-smoothing|ignore-prefix-size|task|document-.*|max-(source|target)-positions|"
+    "valid-subset|max-valid-steps|nval|(max-tokens|batch-size)(-valid)?|max-sentences(-valid)?|"
+    "required-batch-size-multiple|skip-invalid-size-inputs-valid-test|(maximize-)?best-checkpoint-metric)"
 )
-"""Flags that decide what validation losses measure, and on which sentences."""
+"""Flags that decide what validation losses measure, on which sentences, and which checkpoint is the best by them."""
 
 
 def training_provenance(

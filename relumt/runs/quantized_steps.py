@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.files import file_sha256
+from relumt.files import changed_files, file_sha256
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.dataset_config import DatasetConfig
 from relumt.runs.environment import Device, current_environment
@@ -112,7 +112,8 @@ def start_translation(
         one_by_one=False,
         length_penalty=run.evaluation.setup.length_penalty,
     )
-    if read_quantized_record(config.folder).find(setup):
+    found = read_quantized_record(config.folder).find(setup)
+    if found and not changed_files(config.folder, found.evaluation.files_sha256):
         return None
     check_checkpoint(run.config, run.record, run.evaluation.setup)
     config.folder.mkdir(parents=True, exist_ok=True)

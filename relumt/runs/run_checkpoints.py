@@ -48,7 +48,7 @@ def best_checkpoint(run: Path) -> Path:
 
 
 def averaged_checkpoint(run: Path, count: int) -> Path:
-    """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or that of others.
+    """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or of other checkpoints.
 
     The file beside it, checkpoint_average_COUNT.json, has the SHA-256 of those that were averaged. Afterwards the
     numbered checkpoints may be deleted to save space, all of them.

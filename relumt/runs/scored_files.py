@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.files import file_sha256
+from relumt.files import changed_files
 from relumt.runs.evaluation_record import Evaluation
-from relumt.runs.translations import TRANSLATE_AGAIN
 from relumt.text_files import load_text
 
 
@@ -36,11 +35,13 @@ def load_scored_lines(folder: Path, evaluation: Evaluation, metric: str) -> tupl
     Raises:
         UserError: a file is missing or is not the one that was scored, or their numbers of lines differ.
     """
-    hypotheses, references = (folder / name for name in evaluation.scored_files[metric])
-    lines = load_text(hypotheses), load_text(references)
-    for path in (hypotheses, references):
-        if evaluation.files_sha256.get(path.name, file_sha256(path)) != file_sha256(path):
-            raise UserError(f"{path}: is not the file that was scored; {TRANSLATE_AGAIN}")
-    if len(lines[0]) != len(lines[1]):
-        raise UserError(f"{hypotheses} has {len(lines[0])} lines, {references} has {len(lines[1])}; {TRANSLATE_AGAIN}")
-    return lines
+    names = evaluation.scored_files[metric]
+    hypotheses, references = (load_text(folder / name) for name in names)
+    recorded = {name: evaluation.files_sha256[name] for name in names if name in evaluation.files_sha256}
+    if changed := changed_files(folder, recorded):
+        raise UserError(f"{folder / changed[0]}: is not the file that was scored; translate again")
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{folder / names[0]} has {len(hypotheses)} lines, {names[1]} has {len(references)}; translate again"
+        )
+    return hypotheses, references

@@ -30,6 +30,9 @@ to an end."""
 COMMAND_PREFIX = "$ fairseq-train"
 """Start of the line that `training_steps.start_training` writes before each start of fairseq."""
 
+FORGET_BEST = "--reset-meters"
+"""fairseq-train's flag with which earlier validation losses do not count."""
+
 STARTED = re.compile(STAMP + r"fairseq_cli\.train \| training on \d+ devices", re.ASCII)
 NOT_FINITE = re.compile(r"(?:\[\w+\]: ?)?FloatingPointError: (.*)")
 """fairseq's message if a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
@@ -58,9 +61,11 @@ def read_training_log(path: Path, losses_from: int = 0) -> TrainingSummary:
             f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
             f"{path.parent} and train again"
         )
+    commands = [number for number, line in enumerate(lines) if line.startswith(COMMAND_PREFIX)]
+    first = max((number for number in commands if FORGET_BEST in lines[number]), default=0)
     losses = [
         line["valid_loss"]
-        for line in statistics(lines, "valid")
+        for line in statistics(lines[first:], "valid")
         if "valid_loss" in line and (not losses_from or line.get(UPDATE_KEYS["valid"], 0) > losses_from)
     ]
     return TrainingSummary(

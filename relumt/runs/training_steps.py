@@ -33,7 +33,7 @@ from relumt.runs.record import (
 )
 from relumt.runs.run_checkpoints import count_updates, has_checkpoints, require_numbered_checkpoints
 from relumt.runs.run_config import FairseqCommand, RunConfig
-from relumt.runs.training_log import COMMAND_PREFIX
+from relumt.runs.training_log import COMMAND_PREFIX, FORGET_BEST
 from relumt.runs.training_results import LOG, finish_training, report_divergence, report_training
 
 
@@ -90,7 +90,7 @@ def start_training(
     updates = count_updates(config.folder)
     if updates and earlier and measures_other_loss(earlier.provenance, record.provenance):
         record = replace(record, losses_from=updates)
-    forget_best = ["--reset-meters"] if 0 < updates <= record.losses_from else []
+    forget_best = [FORGET_BEST] if 0 < updates <= record.losses_from else []
     if has_checkpoints(config.folder):
         _refuse_foreign_last_checkpoint(config, record)
     pretrained = find_pretrained_run(config)

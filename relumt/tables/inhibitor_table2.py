@@ -65,7 +65,7 @@ class Origin:
         compiler: the command and the first line of what it says about itself.
         flags: instruction set → the compiler's flags, of all that were compiled.
         not_run: instruction sets that were compiled, but that this CPU lacks.
-        source: hash of the C code.
+        source: hash of the C code and of the Python code that calls it.
         rounds: alternations.
     """
 

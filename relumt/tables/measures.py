@@ -188,7 +188,7 @@ NULL_RATE = analysis_measure(
 
 
 def entropy_of_non_null_rows(analysis: CheckpointAnalysis) -> float | None:
-    """Return the mean entropy of rows that are not null, all layers and heads alike; None if every row is null."""
+    """Return the mean entropy of rows that are not null, as if all heads had as many rows; None if all are null."""
     total_entropy = share_of_rows = 0.0
     for layer in analysis.attentions():
         if layer.entropy is None or layer.null_rate is None:

@@ -155,11 +155,14 @@ def test_projections_that_share_weights_are_scaled_once(name):
     mechanism = MECHANISMS[name](H, D)
     torch.manual_seed(0)
     shared = nn.Linear(H * D, H * D)
-    q_proj, k_proj = copy.deepcopy(shared), copy.deepcopy(shared)
+    q_proj, k_proj, tied, other = (copy.deepcopy(shared) for _ in range(4))
     mechanism.init_projections(q_proj, k_proj)
     mechanism.init_projections(shared, shared)
-    torch.testing.assert_close(shared.weight, q_proj.weight)
-    torch.testing.assert_close(shared.bias, k_proj.bias)
+    other.weight, other.bias = tied.weight, tied.bias
+    mechanism.init_projections(tied, other)
+    for projection in (shared, tied):
+        torch.testing.assert_close(projection.weight, q_proj.weight)
+        torch.testing.assert_close(projection.bias, k_proj.bias)
 
 
 @pytest.mark.parametrize("name", ["softmax", "ssmax"])

@@ -74,7 +74,8 @@ def test_a_held_out_line_without_pieces(bitext, capsys):
 @pytest.mark.parametrize("name", ["train.docs", "test.align", "valid.subsets.json", "test.raw.de"])
 def test_a_compressed_file_beside_the_texts(bitext, capsys, name):
     (bitext.folder / f"{name}.gz").write_bytes(b"")
-    assert f"{name}.gz: only texts may be compressed; decompress" in refuse(bitext, capsys, "--tokenized-input")
+    error = refuse(bitext, capsys, "--tokenized-input")
+    assert f"{name}.gz: only P.SRC and P.TGT may be compressed; decompress" in error
 
 
 def test_a_text_that_is_there_twice(bitext, capsys):

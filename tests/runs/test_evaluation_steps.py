@@ -171,7 +171,7 @@ def test_other_files_in_place_of_those_that_were_scored(config, step):
     assert load_scored_lines(config.folder, evaluation, "bleu_tokenized")[0] == load_text(hypotheses)
     assert step(start_evaluation).result is None
     hypotheses.write_text("x y z\n")
-    with pytest.raises(UserError, match=r"test\.hyp\.tok: is not the file that was scored; run scripts/evaluate"):
+    with pytest.raises(UserError, match=r"test\.hyp\.tok: is not the file that was scored; translate again"):
         load_scored_lines(config.folder, evaluation, "bleu_tokenized")
     assert step(start_evaluation).result is not None
 

@@ -6,7 +6,9 @@ import shutil
 import pytest
 import torch
 
+from relumt.runs.environment import CPU
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
+from relumt.runs.provenance import measures_other_loss, training_provenance
 from relumt.runs.record import Divergence, load_record
 from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.training_results import finish_training, record_divergence
@@ -101,9 +103,18 @@ def test_losses_before_a_change_of_what_they_measure_do_not_count(config, step):
     write_checkpoint(config, "checkpoint_last.pt", updates=12)
     assert "--reset-meters" not in continue_with(step, config, "--max-epoch", "9", "--max-target-positions", "9")
     valid = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.9", "valid_num_updates": "12"}\n'
-    (config.folder / "train.log").write_text(LOG + valid)
+    earlier = valid.replace("8.9", "1.0").replace('12"}', '7"}')  # killed before it saved a checkpoint
+    (config.folder / "train.log").write_text(f"{LOG}{earlier}$ fairseq-train data --reset-meters\n{valid}")
     step(finish_training)
     assert load_record(config.folder).training.best_valid_loss == 8.9
+
+
+@pytest.mark.parametrize("flag", ["--sentence-avg True", "--max-tokens 9", "--best-checkpoint-metric nll_loss"])
+def test_flags_that_decide_what_validation_losses_measure(flag, config):
+    name, value = flag.split()
+    recorded = training_provenance({"--lr": ["1"]}, config.data_bin, CPU)
+    assert not measures_other_loss(recorded, training_provenance({"--lr": ["2"]}, config.data_bin, CPU))
+    assert measures_other_loss(recorded, training_provenance({name: [value]}, config.data_bin, CPU))
 
 
 def test_a_log_that_ends_early_is_completed_from_the_last_checkpoint(config, step):

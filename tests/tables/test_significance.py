@@ -49,7 +49,7 @@ def test_there_is_no_p_value_if_few_translations_differ(tmp_path):
     ("name", "lines", "message"),
     [
         ("test.ref.tok", ["another reference", *SENTENCES[1:]], "different references; evaluate both again"),
-        ("test.hyp.tok", SENTENCES[:-1], "has 59 lines, .* has 60; run scripts/evaluate.sh again"),
+        ("test.hyp.tok", SENTENCES[:-1], "has 59 lines, .* has 60; translate again"),
     ],
 )
 def test_scored_files_that_do_not_fit_are_refused(tmp_path, name, lines, message):

@@ -138,7 +138,7 @@ def test_a_document_whose_name_two_years_have_is_found_by_its_year(folder, capsy
     shutil.copytree(folder / "documents" / "1999", folder / "documents" / "2001")
     for path in (folder / "documents" / "2001").iterdir():
         write_lines(path, ["Another one." if path.suffix == ".en" else "Ein anderer.", *load_text(path)[1:]])
-    for document, message in (("1999/1999_1_2", None), ("1999_1_2", "has no document '1999_1_2'")):
+    for document, message in (("1999/1999_1_2", None), ("1999_1_2", "'1999_1_2' is the name of several")):
         entries = [entry(3, ["Ich sehe sie."], 2, document=document)]
         (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
         if message is None:
