@@ -55,7 +55,7 @@ def test_every_command_exists(command):
     elif "/" in program:
         assert os.access(ROOT / program, os.X_OK)
     else:
-        assert program in ("pip", "fairseq-train", "relumt", "source")
+        assert program in ("pip", "fairseq-train", "fairseq-generate", "relumt", "source")
 
 
 def test_every_flag_of_relumt_in_the_documentation_exists():

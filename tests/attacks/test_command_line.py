@@ -120,7 +120,7 @@ def test_devices_and_folders_in_place_of_files(attack, command, path):
         ["\n"],
         ["user-dir", "extra"],
         ["user-dir", "--unknown\n"],
-        ["--version"],
+        ["--versions"],
         ["table", "no\x1b[31msuch"],
         ["table", "--format", "docx"],
         ["table", "--dataset", "../x"],

@@ -65,13 +65,13 @@ def test_bleu_by_length(run, data, tmp_path, capsys):
         f"S-{i}\t{' '.join(['w'] * words)}\nT-{i}\ta b c {'d' if words < 5 else 'x'}\n"
         f"H-{i}\t-3\ta b\nD-{i}\t-3\ta b\nP-{i}\t-1 -1 -1\n"
         f"H-{i}\t-3.5\ta b c d\nD-{i}\t-3.5\ta b c d\nP-{i}\t-1 -1 -0.5 -0.5 -0.5\n"
-        for i, words in enumerate((2, 9, 4, 7))
+        for i, words in enumerate((2, 9, 4, 7) * 6)
     ]
     (folder / "length_penalty" / "generate-valid.txt").write_text("".join(lines) + "Generate valid with beam=2: 0\n")
     printed = run("bleu_by_length.py", folder, "--groups", "2")
     assert [row[1:] for row in table_rows(printed)[1:]] == [
-        ["2–4", "2", "100.00", "1.000 |"],
-        ["5–9", "2", "50.00", "1.000 |"],  # (6/8 · 4/6 · 2/4 · 1/4)^(1/4), where smoothing replaces 0/2 by 1/4
+        ["2–4", "12", "100.00", "1.000 |"],
+        ["5–9", "12", "31.95", "1.000 |"],  # (36/48 · 24/36 · 12/24 · 1/24)^(1/4), with smoothing for 0/12
     ]
     assert "tok:none" in printed
 

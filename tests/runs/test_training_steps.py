@@ -6,14 +6,13 @@ import shutil
 import pytest
 import torch
 
-from relumt.runs.environment import CPU
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.provenance import measures_other_loss, training_provenance
 from relumt.runs.record import Divergence, load_record
 from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.training_results import finish_training, record_divergence
 from relumt.runs.training_steps import start_training
-from tests.runs.cases import LOG, train, translate, write_checkpoint
+from tests.runs.cases import CPU, LOG, train, translate, write_checkpoint
 
 
 def test_training_and_evaluation_are_not_repeated(config, step):

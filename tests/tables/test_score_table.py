@@ -10,6 +10,7 @@ from relumt.papers import papers
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
 from relumt.runs.record import Divergence, Initialization
 from relumt.tables import get_table
+from relumt.tables.measures import entropy_of_non_null_rows
 from tests.runs.cases import with_value
 from tests.tables.cases import (
     analysis,
@@ -60,11 +61,18 @@ def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
     worthless = make_record(experiments["relu_unregularized"], bleu=0.3)
     write_run(experiments["relu_unregularized"], tmp_path, worthless)
     (table,) = render("reluformer_table5", tmp_path)
-    assert row(table, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50", "4.500", "1.88", "0.20"]
+    assert row(table, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50", "4.500", "1.87", "0.20"]
     assert row(table, "- scale factor")[1:] == ["", "-", "", "", "-", "-", "-", "-"]
     assert row(table, "- regularization loss")[1:] == ["33.19", "-", "", "0.08", "-", "-", "-", "-"]
     assert row(table, "- scale factor - regularization loss")[1:] == [""] * 8
     assert any(note.startswith("-: a seed diverged") for note in table.notes)
+
+
+def test_layers_with_more_queries_do_not_weigh_more():
+    """As in the entropy of all rows: the two agree if no row is null."""
+    layers = [attention_layer("encoder", (entropy, entropy), (0.0, 0.0), n) for entropy, n in ((2.0, 1000), (1.0, 9))]
+    measured = analysis(attention=dict(zip("ab", layers, strict=True)))
+    assert entropy_of_non_null_rows(measured) == 1.5
 
 
 def test_ablations_from_fairseqs_initialization_are_tested_against_reluformer_from_it(tmp_path):
