@@ -112,3 +112,9 @@ def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])
     assert ended.value.code == 0 and capsys.readouterr().out == f"relumt {version('relumt')}\n"
+
+
+def test_a_closed_standard_input_is_empty():
+    command = "import sys; from relumt.process import open_standard_streams as f; f(); print(list(sys.stdin))"
+    words = ["bash", "-c", 'exec "$0" -c "$1" <&-', sys.executable, command]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"

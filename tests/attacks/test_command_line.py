@@ -176,14 +176,6 @@ def test_a_closed_standard_stream_does_not_end_up_in_a_file(attack):
     assert b"relumt" not in b"".join(path.read_bytes() for path in (attack.folder / "corpus").iterdir())
 
 
-def test_a_closed_standard_input_is_empty(attack):
-    command = "import sys; from relumt import process; process.open_standard_streams(); print(list(sys.stdin))"
-    words = ["bash", "-c", 'exec "$0" -c "$1" <&-', sys.executable, command]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    attack.outcomes.append("handled")
-    assert printed == "[]\n"
-
-
 def test_data_is_printed_in_utf8_in_any_locale(attack):
     command = (
         "from relumt.process import open_standard_streams, print_in_utf8; open_standard_streams(); print_in_utf8(); "

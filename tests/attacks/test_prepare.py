@@ -4,13 +4,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from relumt.prep import pipeline
 from tests.attacks.special_files import make_broken_link, make_device, make_fifo, make_loop, make_socket
 
 pytestmark = pytest.mark.attack("corpora")
@@ -249,30 +247,6 @@ def test_a_data_bin_with_a_missing_file_is_not_up_to_date(attack, data_bin, bite
     (data_bin / name).unlink()
     ended = attack.relumt("prepare", *bitext.arguments(), BPE, "--tokenized-input")
     assert ended.status == 2 and f"{Path(name).name} is missing; give --overwrite" in ended.error
-
-
-@pytest.mark.parametrize("name", ["test.de-en.de.bin", "dict.en.txt", "text/valid.de"])
-def test_a_data_bin_with_a_damaged_file_is_not_up_to_date(attack, data_bin, bitext, name):
-    with (data_bin / name).open("r+b") as file:
-        file.truncate(5)
-    ended = attack.relumt("prepare", *bitext.arguments(), BPE, "--tokenized-input")
-    assert ended.status == 2 and f"{name} is not as it was written; give --overwrite" in ended.error
-
-
-def test_a_text_that_changes_while_it_is_read(attack, bitext, monkeypatch):
-    described = []
-
-    def describe(files):
-        described.append(describe_files(files))
-        if len(described) == 2:
-            described[1]["test.en"] = replace(described[1]["test.en"], sha256="0")
-        return described[-1]
-
-    describe_files = pipeline.describe_files
-    monkeypatch.setattr(pipeline, "describe_files", describe)
-    ended = attack.relumt("prepare", *bitext.arguments(), BPE, "--tokenized-input")
-    assert ended.status == 2 and "test.en: changed while it was read; start the same command again" in ended.error
-    assert not bitext.out.exists()
 
 
 @pytest.mark.parametrize(

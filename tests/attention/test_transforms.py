@@ -151,7 +151,6 @@ def test_the_trained_constants_of_the_inhibitor_are_initialized():
 
 @pytest.mark.parametrize("name", ["relu", "relu2", "inhibitor"])
 def test_projections_that_share_weights_are_scaled_once(name):
-    """As two projections of the same weights are."""
     mechanism = MECHANISMS[name](H, D)
     torch.manual_seed(0)
     shared = nn.Linear(H * D, H * D)

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import platform
 import re
 import sys
 from pathlib import Path
@@ -182,21 +181,6 @@ def test_a_gpu_that_torch_does_not_see_is_a_warning(monkeypatch, nvidia_smi, cud
     monkeypatch.setattr(torch.version, "cuda", cuda)
     found = hardware.check_gpus()
     assert found.status == "warning" and reason in found.detail and "driver 570.86.15" in found.detail
-
-
-@pytest.mark.parametrize(
-    ("info", "name"),
-    [
-        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n" * 2,
-         "AMD EPYC (family 25, model 17, stepping 1)"),
-        ("model name\t: ARMv7 Processor rev 4\n", "ARMv7 Processor rev 4"),
-        ("CPU part\t: 0xd0c\n", platform.machine()),
-    ],
-)  # fmt: skip
-def test_processors_of_one_name_are_told_apart(monkeypatch, tmp_path, info, name):
-    (tmp_path / "cpuinfo").write_text(info)
-    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
-    assert hardware.cpu_name() == name
 
 
 def test_a_gpu_that_cannot_compute_is_an_error(gpu, monkeypatch):

@@ -11,7 +11,7 @@ from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from relumt.prep import workers
+from relumt.prep import pipeline, workers
 
 SCRIPT = Path(__file__).parents[2] / "data_prep" / "prepare.sh"
 
@@ -158,6 +158,31 @@ def test_a_data_bin_with_other_options_or_inputs_is_not_replaced(moses, capsys):
     assert "vocab_size was 100, now 90, " in error
     assert "valid.de has changed" in error
     assert error.endswith("give --overwrite or another --out\n")
+
+
+@pytest.mark.parametrize("name", ["test.de-en.de.bin", "dict.en.txt", "text/valid.de"])
+def test_a_data_bin_with_a_damaged_file_is_not_up_to_date(bitext, capsys, name):
+    bitext.prepare("--bpe", "none")
+    with (bitext.out / name).open("r+b") as file:
+        file.truncate(5)
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none")
+    assert f"{name} is not as it was written; give --overwrite" in capsys.readouterr().err
+
+
+def test_a_text_that_changes_while_it_is_read_is_refused(bitext, capsys, monkeypatch):
+    def describe(files):
+        described.append(describe_files(files))
+        bitext.write("test", [("anders", "different")])
+        return described[-1]
+
+    described, describe_files = [], pipeline.describe_files
+    monkeypatch.setattr(pipeline, "describe_files", describe)
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none")
+    error = capsys.readouterr().err
+    assert len(described) == 2 and "test.de: changed while it was read; start the same command again" in error
+    assert not bitext.out.exists()
 
 
 @pytest.mark.slow

@@ -163,7 +163,6 @@ def test_hard_links_to_earlier_translations_keep_their_content(config, step):
 
 
 def test_other_files_in_place_of_those_that_were_scored(config, step):
-    """As after copying run.json alone to another machine."""
     train(config, step)
     translate(config, step)
     evaluation = load_record(config.folder).test_evaluation

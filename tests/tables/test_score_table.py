@@ -69,7 +69,6 @@ def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
 
 
 def test_layers_with_more_queries_do_not_weigh_more():
-    """As in the entropy of all rows: the two agree if no row is null."""
     layers = [attention_layer("encoder", (entropy, entropy), (0.0, 0.0), n) for entropy, n in ((2.0, 1000), (1.0, 9))]
     measured = analysis(attention=dict(zip("ab", layers, strict=True)))
     assert entropy_of_non_null_rows(measured) == 1.5

@@ -107,10 +107,9 @@ class Documents:
         named, target = Path(document_id), self.languages[1]
         found = self.paths.get(f"{named.name.removesuffix(f'.{target}')}.{target}", [])
         if len(found) > 1:
-            of_year = [path for path in found if path.parent.name == named.parent.name]
-            if not of_year:
+            found = [path for path in found if path.parent.name == named.parent.name]
+            if not found:
                 raise UserError(f"{self.folder}: {document_id!r} is the name of several documents; give YEAR/NAME")
-            found = of_year
         if not found:
             raise UserError(f"{self.folder}: has no document {document_id!r}; run setup_opensubs.sh again")
         return found[0]

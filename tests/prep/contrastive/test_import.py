@@ -1,13 +1,11 @@
 """ContraPro and the sets of Bawden et al. in their own formats, from small files written by hand."""
 
 import json
-import shutil
 
 import pytest
 
 from relumt.cli import main
 from relumt.prep.contrastive.example import has_contexts, read_examples_in_context
-from relumt.text_files import load_text
 
 DOCUMENT = [
     ("Where is the key?", "Wo ist der Schlüssel?"),
@@ -132,21 +130,6 @@ def test_the_documents_of_a_set_whose_identifiers_are_paths(folder):
     (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
     (example,) = imported(folder, "contrapro.json", "--documents", "documents")
     assert contexts([example]) == [DOCUMENT[:2]] and example.distance is None
-
-
-def test_a_document_whose_name_two_years_have_is_found_by_its_year(folder, capsys):
-    shutil.copytree(folder / "documents" / "1999", folder / "documents" / "2001")
-    for path in (folder / "documents" / "2001").iterdir():
-        write_lines(path, ["Another one." if path.suffix == ".en" else "Ein anderer.", *load_text(path)[1:]])
-    for document, message in (("1999/1999_1_2", None), ("1999_1_2", "'1999_1_2' is the name of several")):
-        entries = [entry(3, ["Ich sehe sie."], 2, document=document)]
-        (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
-        if message is None:
-            assert contexts(imported(folder, "contrapro.json", "--documents", "documents")) == [DOCUMENT[:2]]
-        else:
-            (folder / "examples").unlink()
-            capsys.readouterr()
-            assert message in failing(folder, capsys, "contrapro.json", "--documents", "documents")
 
 
 def write_text_files(folder, per_line, start):
