@@ -4,9 +4,9 @@ Each subcommand is a module of `relumt.commands` with `add_arguments(parser)` an
 description in `--help`. Modules are imported only when their subcommand runs: torch and fairseq take seconds to load.
 """
 
+import argparse
 import importlib
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from relumt.arguments import ArgumentParser
 from relumt.errors import exit_on_user_error
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run_command(argv: Sequence[str] | None) -> None:
     """Parse the command line and run the subcommand."""
     parser = ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
-    parser.add_argument("--version", action="version", version=f"relumt {installed_version()}")
+    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_line in COMMANDS.items():
         subparsers.add_parser(name, help=help_line, add_help=False)
@@ -62,12 +62,15 @@ def run_command(argv: Sequence[str] | None) -> None:
     module.run(command_parser.parse_args(rest))
 
 
-def installed_version() -> str:
-    """Return the version of the installed distribution; "unknown" for a checkout that is not installed."""
-    try:
-        return version("relumt")
-    except PackageNotFoundError:
-        return "unknown"
+class PrintVersion(argparse.Action):
+    """Prints the version of the installed distribution, and exits; argparse's own action needs it at every start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        """Print "unknown" for a checkout that is not installed."""
+        from relumt.runs.environment import installed_version  # takes tens of milliseconds
+
+        print(f"relumt {installed_version('relumt') or 'unknown'}")
+        parser.exit()
 
 
 if __name__ == "__main__":

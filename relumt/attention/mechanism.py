@@ -174,9 +174,7 @@ class Mechanism(nn.Module):
 
     def recomputes_weights(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
         """Return whether the backward pass computes weights again; `torch.func` does not support that."""
-        if not (dispatch.has_many_weights(q, k) and self.saves_weights(q, k, v, need)):
-            return False
-        return torch.compiler.is_compiling() or not is_in_torch_func()
+        return dispatch.has_many_weights(q, k) and self.saves_weights(q, k, v, need) and not is_in_torch_func()
 
     def saves_weights(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
         """Return whether autograd would save the weights that `attend` computes from such tensors."""

@@ -11,12 +11,12 @@ from torch import Tensor
 
 def is_transformed() -> bool:
     """Return whether a transform of `torch.func` or a mode that sees operators is active; False in compiled code."""
-    return not torch.compiler.is_compiling() and (is_in_torch_func() or torch._C._len_torch_dispatch_stack() > 0)
+    return is_in_torch_func() or (not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0)
 
 
 def is_in_torch_func() -> bool:
-    """Return whether a transform of `torch.func` is active."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Return whether a transform of `torch.func` is active; False in compiled code."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def add_to(x: Tensor, y: Tensor) -> Tensor:

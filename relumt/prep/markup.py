@@ -55,9 +55,10 @@ def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: Path
                 where = originals[is_markup.index(True)]
                 raise UserError(f"{where}:{number}: document markup that the other side lacks; check the alignment")
             if is_markup[0]:
-                if bool(markup.document_start.match(source)) != bool(markup.document_start.match(target)):
+                is_start = [bool(markup.document_start.match(side)) for side in (source, target)]
+                if is_start[0] != is_start[1]:
                     raise UserError(f"{originals[0]}:{number}: one side begins a document here; check the alignment")
-                if markup.document_start.match(source):
+                if is_start[0]:
                     lengths.append(0)
                 continue
             if not lengths:
