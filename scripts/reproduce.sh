@@ -3,9 +3,12 @@
 #
 #   scripts/reproduce.sh NAME [--preset paper|small|smoke] [options…] [-- fairseq-train flags…]
 #
-# `scripts/reproduce.sh --help` lists the names and options. RUNS is the folder of all runs (runs); scripts/common.sh
-# lists the other settings. Existing results are reused. The exit status is 1 if a run or benchmark failed,
-# which leaves its cells of the table empty, and 2 if the request is invalid or existing runs have other settings.
+# `scripts/reproduce.sh --help` lists the names and options. The environment variables RUNS, CONFIGS, PRECISION,
+# ACCEPT_MIXED, ONE_BY_ONE, RELUMT_KERNELS and PYTHON have the meaning that `scripts/train.sh --help` states; the other two,
+# SEED and DATA_BIN, are replaced by --seeds and the datasets of the table.
+#
+# Existing results are reused. The exit status is 1 if a run or benchmark failed, which leaves its cells of the table
+# empty, and 2 if the request is invalid or existing runs have other settings.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

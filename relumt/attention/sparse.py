@@ -115,6 +115,17 @@ class LearnedEntmaxAttention(SparseAttention):
 NUM_FINAL_STEPS = 6
 """Steps of Newton's method once the sum is below e: enough for float64."""
 
+POWERS_OF_E = tuple(math.exp(power) for power in range(32))
+
+
+def num_newton_steps(num_keys: int) -> int:
+    """Return how many steps reach the solution for rows of num_keys scores: ⌈log num_keys⌉ until the sum is below e.
+
+    The logarithm is found by comparisons: torch.compile then compiles once for each range of lengths, and with
+    `math.log` once for each length.
+    """
+    return NUM_FINAL_STEPS + sum(num_keys > power for power in POWERS_OF_E)
+
 
 def entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
     """Return p_j = max((α − 1)z_j − τ, 0)^(1/(α − 1)) with τ such that Σ_j p_j = 1, of each row of scores [..., T, S].
@@ -130,7 +141,7 @@ def entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
     z, exponent = scores * (alpha - 1), 1 / (alpha - 1)
     with torch.no_grad():
         threshold = -torch.ones_like(z[..., :1])
-        for _ in range(math.ceil(math.log(z.shape[-1])) + NUM_FINAL_STEPS):
+        for _ in range(num_newton_steps(z.shape[-1])):
             distance = (z - threshold).clamp_(min=0)
             slope = (distance ** (exponent - 1)).mul_(distance > 0)  # 0^0 is 1
             excess = (slope * distance).sum(-1, keepdim=True) - 1

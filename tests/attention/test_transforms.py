@@ -176,7 +176,7 @@ def test_fused_softmax_keeps_the_types_of_explicit_softmax(name, q):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["relu", "relu_n", "relu2", "sigmoid", "ssmax", "softmax"])
+@pytest.mark.parametrize("name", MECHANISMS)
 def test_lengths_do_not_cause_compilations(name):
     mechanism = build(name)
     compiled = torch.compile(
