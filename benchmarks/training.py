@@ -31,7 +31,7 @@ from measurement import (
     relumt_arguments,
     tokens_per_second,
 )
-from timing import Speeds, benchmark_device, print_origin, write_results
+from timing import Speeds, benchmark_device, is_up_to_date, print_origin, write_results
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
@@ -75,6 +75,15 @@ def fairseq_arguments(args: argparse.Namespace, model: str) -> list[str]:
     if is_stock(model):
         return [args.data_bin, *ONE_DEVICE, *command_line(without_task(flags)), *args.flags]
     return relumt_arguments(args.data_bin, [*command_line(flags), *args.flags])
+
+
+def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what results depend on besides the device and the revision, as JSON has it."""
+    return {
+        "systems": {model: fairseq_arguments(args, model) for model in args.models},
+        "joeynmt": str(args.joeynmt or ""),
+        "settings": {name: getattr(args, name) for name in ("precision", "steps", "warm_up", "decode", "threads")},
+    }
 
 
 def systems_by_name(models: list[str], devices: list[Device]) -> dict[str, tuple[str, Device]]:
@@ -202,10 +211,13 @@ def main() -> None:
     precisions: list[Precision | None] = args.precision or [None]
     systems = systems_by_name(args.models, [benchmark_device(precision) for precision in precisions])
     baseline, device = next((name, device) for name, (model, device) in systems.items() if model == args.baseline)
+    inputs = describe_inputs(args)
+    if is_up_to_date(args.json, inputs, device):
+        return
     measured = measure_systems(args, systems)
     training = relative_seconds(baseline, {name: system.training for name, system in measured.items()})
     print(training_table(baseline, training, measured))
-    results: dict[str, Any] = {"throughput": training, "systems": absolute_values(measured)}
+    results: dict[str, Any] = {"inputs": inputs, "throughput": training, "systems": absolute_values(measured)}
     if args.decode:
         results["decoding"] = relative_seconds(baseline, {name: system.decoding for name, system in measured.items()})
         print("\n" + decoding_table(baseline, results["decoding"], measured))

@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from relumt.data.document_chunks import (
         chunks_per_document,
+        detach_separators,
         find_mismatches,
         join_groups,
         remove_separators,
@@ -53,7 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--separator '{separator}': expected one word without spaces")
     if arguments.sentences and not separator:
         raise UserError("--sentences replaces chunks that lost separators; name the separator with --separator")
-    hypotheses, references = load_text(arguments.hyp), load_text(arguments.ref)
+    hypotheses = [detach_separators(line, separator) for line in load_text(arguments.hyp)]
+    references = load_text(arguments.ref)
     for path, lines in ((arguments.hyp, hypotheses), (arguments.ref, references)):
         if not lines:
             raise UserError(f"{path}: the file is empty; expected one line of text or more")
@@ -63,24 +65,23 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"{arguments.hyp} has {len(hypotheses)} lines, but {arguments.chunks} has {len(chunks)}; use matching files"
         )
+    counts = chunks_per_document(chunks, documents)
+    mismatches = find_mismatches(hypotheses, chunks, separator)
+    if arguments.sentences:
+        sentences = load_text(arguments.sentences)
+        if len(sentences) != len(references):
+            raise UserError(
+                f"{arguments.sentences} has {len(sentences)} lines, but {arguments.ref} has {len(references)}; "
+                "use matching files"
+            )
+        hypotheses = replace_mismatches(hypotheses, chunks, separator, sentences)
     metric = BLEU(tokenize=arguments.tokenize, lowercase=arguments.lowercase, force=True)
-    joined = join_groups(
-        [remove_separators(chunk, separator) for chunk in hypotheses], chunks_per_document(chunks, documents)
-    )
+    joined = join_groups([remove_separators(chunk, separator) for chunk in hypotheses], counts)
     result = {
         "documents": len(documents),
         "d-BLEU": asdict(corpus_score(metric, joined, join_groups(references, documents))),
     }
     if separator:
-        mismatches = find_mismatches(hypotheses, chunks, separator)
-        if arguments.sentences:
-            sentences = load_text(arguments.sentences)
-            if len(sentences) != len(references):
-                raise UserError(
-                    f"{arguments.sentences} has {len(sentences)} lines, but {arguments.ref} has {len(references)}; "
-                    "use matching files"
-                )
-            hypotheses = replace_mismatches(hypotheses, chunks, separator, sentences)
         result |= {
             "chunks": len(chunks),
             "chunks with another number of separators": len(mismatches),

@@ -14,9 +14,10 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import try_lock
 from relumt.runs.dataset_config import configs_folder
+from relumt.runs.evaluation_check import is_scored_as_configured
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
-from relumt.runs.run_config import resolve_run_config
+from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.scored_analysis import is_analyzed
 from relumt.runs.training_log import statistics
 from relumt.tables.experiments import Experiment, unique_experiments
@@ -102,25 +103,32 @@ class Job:
         return default_threads | os.environ | visible_gpus | self.script_settings
 
     def is_finished(self) -> bool:
-        """Return whether the script would find nothing to do: the run has the same flags and every result."""
+        """Return whether the script would find nothing to do: the run has the same flags and every result.
+
+        The training data and the environment are not compared, because only the script's machine knows them.
+        """
         try:
             record = find_record(self.folder)
-            if record is None or self._expected_flags() != record.provenance.flags:
+            if record is None:
+                return False
+            config = self._resolve_config()
+            if join_flag_values(config.train_flags(self.train_flags)) != record.provenance.flags:
                 return False
             if record.divergence is not None:
                 return True
             if not has_results(self.experiment, record):
                 return False
+            if self.experiment.needs_test and not is_scored_as_configured(config, record):
+                return False
             return not self.experiment.needs_analysis or is_analyzed(self.folder, record)
         except UserError:  # the script reports it
             return False
 
-    def _expected_flags(self) -> dict[str, str]:
-        """Return the flags that the script would train with, in the form of run.json."""
+    def _resolve_config(self) -> RunConfig:
+        """Return what the script would train and translate with."""
         configs = configs_folder(self.root)
         experiment, runs = self.experiment, self.experiment.variant_folder(self.runs)
-        config = resolve_run_config(experiment.dataset, experiment.model, self.seed, configs, runs, None)
-        return join_flag_values(config.train_flags(self.train_flags))
+        return resolve_run_config(experiment.dataset, experiment.model, self.seed, configs, runs, None)
 
     def outcome(self, exit_status: int) -> JobState:
         """Return the outcome of a script that ended with this status; raise UserError if run.json is unreadable."""

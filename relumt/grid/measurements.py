@@ -46,20 +46,13 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
 
 
 def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
-    """Measure the training speed of all feed-forward variants, unless the file of speeds exists.
-
-    Returns:
-        Whether this succeeded.
-    """
+    """Measure the training speed of all feed-forward variants; return whether this succeeded."""
     dataset = get_table(context.name).experiments(context.preset)[0].dataset
-    figures = speed_file(context, dataset)
-    if figures.exists():
-        return True
     variants = sorted(path.stem for path in (configs_folder(root) / "models").glob("ffn_*.args"))
     datasets = configs_folder(root) / "datasets"
     data_bin = require_dataset(dataset, datasets).data_bin
     arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]
-    arguments += ["--baseline", "ffn_relu", "--json", figures, "--flags", *train_flags]
+    arguments += ["--baseline", "ffn_relu", "--json", speed_file(context, dataset), "--flags", *train_flags]
     return run_python(root / "benchmarks" / "training.py", *arguments)
 
 

@@ -81,11 +81,19 @@ def write(path: Path, content: Training | CommonSettings) -> None:
 
 
 def read_training(path: Path) -> Training | None:
-    """Read a training; None if there is none. Raises UserError if the file is damaged."""
+    """Read a training; None if there is none. Raises UserError if the file is damaged or of another training."""
     try:
-        return read_json(path, Training, ADVICE)
+        training = read_json(path, Training, ADVICE)
     except FileNotFoundError:
         return None
+    folder, task, mechanism = path.parents[2], training.task, training.mechanism
+    own_paths = (
+        rate_path(folder, task, mechanism, training.learning_rate),
+        seed_path(folder, task, mechanism, training.seed),
+    )
+    if path not in own_paths:
+        raise UserError(f"{path}: found the training of {own_paths[training.test is not None]}; {ADVICE}")
+    return training
 
 
 def read_repetitions(folder: Path, task: str, mechanism: str) -> dict[int, Training]:

@@ -20,7 +20,7 @@ from relumt.json_files import encode_json, read_json
 from relumt.runs.field_types import Count
 
 ANALYSIS = "analysis.json"
-SCHEMA = 4
+SCHEMA = 5
 """Increase this whenever a field of analysis.json changes its name or meaning."""
 
 PerHead = list[float | None]

@@ -144,6 +144,9 @@ def require_equal_signatures(records: Mapping[str, RunRecord], metric: str) -> N
     title = SCORES.get(metric, metric)
     scored = {name: record for name, record in records.items() if record.has_metric(metric)}
     require_equal(scored, f"the signature of {title}", lambda record: record.signature(metric))
+    external = [(name, record.external_scores.get(metric)) for name, record in scored.items()]
+    sources = {name: score.sources_sha256 for name, score in external if score and score.sources_sha256}
+    require_equal(sources, f"the sources that {title} read", lambda checksum: checksum)
 
 
 def require_run_folder(folder: Path, record: RunRecord) -> None:

@@ -29,6 +29,7 @@ class ExternalScore:
         version: what the program says about itself and its model, "" if nothing.
         segments: name of the file in the run's folder that has the score of each segment, one per line.
         segments_sha256: SHA-256 of that file.
+        sources_sha256: SHA-256 of the sources that the program read; "" in records of earlier versions.
     """
 
     score: float
@@ -36,6 +37,7 @@ class ExternalScore:
     version: str
     segments: Name
     segments_sha256: str
+    sources_sha256: str = ""
 
     @property
     def signature(self) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from relumt.atomic_output import write_text_atomically
@@ -69,7 +70,8 @@ def add_external_score(
         output = score_with_command(command, segments, time_limit)
         path = run / f"{subset}.{name}.scores"
         write_text_atomically(path, "".join(f"{score!r}\n" for score in output.segment_scores))
-        added = ExternalScore(output.score, command, output.version, path.name, file_sha256(path))
+        sources = sha256("\n".join(segment.source for segment in segments).encode()).hexdigest()
+        added = ExternalScore(output.score, command, output.version, path.name, file_sha256(path), sources)
         record = load_record(run)
         evaluation = require_evaluation(run, record, subset)
         evaluation = replace(evaluation, external=evaluation.external | {name: added})

@@ -19,7 +19,7 @@ from relumt.tables import (
     inhibitor_table2,
     inhibitor_table3,
     scores,
-    speeds,
+    speed_tables,
     study,
     sweep,
 )
@@ -34,7 +34,7 @@ MODULES = (
     inhibitor_table2,
     inhibitor_table3,
     scores,
-    speeds,
+    speed_tables,
     study,
     sweep,
 )

@@ -29,7 +29,7 @@ SIGNIFICANCE_TESTS = {"bootstrap": "bs", "randomization": "ar"}
 """Name on the command line -> sacreBLEU's name: 1,000 bootstrap samples or 10,000 trials of randomization."""
 
 MIN_CHANGED = 15
-"""Translations, or segment scores, that must differ for a p-value.
+"""Lines whose contributions to the score must differ for a p-value.
 
 With n of them, one in 2^(n − 1) random trials has the same difference as the real one. sacreBLEU counts these as less
 extreme, so by randomization it would return p = 0.0001 for a single changed translation, whose p-value is 1. Its
@@ -187,12 +187,15 @@ def describe_added_flags(runs: Sequence[Run]) -> str:
 def list_differences(records: Sequence[RunRecord]) -> list[str]:
     """Return what differs between the environments of runs but does not make the runs incomparable."""
     environments = [record.provenance.environment for record in records]
+    scored_in = [record.test_evaluation.setup.environment for record in records if record.is_scored]
     aspects: dict[str, Sequence[object]] = {
         "versions of packages": [environment.versions for environment in environments],
         "the code of relumt": [replace(environment.revision, commit="") for environment in environments],
         "the kind of device": [environment.device.name for environment in environments],
         "the backend of fp32 products": [environment.device.fp32_backend for environment in environments],
         "the kernels of attention": [environment.kernels for environment in environments if environment.kernels],
+        "versions of packages that scored them": [environment.versions for environment in scored_in],
+        "the kind of device that translated": [environment.device.name for environment in scored_in],
     }
     return [aspect for aspect, values in aspects.items() if any(value != values[0] for value in values)]
 

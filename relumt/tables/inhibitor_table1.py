@@ -3,6 +3,7 @@
 `relumt.one_layer` trains the models; here their test scores become a table.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from relumt.one_layer.settings import MECHANISMS, PRESETS
 from relumt.papers import format_printed
 from relumt.tables.context import TableContext
 from relumt.tables.measured import MeasuredTable
-from relumt.tables.rendering import RenderedTable
+from relumt.tables.rendering import RenderedTable, format_p_value
 from relumt.tables.seed_statistics import confidence_interval
 
 
@@ -133,18 +134,20 @@ def format_difference(differences: Sequence[float], spec: str) -> tuple[str, str
     low, high = interval
     return (
         f"{mean(differences):+{spec}} ({low:+{spec}} to {high:+{spec}})",
-        f"{paired_p_value(differences):.3f}",
+        format_p_value(paired_p_value(differences)),
     )
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
-    """Return the two-sided p-value of a paired t-test, 1 if there is no difference at all.
+    """Return the two-sided p-value of a paired t-test, 1 if there is no difference at all, 0 if all are equal.
 
     The sign-flip test of the other tables needs six pairs for p < 0.05, and three of these tasks have five.
     """
     from scipy.stats import ttest_1samp
 
-    return float(ttest_1samp(differences, 0.0).pvalue) if any(differences) else 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are almost equal
+        return float(ttest_1samp(differences, 0.0).pvalue) if any(differences) else 1.0
 
 
 def describe_medians(found: dict[str, Repetitions]) -> str:

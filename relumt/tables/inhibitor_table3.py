@@ -102,12 +102,16 @@ class EncryptedAttentionTable(MeasuredTable):
 
     def read_times(self, context: TableContext) -> dict[int, EncryptedTimes]:
         """Return what was measured, by length; raise UserError if nothing was, or if a file is not valid."""
-        folder = self.results_folder(context)
+        folder, advice = self.results_folder(context), f"delete it and run {context.command}"
         found = {}
         for length in LENGTHS:
             path = result_file(folder, length)
             if path.exists():
-                found[length] = read_json(path, EncryptedTimes, f"delete it and run {context.command}")
+                found[length] = read_json(path, EncryptedTimes, advice)
+                if (measured := found[length].origin.length) != length:
+                    raise UserError(
+                        f"{path}: expected times of length {length}, found those of length {measured}; {advice}"
+                    )
         if not found:
             raise UserError(f"no results in {folder}; measure times with {context.command}")
         return found

@@ -124,6 +124,11 @@ FORMATS: dict[str, Callable[[RenderedTable], str]] = {"markdown": to_markdown, "
 """Name on the command line -> function that prints a table in that format."""
 
 
+def format_p_value(p: float) -> str:
+    """Return a p-value with three decimals, "<0.001" if all of them would be 0."""
+    return f"{p:.3f}" if p >= 0.0005 else "<0.001"
+
+
 def format_average(values: Sequence[float], format_spec: str) -> str:
     """Format the mean as in "31.00 ± 1.41", with the standard deviation if there are several values."""
     spread = f" ± {stdev(values):{format_spec}}" if len(values) > 1 else ""

@@ -10,10 +10,10 @@ from relumt.papers import format_printed, printed_values
 from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
 from relumt.tables.experiments import Experiment
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, external_scores, unit_note
-from relumt.tables.rendering import RenderedTable
+from relumt.tables.rendering import RenderedTable, format_p_value
 from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.seed_columns import MIN_SEEDS, NOTE, describe_common_seeds, seed_columns
-from relumt.tables.speeds import decoding_speed_tables
+from relumt.tables.speed_tables import decoding_speed_tables
 from relumt.tables.table import Table
 
 
@@ -157,7 +157,7 @@ class ScoreTable(Table):
         if self.speed_benchmark:
             datasets = dict.fromkeys(column.dataset for column in columns)
             models = {label: row.model for label, row in self.resolved_rows.items()}
-            tables += decoding_speed_tables(self.paper, self.item, models, datasets, context)
+            tables += decoding_speed_tables(self.paper, self.item, models, datasets, found, context)
         return tables
 
     def runs_by_row(self, column: Column, found: Runs) -> dict[str, Sequence[Run]]:
@@ -271,5 +271,5 @@ def format_p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: st
     from relumt.tables.significance import p_values  # sacreBLEU is slow to import
 
     by_seed = p_values(systems, baselines, metric, test)
-    formatted = {seed: "-" if p is None else f"{p:.3f}" for seed, p in by_seed.items()}
+    formatted = {seed: "-" if p is None else format_p_value(p) for seed, p in by_seed.items()}
     return ", ".join(f"seed {seed}: {p}" if len(systems) > 1 else p for seed, p in formatted.items())

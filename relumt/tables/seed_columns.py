@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from relumt.tables.measures import Measure
+from relumt.tables.rendering import format_p_value
 from relumt.tables.runs import Run, any_diverged
 from relumt.tables.seed_statistics import MAX_SEEDS, SeedComparison, compare_seeds, holm
 
@@ -36,7 +37,7 @@ def seed_columns(
         return []
     corrected = dict(zip(compared, holm([comparison.p_value for comparison in compared.values()]), strict=True))
     cells = [
-        [format_difference(compared[row], measure), f"{corrected[row]:.3f}", format_needed(compared[row])]
+        [format_difference(compared[row], measure), format_p_value(corrected[row]), format_needed(compared[row])]
         if row in compared
         else ["", "", ""]
         for row in baselines

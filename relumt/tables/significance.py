@@ -82,15 +82,26 @@ def paired_p_value(
     """Return sacreBLEU's p-value of the difference between two systems, given the lines of their outputs.
 
     Returns:
-        1 if no line differs, for which sacreBLEU's bootstrap returns 0.001; None if fewer than MIN_CHANGED differ.
+        1 if the statistics of no line differ, for which sacreBLEU's bootstrap returns 0.001; None if those of fewer
+        than MIN_CHANGED differ.
     """
-    changed = sum(map(str.__ne__, system, baseline))
+    changed = count_changed(system, baseline, references, metric)
     if changed < MIN_CHANGED:
         return None if changed else 1.0
     named: list[tuple[str, Sequence[str]]] = [("baseline", baseline), ("system", system)]
     _, results = PairedTest(named, {"": metric}, [references], test_type=SIGNIFICANCE_TESTS[test])()
     (name,) = results.keys() - {"System"}
     return results[name][1].p_value  # type: ignore[union-attr]  # sacreBLEU's types allow no result
+
+
+def count_changed(system: Sequence[str], baseline: Sequence[str], references: Sequence[str], metric: Metric) -> int:
+    """Return how many lines contribute differently to a score, such as by the number of n-grams of the reference.
+
+    Lines with different words may contribute the same, as two wrong words do.
+    """
+    # The public sentence_score would warn and compute a score for each line.
+    statistics = (metric._extract_corpus_statistics(list(lines), [references]) for lines in (system, baseline))
+    return sum(own != others for own, others in zip(*statistics, strict=True))
 
 
 def same_bleu(folder: Path, score: Score) -> BLEU:

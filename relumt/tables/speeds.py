@@ -1,9 +1,9 @@
-"""Speeds relative to softmax: [RL] Table 2 and Figure 2, and the last column of [RF] Table 4.
+"""Speeds relative to softmax, as scripts in benchmarks/ write them to RUNS/TABLE-DATASET.json.
 
-Scripts in benchmarks/ measure them and write RUNS/TABLE-DATASET.json; `scripts/reproduce.sh` runs these scripts.
+`scripts/reproduce.sh` runs these scripts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -13,11 +13,8 @@ from msgspec import Meta
 
 from relumt.errors import UserError
 from relumt.json_files import read_json
-from relumt.papers import papers
 from relumt.tables.context import TableContext
-from relumt.tables.experiments import WMT_RELA, Experiment, by_preset
-from relumt.tables.rendering import RenderedTable
-from relumt.tables.table import Table
+from relumt.tables.runs import Run
 
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Length = Annotated[int, Meta(ge=0, le=10**9)]
@@ -56,10 +53,22 @@ class RelativeSpeeds(Measurement):
 
 
 @dataclass(frozen=True)
+class TimedModels:
+    """Which trained models were timed.
+
+    Attributes:
+        checkpoints: model -> SHA-256 of its checkpoint; empty in files of earlier versions.
+    """
+
+    checkpoints: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DecodingSpeeds:
     """The part of a file of train_decode_speed.py that a table of scores shows."""
 
     decoding: RelativeSpeeds
+    inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,7 @@ class SpeedsByLength(Measurement):
     """A file of decoding_speed.py."""
 
     groups: list[LengthGroup]
+    inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.groups or any(group.relative.keys() != self.groups[0].relative.keys() for group in self.groups):
@@ -118,6 +128,27 @@ def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds]) 
         raise UserError(f"{path}: no such file; measure speeds with {context.command}") from None
 
 
+def require_timed_checkpoints(context: TableContext, dataset: str, timed: TimedModels, runs: Iterable[Run]) -> None:
+    """Raise UserError if a model was timed whose runs have other checkpoints, as after another training.
+
+    Args:
+        context, dataset: they name the file of speeds.
+        timed: what that file says of the models.
+        runs: the runs of the table, of any model.
+    """
+    scored: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.record.is_scored:
+            scored.setdefault(run.experiment.model, []).append(run)
+    for model, timed_sha256 in timed.checkpoints.items():
+        own = [run.record.test_evaluation.setup.checkpoint_sha256 for run in scored.get(model, [])]
+        if own and timed_sha256 not in own:
+            raise UserError(
+                f"{speed_file(context, dataset)}: expected the speed of {model}'s checkpoint in "
+                f"{scored[model][0].folder}, found that of another checkpoint; measure again with {context.command}"
+            )
+
+
 def median_ratio(ratios: Sequence[float]) -> Ratio:
     """Return the median of the repeats' ratios and its 95% interval, from the order of the ratios alone.
 
@@ -145,118 +176,3 @@ def describe_measurement(measured: Measurement) -> str:
         f"{measured.what}, relative to {measured.baseline}, on {measured.device}, {measured.revision}; "
         f"median, and 95% interval from {MIN_REPEATS} repeats on"
     )
-
-
-def decoding_speed_tables(
-    paper: str, table: str, models: Mapping[str, str], datasets: Iterable[str], context: TableContext
-) -> list[RenderedTable]:
-    """Return a table of decoding speeds beside the paper's for each dataset with measured speeds.
-
-    Args:
-        paper, table: keys in papers.json.
-        models: row of the paper's table -> model.
-        datasets: names in configs/datasets.
-        context: which runs were timed.
-    """
-    content = papers()[paper][table]
-    (position,) = (n for n, column in enumerate(content["columns"]) if column.startswith("decoding speed"))
-    tables = []
-    for dataset in datasets:
-        if not speed_file(context, dataset).is_file():
-            continue
-        decoding = read_speeds(context, dataset, DecodingSpeeds).decoding
-        rows = [
-            [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding.relative.get(model))]
-            for label, model in models.items()
-        ]
-        header = ["", f"[{paper}] {content['columns'][position]}", f"ours, {dataset}"]
-        tables.append(RenderedTable(f"decoding speed; {dataset}", header, rows, [describe_measurement(decoding)]))
-    return tables
-
-
-@dataclass(frozen=True)
-class SpeedTable(Table):
-    """A table or figure of the speed of models on one dataset; the first is the baseline."""
-
-    models: tuple[str, ...] = ("softmax", "sparsemax", "entmax15", "rela_g")
-
-    def dataset(self, preset: str) -> str:
-        """Return the dataset of the timed runs."""
-        return by_preset(WMT_RELA)[preset]
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """See Table."""
-        return [Experiment(self.dataset(preset), model) for model in self.models]
-
-
-class EfficiencyTable(SpeedTable):
-    """[RL] Table 2: parameters, training speed and decoding speed, one row per model."""
-
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; raises UserError if no speeds were measured."""
-        dataset = self.dataset(context.preset)
-        found = context.find_runs(self.experiments(context.preset))
-        speeds = read_speeds(context, dataset, TrainingAndDecodingSpeeds)
-        content = papers()[self.paper][self.item]
-        rows = []
-        for experiment, runs in found.items():
-            sizes = [run.record.training.parameters for run in runs if run.record.training]
-            ours = [f"{sizes[0] / 1e6:.2f}" if sizes else ""]
-            ours += [format_ratio(kind.relative.get(experiment.model)) for kind in (speeds.training, speeds.decoding)]
-            row = [experiment.model]
-            for printed, own in zip(content["rows"][experiment.model], ours, strict=True):
-                row += [f"{printed:.2f}", own]
-            rows.append(row)
-        header = [f"{source} {column}" for column in content["columns"] for source in (f"[{self.paper}]", "our")]
-        notes = [
-            f"{context.preset_note}; {dataset}",
-            f"training: {describe_measurement(speeds.training)}",
-            f"decoding: {describe_measurement(speeds.decoding)}",
-            f"[{self.paper}]: {content['note']}",
-        ]
-        return [RenderedTable(context.caption(self.title), ["", *header], rows, notes)]
-
-
-class SpeedByLengthFigure(SpeedTable):
-    """[RL] Figure 2: decoding speed by source length, one row per group of sentences."""
-
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; raises UserError if no speeds were measured."""
-        dataset = self.dataset(context.preset)
-        speeds = read_speeds(context, dataset, SpeedsByLength)
-        rows = [
-            [f"{group.shortest}–{group.longest}", *(format_ratio(group.relative[model]) for model in speeds.models)]
-            for group in speeds.groups
-        ]
-        notes = [
-            f"{context.preset_note}; {dataset}",
-            describe_measurement(speeds),
-            self.figure_note,
-            self.plot(speeds, context),
-        ]
-        return [RenderedTable(context.caption(self.title), ["source tokens", *speeds.models], rows, notes)]
-
-    def plot(self, speeds: SpeedsByLength, context: TableContext) -> str:
-        """Write the plot; return the note that says where."""
-        from relumt.analysis.plots import Figure, plain_text
-
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        ax = figure.subplots()
-        lengths = [(group.shortest + group.longest) / 2 for group in speeds.groups]
-        for model in speeds.models:
-            ratios = [group.relative[model] for group in speeds.groups]
-            ax.plot(lengths, [ratio["median"] for ratio in ratios], marker="o", label=plain_text(model))
-            # without an interval, the band is the line itself
-            low = [ratio.get("low", ratio["median"]) for ratio in ratios]
-            high = [ratio.get("high", ratio["median"]) for ratio in ratios]
-            ax.fill_between(lengths, low, high, alpha=0.15)
-        ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {plain_text(speeds.baseline)}")
-        columns = len(speeds.models)
-        figure.legend(title="Model (band: 95% interval)", loc="outside upper left", ncols=columns, fontsize=8)
-        return context.save_plot(figure)
-
-
-TABLES = (
-    EfficiencyTable("RL", "table2", speed_benchmark="train_decode_speed.py"),
-    SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding_speed.py"),
-)

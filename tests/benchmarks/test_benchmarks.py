@@ -41,6 +41,25 @@ def test_training(run, data, config, tmp_path):
     assert all(system["decoding_tokens_per_second"] > 0 for system in systems.values())
 
 
+def test_training_speed_is_measured_again_with_other_flags(monkeypatch, config, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import training
+
+    measured = []
+
+    def measure_systems(args, systems):
+        measured.append(args.flags)
+        turn = {"seconds": 1.0, "tokens": 9}
+        return {name: training.Measurement(training=[turn], decoding=[], held=1, peak=2) for name in systems}
+
+    monkeypatch.setattr(training, "measure_systems", measure_systems)
+    for flags in ([], [], ["--dropout", "0.4"], ["--dropout", "0.4"]):
+        arguments = ["data-bin", "--config", config, "--models", "softmax", "--json", tmp_path / "speeds.json"]
+        monkeypatch.setattr(sys, "argv", ["training.py", *map(str, arguments), "--flags", *flags])
+        training.main()
+    assert measured == [[], ["--dropout", "0.4"]]
+
+
 @pytest.mark.slow
 def test_a_peer_needs_the_same_training(run, data, config, capsys):
     with pytest.raises(SystemExit) as end:

@@ -85,6 +85,20 @@ def test_the_command_scores_documents_and_sentences(files, capsys):
 
 
 @pytest.mark.parametrize(
+    ("chunks", "options"),
+    [
+        pytest.param(["a b c d | e f g h i", "x y z"], ["--sentences", "one"], id="chunk replaced by its sentences"),
+        pytest.param(["a b c d| e f g h i", "j k l m|n o p q"], [], id="separators attached to words"),
+    ],
+)
+def test_the_command_scores_what_the_evaluation_of_a_run_scores(files, capsys, chunks, options):
+    (files / "hyp").write_text("".join(f"{chunk}\n" for chunk in chunks))
+    score(files, "--separator", "|", *((files / option if option == "one" else option) for option in options))
+    result = json.loads(capsys.readouterr().out)
+    assert result["d-BLEU"]["score"] == result["s-BLEU"]["score"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--sentences", "one"), "name the separator with --separator"),

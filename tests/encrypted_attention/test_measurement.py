@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from relumt.encrypted_attention.__main__ import main
+from relumt.errors import UserError
 from tests.tables.cases import render
 
 WORKER = """#!{python}
@@ -67,6 +68,10 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
     assert times.rows[1] == ["4", "22.4", "8.56", "2.6", "", "", "", ""]
     assert any("concrete-python 2" in note and "revision" in note for note in times.notes)
     assert circuits.rows[0][:3] == ["2, dot product", "16", "5"]
+    folder = tmp_path / "inhibitor_table3-smoke"
+    (folder / "n4.json").write_bytes((folder / "n2.json").read_bytes())
+    with pytest.raises(UserError, match=r"n4.json: expected times of length 4, found those of length 2; delete it"):
+        render("inhibitor_table3", tmp_path, "smoke")
     status, printed = measure("", "--python", "missing", "--repetitions", "3")
     assert status == 0 and "n2.json: already measured" in printed
     status, printed = measure("", "--python", "missing", "--repetitions", "2")

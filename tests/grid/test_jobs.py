@@ -12,7 +12,7 @@ from relumt.runs.flags import join_flag_values
 from relumt.runs.record import Divergence, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.tables.experiments import Experiment, unique_experiments
-from tests.runs.cases import scored_record, with_value
+from tests.runs.cases import scored_record, with_value, write_data_bin
 from tests.tables.test_registry import ROOT
 
 
@@ -116,14 +116,19 @@ def test_training_is_the_outcome_of_a_run_that_is_only_trained(tmp_path):
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
     """A finished job whose run was made with the real configs."""
-    monkeypatch.setattr("relumt.runs.run_config.open_data_bin", lambda path: None)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data-bin" / "smoke").mkdir(parents=True)
+    write_data_bin(tmp_path / "data-bin" / "smoke")
     experiment, runs = Experiment("smoke", "softmax", needs_analysis=True), tmp_path / "runs"
     (job,) = create_jobs([experiment], [3], runs, ROOT, ("--lr", "1"))
     config = resolve_run_config("smoke", "softmax", 3, ROOT / "configs", runs, None)
     flags = join_flag_values(config.train_flags(["--lr", "1"]))
-    save_record(job.folder, with_value(scored_record(), "provenance.flags", flags))
+    record = with_value(scored_record(), "provenance.flags", flags)
+    setup = replace(
+        record.test_evaluation.setup,
+        flags=join_flag_values(config.generate_flags([], flags)),
+        data=config.data_bin.evaluation_checksum("test"),
+    )
+    save_record(job.folder, with_value(record, "evaluations.test.setup", setup))
     write_analysis(make_analysis("c"), job.folder / "analysis.json")
     return job
 
@@ -136,6 +141,17 @@ def make_analysis(checkpoint):
 def test_a_run_is_finished_if_it_was_scored_and_analyzed_with_the_same_flags(finished):
     assert finished.is_finished()
     assert not replace(finished, extra_flags=("--lr", "2")).is_finished()
+
+
+def test_a_run_is_not_finished_if_it_would_be_translated_again(finished):
+    record = load_record(finished.folder)
+    save_record(finished.folder, with_value(record, "evaluations.test.setup.flags", {"--beam": "50"}))
+    assert not finished.is_finished()
+    save_record(finished.folder, record)
+    assert finished.is_finished()
+    with Path("data-bin/smoke/test.de-en.en.bin").open("ab") as file:
+        file.write(b"\0")
+    assert not finished.is_finished()
 
 
 def test_a_run_that_was_only_trained_is_finished_until_its_test_set_is_needed(finished):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from relumt.errors import UserError
 from relumt.one_layer import record
 from relumt.one_layer.record import Training
 from relumt.tables.inhibitor_table1 import format_difference, format_mean, paired_p_value
@@ -39,10 +40,20 @@ def test_means_differences_and_what_the_paper_prints(tmp_path):
     assert "revision 1234567; torch 2" in table.notes
 
 
+def test_the_results_of_another_training_are_refused(tmp_path):
+    write_result(tmp_path, "mnist", "softmax", 1, accuracy=98.0)
+    folder = tmp_path / "inhibitor_table1-small" / "mnist"
+    (folder / "inhibitor").mkdir()
+    (folder / "inhibitor" / "seed-1.json").write_bytes((folder / "softmax" / "seed-1.json").read_bytes())
+    with pytest.raises(UserError, match=r"inhibitor/seed-1.json: found the training of .*softmax/seed-1.json; delete"):
+        render("inhibitor_table1", tmp_path)
+
+
 def test_without_a_difference_p_is_1():
     assert paired_p_value([0.0, 0.0]) == 1
     assert format_difference([0.0, 0.0], ".1f") == ("+0.0 (+0.0 to +0.0)", "1.000")
     assert format_difference([1.0], ".1f") == ("", "")
+    assert format_difference([0.3] * 5, ".1f") == ("+0.3 (+0.3 to +0.3)", "<0.001")
     assert (format_mean([], ".1f"), format_mean([1.0], ".1f")) == ("", "1.0")
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import time
+from hashlib import sha256
 
 import pytest
 
@@ -60,6 +61,8 @@ def test_the_program_reads_plain_text_and_its_scores_are_recorded(run, tmp_path,
     assert recorded.score == pytest.approx((0.5 - 0.01 + 7) / 3)
     assert (recorded.version, recorded.command) == ("metric 2.0, ü", f"sh -c {shlex.quote(script)}")
     assert (run / recorded.segments).read_text() == "0.5\n-0.01\n7.0\n"
+    sources = "\n".join(segment["source"] for segment in expected_segments())
+    assert recorded.sources_sha256 == sha256(sources.encode()).hexdigest()
     assert (run / "run.json").read_bytes() == (run / "run.json.bak").read_bytes()
     printed = json.loads(capsys.readouterr().out)
     assert printed["score"] == recorded.score and printed["name"] == "metric"

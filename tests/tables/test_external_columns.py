@@ -1,14 +1,17 @@
 """Columns and tests of scores by other programs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.record import load_record
+from relumt.runs.record import load_record, save_record
 from relumt.tables.overview import overview_tables
 from relumt.tables.rendering import to_markdown
 from relumt.tables.runs import find_runs
 from relumt.tables.significance import p_values
+from tests.runs.cases import with_value
 from tests.tables.cases import add_external_score, analysis, find_experiments, make_record, render, row, write_run
 
 SCORES = np.random.default_rng(1).normal(0.8, 0.1, 200).round(6)
@@ -102,4 +105,17 @@ def test_segment_scores_that_changed_are_refused(tmp_path, change, message):
     folder = find_experiments("reluformer_table4")["reluformer"].folder(tmp_path, 1)
     change(folder / load_record(folder).external_scores["comet"].segments)
     with pytest.raises(UserError, match=message):
+        render("reluformer_table4", tmp_path)
+
+
+def test_scores_that_read_other_sources_are_not_compared(tmp_path):
+    score_runs(tmp_path, {("softmax", 1): SCORES, ("reluformer", 1): SCORES})
+    for model, sources in (("softmax", "s"), ("reluformer", "")):
+        folder = find_experiments("reluformer_table4")[model].folder(tmp_path, 1)
+        score = replace(load_record(folder).external_scores["comet"], sources_sha256=sources)
+        save_record(folder, with_value(load_record(folder), "evaluations.test.external", {"comet": score}))
+    render("reluformer_table4", tmp_path)  # earlier versions did not record sources
+    score = replace(score, sources_sha256="other")
+    save_record(folder, with_value(load_record(folder), "evaluations.test.external", {"comet": score}))
+    with pytest.raises(UserError, match="differ in the sources that comet read: s and other"):
         render("reluformer_table4", tmp_path)

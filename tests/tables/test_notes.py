@@ -133,6 +133,11 @@ def test_other_devices_and_precisions_are_refused_and_other_revisions_and_backen
     [
         ("provenance.environment.versions", {"torch": "3"}, "versions of packages"),
         ("provenance.environment.device.name", "other", "the kind of device"),
+        (
+            "evaluations.test.setup.environment.versions",
+            {"sacremoses": "0.0.53"},
+            "versions of packages that scored them",
+        ),
     ],
 )
 def test_differences_are_listed(path, value, aspect):

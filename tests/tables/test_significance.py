@@ -1,9 +1,12 @@
 """p-values per seed: which differences are significant, and which files and lines they cannot be computed from."""
 
 import pytest
+from sacrebleu.metrics import BLEU
 
 from relumt.errors import UserError
-from relumt.tables.context import MIN_CHANGED
+from relumt.tables.context import MIN_CHANGED, SIGNIFICANCE_TESTS
+from relumt.tables.rendering import format_p_value
+from relumt.tables.significance import paired_p_value
 from tests.tables.cases import SENTENCES, find_experiments, make_record, render, row, write_run, write_translations
 
 
@@ -43,6 +46,22 @@ def test_there_is_no_p_value_if_few_translations_differ(tmp_path):
         (table,) = render("reluformer_table4", tmp_path)
         assert row(table, "sparsemax")[table.header.index("p against transformer")] == expected
     assert any(f"-: only 1 to {MIN_CHANGED - 1} lines differ" in note for note in table.notes)
+
+
+def test_there_is_no_difference_between_equally_wrong_words():
+    """The n-grams of both systems match equally many of the references, so no sample of lines can differ."""
+    references = SENTENCES
+    one, other = (
+        [f"{wrong} {line}" if n % 3 else line for n, line in enumerate(references)] for wrong in ("wrong", "bad")
+    )
+    for test in SIGNIFICANCE_TESTS:
+        assert paired_p_value(one, other, references, BLEU(tokenize="none", force=True), test) == 1
+        changed = ["the", *other[1:]]
+        assert paired_p_value(one, changed, references, BLEU(tokenize="none", force=True), test) is None
+
+
+def test_a_p_value_is_never_printed_as_0():
+    assert [format_p_value(p) for p in (1.0, 0.0005, 0.0004, 0.0)] == ["1.000", "0.001", "<0.001", "<0.001"]
 
 
 @pytest.mark.parametrize(

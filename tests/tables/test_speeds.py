@@ -5,9 +5,10 @@ import json
 import pytest
 
 from relumt.errors import UserError
+from relumt.runs.record import load_record
 from relumt.tables import get_table
 from relumt.tables.speeds import MIN_REPEATS, format_ratio, median_ratio
-from tests.tables.cases import render, write_run
+from tests.tables.cases import find_experiments, make_record, render, write_run
 
 RELATIVE = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}, "rela_g": {"median": 0.9, "low": 0.85, "high": 0.95}}
 DEVICE = "x86_64 (cpu, fp32)"
@@ -54,7 +55,33 @@ def test_decoding_speed_is_a_second_table_of_reluformer_table4(tmp_path):
 def test_speed_by_length_has_one_row_per_group_and_a_plot(tmp_path):
     group = {"shortest": 3, "longest": 8, "relative": RELATIVE | {"relu": {"median": 0.8}}}
     speeds = {key: KIND[key] for key in ("what", "baseline", "device")} | {"groups": [group]}
+    write_run(find_experiments("rela_figure2")["rela_g"], tmp_path)
     (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(speeds))
     (table,) = render("rela_figure2", tmp_path)
     assert table.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)", "0.80"]]
     assert (tmp_path / "plots" / "rela_figure2-small.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["rela_table2", "rela_figure2"])
+def test_speeds_of_runs_with_other_settings_are_refused(tmp_path, name):
+    experiments = find_experiments(name)
+    write_run(experiments["softmax"], tmp_path)
+    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"], **{"--max-tokens": "99"}))
+    with pytest.raises(UserError, match="differ in the flags of training"):
+        render(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rela_table2", "rela_figure2", "reluformer_table4"])
+def test_speeds_of_earlier_checkpoints_are_refused(tmp_path, name):
+    folder = write_run(find_experiments(name)["rela_g"], tmp_path)
+    own = load_record(folder).test_evaluation.setup.checkpoint_sha256
+    group = {"shortest": 3, "longest": 8, "relative": RELATIVE}
+    for timed in (own, "that of an earlier training"):
+        content = KIND | {"training": KIND, "decoding": KIND, "groups": [group]}
+        content["inputs"] = {"checkpoints": {"rela_g": timed, "softmax": "not among the runs"}}
+        (tmp_path / f"{name}-multi30k_de_en_small.json").write_text(json.dumps(content))
+        if timed == own:
+            render(name, tmp_path)
+        else:
+            with pytest.raises(UserError, match=r"rela_g's checkpoint in .*; measure again with scripts/reproduce.sh"):
+                render(name, tmp_path)
