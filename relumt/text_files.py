@@ -71,7 +71,10 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
-    """Yield the lines of an open UTF-8 file that messages call `name`; raises `UserError` as `read_lines` does."""
+    """Yield the lines of an open UTF-8 file that messages call `name`, without a byte-order mark before the first.
+
+    Raises `UserError` as `read_lines` does.
+    """
     number = with_nul = 0
     try:
         while line := file.readline(MAX_LINE_BYTES):
@@ -79,7 +82,8 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
             if len(line) >= MAX_LINE_BYTES:
                 raise UserError(f"{name}:{number}: longer than {MAX_LINE_BYTES} bytes; is this a text?")
             with_nul += b"\0" in line
-            yield line.decode("utf-8")
+            text = line.decode("utf-8")
+            yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
@@ -113,11 +117,21 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
-    """Write the normalized lines of `source`, a file from outside, to `destination`; return their number."""
-    count = 0
+    """Write the normalized lines of `source`, a file from outside, to `destination`; return their number.
+
+    Raises:
+        UserError: as `read_lines`, or its lines seem to end with carriage returns alone.
+    """
+    count = carriage_returns = 0
     with open_text(destination, "w") as output:
         for line in read_lines(source):
             output.write(normalize_line(line.removesuffix("\n")) + "\n")
             count += 1
+            carriage_returns += line.rstrip("\r\n").count("\r")
             advance(1)
+    if carriage_returns > count:
+        raise UserError(
+            f"{source}: {carriage_returns} carriage returns within {count} lines, as if they ended lines; convert them "
+            "to line feeds, for example with tr '\\r' '\\n'"
+        )
     return count

@@ -1,5 +1,6 @@
 """Complete attention maps of a few sentences, for the explorer, plots and bertviz. Shapes: H heads, T S tokens."""
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,8 +114,10 @@ class MapCollector:
 
 def save_maps(sentences: Sequence[SentenceMaps], path: Path) -> None:
     """Write the maps to a file for `load_maps`."""
+    buffer = io.BytesIO()  # because torch.save does not pass on the error of a full disk
+    torch.save([vars(sentence) for sentence in sentences], buffer)
     with atomic_file(path) as unfinished:
-        torch.save([vars(sentence) for sentence in sentences], unfinished)
+        unfinished.write_bytes(buffer.getbuffer())
 
 
 def load_maps(path: Path) -> list[SentenceMaps]:

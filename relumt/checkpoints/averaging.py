@@ -14,6 +14,9 @@ from relumt.checkpoints.seed import training_seed
 from relumt.checkpoints.settings import fairseq_config
 from relumt.errors import UserError
 
+NUM_AVERAGED = "num_averaged"
+"""Key of an average, which has the number of averaged checkpoints."""
+
 
 def write_average(paths: Iterable[Path], out: Path) -> None:
     """Write the average of checkpoints to `out`; raises UserError as `average_checkpoints` does."""
@@ -30,33 +33,58 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
         checkpoints: their paths, for error messages, and contents.
 
     Raises:
-        UserError: a checkpoint is quantized, its parameters are not finite, or they or its model settings differ from
-            the first one's, or it was trained with another seed.
+        UserError: a checkpoint is quantized or an average, its parameters are not finite, or it is not of the first
+            one's training, or two are of the same update.
     """
     checkpoints = iter(checkpoints)
     first_path, first = next(checkpoints)
-    require_finite_parameters(first, first_path)
+    require_averageable(first, first_path)
     model = first["model"]
-    shapes, settings = parameter_shapes(first), fairseq_config(first, first_path)["model"]
-    if hasattr(settings, "quantized_bits"):
-        raise UserError(f"{first_path}: is quantized; average the float checkpoints, and quantize their average")
     sums = {name: tensor.double() for name, tensor in model.items() if tensor.is_floating_point()}
-    count = 1
+    saved = [(first_path, saved_update(first))]
     for path, checkpoint in checkpoints:
-        if parameter_shapes(checkpoint) != shapes:
-            raise UserError(f"{path}: has other parameters than {first_path}; average checkpoints of one training run")
-        if fairseq_config(checkpoint, path)["model"] != settings:
-            raise UserError(f"{path}: is another model than {first_path}; average checkpoints of one training run")
-        if training_seed(checkpoint) != training_seed(first):
-            raise UserError(f"{path}: has another seed than {first_path}; average checkpoints of one training run")
-        require_finite_parameters(checkpoint, path)
+        require_averageable(checkpoint, path)
+        require_same_training(checkpoint, path, first, first_path)
+        update = saved_update(checkpoint)
+        for other, earlier in saved:
+            if update is not None and update == earlier:
+                raise UserError(f"{path} and {other} were both saved after {update} updates; give one of them")
+        saved.append((path, update))
         for name in sums:
             sums[name] += checkpoint["model"][name].double()
-        count += 1
-    means = {name: (total / count).to(model[name].dtype) for name, total in sums.items()}
+    means = {name: (total / len(saved)).to(model[name].dtype) for name, total in sums.items()}
     # Optimizer states have no meaningful average.
     others = {name: value for name, value in first.items() if name != "last_optimizer_state"}
-    return others | {"model": model | means}
+    return others | {"model": model | means, NUM_AVERAGED: len(saved)}
+
+
+def require_averageable(checkpoint: dict[str, Any], path: Path) -> None:
+    """Raise UserError if a checkpoint is quantized or an average itself, or if its parameters are not finite."""
+    if NUM_AVERAGED in checkpoint:
+        raise UserError(f"{path}: is an average; give the checkpoints that training saved")
+    if hasattr(fairseq_config(checkpoint, path)["model"], "quantized_bits"):
+        raise UserError(f"{path}: is quantized; average the float checkpoints, and quantize their average")
+    require_finite_parameters(checkpoint, path)
+
+
+def require_same_training(checkpoint: dict[str, Any], path: Path, first: dict[str, Any], first_path: Path) -> None:
+    """Raise UserError unless two checkpoints have the same shapes, model settings, criterion and seed."""
+    same_training = "average checkpoints of one training run"
+    if parameter_shapes(checkpoint) != parameter_shapes(first):
+        raise UserError(f"{path}: has other parameters than {first_path}; {same_training}")
+    config, first_config = fairseq_config(checkpoint, path), fairseq_config(first, first_path)
+    if config["model"] != first_config["model"]:
+        raise UserError(f"{path}: is another model than {first_path}; {same_training}")
+    if config["criterion"] != first_config["criterion"]:
+        raise UserError(f"{path}: was trained with another criterion than {first_path}; {same_training}")
+    if training_seed(checkpoint) != training_seed(first):
+        raise UserError(f"{path}: has another seed than {first_path}; {same_training}")
+
+
+def saved_update(checkpoint: dict[str, Any]) -> int | None:
+    """Return the number of updates before a checkpoint was saved; None if somebody removed the optimizer's history."""
+    history = checkpoint.get("optimizer_history")
+    return history[-1]["num_updates"] if history else None
 
 
 def require_finite_parameters(checkpoint: dict[str, Any], path: Path) -> None:

@@ -23,6 +23,8 @@ def run(arguments: argparse.Namespace) -> None:
     resolved = [path.resolve() for path in arguments.checkpoints]
     if arguments.out.resolve() in resolved:
         raise UserError(f"{arguments.out}: is one of the checkpoints to average; choose another --out")
+    if arguments.out.exists():
+        raise UserError(f"{arguments.out}: exists; choose another --out, or remove the file")
     if len(set(resolved)) < len(resolved):
         raise UserError("the same checkpoint is given twice; give each checkpoint once")
     from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds

@@ -74,14 +74,12 @@ def run(arguments: argparse.Namespace) -> None:
     require_not_swapped(texts, languages)
     outputs = Path(f"{arguments.out}.{languages[0]}"), Path(f"{arguments.out}.{languages[1]}")
     require_inputs_kept([*texts, loaded.path, *data.rglob("*")], [scores_path, *outputs])
-    selects = arguments.threshold is not None or arguments.keep is not None
-    if selects:
-        require_own_outputs(outputs, scores_path)
+    require_own_outputs(outputs, scores_path)
     scored = score_pairs(loaded, encode_pairs(loaded, data, pairs), arguments.max_tokens)
     scores = write_scores(track_on_stderr(scored, str(loaded.path), len(pairs)), scores_path)
     ranks, cross_entropy = scores[:, MEASURES.index(arguments.by)], scores[:, MEASURES.index("cross_entropy")]
     print_summary(arguments, ranks, int(np.isnan(cross_entropy).sum()))
-    if not selects:
+    if arguments.threshold is None and arguments.keep is None:
         return
     is_kept = select_pairs(scores, arguments.by, arguments.threshold, arguments.keep)
     write_selected(pairs, is_kept, outputs)
@@ -111,7 +109,10 @@ def require_not_swapped(texts: tuple[Path, Path], languages: tuple[str, str]) ->
 
 
 def require_own_outputs(outputs: tuple[Path, Path], scores_path: Path) -> None:
-    """Raise UserError if a text is to be replaced that an earlier filtering did not write, as it has no scores."""
+    """Raise UserError if there is a text that an earlier filtering did not write, as it has no scores.
+
+    Scores alone are refused beside it, too: later they would be taken for those of an earlier filtering.
+    """
     for output in outputs:
         if output.is_file() and not scores_path.exists():
             raise UserError(

@@ -8,7 +8,7 @@ failed, and 2 if the request is invalid or an existing run has other settings.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.console import Console
 from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
+from relumt.files import require_writable
 from relumt.grid.jobs import LOG, Job, JobState, create_jobs
 from relumt.grid.local_runner import LocalRunner, group_gpus, visible_gpus
 from relumt.grid.slurm_runner import create_executor, run_on_slurm
@@ -23,6 +24,7 @@ from relumt.grid.status import GridStatus
 from relumt.grid.supervised_process import start_supervised, stop_supervised
 from relumt.process import usable_cores
 from relumt.runs.dataset_config import configs_folder, require_dataset
+from relumt.runs.names import require_path
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS, Experiment
 
@@ -82,25 +84,33 @@ def run(arguments: argparse.Namespace) -> None:
     root = arguments.root.resolve()
     if not (root / "scripts" / "run.sh").is_file():
         raise UserError(f"{arguments.root}: no scripts/run.sh in it; give the checkout of relumt with --root")
+    require_path(arguments.runs, "--runs")
+    require_writable(arguments.runs)
     jobs = create_jobs(experiments, arguments.seeds, arguments.runs, root, arguments.flags)
     data_scripts = missing_data_scripts(experiments, root)
     if arguments.dry_run:
         print(*map(str, data_scripts), *(job.shell_command() for job in jobs), sep="\n")
         return
+    run_all = choose_runner(arguments, jobs, slurm_parameters)
     for script in data_scripts:
         make_data_bin(script)
     status = GridStatus(jobs, Console(file=sys.stderr))
-    if arguments.slurm is None:
-        num_parallel = arguments.jobs and min(arguments.jobs, max(1, len(jobs)))
-        gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job)
-        runner = LocalRunner(status, gpu_groups, threads=max(1, usable_cores() // len(gpu_groups)))
-        with status.display:
-            runner.run(jobs)
-    else:
-        executor = create_executor(arguments.runs / "slurm", "slurm", slurm_parameters)
-        with status.display:
-            run_on_slurm(jobs, executor, status)
+    with status.display:
+        run_all(status)
     report(status)
+
+
+def choose_runner(
+    arguments: argparse.Namespace, jobs: Sequence[Job], slurm_parameters: Mapping[str, str]
+) -> Callable[[GridStatus], None]:
+    """Return a function that runs the jobs on this machine or on Slurm; raise UserError if the machine cannot."""
+    if arguments.slurm is not None:
+        executor = create_executor(arguments.runs / "slurm", "slurm", slurm_parameters)
+        return lambda status: run_on_slurm(jobs, executor, status)
+    num_parallel = arguments.jobs and min(arguments.jobs, max(1, len(jobs)))
+    gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job)
+    threads = max(1, usable_cores() // len(gpu_groups))
+    return lambda status: LocalRunner(status, gpu_groups, threads=threads).run(jobs)
 
 
 def check_numbers(arguments: argparse.Namespace) -> None:

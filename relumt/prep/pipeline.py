@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 from relumt.atomic_output import StagingArea, atomic_folder
@@ -29,7 +29,7 @@ from relumt.prep.inputs import Inputs, copy_side_files, find_inputs
 from relumt.prep.markup import remove_markup
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import progress_step
-from relumt.prep.record import describe_files, differences, read_record, write_record
+from relumt.prep.record import InputFile, describe_files, differences, foreign_files, read_record, write_record
 from relumt.prep.tokenization import lowercase, tokenize
 from relumt.prep.workers import Rewriting, rewrite_files
 from relumt.text_files import Rewrite, normalize_file, read_clean_lines
@@ -67,7 +67,13 @@ def prepare(
             return
         if not overwrite:
             raise UserError(f"{out} exists, but {', '.join(changes)}; give --overwrite or another --out")
+        if foreign := foreign_files(out):
+            raise UserError(
+                f"{out}: --overwrite would delete {', '.join(foreign[:3])}, which relumt prepare did not write; move "
+                "what you need, or give another --out"
+            )
     require_supported_fairseq()
+    report_equal_texts(described_inputs, options)
     with atomic_folder(out) as stage:
         counts, num_lines = DataBinBuilder(inputs, options, stage).build()
         for name, described in describe_files(inputs).items():
@@ -82,6 +88,14 @@ def prepare(
         print_status(
             f"valid has fewer than {FAIRSEQ_BATCH_MULTIPLE} pairs, so fairseq-train cannot form a batch; add pairs"
         )
+
+
+def report_equal_texts(inputs: dict[str, InputFile], options: Options) -> None:
+    """Print which texts are equal: two sides of a split, or two splits, most often a mistake."""
+    names = [f"{split}.{language}" for split, language in product(SPLITS, options.languages)]
+    for name, other in combinations(names, 2):
+        if inputs[name].sha256 == inputs[other].sha256:
+            print_status(f"{name} and {other} are the same text: {inputs[name].path}, {inputs[other].path}")
 
 
 def require_data_bin_path(out: Path) -> None:

@@ -77,6 +77,16 @@ def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> li
     return found or [f"{name} is not as it was written" for name in changed_files(out, record.files)]
 
 
+def foreign_files(out: Path) -> list[str]:
+    """Return the paths in the data-bin `out` of files that `relumt prepare` did not write.
+
+    Those of data-bins of earlier versions are unknown: then the list is empty.
+    """
+    written = read_record(out).files
+    names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir())
+    return [name for name in names if name != RECORD and name not in written] if written else []
+
+
 def _files(out: Path, options: Options, inputs: Iterable[str]) -> Iterator[Path]:
     """Yield the files of a data-bin that is made with `options` from `inputs`, the names of the input files."""
     for language in options.languages:

@@ -214,6 +214,8 @@ def _inspect(folder: Path) -> DataBin:
     """Describe a data-bin made by fairseq-preprocess alone from its files."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; prepare the data-bin first")
+    if (folder / "text").is_dir():  # fairseq-preprocess never writes it
+        raise UserError(f"{folder}: prepare.json is missing beside text/; copy it from the original, or prepare again")
     names = [match for path in sorted(folder.iterdir()) if (match := TRAIN_FILE.fullmatch(path.name))]
     if len(names) != 1:
         raise UserError(

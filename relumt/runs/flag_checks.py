@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -71,6 +72,9 @@ TRIED_CRITERIONS = (
 )
 """Criterions whose loss the trial computes; others may need more than a sentence pair."""
 
+SHORTEST_SOURCE = 2
+"""Tokens of the shortest source: a word and the end of the sentence."""
+
 MAX_REASON = 300
 """Characters of fairseq's reason that are printed."""
 
@@ -100,12 +104,32 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
     """
     options = _import_fairseq_options()
     settings = _parse("fairseq-generate", options.get_generation_parser, arguments, UNUSABLE_IN_TRANSLATION)
-    if settings.nbest > settings.beam:
-        _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
+    _check_beam_search(settings)
     if settings.bf16:
         check_translation_in_bf16(settings.cpu, settings)
     check_length_penalty(settings)
     _attempt("fairseq-generate", lambda: _convert(settings))
+
+
+def _check_beam_search(settings: argparse.Namespace) -> None:
+    """Raise UserError for values that fail only after fairseq-generate has replaced earlier translations."""
+    if settings.nbest > settings.beam:
+        _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
+    if settings.temperature <= 0:
+        _refuse("fairseq-generate", f"--temperature is {settings.temperature}; give a number above 0")
+    shortest_limit = int(settings.max_len_a * SHORTEST_SOURCE + settings.max_len_b)
+    if settings.min_len > shortest_limit:
+        _refuse(
+            "fairseq-generate",
+            f"--min-len {settings.min_len} is more than the limit {shortest_limit} of --max-len-a and --max-len-b",
+        )
+    if settings.lm_path and not Path(settings.lm_path).is_file():
+        _refuse("fairseq-generate", f"--lm-path {settings.lm_path}: no such file")
+    if settings.diverse_beam_groups > 0 and settings.beam % settings.diverse_beam_groups:
+        _refuse(
+            "fairseq-generate",
+            f"--beam {settings.beam} is no multiple of --diverse-beam-groups {settings.diverse_beam_groups}",
+        )
 
 
 def _import_fairseq_options() -> Any:

@@ -51,16 +51,20 @@ def averaged_checkpoint(run: Path, count: int) -> Path:
     """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or of other checkpoints.
 
     The file beside it, checkpoint_average_COUNT.json, has the SHA-256 of those that were averaged. Afterwards the
-    numbered checkpoints may be deleted to save space, all of them.
+    numbered checkpoints may be deleted to save space.
 
     Raises:
         UserError: there are fewer checkpoints, or they cannot be averaged.
     """
-    averaged = run / CHECKPOINTS / f"checkpoint_average_{count}.pt"
-    if not numbered_checkpoints(run / CHECKPOINTS) and averaged.is_file() and is_intact(averaged):
-        return averaged
-    last = last_checkpoints(run / CHECKPOINTS, count)
-    checksums, record = {path.name: file_sha256(path) for path in last}, averaged.with_suffix(".json")
+    folder = run / CHECKPOINTS
+    averaged, numbered = folder / f"checkpoint_average_{count}.pt", numbered_checkpoints(folder)
+    record = averaged.with_suffix(".json")
+    if len(numbered) < count and averaged.is_file() and is_intact(averaged):
+        recorded = _read_checksums(record)
+        if all(recorded.get(path.name) == file_sha256(path) for path in numbered):
+            return averaged
+    last = last_checkpoints(folder, count)
+    checksums = {path.name: file_sha256(path) for path in last}
     if not (averaged.is_file() and _read_checksums(record) == checksums and is_intact(averaged)):
         from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
 

@@ -183,3 +183,15 @@ def test_an_average_of_other_checkpoints_is_written_again(attack):
     os.utime(average, (2**31, 2**31))
     assert averaged_checkpoint(attack.folder, 2).stat().st_mtime < 2**31
     attack.outcomes.append("handled")
+
+
+def test_an_average_suffices_if_some_of_its_checkpoints_are_deleted(attack):
+    checkpoints = attack.folder / "checkpoints"
+    write_folder(checkpoints, {"checkpoint_1_2.pt": 2, "checkpoint_1_4.pt": 4})
+    average = averaged_checkpoint(attack.folder, 2)
+    (checkpoints / "checkpoint_1_2.pt").unlink()
+    assert averaged_checkpoint(attack.folder, 2) == average
+    write_folder(checkpoints, {"checkpoint_1_4.pt": 8})
+    assert "found 1" in attack.reads(averaged_checkpoint, attack.folder, 2), "it is of another training"
+    (checkpoints / "checkpoint_1_4.pt").unlink()
+    assert averaged_checkpoint(attack.folder, 2) == average

@@ -229,8 +229,8 @@ def test_texts_of_the_user_are_not_replaced(attack, run):
     (attack.folder / "kept.en").write_text("the user's\n")
     ended = run("--keep", "1", out="kept")
     assert ended.status == 2 and "kept.en: exists, and there is no kept.scores of an earlier filtering" in ended.error
-    assert run().status == 0, "scores alone replace no text"
-    assert read(attack, "kept.en") == ["the user's\n"]
+    assert run(out="kept").status == 2, "later, the scores would be taken for those of an earlier filtering"
+    assert read(attack, "kept.en") == ["the user's\n"] and not (attack.folder / "kept.scores").exists()
 
 
 def test_a_text_that_changes_meanwhile_is_selected_as_it_was_scored(attack, run, monkeypatch):

@@ -57,6 +57,7 @@ def test_texts_that_are_no_test_set_are_refused(attack, bitext, content, languag
     [
         ("\ufeffa\r\nb\r\nc\r\n", ["a", "b", "c"]),
         ("a\rb\nc\rd", ["a b", "c d"]),
+        ("a\r\nb\r\n", ["a", "b"]),
         ("a\u2028b\nc\u2029d\ne\x85f\n", ["a b", "c d", "e f"]),
         ("a\x0bb\nc\x0cd\ne\x1cf\ng\x1dh\ni\x1ej\nk\x1fl\n", ["a b", "c d", "e f", "g h", "i j", "k l"]),
         ("a\0b\nc\nd\ne\n", ["ab", "c", "d", "e"]),
@@ -72,6 +73,12 @@ def test_lines_do_not_shift(attack, content, lines):
     assert attack.reads(normalize_file, Path("text"), Path("normalized"), lambda _: None) == ""
     assert list(read_clean_lines(Path("normalized"))) == lines
     assert Path("normalized").read_text().splitlines() == lines  # as Python and fairseq split
+
+
+@pytest.mark.parametrize("content", ["a\rb\rc\rd\r", "a\rb\rc\n", "a b\rc\rd\r\n"])
+def test_texts_whose_lines_end_with_carriage_returns_are_refused(attack, content):
+    Path("text").write_bytes(content.encode())
+    assert "carriage returns within 1 lines" in attack.reads(normalize_file, Path("text"), Path("new"), lambda _: None)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -54,6 +54,24 @@ def test_checkpoints_of_two_seeds_are_rejected():
         average_checkpoints(checkpoints)
 
 
+def test_checkpoints_of_two_criterions_are_rejected():
+    checkpoints = [(name, checkpoint(w=[1.0])) for name in ("a", "b")]
+    for (_, content), smoothing in zip(checkpoints, (0.1, 0.2), strict=True):
+        content["cfg"]["criterion"] = {"_name": "label_smoothed_cross_entropy", "label_smoothing": smoothing}
+    with pytest.raises(UserError, match="b: was trained with another criterion than a; average checkpoints of one"):
+        average_checkpoints(checkpoints)
+
+
+def test_no_update_counts_twice():
+    """checkpoint_last.pt has the weights of the last numbered checkpoint."""
+    contents = [checkpoint(w=[1.0]) | {"optimizer_history": [{"num_updates": updates}]} for updates in (10, 20, 20)]
+    with pytest.raises(UserError, match="c and b were both saved after 20 updates; give one of them"):
+        average_checkpoints(zip("abc", contents, strict=True))
+    average = average_checkpoints(zip("ab", contents[:2], strict=True))
+    with pytest.raises(UserError, match="b: is an average; give the checkpoints that training saved"):
+        average_checkpoints([("a", contents[2]), ("b", average)])
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("position", [0, 1])
 def test_checkpoints_of_a_diverged_training_are_not_averaged(value, position):
@@ -67,6 +85,7 @@ def test_trained_activations_are_averaged_and_the_result_loads(tmp_path):
     paths = [write_checkpoint(tmp_path / name, "--feedforward", "aptx1") for name in ("a", "b")]
     changed = torch.load(paths[1], weights_only=True)
     changed["model"]["encoder.layers.0.activation_fn.beta"] += 1
+    changed["optimizer_history"][-1]["num_updates"] += 1
     torch.save(changed, paths[1])
     out = tmp_path / "average.pt"
     main(["average", *map(str, paths), "--out", str(out)])
@@ -105,6 +124,7 @@ def test_another_mechanism_with_the_same_shapes_is_rejected():
         (["a.pt", "b.pt"], "b.pt", "b.pt: is one of the checkpoints to average"),
         (["a.pt", "./a.pt"], "out.pt", "the same checkpoint is given twice"),
         (["a.pt"], "out.pt", "a.pt: not a readable checkpoint"),
+        (["b.pt"], "a.pt", "a.pt: exists; choose another --out, or remove the file"),
     ],
 )
 def test_invalid_paths_are_rejected_and_nothing_is_written(tmp_path, monkeypatch, capsys, checkpoints, out, message):

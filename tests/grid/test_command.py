@@ -94,6 +94,17 @@ def test_an_invalid_request_is_reported_in_one_line(arguments, message, tmp_path
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["--gpus-per-job", "1000"], ["--runs", "file"], ["--slurm", "a=b"]])
+def test_no_data_is_made_for_an_invalid_request(root, tmp_path, capsys, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    write_dataset(root, "smoke")
+    monkeypatch.setattr("relumt.commands.grid.make_data_bin", lambda script: pytest.fail("data was made"))
+    monkeypatch.setattr("relumt.commands.grid.missing_data_scripts", lambda *arguments: [Path("script")])
+    error = grid(capsys, "rela_table3", "--preset", "smoke", "--root", root, *arguments, exit_status=2).err
+    assert error.count("\n") == 1
+
+
 def test_failure_to_make_data_is_reported(root, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_dataset(root, "smoke")

@@ -160,6 +160,22 @@ def test_a_data_bin_with_other_options_or_inputs_is_not_replaced(moses, capsys):
     assert error.endswith("give --overwrite or another --out\n")
 
 
+def test_files_of_others_in_a_data_bin_are_not_deleted(bitext, capsys):
+    bitext.prepare("--bpe", "none")
+    (bitext.out / "text" / "my_notes.txt").write_text("x")
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none", "--overwrite")
+    assert "--overwrite would delete text/my_notes.txt, which relumt prepare did not write" in capsys.readouterr().err
+    (bitext.out / "text" / "my_notes.txt").unlink()
+    bitext.prepare("--bpe", "none", "--overwrite")
+
+
+def test_equal_texts_are_named(bitext, capsys):
+    bitext.prepare("--bpe", "none", "--test", str(bitext.folder / "valid"))
+    printed = capsys.readouterr().err
+    assert "relumt: valid.de and test.de are the same text: " in printed and "train.de and" not in printed
+
+
 @pytest.mark.parametrize("name", ["test.de-en.de.bin", "dict.en.txt", "text/valid.de"])
 def test_a_data_bin_with_a_damaged_file_is_not_up_to_date(bitext, capsys, name):
     bitext.prepare("--bpe", "none")
