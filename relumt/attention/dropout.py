@@ -4,7 +4,8 @@
 
 PyTorch draws each m_i on a CPU from a random number of 32 bits of its own; on AMD processors that takes longer than the
 layer norms of a Transformer together. 16 bits are enough: four m_i share a number of 64 bits, and p is rounded to a
-multiple of 2⁻¹⁶. The random numbers come from PyTorch's generator, so seeds and saved states work as usual.
+multiple of 2⁻¹⁶. The random numbers come from PyTorch's generator, so seeds and saved states work as usual. Compiled
+code uses PyTorch's dropout.
 """
 
 import torch
@@ -25,7 +26,8 @@ def dropout(x: Tensor, p: float) -> Tensor:
         p: probability in [0, 1]; on a CPU rounded to a multiple of 2⁻¹⁶.
     """
     dropped_levels = round(p * LEVELS)
-    if x.device.type != "cpu" or not 0 < dropped_levels < LEVELS or is_transformed():
+    is_traced = torch.compiler.is_compiling() or is_transformed()
+    if x.device.type != "cpu" or not 0 < dropped_levels < LEVELS or is_traced:
         return F.dropout(x, p)
     return x * dropout_noise(x, dropped_levels)
 

@@ -26,6 +26,8 @@ class OutputGate(nn.Module):
         super().__init__()
         if kind not in GATES:
             raise ValueError(f"a gate must be one of {', '.join(GATES)}, not {kind!r}")
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"embed_dim must be a multiple of num_heads, not {embed_dim} and {num_heads}")
         self.num_heads = num_heads
         self.proj = nn.Linear(embed_dim, embed_dim if kind == "elementwise" else num_heads, bias=False)
 

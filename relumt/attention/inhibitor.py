@@ -95,8 +95,8 @@ class InhibitorAttention(Mechanism):
     @torch.no_grad()
     def init_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         """Scale the projections so that independent unit-variance inputs are `initial_distance` apart on average."""
-        if not self.options.initial_distance or q_proj.weight.is_meta:
-            return
+        if not self.options.initial_distance or q_proj.weight.is_meta or q_proj.weight.numel() < 2:
+            return  # a single weight has no variance
         # The difference of q and k is close to normal, and E|x| = √(2/π)·deviation.
         deviation = math.sqrt(sum(p.weight.var().item() * p.in_features for p in (q_proj, k_proj)))
         distance = math.sqrt(2 / math.pi) * deviation * self.head_dim / self.gamma

@@ -1,8 +1,8 @@
 """Which keys each query may attend to, as structure instead of a matrix. Shapes: B batch, H heads, T queries, S keys.
 
-The convention is that of `torch.nn.functional.scaled_dot_product_attention`: True means that the query may attend to
-the key. fairseq's and PyTorch's `key_padding_mask` mean the opposite. A key that a query may attend to is *visible* to
-it; any other key is *hidden*.
+As in `torch.nn.functional.scaled_dot_product_attention`, True means that the query may attend to the key. fairseq's and
+PyTorch's `key_padding_mask` mean the opposite. Causal masks differ: here the last query sees every key, and there the
+first query sees one key. A key that a query may attend to is *visible* to it; any other key is *hidden*.
 """
 
 import math
@@ -45,8 +45,10 @@ class AttentionMask:
     def __post_init__(self) -> None:
         for name, shape in (("key_mask", "[B, S]"), ("attn_mask", "[T, S]")):
             mask = getattr(self, name)
-            if mask is not None and (mask.dtype != torch.bool or mask.dim() != 2):
-                found = f"{list(mask.shape)} of {mask.dtype}"
+            if mask is None:
+                continue
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 2:
+                found = f"{list(mask.shape)} of {mask.dtype}" if isinstance(mask, Tensor) else type(mask).__name__
                 raise TypeError(f"AttentionMask.{name} must be {shape} of torch.bool, True = may attend; got {found}")
 
     def clone(self) -> "AttentionMask":

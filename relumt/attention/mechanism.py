@@ -108,11 +108,17 @@ class Mechanism(nn.Module):
         self.dropout = dropout
 
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
-        """Return the factor of q·k: 1/√D unless overridden; [B or 1, 1, T or 1, 1] of the dtype of `like`, or float."""
+        """Return the factor of q·k: 1/√D unless overridden; [B or 1, H or 1, T or 1, 1] like `like`, or float.
+
+        Fused kernels compute factors that are the same for all heads.
+        """
         return 1 / math.sqrt(self.head_dim)
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | None:
-        """Return what is added to scores: nothing unless overridden; [B or 1, 1, T or 1, 1] of the dtype of `like`."""
+        """Return what is added to scores: nothing unless overridden; [B or 1, H or 1, T or 1, S or 1] like `like`.
+
+        Fused kernels compute one value per query.
+        """
         return None
 
     def scores(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Tensor:
@@ -147,8 +153,8 @@ class Mechanism(nn.Module):
         """
         self.check_shapes(q, k, v, mask)
         if self.pointwise_activation is not None:
-            # Not by gradients alone: activation checkpointing runs a layer first without them and then with them, and
-            # both passes must take the same path to draw the same dropout.
+            # The choice must not depend on gradients alone: activation checkpointing runs a layer first without them
+            # and then with them, and both passes must take the same path to draw the same dropout.
             trains_norm = self.has_output_norm and (self.training or torch.is_grad_enabled())
             fused = dispatch.select_pointwise_kernel(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
             params = self.pointwise_params(q, k, mask) if fused else None
@@ -162,7 +168,18 @@ class Mechanism(nn.Module):
         return self.attend(q, k, v, mask, need)
 
     def check_shapes(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> None:
-        """Raise ValueError unless q is [B, H, T, D], k [B, H, S, D], v [B, H, S, any size] and the mask fits them."""
+        """Raise ValueError unless q is [B, H, T, D], k [B, H, S, D], v [B, H, S, any size] and the mask fits them.
+
+        Raises:
+            TypeError: the mask is no AttentionMask, or some of q, k and v are float64 and others are not.
+        """
+        if not isinstance(mask, AttentionMask):
+            raise TypeError(
+                f"expected an AttentionMask, got {type(mask).__name__}; use AttentionMask(key_mask=...) for padding "
+                "[B, S], AttentionMask(attn_mask=...) for a pattern [T, S], and AttentionMask() for no mask"
+            )
+        if len({x.dtype == torch.float64 for x in (q, k, v)}) > 1:
+            raise TypeError(f"expected q, k and v of one type, got {q.dtype}, {k.dtype} and {v.dtype}")
         H, D = self.num_heads, self.head_dim
         has_shapes = q.dim() == k.dim() == v.dim() == 4 and (q.shape[1], q.shape[3]) == (H, D)
         if not (has_shapes and k.shape == (q.shape[0], H, k.shape[2], D) and v.shape[:3] == k.shape[:3]):

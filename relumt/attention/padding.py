@@ -1,7 +1,8 @@
 """Overwriting of numbers where a mask says so, without letting an infinity or a NaN there reach any result.
 
 On a CPU this clears and sets bits: there `torch.where` and `masked_fill` take 6 to 30 times as long for a mask that is
-broadcast. Shapes: B batch, H heads, T queries, S keys, D head size.
+broadcast. Compiled code uses `torch.where`, which Inductor fuses. Shapes: B batch, H heads, T queries, S keys, D head
+size.
 """
 
 from typing import Any
@@ -16,14 +17,19 @@ BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def zero_padding(x: Tensor, key_mask: Tensor) -> Tensor:
     """Return keys or values x [B, H, S, D] with 0 where key_mask [B, S] is False.
 
-    A weight of 0 does not hide a value that is not finite (0·NaN is NaN), nor a gradient of 0 such a key.
+    A weight of 0 does not hide a non-finite value, because 0·NaN is NaN. For the same reason, a gradient of 0 does not
+    hide a non-finite key.
     """
+    if torch.compiler.is_compiling():
+        return x.where(key_mask[:, None, :, None], 0)
     zeroed: Tensor = _ZeroPadding.apply(x, key_mask[:, None, :, None])
     return zeroed
 
 
 def fill_hidden(x: Tensor, visible: Tensor, value: float) -> Tensor:
     """Return x [B, H, T, S] with `value` where `visible` [B or 1, 1, T or 1, S] is False; its gradient there is 0."""
+    if torch.compiler.is_compiling():
+        return x.where(visible, value)
     filled: Tensor = _FillHidden.apply(x, visible, value)
     return filled
 

@@ -72,13 +72,19 @@ class RectifiedAttention(Mechanism):
 
     @torch.no_grad()
     def init_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
-        """Give every pair the score `initial_score` and scale the random part of q and k by `initial_gain`."""
+        """Give every pair the score `initial_score` and scale the random part of q and k by `initial_gain`.
+
+        Raises:
+            ValueError: a projection has no bias, which the score would come from.
+        """
+        if self.options.initial_score and (q_proj.bias is None or k_proj.bias is None):
+            raise ValueError("initial_score needs projections with biases; pass initial_score=0 to initialize without")
         # D components of equal value c in both q and k give the score D·c²/√D.
         component = math.sqrt(self.options.initial_score / math.sqrt(self.head_dim))
         for weight in {q_proj.weight, k_proj.weight}:  # one if it is shared
             weight.mul_(self.options.initial_gain)
         for projection in (q_proj, k_proj):
-            if component and projection.bias is not None:
+            if component:
                 projection.bias.fill_(component)
 
     def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention.kernels import dispatch
+from relumt.attention.kernels.double_backward import refuse_double_backward
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
+from relumt.attention.transforms import is_in_torch_func
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
@@ -29,9 +31,20 @@ def partial_sort_size(scores: Tensor) -> int | None:
     """Return how many scores of a row entmax is to sort first; None for all.
 
     On a GPU it is always all: otherwise the CPU would wait for the GPU in every layer, to see whether the support was
-    larger.
+    larger. In compiled code too, which cannot depend on the size of the support.
     """
-    return PARTIAL_SORT_SIZE if scores.shape[-1] > LONG_ROW and scores.device.type == "cpu" else None
+    is_partial = scores.shape[-1] > LONG_ROW and scores.device.type == "cpu" and not torch.compiler.is_compiling()
+    return PARTIAL_SORT_SIZE if is_partial else None
+
+
+def without_second_derivatives(weights: Tensor, name: str) -> Tensor:
+    """Return the weights; their second derivatives, which would be wrong without notice, raise RuntimeError.
+
+    Compiled code has none anyway, and a first derivative of `torch.func` cannot be told from a second one.
+    """
+    if weights.requires_grad and not torch.compiler.is_compiling() and not is_in_torch_func():
+        weights.register_hook(lambda grad: refuse_double_backward(name, "use sparsemax, which has them"))
+    return weights
 
 
 class SparseAttention(Mechanism):
@@ -81,7 +94,7 @@ class Entmax15Attention(SparseAttention):
         weights = dispatch.project_sparse(scores, 1.5, self.out_of_support)
         if weights is None:
             weights = entmax.entmax15(scores, dim=-1, k=partial_sort_size(scores))
-        return weights
+        return without_second_derivatives(weights, "1.5-entmax")
 
 
 MIN_ALPHA = 1.01
@@ -109,7 +122,7 @@ class LearnedEntmaxAttention(SparseAttention):
         """Return α-entmax of each row, [B, H, T, S]."""
         # [H] -> [H, 1, 1]
         alpha = (1 + self.alpha_logit.to(scores.dtype).sigmoid()).clamp(min=MIN_ALPHA)[:, None, None]
-        return entmax_alpha(scores, alpha)
+        return without_second_derivatives(entmax_alpha(scores, alpha), "entmax_learned")
 
 
 NUM_FINAL_STEPS = 6

@@ -129,6 +129,15 @@ def test_without_a_random_part_every_pair_has_the_initial_score():
     torch.testing.assert_close(q @ k.transpose(1, 2) / 4, torch.full((4, 3, 3), 0.5))
 
 
+def test_an_initial_score_needs_biases():
+    projections = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+    weights = projections[0].weight.clone()
+    with pytest.raises(ValueError, match="initial_score needs projections with biases; pass initial_score=0"):
+        MECHANISMS["relu"](2, 4).init_projections(*projections)
+    assert projections[0].weight.equal(weights)
+    MECHANISMS["relu"](2, 4, initial_score=0, initial_gain=1).init_projections(*projections)
+
+
 def test_initial_gain_scales_the_weights_and_an_initial_score_of_0_keeps_the_biases():
     q_proj, _, weight, bias = init_projections(0.0, 0.25)
     assert torch.equal(q_proj.weight, weight / 4)

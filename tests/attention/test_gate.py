@@ -28,3 +28,5 @@ def test_gated_heads_are_the_equation(kind):
 def test_an_unknown_gate_is_refused():
     with pytest.raises(ValueError, match="a gate must be one of elementwise, headwise, not 'none'"):
         OutputGate("none", 8, 2)
+    with pytest.raises(ValueError, match="embed_dim must be a multiple of num_heads, not 10 and 4"):
+        OutputGate("headwise", 10, 4)

@@ -189,3 +189,6 @@ def test_projections_of_zero_stay_zero():
         nn.init.zeros_(projection.weight)
     MECHANISMS["inhibitor"](2, 4).init_projections(q_proj, k_proj)
     assert q_proj.weight.eq(0).all()
+    single = nn.Linear(1, 1), nn.Linear(1, 1)
+    MECHANISMS["inhibitor"](1, 1).init_projections(*single)
+    assert single[0].weight.isfinite().all()

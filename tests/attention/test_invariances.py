@@ -244,20 +244,20 @@ def test_empty_batches_queries_and_keys_give_zeros(name, is_causal, sizes):
         output.sum().backward()
 
 
-def test_the_inhibitor_can_be_called_in_compiled_code():
-    q, k, v = (torch.randn(1, 2, 6, 4) / 5 for _ in range(3))
-    mechanism = MECHANISMS["inhibitor"](2, 4)
-    compiled = torch.compile(mechanism, backend="eager")
-    torch.testing.assert_close(compiled(q, k, v, AttentionMask()).output, mechanism(q, k, v, AttentionMask()).output)
+@pytest.mark.parametrize("name", ["entmax15", "entmax_learned"])
+def test_second_derivatives_that_would_be_wrong_are_refused(name):
+    q = torch.randn(1, 2, 3, 4, requires_grad=True)
+    output = MECHANISMS[name](2, 4)(q, q, q, AttentionMask()).output.sum()
+    with pytest.raises(RuntimeError, match=r"has no second derivatives \(create_graph=True\); use sparsemax"):
+        torch.autograd.grad(output, q, create_graph=True)
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 4).has_weights])
-def test_compiles_without_graph_breaks(name):
-    mechanism = MECHANISMS[name](2, 4)
-    q, k = (torch.randn(2, 2, n, 4) for n in (3, 5))
-    key_mask = torch.arange(5)[None] < torch.tensor([[5], [3]])
-    compiled = torch.compile(
-        lambda *qkv: mechanism(*qkv, AttentionMask(key_mask)).output, backend="aot_eager", fullgraph=True, dynamic=False
-    )
-    with torch._dynamo.config.patch(recompile_limit=len(MECHANISMS)):  # the mechanisms share one code object
-        torch.testing.assert_close(compiled(q, k, k), mechanism(q, k, k, AttentionMask(key_mask)).output)
+def test_arguments_of_wrong_types_are_refused():
+    q = torch.randn(1, 2, 3, 4)
+    mechanism = MECHANISMS["relu"](2, 4)
+    with pytest.raises(TypeError, match=r"expected an AttentionMask, got Tensor; use AttentionMask\(key_mask=...\)"):
+        mechanism(q, q, q, torch.ones(1, 3, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"expected q, k and v of one type, got torch.float64, torch.float32"):
+        mechanism(q.double(), q, q, AttentionMask())
+    with pytest.raises(TypeError, match=r"AttentionMask.key_mask must be \[B, S\] of torch.bool, .* got list"):
+        AttentionMask([[True]])

@@ -1,4 +1,4 @@
-"""Mechanisms under transforms of PyTorch: torch.func, selective checkpointing, fake tensors and open lengths."""
+"""Mechanisms under transforms of PyTorch: torch.func, selective checkpointing and fake tensors."""
 
 import copy
 from functools import partial
@@ -173,33 +173,3 @@ def test_fused_softmax_keeps_the_types_of_explicit_softmax(name, q):
             fused = mechanism(*inputs, AttentionMask()).output
             explicit = mechanism(*inputs, AttentionMask(), Need.WEIGHTS).output
         torch.testing.assert_close(fused, explicit)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_lengths_do_not_cause_compilations(name):
-    mechanism = build(name)
-    compiled = torch.compile(
-        lambda q, x: mechanism(q, q, q, AttentionMask(x, True)).output, backend="eager", dynamic=True, fullgraph=True
-    )
-    torch._dynamo.reset()
-    with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
-        for length in range(3, 12):
-            compiled(torch.randn(B, H, length, D), torch.ones(B, length, dtype=torch.bool))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["relu", "rela_g", "softmax", "softpick", "sigmoid"])
-def test_lengths_stay_open_in_exported_programs(name, q):
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mechanism = build(name)
-
-        def forward(self, q):
-            return self.mechanism(q, q, q, AttentionMask()).output
-
-    sizes = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC}
-    program = torch.export.export(Attention(), (q,), dynamic_shapes=(sizes,)).module()
-    longer = torch.randn(3, H, 9, D)
-    torch.testing.assert_close(program(longer), Attention()(longer))
