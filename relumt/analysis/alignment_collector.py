@@ -65,7 +65,7 @@ class AlignmentCollector:
     def _align(
         self, name: str, weights: Tensor, terms: BatchTerms | None, sample: dict[str, Any], row: int, pair: int
     ) -> None:
-        """Add the counts of one pair for the weights [H, T, S] of one attention module and what they are weights of."""
+        """Count the links of one pair from the weights [H, T, S] of an attention module and, given `terms`, norms."""
         source, target = sample["net_input"]["src_tokens"][row], sample["target"][row]
         real_source = source.ne(self.source_dictionary.pad())
         has_unknown = source.eq(self.source_dictionary.unk()).any() | target.eq(self.target_dictionary.unk()).any()

@@ -174,10 +174,13 @@ def hash_alignments(path: Path) -> str | None:
 
 
 def find_subset_checksum(data: Path, subset: str) -> str:
-    """Return the checksum in the record of a run that is evaluated on a subset of this data-bin, "" if none can be."""
+    """Return the checksum that an evaluation of this subset records (`EvaluationSetup.data`).
+
+    "" if the data-bin has no training set, so that no run can use it.
+    """
     try:
         return open_data_bin(data).evaluation_checksum(subset)
-    except UserError:  # it has no training set
+    except UserError:
         return ""
 
 

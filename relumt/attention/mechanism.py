@@ -36,7 +36,7 @@ class Need(Flag):
 
 
 class AttentionOutput(NamedTuple):
-    """What a mechanism returns. A tuple, because fairseq's search for the first NaN looks inside tuples.
+    """The result of a mechanism. It is a tuple because fairseq's search for the first NaN looks inside tuples.
 
     Attributes:
         output: Σ_j s_ij v_j, [B, H, T, D]. It has the dtype of the computation, at least float32, even for inputs in
@@ -255,7 +255,7 @@ class Mechanism(nn.Module):
 
     @property
     def has_output_norm(self) -> bool:
-        """Whether `postprocess_heads` is overridden."""
+        """Whether `postprocess_heads` is overridden, usually by a norm; true for `rela_unnormalized` as well."""
         return type(self).postprocess_heads is not Mechanism.postprocess_heads
 
     @property

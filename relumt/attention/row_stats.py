@@ -20,7 +20,7 @@ def finite_log(weights: Tensor) -> Tensor:
     """Return log s for s ≥ 0 in at least float32, finite at s = 0 with a finite derivative.
 
     The derivative of log at 0 is infinite and would become a NaN when multiplied with ReLU's 0. Adding the smallest
-    positive number changes no other value; torch.xlogy and clamp take several times as long on a CPU.
+    positive normal number changes no other value; torch.xlogy and clamp take several times as long on a CPU.
     """
     return (weights + torch.finfo(weights.dtype).tiny).log()
 

@@ -18,7 +18,11 @@ INITIAL_SCALE = 0.43
 
 
 class ScalableSoftmaxAttention(SoftmaxAttention):
-    """Softmax of scores times s·log n, with s trained for each head."""
+    """Softmax of scores times s·log n, with s trained for each head.
+
+    Attributes:
+        log_scale: s of each head, [H]: the factor of log n, not a logarithm.
+    """
 
     def __init__(self, num_heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, head_dim, dropout)
@@ -26,7 +30,7 @@ class ScalableSoftmaxAttention(SoftmaxAttention):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize s."""
+        """Initialize s to INITIAL_SCALE."""
         nn.init.constant_(self.log_scale, INITIAL_SCALE)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need) -> AttentionOutput:

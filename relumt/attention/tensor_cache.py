@@ -1,4 +1,4 @@
-"""What has been computed from a tensor, remembered with it: all layers of a model share one mask."""
+"""Cache values on the tensor that they were computed from, because all layers of a model share one mask."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar

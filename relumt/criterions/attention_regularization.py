@@ -187,13 +187,14 @@ def summable_log(suffix: str, terms: list[RegularizerTerms], sample_size: int, l
 
 
 def check_penalty_has_effect(model: nn.Module, terms: list[RegularizerTerms]) -> None:
-    """Raise UserError if no attention has weights to penalize, or the penalty has no gradient."""
+    """Raise UserError if no attention has non-negative weights to penalize, or the penalty has no gradient."""
     mechanisms = [attention.mechanism for attention in named_attentions(model).values()]
     # With LayerDrop, a forward pass may skip all attentions that have weights.
     if not terms and not any(mechanism.has_weights and not mechanism.has_negative_weights for mechanism in mechanisms):
         raise UserError(
-            "attention regularization needs attention weights, but --arch transformer and the Inhibitor have none; use "
-            "--arch reluformer, or --criterion fused_label_smoothed_cross_entropy"
+            "attention regularization needs non-negative weights, which --arch transformer, the Inhibitor and ReLA "
+            "with GELU or leaky ReLU do not have; use --arch reluformer, or --criterion "
+            "fused_label_smoothed_cross_entropy"
         )
     if torch.is_grad_enabled() and terms and not any(one.norm.requires_grad for one in terms):
         raise UserError(

@@ -7,7 +7,7 @@ printed equation lacks the bars, but the text has them. `NORM_PENALTIES` has oth
 over heads and real (not padded) queries, then over the model's attentions. A null row (Σs ≤ 1e-6) has neither a
 logarithm nor p: it contributes 0 and is counted.
 
-λ₁ and λ₂ are constant in the paper; `linear_weight` lets them fall to a final value during training.
+λ₁ and λ₂ are constant in the paper; `linear_weight` changes them linearly to a final value during training.
 """
 
 from collections.abc import Callable

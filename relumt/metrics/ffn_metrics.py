@@ -12,18 +12,6 @@ def feature_variance(x: Tensor) -> Tensor:
     return x.var(-1, correction=0)
 
 
-def variance_ratio(output: Tensor, residual: Tensor) -> Tensor:
-    """Return the variance of a layer's output over that of the residual it is added to ([RF] Table 1), a scalar.
-
-    Variances are over features, averaged over positions.
-
-    Args:
-        output: [N, d].
-        residual: [N, d].
-    """
-    return feature_variance(output).mean() / feature_variance(residual).mean()
-
-
 def top_share(scores: Tensor, percents: Sequence[float]) -> Tensor:
     """Return the share of the total score on the top p % of slots ([RF] Fig. 2), [len(percents), N].
 

@@ -263,7 +263,7 @@ class MechanismAttention(MultiheadAttention):
         return x.view(T, B // beam, beam, self.num_heads, self.head_dim).permute(1, 3, 2, 0, 4).flatten(2, 3)
 
     def _split_beam(self, x: Tensor, T: int) -> Tensor:
-        """[B/beam, H, beam·T, *] -> [B/beam, H, beam, T, *]."""
+        """Separate the hypotheses of a beam: [B/beam, H, beam·T, *] -> [B/beam, H, beam, T, *]."""
         return x.view(*x.shape[:2], x.shape[2] // T, T, x.shape[3])
 
     def _attention_mask(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> AttentionMask:

@@ -124,7 +124,7 @@ def reorder_sources(cache: Cache, new_order: Tensor) -> None:
 
     A beam search moves hypotheses only within their sentence, so nothing changes until a sentence leaves the batch.
 
-    cache["beam"] consecutive hypotheses share one entry of the cache, or each has its own if the key is missing. If
+    cache["beam"] consecutive hypotheses share one entry of the cache; without `cache["beam"]`, each has its own. If
     hypotheses share an entry only because several sentences are equal, these sentences may leave the batch at
     different times; then each hypothesis gets its own entry.
     """

@@ -1,4 +1,7 @@
-"""A hook that observes what the outputs of a model's attention modules are sums of. Shapes: T B H S D, E = H·D."""
+"""A hook that splits the output of each attention module into one term per head and key (Kobayashi et al. 2020).
+
+Shapes: T B H S D, E = H·D.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +20,7 @@ from relumt.modules.hooks import attention_hook, named_attentions
 
 @dataclass(frozen=True)
 class BatchTerms:
-    """The terms of `OutputTerms` for a batch.
+    """`OutputTerms` of a whole batch, before sentences are selected.
 
     Attributes:
         weights: α, [B, H, T, S].
@@ -57,8 +60,8 @@ TermsHook = Callable[[str, MechanismAttention, AttentionOutput, BatchTerms | Non
 def output_terms_hook(model: nn.Module, hook: TermsHook) -> Iterator[None]:
     """Call `hook(name, attention, result, terms)` after each forward pass of an attention module inside the block.
 
-    `result` includes the weights. `terms` is None if the mechanism has no weights, or does not say which linear map
-    its `postprocess_heads` is. The passes must be without an incremental state.
+    `result` includes the weights. `terms` is None if the mechanism has no weights, or overrides
+    `postprocess_heads` without `head_map`. The passes must be without an incremental state.
     """
     inputs: dict[str, tuple[Tensor, Tensor]] = {}  # query [T, B, E] and value [S, B, E] of each module
 

@@ -65,7 +65,7 @@ def subset_name(flags: Flags) -> str:
 
 
 def accept_environment(config: RunConfig, record: RunRecord, setup: EvaluationSetup, accept_changes: bool) -> RunRecord:
-    """Return the record; with a note if the environment is not that of training and this is accepted.
+    """Return the record, with the change noted if the environment is not that of training and this is accepted.
 
     Raises:
         UserError: the environment is another one, and `accept_changes` is false.

@@ -162,7 +162,7 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
 
     Args:
         folder: folder of the run.
-        setup: that of its search.
+        setup: the setup of its length-penalty search.
 
     Raises:
         UserError: the output of fairseq-generate is missing, truncated or damaged.

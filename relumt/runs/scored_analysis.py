@@ -1,6 +1,6 @@
-"""Whether analysis.json is about what a run's scores are about: the same checkpoint and the same test set.
+"""Check whether analysis.json belongs to a run's scores: same checkpoint and same test set.
 
-To be complete, it must also be about the gold alignments that the data-bin has now.
+An analysis is up to date if it also used the gold alignments that the data-bin has now.
 """
 
 from pathlib import Path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 PRESETS = {
     "paper": "the paper's corpora and model sizes, for GPUs",
-    "small": "real text and small models, about 15 minutes per run on 2 CPU cores; the study: 40 to 110 minutes",
+    "small": "real text and small models, 8 to 21 minutes per run on one CPU core; the study: 40 to 110 minutes",
     "smoke": "the generated corpus, seconds per run: shows that the code works; the scores mean nothing",
 }
 

@@ -146,7 +146,7 @@ def require_same_unit(runs: Iterable[Run]) -> None:
     """Raise UserError if the attention of some runs was measured on subwords and that of others on words."""
     by_unit = {run.analysis.unit: run.folder for run in runs if not run.diverged and run.analysis}
     if len(by_unit) > 1:
-        described = ", ".join(f"{folder}: of {unit}" for unit, folder in sorted(by_unit.items()))
+        described = ", ".join(f"{folder} ({unit})" for unit, folder in sorted(by_unit.items()))
         raise UserError(
             f"expected analyses of one kind of units, found {described}; "
             "repeat one with relumt analyze RUN --out RUN --numbers-only --units subwords|words"

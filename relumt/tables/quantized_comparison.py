@@ -63,7 +63,10 @@ def compare_models(run: Path, subset: str) -> RenderedTable:
             ]
         )
     left_out = [outdated_note(run, subset, model) for model in outdated.values()]
-    return RenderedTable(f"{run}: {subset}", HEADER, rows, [*left_out, *notes(baseline, list(shown.values()))])
+    calibrated_on = {model.calibration_subset for name in shown if (model := records[name].model)}
+    return RenderedTable(
+        f"{run}: {subset}", HEADER, rows, [*left_out, *notes(baseline, list(shown.values()), sorted(calibrated_on))]
+    )
 
 
 def is_outdated(model: QuantizedModel, timed: TimedEvaluation, baseline: TimedEvaluation) -> bool:
@@ -100,13 +103,20 @@ def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluat
     return [difference, "-" if p is None else f"{p:.4f}", f"{changed} of {len(hypotheses)}"]
 
 
-def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation]) -> list[str]:
-    """Return what the reader has to know about the rows."""
+def notes(baseline: TimedEvaluation, scored: list[TimedEvaluation], calibrated_on: list[str]) -> list[str]:
+    """Return what the reader has to know about the rows.
+
+    Args:
+        baseline: the evaluation of the float model.
+        scored: the evaluations of all rows.
+        calibrated_on: subsets with which scales were calibrated.
+    """
     revisions = dict.fromkeys(timed.evaluation.setup.environment.relumt for timed in scored)
     return [
         f"BLEU: `{baseline.evaluation.scores[METRIC].signature}`",
         P_VALUE_NOTES[TEST],
-        f"translated with {', '.join(revisions)}; scales calibrated on the validation set",
+        f"translated with {', '.join(revisions)}",
+        *([f"scales calibrated on {', '.join(calibrated_on)}"] if calibrated_on else []),
         "in float: embeddings, residual sums, LayerNorm, activations, softmax of the output, and rescaling",
         "CPU time: of loading the model and translating",
     ]

@@ -8,7 +8,7 @@ from relumt.tables.runs import Run, any_diverged
 from relumt.tables.seed_statistics import MAX_SEEDS, SeedComparison, compare_seeds, holm
 
 MIN_SEEDS = 2
-"""Common seeds from which on there is an interval."""
+"""Minimum number of common seeds for an interval."""
 
 NOTE = (
     "over seeds: mean difference with its 95% interval (paired, Student's t); p of an exact two-sided sign-flip test, "
@@ -47,7 +47,7 @@ def seed_columns(
 
 
 def describe_common_seeds(baselines: Mapping[str, str], runs: Mapping[str, Sequence[Run]], measure: Measure) -> str:
-    """Return over which seeds rows are compared that do not have the same seeds as their baseline, "" if all have.
+    """Name the common seeds of each row whose seeds differ from its baseline's; "" if there is no such row.
 
     The arguments are those of `seed_columns`.
     """

@@ -105,7 +105,7 @@ def test_dropped_layers_neither_add_a_penalty_nor_change_the_mean(monkeypatch):
 @pytest.mark.parametrize(
     ("arch", "flags", "message"),
     [
-        ("transformer", (), "attention regularization needs attention weights"),
+        ("transformer", (), "attention regularization needs non-negative weights"),
         ("reluformer", ("--checkpoint-activations",), "has no gradient: either --checkpoint-activations is set"),
     ],
 )

@@ -129,7 +129,7 @@ def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
     (table,) = render(name, tmp_path)
     assert any("attention of words" in note for note in table.notes)
     write_run(second, tmp_path, analysis=analysis())
-    with pytest.raises(UserError, match=r"expected analyses of one kind of units, .*: of subwords, .*: of words;"):
+    with pytest.raises(UserError, match=r"expected analyses of one kind of units, .* \(subwords\), .* \(words\);"):
         render(name, tmp_path)
 
 

@@ -1,11 +1,12 @@
-"""Choose the implementation for a call by device, type, shape and need; nothing else makes this choice.
+"""Choose between Triton, blocked and PyTorch implementations by device, dtype, shape and need.
 
 The environment variable RELUMT_KERNELS restricts it:
 
     auto        (default) Triton on a GPU after a self-check, blocks on a CPU if there are many weights, and the
                 reference for what they lack
     fused       Triton without a self-check; on a CPU, in its interpreter (TRITON_INTERPRET=1): slow, for tests
-    reference   PyTorch operators only
+    reference   no Triton and no blocks; the Inhibitor still uses Numba on a CPU and cdist on a GPU, unless
+                --inhibitor-implementation names another
 
 When Triton is asked for and cannot serve a call, the reason is logged once.
 """
@@ -35,7 +36,8 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 128
 MAX_FLOAT32_HEAD_DIM = 64
 MIN_BLOCKED_WEIGHTS = 1 << 18
-"""Weights per head (T·S) from which on a CPU computes in blocks: never slower from here on, and with less memory."""
+"""Minimum number of weights per head (T·S) for computing in blocks on a CPU: from this size on, blocks are never slower
+and need less memory."""
 RECOMPUTE_THRESHOLD = 1 << 24
 """From this number of weights on, B·H·T·S, the backward pass recomputes the weights of a call instead of keeping them.
 
@@ -45,8 +47,8 @@ MAX_EXPLICIT_SOFTMAX_WEIGHTS = 1 << 14
 """Weights per head (T·S) up to which a CPU trains softmax faster with explicit weights than with PyTorch's fused
 attention, whose backward pass is slow for short sentences (docs/results/attention_speed.md)."""
 MIN_PACKED_WEIGHTS = 65
-"""Weights per head (T·S) from which on PyTorch's fused attention packs its operands in fp32 where oneDNN computes
-products: up to 6 times slower than explicit weights, until MAX_EXPLICIT_SOFTMAX_WEIGHTS."""
+"""Minimum number of weights per head (T·S) at which PyTorch's fused attention packs fp32 operands for oneDNN, which is
+up to 6 times slower than explicit weights below MAX_EXPLICIT_SOFTMAX_WEIGHTS."""
 MIN_CAPABILITY = (8, 0)
 """Compute capability of Ampere; older GPUs have too little shared memory."""
 
@@ -102,7 +104,7 @@ def reason_against_device(device: torch.device) -> str:
 
 
 def _reason_for_reference(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> str:
-    """Return why only the reference serves such masks, types and shapes, "" if kernels do, too."""
+    """Return why the reference must be used with this mask and these dtypes, "" if a kernel can be used."""
     if mask.attn_mask is not None:
         return "attn_mask is set"
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:

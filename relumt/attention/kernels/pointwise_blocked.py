@@ -101,7 +101,7 @@ class _Call:
         return BLOCK_WEIGHTS // (block_t * block_s), block_t, block_s
 
     def blocks(self, q: Tensor, k: Tensor, key_mask: Tensor | None) -> Iterator[_Block]:
-        """Yield the blocks, less the keys that no query and the queries that no key of a block is visible to."""
+        """Yield the blocks, without keys that none of their queries sees and queries that see none of their keys."""
         (B, H, T, _), S = q.shape, k.shape[2]
         block_h, block_t, block_s = self.block_sizes(T, S)
         bounds = key_bounds(key_mask)

@@ -43,7 +43,7 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
         "float32": {0: LaunchConfig(32, 32, 4, 1)},
     },
 }
-"""Kernel → kind of call → shared memory per program from which on a configuration is used, in KiB → configuration.
+"""Kernel → kind of call → minimum shared memory per program, in KiB → configuration.
 
 Programs may use 227 KiB on GPUs of compute capability 9.0 and 10.0, 163 on 8.0, and 99 on 8.6, 8.9 and 12.0.
 """
