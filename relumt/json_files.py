@@ -26,6 +26,23 @@ def read_json(path: Path, file_format: type[Format], advice: str) -> Format:
     return decode_json(_read_regular_file(path, advice), file_format, str(path), advice)
 
 
+class _Header(msgspec.Struct):
+    schema: int | None = None
+
+
+def read_schema(path: Path, advice: str) -> int | None:
+    """Return the schema that a JSON file names, None if it names none; raises as `read_json` does."""
+    return read_json(path, _Header, advice).schema
+
+
+def read_versioned(path: Path, file_format: type[Format], schema: int, advice: str) -> Format:
+    """Do what `read_json` does; raise UserError if the file has another schema."""
+    found = read_schema(path, advice)
+    if found != schema:
+        raise UserError(f"{path}: expected schema {schema}, found {found}; {advice}")
+    return read_json(path, file_format, advice)
+
+
 def _read_regular_file(path: Path, advice: str) -> bytes:
     """Return what a file contains; one that is no regular file could block or never end."""
     try:

@@ -97,20 +97,21 @@ def write_scores(scores: Iterable[PairScore], path: Path) -> np.ndarray:
     return np.frombuffer(columns).reshape(-1, len(MEASURES))
 
 
-def select_pairs(scores: np.ndarray, by: str, threshold: float | None, share: float | None) -> np.ndarray:
-    """Return which pairs to keep, [pairs] bool: those with a score of at most `threshold`, or the lowest `share`.
+def select_up_to(scores: np.ndarray, by: str, threshold: float) -> np.ndarray:
+    """Return which pairs have a score of at most `threshold`, [pairs] bool; arguments as for `select_lowest`."""
+    is_kept: np.ndarray = scores[:, MEASURES.index(by)] <= threshold
+    return is_kept
 
-    Pairs without scores are not kept. Among pairs with equal scores, a share prefers those with low cross-entropy.
+
+def select_lowest(scores: np.ndarray, by: str, share: float) -> np.ndarray:
+    """Return which pairs have the lowest scores, [pairs] bool; among equal scores, those with low cross-entropy.
 
     Args:
-        scores: [pairs, 2], see `write_scores`.
+        scores: [pairs, 2], see `write_scores`; pairs without scores are not selected.
         by: measure to rank by.
-        threshold: highest score to keep; None to keep a share.
-        share: share of the scored pairs to keep, if there is no threshold.
+        share: share of the scored pairs to select.
     """
     ranks, cross_entropy = scores[:, MEASURES.index(by)], scores[:, MEASURES.index("cross_entropy")]
-    if threshold is not None or share is None:
-        return ranks <= (np.inf if threshold is None else threshold)
     is_kept = np.zeros(len(ranks), dtype=bool)
     order = np.lexsort((cross_entropy, ranks))  # sorts NaN last
     is_kept[order[: round(share * np.count_nonzero(~np.isnan(ranks)))]] = True

@@ -24,13 +24,14 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils, optim
 from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, torch_persistent_save
+from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
 from relumt.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
 from relumt.checkpoints.fp16_optimizer import FP16Optimizer
 from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
-from relumt.checkpoints.model_comparison import refuse_merged_embeddings, refuse_other_model
+from relumt.checkpoints.model_comparison import refuse_other_embeddings, refuse_other_model
 from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
 from relumt.checkpoints.settings import RejectedSettingError, fairseq_config
@@ -112,10 +113,18 @@ def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = 
     """
     with exit_on_user_error():
         checkpoint = vet_checkpoint(load_checkpoint_safely(path), path)
+    checkpoint["cfg"] = default_sections() | checkpoint["cfg"]
     # A copy of fairseq's function with a `torch` of its own, because other threads may load checkpoints meanwhile.
     names = vars(checkpoint_utils) | {"torch": _TorchWithLoaded(checkpoint)}
     load: Callable[..., dict[str, Any]] = FunctionType(load_checkpoint_to_cpu.__code__, names)
     return load(path, arg_overrides, load_on_all_ranks)
+
+
+def default_sections() -> dict[str, Any]:
+    """Return the sections of a configuration that `from_pretrained` reads, with defaults instead of a file's values."""
+    sections = {"common": CommonConfig, "dataset": DatasetConfig, "generation": FairseqConfig.generation}
+    structured = {name: OmegaConf.structured(section) for name, section in sections.items()}
+    return structured | {"tokenizer": None, "bpe": None}
 
 
 class _TorchWithLoaded:
@@ -184,13 +193,13 @@ def require_restore_file(cfg: Any, suffix: str) -> None:
 def refusing_unsuitable_models(cfg: Any, trainer: Any) -> Iterator[None]:
     """Exit with a one-line message if fairseq loads a checkpoint whose weights the model to be trained cannot take.
 
-    A new training that only begins with the weights may be of another model, but must have a place for each embedding.
+    A new training that only begins with the weights may be of another model, but must have the place of each embedding.
     """
 
     def load_suitable_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint = load_vetted(path, *arguments, **options)
         is_new_training = cfg.reset_optimizer or path == cfg.finetune_from_model
-        refuse = refuse_merged_embeddings if is_new_training else refuse_other_model
+        refuse = refuse_other_embeddings if is_new_training else refuse_other_model
         with exit_on_user_error():
             refuse(checkpoint["cfg"]["model"], trainer.cfg.model, path)
         return checkpoint

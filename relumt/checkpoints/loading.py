@@ -1,17 +1,20 @@
 """Loads checkpoints without running code that they may contain, and only if they are intact.
 
-Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only one
-class beyond its own list, the `argparse.Namespace` that fairseq stores. In names and settings that fairseq would use:
+Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only few
+classes beyond its own list: the `argparse.Namespace` that fairseq stores, and the NumPy arrays of numbers in which it
+stores the statistics of --eval-bleu. In names and settings that fairseq would use:
 `relumt.checkpoints.vetting` allows only known ones.
 """
 
 import pickle
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 from relumt.checkpoints.folder import describe_intact_checkpoints
@@ -19,10 +22,16 @@ from relumt.checkpoints.integrity import UnreadableCheckpointError, verify_integ
 from relumt.checkpoints.vetting import RESUMED, vet_checkpoint
 from relumt.errors import UserError
 
+UNSUPPORTED = re.compile(r"Unsupported (global|class|operand)\S* (GLOBAL )?\S{1,80}")
+"""What torch.load says of a name that `weights_only=True` does not allow."""
+
 
 def allow_fairseq_checkpoints() -> None:
-    """Let `torch.load(weights_only=True)` read the argparse.Namespace in which fairseq stores a model's arguments."""
-    torch.serialization.add_safe_globals([Namespace])
+    """Let `torch.load(weights_only=True)` read a Namespace of arguments and NumPy arrays of numbers."""
+    reconstruct: Any = numpy.empty(0).__reduce__()[0]
+    named = [(reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]  # NumPy 1 and 2
+    dtypes = [type(numpy.dtype(name)) for name in ("int64", "float64", "float32")]
+    torch.serialization.add_safe_globals([Namespace, *named, numpy.ndarray, numpy.dtype, *dtypes])
 
 
 def load_checkpoint_safely(path: str | Path) -> dict[str, Any]:
@@ -89,5 +98,8 @@ def count_updates(checkpoint: dict[str, Any], path: Path) -> int:
 
 
 def shorten_message(error: BaseException) -> str:
-    """Return at most 120 characters of the first line of an exception's message."""
-    return str(error).strip().partition("\n")[0][:120]
+    """Return what torch.load does not allow, or at most 120 characters of the first line of an exception's message."""
+    message = str(error).strip()
+    if refused := UNSUPPORTED.search(message):
+        return refused[0]
+    return message.partition("\n")[0][:120]

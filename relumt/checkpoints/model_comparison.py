@@ -59,16 +59,21 @@ def refuse_other_model(stored: Any, requested: Any, path: str) -> None:
         )
 
 
-def refuse_merged_embeddings(stored: Any, requested: Any, path: str) -> None:
-    """Raise UserError if the model `requested` has one embedding matrix where the model `stored` has several.
+def refuse_other_embeddings(stored: Any, requested: Any, path: str) -> None:
+    """Raise UserError if the embeddings of `stored` would get the places of other words in `requested`, or be lost.
 
-    fairseq would load them into the same parameter, one after another, so that only the last would remain.
+    They are lost if several matrices become one: fairseq would load each into it, so that only the last would remain.
 
     Args:
         stored: settings of the checkpoint's model; those that it lacks, as of an older version, are not compared.
         requested: settings of the model that is to be trained.
         path: path of the checkpoint, for the error message.
     """
+    if _different_values(stored, requested, ["vocabulary_fingerprint"]):
+        raise UserError(
+            f"{path}: was trained with another vocabulary; prepare the data with its dictionaries (fairseq-preprocess "
+            "--srcdict, --tgtdict and its BPE codes), or start from other weights"
+        )
     for flags in SHARING_FLAGS:
         is_shared = [any(getattr(model, flag, False) for flag in flags) for model in (stored, requested)]
         if hasattr(stored, flags[0]) and is_shared == [False, True]:

@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
         CopiedPairs,
         encode_pairs,
         require_null_rows,
-        select_pairs,
+        select_lowest,
+        select_up_to,
         write_scores,
         write_selected,
     )
@@ -79,9 +80,12 @@ def run(arguments: argparse.Namespace) -> None:
     scores = write_scores(track_on_stderr(scored, str(loaded.path), len(pairs)), scores_path)
     ranks, cross_entropy = scores[:, MEASURES.index(arguments.by)], scores[:, MEASURES.index("cross_entropy")]
     print_summary(arguments, ranks, int(np.isnan(cross_entropy).sum()))
-    if arguments.threshold is None and arguments.keep is None:
+    if arguments.threshold is not None:
+        is_kept = select_up_to(scores, arguments.by, arguments.threshold)
+    elif arguments.keep is not None:
+        is_kept = select_lowest(scores, arguments.by, arguments.keep)
+    else:
         return
-    is_kept = select_pairs(scores, arguments.by, arguments.threshold, arguments.keep)
     write_selected(pairs, is_kept, outputs)
     kept = f"{np.count_nonzero(is_kept)} of {len(pairs)} pairs by {arguments.by}"
     print_status(f"{outputs[0]} and {outputs[1]}: {kept}")

@@ -126,6 +126,11 @@ def check_output_layer(args: Namespace) -> None:
             f"--adaptive-softmax-cutoff works with --criterion adaptive_loss only, not with {criterion}; drop the flag"
         )
     shares = getattr(args, "share_decoder_input_output_embed", False)
+    if getattr(args, "adaptive_softmax_cutoff", None) and (shares or getattr(args, "share_all_embeddings", False)):
+        raise UserError(
+            "--adaptive-softmax-cutoff with shared embeddings writes checkpoints that fairseq cannot load; drop "
+            "--share-decoder-input-output-embed and --share-all-embeddings, or the cutoff"
+        )
     output_dim = int(getattr(args, "decoder_output_dim", args.decoder_embed_dim))
     if shares and output_dim != args.decoder_embed_dim:
         raise UserError(

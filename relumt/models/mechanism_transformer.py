@@ -103,8 +103,19 @@ class MechanismTransformer(TransformerModel):
         return [name for name, _ in self.named_parameters() if ".activation_fn." in name]
 
     def prepare_for_inference_(self, cfg: Any) -> None:
-        """Prepare for fairseq-generate; --bf16, which fairseq ignores there, selects products in bf16 on a CPU."""
+        """Prepare for fairseq-generate; --bf16, which fairseq ignores there, selects products in bf16 on a CPU.
+
+        fairseq skips a last batch whose size is no multiple of 8, and would report BLEU of the other sentences.
+        """
         super().prepare_for_inference_(cfg)
+        if getattr(cfg, "dataset", None) is not None:
+            cfg.dataset.required_batch_size_multiple = 1
+        if getattr(cfg.generation, "replace_unk", None) is not None:
+            with exit_on_user_error():
+                raise UserError(
+                    "--replace-unk fails in fairseq with the alignments of its Transformers; drop the flag, and use "
+                    "subwords or --print-alignment instead"
+                )
         if is_quantized(self) and cfg.common.fp16:
             with exit_on_user_error():
                 raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
@@ -136,7 +147,7 @@ def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
     """Record the vocabulary's fingerprint in `args`, which checkpoints store, or compare it with the recorded one.
 
     The `args` of a checkpoint have a fingerprint when it translates or is analyzed. Training builds the model from
-    the command line, even when it resumes or starts from other weights; relumt.runs compares the dictionaries then.
+    the command line, even when it resumes or starts from other weights; `model_comparison` compares fingerprints then.
 
     Raises:
         UserError: the checkpoint was trained with another vocabulary than the data-bin's.

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from relumt.atomic_output import write_text_atomically
-from relumt.errors import AttemptFailedError, UserError
-from relumt.json_files import encode_json, read_json
+from relumt.errors import AttemptFailedError
+from relumt.json_files import encode_json, read_versioned
 from relumt.runs.field_types import Count
 
 ANALYSIS = "analysis.json"
@@ -250,22 +250,13 @@ class AnalysisFile:
     schema: int = SCHEMA
 
 
-@dataclass(frozen=True)
-class _Header:
-    schema: int
-
-
 def read_analysis(path: Path) -> AnalysisFile:
     """Read an analysis.json.
 
     Raises:
         UserError: it is not JSON, is written by another version of relumt, or a field is missing or not valid.
     """
-    advice = "delete it and run relumt analyze again"
-    found = read_json(path, _Header, advice).schema
-    if found != SCHEMA:
-        raise UserError(f"{path}: expected schema {SCHEMA}, found {found}; {advice}")
-    return read_json(path, AnalysisFile, advice)
+    return read_versioned(path, AnalysisFile, SCHEMA, "delete it and run relumt analyze again")
 
 
 def write_analysis(analysis: AnalysisFile, path: Path) -> None:

@@ -13,6 +13,8 @@ from relumt.runs.run_checkpoints import AVERAGE
 SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
 """Metric in run.json → its column's title."""
 
+TRAINING_FLAGS = "the flags of training"
+
 T = TypeVar("T")
 
 
@@ -75,6 +77,14 @@ def require_equal_pretraining(records: Mapping[str, RunRecord], is_compared: Cal
     require_equal(known, "the flags of training of the initial weights", compared_flags)
     known = {name: weights for name, weights in known.items() if has_data_checksums(weights.data)}
     require_equal(known, "the training data of the initial weights", lambda weights: weights.data)
+
+
+def require_equal_training(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless runs of one model were trained with the same settings, except for the seed."""
+    require_equal(records, TRAINING_FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
+    require_equal_batches(records)
+    require_equal_initialization(records)
+    require_equal_pretraining(records, lambda flag: True)
 
 
 def require_equal_data(records: Mapping[str, RunRecord]) -> None:

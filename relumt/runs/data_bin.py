@@ -214,8 +214,6 @@ def _inspect(folder: Path) -> DataBin:
     """Describe a data-bin made by fairseq-preprocess alone from its files."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; prepare the data-bin first")
-    if (folder / "text").is_dir():  # fairseq-preprocess never writes it
-        raise UserError(f"{folder}: prepare.json is missing beside text/; copy it from the original, or prepare again")
     names = [match for path in sorted(folder.iterdir()) if (match := TRAIN_FILE.fullmatch(path.name))]
     if len(names) != 1:
         raise UserError(
@@ -223,6 +221,8 @@ def _inspect(folder: Path) -> DataBin:
             "make the data-bin with data_prep/prepare.sh or fairseq-preprocess"
         )
     source, target = names[0].groups()
+    if (folder / "text" / f"valid.{target}").is_file():  # only relumt prepare writes it
+        raise UserError(f"{folder}: prepare.json is missing beside text/; copy it from the original, or prepare again")
     subwords = guess_subwords(folder / f"dict.{target}.txt")
     return DataBin(folder, source, target, subwords, tokenized=subwords != "sentencepiece")
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relumt.atomic_output import write_text_atomically
-from relumt.errors import UserError
-from relumt.json_files import encode_json, read_json
+from relumt.json_files import encode_json, read_versioned
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup
 from relumt.runs.field_types import Count, NonNegative, Subset
 
@@ -81,21 +80,12 @@ class QuantizedRecord:
         return found if found and found.evaluation.setup.matches(setup) else None
 
 
-@dataclass(frozen=True)
-class _Header:
-    schema: int | None = None
-
-
 def read_quantized_record(folder: Path) -> QuantizedRecord:
     """Read the record in a folder, empty if there is none; raise UserError if it is not valid."""
-    path = folder / RECORD
     try:
-        schema = read_json(path, _Header, ADVICE).schema
+        return read_versioned(folder / RECORD, QuantizedRecord, SCHEMA, ADVICE)
     except FileNotFoundError:
         return QuantizedRecord()
-    if schema != SCHEMA:
-        raise UserError(f"{path}: expected schema {SCHEMA}, found {schema}; {ADVICE}")
-    return read_json(path, QuantizedRecord, ADVICE)
 
 
 def save_quantized_record(folder: Path, record: QuantizedRecord) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.json_files import decode_json, encode_json, read_json
+from relumt.json_files import decode_json, encode_json, read_json, read_schema
 from relumt.runs.environment import Environment
 from relumt.runs.evaluation_record import (
     Evaluation,
@@ -194,11 +194,6 @@ class RunRecord:
         return external.signature if external else self.test_score(metric).signature
 
 
-@dataclass(frozen=True)
-class _Header:
-    schema: int | None = None
-
-
 def find_record(folder: Path) -> RunRecord | None:
     """Read the record in a run's folder, None if there is none.
 
@@ -207,7 +202,7 @@ def find_record(folder: Path) -> RunRecord | None:
     """
     path = folder / RECORD
     try:
-        schema = read_json(path, _Header, recovery_advice(folder)).schema
+        schema = read_schema(path, recovery_advice(folder))
     except FileNotFoundError:
         return None
     if schema != SCHEMA:

@@ -78,7 +78,7 @@ def check_training(
 def start_training(
     config: RunConfig, device: Device, extra_flags: list[str], accept_changes: bool
 ) -> FairseqCommand | None:
-    """Record what the run is, or check that it is the recorded one; return the command, None if the run has ended.
+    """Record the start or resumption of training, and return fairseq's command; None if training has ended.
 
     Raises:
         UserError: the run cannot start, or is not the recorded one.
@@ -104,18 +104,28 @@ def start_training(
     if report_divergence(config, record):
         return None
     if _is_last_update(updates, flags):
-        from relumt.checkpoints.recovery import recover_best_checkpoint  # imports PyTorch, which takes seconds
-
-        recover_best_checkpoint(config.checkpoints)  # fairseq does this when it resumes
-        finish_training(config)
+        _finish_interrupted_training(config)
         return None
     if not updates:  # what an earlier training logged, which began with other weights, is not part of this one
         (config.folder / LOG).unlink(missing_ok=True)
     arguments = [*config.train_command(flags, device), *initial_weights, *forget_best]
     command = FairseqCommand(config.folder / LOG, arguments)
-    with command.log.open("a", encoding="utf-8") as file:  # a kill may have cut off the last line
-        file.write(f"\n{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
+    _log_arguments(command)
     return command
+
+
+def _finish_interrupted_training(config: RunConfig) -> None:
+    """Record the results of a training that was killed after its last update."""
+    from relumt.checkpoints.recovery import recover_best_checkpoint  # imports PyTorch, which takes seconds
+
+    recover_best_checkpoint(config.checkpoints)  # fairseq does this when it resumes
+    finish_training(config)
+
+
+def _log_arguments(command: FairseqCommand) -> None:
+    """Append the arguments to the log, on a line of their own: a kill may have cut off the last one."""
+    with command.log.open("a", encoding="utf-8") as file:
+        file.write(f"\n{COMMAND_PREFIX} {shlex.join(command.arguments)}\n")
 
 
 def _refuse_foreign_last_checkpoint(config: RunConfig, record: RunRecord) -> None:

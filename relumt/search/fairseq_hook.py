@@ -17,6 +17,7 @@ from fairseq.dataclass.initialize import hydra_init
 from fairseq.tasks import FairseqTask
 
 from relumt.errors import UserError, exit_on_user_error
+from relumt.modules.attention import MechanismAttention
 from relumt.search.generator import BeamSearchGenerator
 from relumt.search.length_penalty import FAIRSEQ_PENALTY, check_length_penalty
 
@@ -55,9 +56,13 @@ def build_generator(
 ) -> Any:
     """Build the generator; exit with a one-line message if the settings are invalid.
 
-    Alignments need fairseq's `SequenceGeneratorWithAlignment`, which fairseq then chooses.
+    Alignments need fairseq's `SequenceGeneratorWithAlignment`, which fairseq then chooses, and attention weights.
     """
-    if seq_gen_cls is None and not getattr(args, "print_alignment", False):
+    if getattr(args, "print_alignment", False):
+        for attention in (module for model in models for module in model.modules()):
+            if isinstance(attention, MechanismAttention):
+                attention.weights_for_alignment = True
+    elif seq_gen_cls is None:
         seq_gen_cls = BeamSearchGenerator
     with exit_on_user_error():
         check_beam(args)

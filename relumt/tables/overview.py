@@ -9,12 +9,11 @@ from relumt.runs.comparability import (
     describe_decoding_choices,
     describe_revisions,
     require_equal,
-    require_equal_batches,
     require_equal_data,
     require_equal_evaluations,
     require_equal_initialization,
-    require_equal_pretraining,
     require_equal_signatures,
+    require_equal_training,
     require_run_folder,
 )
 from relumt.runs.flags import join_flag_values, parse_flags
@@ -87,10 +86,7 @@ def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     Raises:
         UserError: they were trained with different settings.
     """
-    by_name = {record.name: record for record in records}
-    require_equal(by_name, "the flags of training", lambda record: record.provenance.flags | {"--seed": ""})
-    require_equal_batches(by_name)
-    require_equal_pretraining(by_name, lambda flag: True)
+    require_equal_training({record.name: record for record in records})
     marker = "*" if any(record.environment_changes for record in records) else ""
     summaries = [record.training for record in records if record.training]
     parameters = f"{summaries[0].parameters:,}" if summaries else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from relumt.errors import UserError
 from relumt.runs.analysis_record import ANALYSIS, CheckpointAnalysis, read_analysis
 from relumt.runs.comparability import (
+    TRAINING_FLAGS,
     require_equal,
     require_equal_batches,
     require_equal_data,
@@ -16,6 +17,7 @@ from relumt.runs.comparability import (
     require_equal_initialization,
     require_equal_pretraining,
     require_equal_signatures,
+    require_equal_training,
     require_run_folder,
 )
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
@@ -23,8 +25,6 @@ from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord, load_record
 from relumt.runs.scored_analysis import find_mismatch
 from relumt.tables.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
-
-TRAINING_FLAGS = "the flags of training"
 
 MIN_BLEU = 1.0
 """A run with a lower BLEU on the test set counts as diverged, like one whose gradient was no longer finite."""
@@ -119,11 +119,7 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
         require_experiment_flags(path, record, experiment)
         if has_results(experiment, record) or record.divergence:
             found.append(Run(path.parent, record, experiment))
-    records = records_by_folder(found)
-    require_equal(records, TRAINING_FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
-    require_equal_batches(records)
-    require_equal_initialization(records)
-    require_equal_pretraining(records, lambda flag: True)
+    require_equal_training(records_by_folder(found))
     return found
 
 

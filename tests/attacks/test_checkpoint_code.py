@@ -15,6 +15,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import TASK_REGISTRY
 
 import relumt
+from relumt.checkpoints.fairseq_hooks import default_sections
 from relumt.checkpoints.settings import (
     CRITERION_TYPES,
     KNOWN_NAMES,
@@ -192,7 +193,9 @@ def test_settings_that_no_translation_model_reads_are_dropped(attack, forge, dat
     }
     path = saved(forge(form, component, **hidden))
     (model,), config, _ = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data_bin)})
-    assert set(config) == {"model", "task", "criterion"}
+    defaults = default_sections()
+    assert set(config) == {"model", "task", "criterion", *defaults}
+    assert {name: config[name] for name in defaults} == defaults, "nothing is taken from the file"
     for section in (vars(config.model), config.task, config.criterion):
         assert not any(section.get(name) == value for name, value in hidden.items())
     assert type(model.encoder.layers[0].self_attn.mechanism).__name__ == "ReLUAttention"

@@ -155,6 +155,7 @@ INVALID = {
     f"{SMOOTHED} --adaptive-softmax-cutoff 5,10": "works with --criterion adaptive_loss only",
     f"{REGULARIZED} --adaptive-softmax-cutoff 5,10": "works with --criterion adaptive_loss only",
     "--adaptive-softmax-cutoff 5,10": "works with --criterion adaptive_loss only, not with cross_entropy",
+    "--criterion adaptive_loss --adaptive-softmax-cutoff 5,10 --share-all-embeddings": "writes checkpoints that",
     "--criterion adaptive_loss --adaptive-softmax-cutoff 5,100": "cannot specify cutoff larger than vocab size",
     f"{SMOOTHED} --label-smoothing nan": "--label-smoothing is nan",
     f"{SMOOTHED} --label-smoothing 2": "--label-smoothing is 2.0",

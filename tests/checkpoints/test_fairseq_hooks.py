@@ -7,7 +7,8 @@ import torch
 from fairseq import checkpoint_utils
 
 from relumt.checkpoints.fairseq_hooks import load_vetted
-from tests.models.build import write_checkpoint
+from relumt.models.mechanism_transformer import MechanismTransformer
+from tests.models.build import write_checkpoint, write_data_bin
 
 EMBEDDING = "decoder.embed_tokens.weight"
 
@@ -38,3 +39,11 @@ def test_the_command_line_decides_about_bleu_in_validation(tmp_path, flag):
     task = load_vetted(path)["cfg"]["task"]
     assert not task[flag] and task["eval_bleu_args"] == "{}", "a checkpoint's own settings are dropped"
     assert load_vetted(path, {flag: True})["cfg"]["task"][flag]
+
+
+def test_from_pretrained_translates(tmp_path):
+    """With fairseq's defaults for all that a vetted checkpoint does not keep."""
+    write_data_bin(tmp_path / "bin", [(4, 3)])
+    write_checkpoint(tmp_path, "--attention", "relu")
+    hub = MechanismTransformer.from_pretrained(str(tmp_path), "checkpoint_best.pt", str(tmp_path / "bin"))
+    assert set(hub.translate("w1 w2 w3", beam=2, max_len_b=4).split()) <= {f"w{n}" for n in range(20)} | {"<unk>"}

@@ -4,6 +4,7 @@ import os
 import pickle
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +27,19 @@ def save_checkpoint(path, **content):
 def test_a_namespace_as_fairseq_stores_it_is_read(tmp_path):
     path = save_checkpoint(tmp_path / "good.pt", cfg=SETTINGS)
     assert load_checkpoint_safely(path)["cfg"]["model"].arch == "reluformer"
+
+
+def test_statistics_of_bleu_are_read(tmp_path):
+    """fairseq's translation task stores them as arrays with --eval-bleu."""
+    state = {"train_iterator": {"epoch": 1}, "metrics": {"valid": [(0, "_bleu_counts", "SumMeter", {})]}}
+    for dtype in ("int64", "float64"):
+        state["metrics"]["valid"][0][3]["sum"] = np.arange(4, dtype=dtype)
+        path = save_checkpoint(tmp_path / "bleu.pt", cfg=SETTINGS, extra_state=state)
+        loaded = load_checkpoint_safely(path)["extra_state"]["metrics"]["valid"][0][3]["sum"]
+        assert loaded.tolist() == [0, 1, 2, 3] and loaded.dtype == dtype
+    state["metrics"]["valid"][0][3]["sum"] = np.array([Payload()])
+    with pytest.raises(UserError, match=r"bleu\.pt: rejected, it contains code \("):
+        load_checkpoint_safely(save_checkpoint(path, cfg=SETTINGS, extra_state=state))
 
 
 def test_pickled_code_is_rejected_and_not_run(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from relumt.attention import MECHANISMS
-from relumt.checkpoints.model_comparison import refuse_merged_embeddings, refuse_other_model
+from relumt.checkpoints.model_comparison import refuse_other_embeddings, refuse_other_model
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS
 from relumt.options import SITES
@@ -107,7 +107,7 @@ OUTPUT, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
 )
 def test_separate_embeddings_are_not_merged(stored, requested, named):
     def check():
-        refuse_merged_embeddings(arguments(*SOFTMAX, *stored), arguments(*SOFTMAX, *requested), "x.pt")
+        refuse_other_embeddings(arguments(*SOFTMAX, *stored), arguments(*SOFTMAX, *requested), "x.pt")
 
     if named is None:
         check()
@@ -119,4 +119,13 @@ def test_separate_embeddings_are_not_merged(stored, requested, named):
 def test_embeddings_of_a_checkpoint_that_does_not_tell_are_not_compared():
     stored = arguments(*SOFTMAX)
     del stored.share_all_embeddings, stored.share_decoder_input_output_embed
-    refuse_merged_embeddings(stored, arguments(*SOFTMAX, ALL), "x.pt")
+    refuse_other_embeddings(stored, arguments(*SOFTMAX, ALL), "x.pt")
+
+
+def test_embeddings_of_another_vocabulary_are_refused():
+    stored, requested = arguments(*SOFTMAX), arguments(*SOFTMAX)
+    stored.vocabulary_fingerprint, requested.vocabulary_fingerprint = "a" * 12, "b" * 12
+    with pytest.raises(UserError, match=r"x.pt: was trained with another vocabulary; prepare the data with its dictio"):
+        refuse_other_embeddings(stored, requested, "x.pt")
+    del stored.vocabulary_fingerprint
+    refuse_other_embeddings(stored, requested, "x.pt")

@@ -182,6 +182,20 @@ def prepare_for_generation(model, **flags):
     return model
 
 
+def test_the_last_batch_is_translated_whatever_its_size():
+    """fairseq-generate skips one whose size is no multiple of 8."""
+    settings = OmegaConf.create({"common": {"bf16": False}, "dataset": {"required_batch_size_multiple": 8}})
+    settings.generation = {"print_alignment": None, "retain_dropout_modules": None}
+    build("reluformer").prepare_for_inference_(settings)
+    assert settings.dataset.required_batch_size_multiple == 1
+
+
+def test_replacement_of_unknown_words_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        prepare_for_generation(build("reluformer"), replace_unk="@@ ")
+    assert "--replace-unk fails in fairseq with the alignments of its Transformers" in capsys.readouterr().err
+
+
 def test_retain_dropout_includes_the_dropout_of_attention():
     batch = sample([(7, 5), (3, 8)])["net_input"]
     model = build("mechanism_transformer", "--attention-dropout", "0.5").eval()

@@ -91,14 +91,14 @@ def test_translation_uses_the_average_of_the_last_checkpoints(config, configs, s
     train(config, step)
     write_dataset(configs, "small", average_checkpoints=2)
     assert "expected at least 2 numbered checkpoints to average, found 0" in refused(start_evaluation)
-    for name in ("checkpoint_1_5.pt", "checkpoint_2_10.pt"):
-        write_checkpoint(config, name)
+    for epoch, updates in ((1, 5), (2, 10)):
+        write_checkpoint(config, f"checkpoint_{epoch}_{updates}.pt", updates)
     averaged = config.checkpoints / "checkpoint_average_2.pt"
     assert str(averaged) in step(start_evaluation).result.arguments
     translate(config, step)
     assert "evaluated already" in step(start_evaluation).err
     before = averaged.stat().st_mtime_ns
-    write_checkpoint(config, "checkpoint_3_15.pt")
+    write_checkpoint(config, "checkpoint_3_15.pt", 15)
     step(start_evaluation)
     assert averaged.stat().st_mtime_ns > before
 

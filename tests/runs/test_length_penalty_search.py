@@ -231,7 +231,7 @@ def test_a_choice_without_effect_or_validation_set_is_refused(trained, refused):
 
 def test_averages_outlive_the_checkpoints_that_were_averaged(trained, configs, step):
     write_dataset(configs, "small", average_checkpoints=2, length_penalties=[1.0])
-    numbered = [write_checkpoint(trained, f"checkpoint{epoch}.pt") for epoch in (1, 2)]
+    numbered = [write_checkpoint(trained, f"checkpoint{epoch}.pt", updates=3 * epoch) for epoch in (1, 2)]
     averaged = str(trained.checkpoints / "checkpoint_average_2.pt")
     assert find_value("--path", search(trained, step)) == averaged
     assert find_value("--path", translate(trained, step)) == averaged

@@ -3,8 +3,9 @@
 from argparse import Namespace
 
 import pytest
+import torch
 
-from tests.models.build import build, task
+from tests.models.build import build, sample, task
 
 WORDS = 12
 
@@ -31,3 +32,12 @@ def test_impossible_settings_are_refused_in_one_line(name, capsys):
 @pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 4, "diverse_beam_groups": 2}, {"diverse_beam_groups": -1}])
 def test_possible_settings_are_accepted(settings):
     assert task(WORDS).build_generator([build("mechanism_transformer_tiny", words=WORDS)], Namespace(**settings))
+
+
+def test_alignments_need_no_preparation_of_the_model():
+    """As in validation with --eval-bleu-args '{"print_alignment": "hard"}', and with `from_pretrained`."""
+    model = build("mechanism_transformer_tiny").eval()
+    generator = task().build_generator([model], Namespace(beam=2, max_len_b=5, print_alignment="hard"))
+    with torch.no_grad():
+        (hypotheses,) = generator.generate([model], sample([(4, 3)]))
+    assert all(link[0] < 5 for link in hypotheses[0]["alignment"]) and len(hypotheses[0]["alignment"]) > 0
