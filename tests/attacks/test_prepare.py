@@ -159,7 +159,8 @@ def test_a_side_file_inside_the_output_counts_as_input(attack, data_bin, bitext,
 
 
 def test_an_input_that_is_linked_into_the_output_survives(attack, data_bin, bitext):
-    os.link(bitext.path("train", "de"), data_bin / "another name of it")
+    (data_bin / "text" / "valid.de").unlink()
+    os.link(bitext.path("train", "de"), data_bin / "text" / "valid.de")
     content = bitext.path("train", "de").read_bytes()
     assert attack.relumt("prepare", *bitext.arguments(), BPE, "--overwrite").status == 0
     assert bitext.path("train", "de").read_bytes() == content
