@@ -82,7 +82,9 @@ def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "systems": {model: fairseq_arguments(args, model) for model in args.models},
         "joeynmt": str(args.joeynmt or ""),
-        "settings": {name: getattr(args, name) for name in ("precision", "steps", "warm_up", "decode", "threads")},
+        "settings": {
+            name: getattr(args, name) for name in ("baseline", "precision", "steps", "warm_up", "decode", "threads")
+        },
     }
 
 

@@ -43,7 +43,9 @@ def without_second_derivatives(weights: Tensor, name: str) -> Tensor:
     Compiled code has none anyway, and a first derivative of `torch.func` cannot be told from a second one.
     """
     if weights.requires_grad and not torch.compiler.is_compiling() and not is_in_torch_func():
-        weights.register_hook(lambda grad: refuse_double_backward(name, "use sparsemax, which has them"))
+        weights.register_hook(
+            lambda grad: refuse_double_backward(name, "use sparsemax with RELUMT_KERNELS=reference, which has them")
+        )
     return weights
 
 

@@ -75,8 +75,13 @@ def require_same_training(checkpoint: dict[str, Any], path: Path, first: dict[st
     config, first_config = fairseq_config(checkpoint, path), fairseq_config(first, first_path)
     if config["model"] != first_config["model"]:
         raise UserError(f"{path}: is another model than {first_path}; {same_training}")
-    if config["criterion"] != first_config["criterion"]:
-        raise UserError(f"{path}: was trained with another criterion than {first_path}; {same_training}")
+    criterion, first_criterion = config["criterion"] or {}, first_config["criterion"] or {}
+    for name in sorted(criterion.keys() & first_criterion.keys()):  # older versions of relumt did not store all
+        if criterion[name] != first_criterion[name]:
+            raise UserError(
+                f"{path}: was trained with another criterion than {first_path} ({name} is {criterion[name]} instead of "
+                f"{first_criterion[name]}); {same_training}, or train on until the last ones have one criterion"
+            )
     if training_seed(checkpoint) != training_seed(first):
         raise UserError(f"{path}: has another seed than {first_path}; {same_training}")
 

@@ -98,7 +98,7 @@ class MechanismAttention(MultiheadAttention):
             if query.is_cpu and self.site == "decoder":  # the prefix is a view of a buffer that grows
                 products = products_of_strided_tensors()
 
-        return_weights = need_weights and self.weights_for_alignment
+        return_weights = need_weights and self.weights_for_alignment and not self.training
         need = Need.WEIGHTS if return_weights else Need.NOTHING
         for hook_need, _ in self.hooks:
             need |= hook_need

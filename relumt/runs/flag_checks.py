@@ -12,7 +12,6 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -61,6 +60,7 @@ UNUSABLE_IN_TRANSLATION = {
     "shard_id": "not every sentence would be translated",
     "skip_invalid_size_inputs_valid_test": "not every sentence would be translated",
     "checkpoint_suffix": "the checkpoint would not be found",
+    "lm_path": "relumt loads no language models",
 }
 """Settings of translation that the scripts cannot work with → why."""
 
@@ -71,9 +71,6 @@ TRIED_CRITERIONS = (
     "label_smoothed_cross_entropy_with_attention_regularization",
 )
 """Criterions whose loss the trial computes; others may need more than a sentence pair."""
-
-SHORTEST_SOURCE = 2
-"""Tokens of the shortest source: a word and the end of the sentence."""
 
 MAX_REASON = 300
 """Characters of fairseq's reason that are printed."""
@@ -112,19 +109,14 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
 
 
 def _check_beam_search(settings: argparse.Namespace) -> None:
-    """Raise UserError for values that fail only after fairseq-generate has replaced earlier translations."""
+    """Raise UserError for values with which fairseq-generate would fail after earlier translations were deleted."""
     if settings.nbest > settings.beam:
         _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
     if settings.temperature <= 0:
         _refuse("fairseq-generate", f"--temperature is {settings.temperature}; give a number above 0")
-    shortest_limit = int(settings.max_len_a * SHORTEST_SOURCE + settings.max_len_b)
-    if settings.min_len > shortest_limit:
-        _refuse(
-            "fairseq-generate",
-            f"--min-len {settings.min_len} is more than the limit {shortest_limit} of --max-len-a and --max-len-b",
-        )
-    if settings.lm_path and not Path(settings.lm_path).is_file():
-        _refuse("fairseq-generate", f"--lm-path {settings.lm_path}: no such file")
+    # With --max-len-a the limit depends on the sources, and --match-source-len ignores both.
+    if not (settings.max_len_a or settings.match_source_len) and settings.min_len > settings.max_len_b:
+        _refuse("fairseq-generate", f"--min-len {settings.min_len} is more than --max-len-b {settings.max_len_b}")
     if settings.diverse_beam_groups > 0 and settings.beam % settings.diverse_beam_groups:
         _refuse(
             "fairseq-generate",

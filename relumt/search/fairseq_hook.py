@@ -58,11 +58,11 @@ def build_generator(
 
     Alignments need fairseq's `SequenceGeneratorWithAlignment`, which fairseq then chooses, and attention weights.
     """
-    if getattr(args, "print_alignment", False):
-        for attention in (module for model in models for module in model.modules()):
-            if isinstance(attention, MechanismAttention):
-                attention.weights_for_alignment = True
-    elif seq_gen_cls is None:
+    prints_alignment = bool(getattr(args, "print_alignment", False))
+    for attention in (module for model in models for module in model.modules()):
+        if isinstance(attention, MechanismAttention):
+            attention.weights_for_alignment = prints_alignment
+    if seq_gen_cls is None and not prints_alignment:
         seq_gen_cls = BeamSearchGenerator
     with exit_on_user_error():
         check_beam(args)

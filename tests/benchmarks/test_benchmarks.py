@@ -41,7 +41,7 @@ def test_training(run, data, config, tmp_path):
     assert all(system["decoding_tokens_per_second"] > 0 for system in systems.values())
 
 
-def test_training_speed_is_measured_again_with_other_flags(monkeypatch, config, tmp_path):
+def test_training_speed_is_measured_again_with_other_flags_or_another_baseline(monkeypatch, config, tmp_path):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import training
 
@@ -53,11 +53,12 @@ def test_training_speed_is_measured_again_with_other_flags(monkeypatch, config, 
         return {name: training.Measurement(training=[turn], decoding=[], held=1, peak=2) for name in systems}
 
     monkeypatch.setattr(training, "measure_systems", measure_systems)
-    for flags in ([], [], ["--dropout", "0.4"], ["--dropout", "0.4"]):
-        arguments = ["data-bin", "--config", config, "--models", "softmax", "--json", tmp_path / "speeds.json"]
-        monkeypatch.setattr(sys, "argv", ["training.py", *map(str, arguments), "--flags", *flags])
+    repeated = [["softmax"], ["softmax", "--flags", "--dropout", "0.4"], ["softmax", "reluformer"]]
+    for options in (*2 * [repeated[0]], *2 * [repeated[1]], repeated[2], [*repeated[2], "--baseline", "reluformer"]):
+        arguments = ["data-bin", "--config", config, "--json", tmp_path / "speeds.json", "--models", *options]
+        monkeypatch.setattr(sys, "argv", ["training.py", *map(str, arguments)])
         training.main()
-    assert measured == [[], ["--dropout", "0.4"]]
+    assert measured == [[], ["--dropout", "0.4"], [], []]
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ def test_the_search_gives_every_model_the_same_settings_and_translates_no_test_s
 def test_only_the_final_settings_are_translated(name, preset):
     experiments = get_table(name).experiments(preset)
     assert all(one.needs_test for one in experiments)
+    chosen = study.CHOSEN_FLAGS.get(experiments[0].dataset, {})
+    assert not any(one.flags for one in experiments if one.model not in chosen)
 
 
 def test_the_lowest_loss_of_each_model_is_marked(tmp_path):
