@@ -33,8 +33,8 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
         checkpoints: their paths, for error messages, and contents.
 
     Raises:
-        UserError: a checkpoint is quantized or an average, its parameters are not finite, or it is not of the first
-            one's training, or two are of the same update.
+        UserError: a checkpoint is quantized or an average, its parameters are not finite, or it belongs to another
+            training than the first one; or two were saved after the same update.
     """
     checkpoints = iter(checkpoints)
     first_path, first = next(checkpoints)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 from relumt.papers import papers
 from relumt.tables.context import Runs, TableContext
@@ -21,6 +22,8 @@ from relumt.tables.speeds import (
     speed_file,
 )
 from relumt.tables.table import Table
+
+TimedSpeeds = TypeVar("TimedSpeeds", TrainingAndDecodingSpeeds, SpeedsByLength)
 
 
 def decoding_speed_tables(
@@ -71,22 +74,27 @@ class SpeedTable(Table):
         """See Table."""
         return [Experiment(self.dataset(preset), model) for model in self.models]
 
-    def find_comparable_runs(self, context: TableContext) -> Runs:
-        """Return the runs that were timed; raise UserError unless they differ in the model alone."""
+    def read_timed_runs(self, context: TableContext, file_format: type[TimedSpeeds]) -> tuple[Runs, TimedSpeeds]:
+        """Return the runs, and the speeds that were measured with them.
+
+        Raises:
+            UserError: the runs differ in more than the model, or no speeds of these runs were measured.
+        """
+        dataset = self.dataset(context.preset)
         found = context.find_runs(self.experiments(context.preset))
         require_comparable(chain(*found.values()), BLEU_DETOKENIZED.metric)
-        return found
+        speeds = read_speeds(context, dataset, file_format)
+        require_timed_checkpoints(context, dataset, speeds.inputs, chain(*found.values()))
+        return found, speeds
 
 
 class EfficiencyTable(SpeedTable):
     """[RL] Table 2: parameters, training speed and decoding speed, one row per model."""
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; raises UserError if no speeds of these runs were measured."""
+        """See Table; raises UserError as `read_timed_runs` does."""
         dataset = self.dataset(context.preset)
-        found = self.find_comparable_runs(context)
-        speeds = read_speeds(context, dataset, TrainingAndDecodingSpeeds)
-        require_timed_checkpoints(context, dataset, speeds.inputs, chain(*found.values()))
+        found, speeds = self.read_timed_runs(context, TrainingAndDecodingSpeeds)
         content = papers()[self.paper][self.item]
         rows = []
         for experiment, runs in found.items():
@@ -112,11 +120,9 @@ class SpeedByLengthFigure(SpeedTable):
     """[RL] Figure 2: decoding speed by source length, one row per group of sentences."""
 
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; raises UserError if no speeds of these runs were measured."""
+        """See Table; raises UserError as `read_timed_runs` does."""
         dataset = self.dataset(context.preset)
-        found = self.find_comparable_runs(context)
-        speeds = read_speeds(context, dataset, SpeedsByLength)
-        require_timed_checkpoints(context, dataset, speeds.inputs, chain(*found.values()))
+        found, speeds = self.read_timed_runs(context, SpeedsByLength)
         rows = [
             [f"{group.shortest}–{group.longest}", *(format_ratio(group.relative[model]) for model in speeds.models)]
             for group in speeds.groups

@@ -192,6 +192,6 @@ def test_an_average_suffices_if_some_of_its_checkpoints_are_deleted(attack):
     (checkpoints / "checkpoint_1_2.pt").unlink()
     assert averaged_checkpoint(attack.folder, 2) == average
     write_folder(checkpoints, {"checkpoint_1_4.pt": 8})
-    assert "found 1" in attack.reads(averaged_checkpoint, attack.folder, 2), "it is of another training"
+    assert "found 1" in attack.reads(averaged_checkpoint, attack.folder, 2), "another training saved it"
     (checkpoints / "checkpoint_1_4.pt").unlink()
     assert averaged_checkpoint(attack.folder, 2) == average

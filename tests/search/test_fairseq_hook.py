@@ -35,7 +35,7 @@ def test_possible_settings_are_accepted(settings):
 
 
 def test_alignments_need_no_preparation_of_the_model():
-    """As in validation with --eval-bleu-args '{"print_alignment": "hard"}', and with `from_pretrained`."""
+    """Validation with --eval-bleu-args '{"print_alignment": "hard"}' and `from_pretrained` do not prepare it."""
     model = build("mechanism_transformer_tiny").eval()
     generator = task().build_generator([model], Namespace(beam=2, max_len_b=5, print_alignment="hard"))
     with torch.no_grad():
