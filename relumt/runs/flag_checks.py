@@ -110,6 +110,8 @@ def check_generate_flags(arguments: Sequence[str]) -> None:
 
 def _check_beam_search(settings: argparse.Namespace) -> None:
     """Raise UserError for values with which fairseq-generate would fail after earlier translations were deleted."""
+    from relumt.search.fairseq_hook import check_beam  # imports fairseq
+
     if settings.nbest > settings.beam:
         _refuse("fairseq-generate", f"--nbest {settings.nbest} is more than --beam {settings.beam}")
     if settings.temperature <= 0:
@@ -117,11 +119,7 @@ def _check_beam_search(settings: argparse.Namespace) -> None:
     # With --max-len-a the limit depends on the sources, and --match-source-len ignores both.
     if not (settings.max_len_a or settings.match_source_len) and settings.min_len > settings.max_len_b:
         _refuse("fairseq-generate", f"--min-len {settings.min_len} is more than --max-len-b {settings.max_len_b}")
-    if settings.diverse_beam_groups > 0 and settings.beam % settings.diverse_beam_groups:
-        _refuse(
-            "fairseq-generate",
-            f"--beam {settings.beam} is no multiple of --diverse-beam-groups {settings.diverse_beam_groups}",
-        )
+    check_beam(settings)
 
 
 def _import_fairseq_options() -> Any:

@@ -139,8 +139,7 @@ class TableContext:
             notes.append(f"{dataset}: trained with flags from the command line: {added}")
         if initial_dataset := records[0].provenance.initialization.dataset:
             notes.append(f"{dataset}: trained on {initial_dataset} first")
-        if differences := list_differences(records):
-            notes.append(f"the runs differ in {' and '.join(differences)} (see {RECORD})")
+        notes += difference_notes(records)
         notes += [
             f"{measure.label}, {dataset}: `{scored[0].signature(measure.metric)}`"
             for measure in measures
@@ -198,6 +197,12 @@ def list_differences(records: Sequence[RunRecord]) -> list[str]:
         "the kind of device that translated": [environment.device.name for environment in scored_in],
     }
     return [aspect for aspect, values in aspects.items() if any(value != values[0] for value in values)]
+
+
+def difference_notes(records: Sequence[RunRecord]) -> list[str]:
+    """Return the note about what `list_differences` finds, if anything."""
+    differences = list_differences(records)
+    return [f"the runs differ in {' and '.join(differences)} (see {RECORD})"] if differences else []
 
 
 def spread_note(runs: Runs) -> list[str]:

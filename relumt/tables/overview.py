@@ -19,7 +19,7 @@ from relumt.runs.comparability import (
 from relumt.runs.flags import join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RECORD, RunRecord, load_record
-from relumt.tables.context import list_differences
+from relumt.tables.context import difference_notes
 from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, ENVIRONMENTS_NOTE, SPREAD_NOTE
 from relumt.tables.rendering import RenderedTable, format_average
 from relumt.tables.runs import MODEL_FLAGS, has_diverged
@@ -137,8 +137,7 @@ def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     ]
     lines += [*describe_decoding_choices(records), *_device_notes(records), describe_revisions(records)]
     lines += [*_command_line_notes(records), *_differing_flags_notes(records)]
-    if differences := list_differences(records):
-        lines.append(f"the runs differ in {' and '.join(differences)} (see {RECORD})")
+    lines += difference_notes(records)
     if pretraining := records[0].provenance.initialization.dataset:
         lines.append(f"trained on {pretraining} first")
     if any(len(group) > 1 for group in _group_by_model(records)):

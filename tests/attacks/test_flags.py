@@ -256,7 +256,7 @@ GENERATE_REFUSED = {
     "--temperature 0": "--temperature is 0.0; give a number above 0",
     "--min-len 300": "--min-len 300 is more than --max-len-b 200",
     "--lm-path lm.pt": "--lm-path cannot be used: relumt loads no language models",
-    "--diverse-beam-groups 3": "--beam 5 is no multiple of --diverse-beam-groups 3",
+    "--diverse-beam-groups 3": "--diverse-beam-groups 3 does not divide --beam 5; choose a number that does",
     "--length-penalty wu": "unknown --length-penalty 'wu'; choose from length, gnmt",
     "--length-penalty gnmt --unnormalized": "--length-penalty gnmt has no effect with --unnormalized",
     "--max-tokens -1": "--max-tokens is -1",
