@@ -5,7 +5,9 @@ in a reference ("§5.2"), in a version ("2.6.0") or in a name ("1.5-entmax"). Tw
 - In a table of claims, the columns "claim" and "paper" quote relumt/papers.json: a figure occurs under the tables and
   figures that the claim names, or anywhere under the paper if it names none.
 - Every other figure occurs, digit by digit, on a page of docs/results/ (or in its section) that is linked from the same
-  paragraph, list item or table row; if none is linked there, from a paragraph under the same heading.
+  paragraph, list item or table row; if none is linked there, from a paragraph under the same heading. If table rows
+  there begin with the same cell as the quoting table row, it occurs in one of these. A value with its standard
+  deviation ("40.75 ± 0.24") and an interval in parentheses occur as a whole.
 """
 
 import re
@@ -22,6 +24,7 @@ RESULTS = ROOT / "docs" / "results"
 ANSWERS = ("results", "relu-or-softmax", "reluformer", "rela", "inhibitor", "activations")
 QUOTING = ("README.md", *(f"docs/{name}.md" for name in ANSWERS))
 NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\d|[.,]\d|-[a-z])")
+SPREAD = re.compile(r"[\d.]+ ± [\d.]*\d|(?<=\()−?[\d.]+(?: to |–)−?[\d.]+(?=\))")
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 CODE = re.compile(r"^```.*?^```|^(?: {4,}\S[^\n]*\n)+|`[^`]*`", flags=re.MULTILINE | re.DOTALL)
 
@@ -49,14 +52,15 @@ def unfounded(name: str, text: str) -> Iterator[str]:
     for block in page:
         paragraphs = [other for other in page if other.heading == block.heading and not other.columns]
         links = result_links(name, [block]) or result_links(name, paragraphs)
-        evidence = frozenset().union(*(evidence_figures(link) for link in links))
+        label = cells(block.lines[0])[0] if block.columns else ""
+        evidence = frozenset().union(*(evidence_figures(link, label) for link in links))
         for number, line in enumerate(block.lines, block.first_line):
-            quoted, measured = [], figures(line)
+            quoted, measured = [], figures(line) + spreads(line)
             if paper and block.columns[:2] == ["claim", "paper"]:
                 claim, theirs, *ours = cells(line)
                 printed = printed_numbers(paper.group(1), claim)
                 quoted = [it for it in figures(f"{claim} {theirs}") if float(re.sub("[,%]", "", it)) not in printed]
-                measured = figures(" ".join(ours))
+                measured = figures(" ".join(ours)) + spreads(" ".join(ours))
             yield from (f"{name}:{number}: {it} is not in papers.json" for it in quoted)
             pages = ", ".join(links) or "docs/results/, because no page there is linked"
             yield from (f"{name}:{number}: {it} is not in {pages}" for it in measured if it not in evidence)
@@ -90,6 +94,11 @@ def figures(text: str) -> list[str]:
     return [number for number in NUMBER.findall(blank(LINK, blank(CODE, text))) if re.search(r"[.,%]", number)]
 
 
+def spreads(text: str) -> list[str]:
+    """Return the values with a standard deviation and the intervals in parentheses, each as a whole."""
+    return SPREAD.findall(re.sub(r"\s+", " ", text))
+
+
 def printed_numbers(paper: str, claim: str) -> set[float]:
     """Return the numbers of papers.json under the tables and figures that `claim` names, or under the whole paper."""
     printed = papers().get(paper, {})  # [AF] prints no numbers that we have
@@ -107,13 +116,22 @@ def result_links(name: str, linking: list[Block]) -> list[str]:
 
 
 @cache
-def evidence_figures(link: str) -> frozenset[str]:
-    """Return the figures of a page of docs/results/, or of the section that the link's anchor names."""
+def evidence_figures(link: str, label: str) -> frozenset[str]:
+    """Return the figures of a linked section, of its table rows that begin with the cell `label` if there are any."""
+    text = section(link)
+    rows = [line for line in text.splitlines() if line.startswith("|") and cells(line)[0] == label]
+    evidence = "\n".join(rows) if label and rows else text
+    return frozenset(figures(evidence) + spreads(evidence))
+
+
+@cache
+def section(link: str) -> str:
+    """Return the text of a page of docs/results/, or of the section that the link's anchor names."""
     page, _, anchor = link.partition("#")
     text = (RESULTS / page).read_text(encoding="utf-8")
     parts = re.split(r"^#+ (.*)\n", text, flags=re.MULTILINE)[1:]  # heading, text below it, next heading, …
     anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in parts[::2]]
-    return frozenset(figures(dict(zip(anchors, parts[1::2], strict=True)).get(anchor, "") if anchor else text))
+    return dict(zip(anchors, parts[1::2], strict=True)).get(anchor, "") if anchor else text
 
 
 if __name__ == "__main__":
