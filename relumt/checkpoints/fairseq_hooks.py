@@ -10,6 +10,7 @@ original does, and in addition:
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
   and replaces checkpoint_best.pt by it if that was not yet done;
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
+- resuming within an epoch does not stop the clock of fairseq's log;
 - with --fp16 and --bf16 the optimizer's state is complete.
 """
 
@@ -26,6 +27,7 @@ from fairseq import checkpoint_utils, optim
 from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, torch_persistent_save
 from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
 from fairseq.file_io import PathManager
+from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
 from relumt.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
@@ -158,6 +160,8 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     with refusing_unsuitable_models(cfg, trainer):
         extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
+    if clock := metrics.get_meter("default", "wall"):
+        clock.start()  # the meters of a checkpoint within an epoch replace it by one that stands still
     if recovers and trainer.is_data_parallel_master:
         with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
             recover_best_checkpoint(Path(cfg.save_dir))

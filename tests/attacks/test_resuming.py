@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
 
 from relumt.checkpoints import fairseq_hooks
 from relumt.checkpoints.loading import load_checkpoint_safely
@@ -115,6 +116,23 @@ def test_the_scheduler_learns_the_loss_of_an_epoch_that_ended(attack, monkeypatc
     config = CheckpointConfig(save_dir=str(attack.folder), **changes)
     assert fairseq_hooks.resume(config, trainer) == (extra_state, "epochs")
     assert trainer.scheduler_steps == steps
+    attack.outcomes.append("handled")
+
+
+def test_the_clock_of_the_log_runs_after_resuming_within_an_epoch(attack, monkeypatch):
+    """fairseq would log "wall": 0 until the end, and run.json would leave out that time."""
+    metrics.log_start_time("wall")
+
+    def load_meters(*_, **__):
+        """Do what fairseq does with the meters of a checkpoint within an epoch."""
+        metrics.load_state_dict(metrics.state_dict())
+        assert metrics.get_meter("default", "wall").elapsed_time == 0
+        return None, "epochs"
+
+    monkeypatch.setattr(fairseq_hooks, "load_checkpoint", load_meters)
+    fairseq_hooks.resume(CheckpointConfig(save_dir=str(attack.folder)), FakeTrainer())
+    assert metrics.get_meter("default", "wall").elapsed_time > 0
+    metrics.reset()
     attack.outcomes.append("handled")
 
 

@@ -154,6 +154,12 @@ def test_a_run_is_not_finished_if_it_would_be_translated_again(finished):
     assert not finished.is_finished()
 
 
+def test_a_run_is_not_finished_if_the_dataset_now_averages_another_number_of_checkpoints(finished):
+    record = load_record(finished.folder)
+    save_record(finished.folder, with_value(record, "evaluations.test.setup.checkpoint", "checkpoint_average_3.pt"))
+    assert not finished.is_finished()
+
+
 def test_a_run_that_was_only_trained_is_finished_until_its_test_set_is_needed(finished):
     record = load_record(finished.folder)
     held_out = replace(finished, experiment=Experiment("smoke", "softmax", needs_test=False))
