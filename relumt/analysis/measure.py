@@ -14,8 +14,8 @@ from relumt.analysis.units import BatchReader
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
-from relumt.inference.loaded_model import LoadedModel, find_record_of_checkpoint, load_model
-from relumt.inference.search_settings import search_of_run
+from relumt.inference.loaded_model import LoadedModel, load_model
+from relumt.inference.translator import default_search
 from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.modules.hooks import named_attentions
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
@@ -110,8 +110,7 @@ def measure_checkpoint(
     )
     kept = maps.result()
     if config.maps_own_translations:
-        search = search_of_run(find_record_of_checkpoint(path))
-        kept += map_own_translations(loaded, subset, config.num_maps, search)
+        kept += map_own_translations(loaded, subset, config.num_maps, default_search(path))
     return analysis, kept
 
 

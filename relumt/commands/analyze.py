@@ -84,7 +84,10 @@ def run(arguments: argparse.Namespace) -> None:
     inputs = [*arguments.checkpoints, *filter(None, [arguments.alignments])]
     require_inputs_kept(inputs, [arguments.out / name for name in names])
     from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
+    from relumt.inference.loaded_model import require_model
 
+    for path in arguments.checkpoints:  # before the first is measured, which takes minutes
+        require_model(path)
     if not arguments.numbers_only:
         from relumt.analysis.report import write_plots_and_report  # fails early if a package is missing
     config = AnalysisConfig(

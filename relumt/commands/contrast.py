@@ -46,12 +46,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.examples.exists() and not arguments.examples.is_file():
         kind = describe_kind(arguments.examples)
         raise UserError(f"{arguments.examples}: expected a file, which is read twice, found {kind}; write it to a file")
+    are_in_context = has_contexts(arguments.examples)
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     result: dict[str, object] = {
         "checkpoint": str(loaded.path),
         "document_length": getattr(loaded.task.cfg, "document_length", 0),
     }
-    if has_contexts(arguments.examples):
+    if are_in_context:
         examples = read_examples_in_context(arguments.examples)
         test = ContextTest(loaded, data, examples)
         decisions = test.decisions(arguments.batch_size)

@@ -187,6 +187,12 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
     return load_checkpoint_on_data(path, data, cuda), data
 
 
+def require_model(path: Path) -> None:
+    """Raise UserError if `load_model` would find neither a checkpoint nor an exported model."""
+    if not is_model_folder(path):
+        find_checkpoint(path)
+
+
 def find_checkpoint(checkpoint_or_run: Path) -> Path:
     """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored on the test set, else on
     another subset; for a run without scores the best one.

@@ -92,7 +92,7 @@ def is_target_first(path: Path, source: str, target: str) -> bool:
 
     P.TGT-SRC.align was made for the opposite translation direction; all other names give the source word first.
     """
-    return path.name.endswith(f".{target}-{source}.align")
+    return path.name.removesuffix(".gz").endswith(f".{target}-{source}.align")
 
 
 def read_alignments(path: Path, start: int, count: int | None = None) -> list[GoldAlignment]:

@@ -1,5 +1,6 @@
 """`relumt analyze`: its results, and its messages for input that it cannot use."""
 
+import gzip
 import json
 import math
 import os
@@ -251,11 +252,20 @@ def test_the_data_bins_alignments_are_swapped_for_a_model_of_the_other_direction
 
 
 @pytest.mark.parametrize(
-    ("name", "link"), [("gold", (6, 4)), ("gold.de-en.align", (6, 4)), ("gold.en-de.align", (4, 6))]
+    ("name", "link"),
+    [
+        ("gold", (6, 4)),
+        ("gold.de-en.align", (6, 4)),
+        ("gold.en-de.align", (4, 6)),
+        ("gold.de-en.align.gz", (6, 4)),
+        ("gold.en-de.align.gz", (4, 6)),
+    ],
 )
 def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with, name, link):
     """The model translates from German to English."""
-    (tmp_path / name).write_text("6-4 0-0\n0-1\n\n")
+    open_file = gzip.open if name.endswith(".gz") else open
+    with open_file(tmp_path / name, "wt", encoding="utf-8") as file:
+        file.write("6-4 0-0\n0-1\n\n")
     loaded, _ = load_model(checkpoint_with(), data, cpu=True)
     gold, _ = load_gold_alignments(loaded, data, 3, AnalysisConfig(data, "test", alignments=tmp_path / name))
     assert gold[0].sure == {link, (0, 0)}

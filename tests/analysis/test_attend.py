@@ -12,6 +12,7 @@ from relumt.analysis.attention_maps import SentenceMaps, load_maps
 from relumt.analysis.explorer import encode_models, write_explorer
 from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
 from relumt.cli import main
+from relumt.inference.model_folder import CONFIG
 from relumt.inference.translator import load
 from tests.models.build import write_data_bin
 
@@ -89,6 +90,18 @@ def test_own_translations_stand_beside_the_references(data, checkpoint_with):
         module = "encoder.layers.1.self_attn"  # the encoder does not see the target
         torch.testing.assert_close(reference.maps[module], translation.maps[module])
         torch.testing.assert_close(reference.norms[module], translation.norms[module])
+
+
+def test_an_exported_model_translates_with_its_own_search_settings(tmp_path, data, checkpoint_with):
+    checkpoint, exported = checkpoint_with("--attention", "relu", *SHORT), tmp_path / "exported"
+    main(["export", str(checkpoint), "--data", str(data), "--to", "safetensors", "--out", str(exported)])
+    config = json.loads((exported / CONFIG).read_text())
+    config["search"] |= {"max_len_a": 0, "max_len_b": 2}
+    (exported / CONFIG).write_text(json.dumps(config))
+    _, maps = measure_checkpoint(
+        exported, "name", AnalysisConfig(data, "test", num_maps=2, cpu=True, maps_own_translations=True)
+    )
+    assert [len(sentence.target) <= 3 for sentence in maps] == [False, False, True, True]
 
 
 def test_tokens_and_names_cannot_break_the_page(tmp_path):

@@ -62,8 +62,14 @@ def write_examples(path: Path, examples: Iterable[ExampleInContext]) -> None:
 
 
 def has_contexts(path: Path) -> bool:
-    """Return whether the first example of a file has its own context; otherwise it names a sentence of a document."""
+    """Return whether the first example of a file has its own context; otherwise it names a sentence of a document.
+
+    Raises:
+        UserError: the file is missing, or its first line is.
+    """
     line = next(iter(read_lines(path)), "")
+    if not line.strip():
+        raise UserError(f"{path}: expected contrastive examples, found an empty first line; {ADVICE}")
     with suppress(msgspec.DecodeError, ValueError, RecursionError):  # what reads the examples reports it
         content = msgspec.json.decode(line)
         return isinstance(content, dict) and "document" not in content

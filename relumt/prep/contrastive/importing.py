@@ -29,17 +29,18 @@ def import_examples(path: Path, find_contexts: FindContexts | None) -> list[Exam
     Raises:
         UserError: the file is missing, of another format or empty, or contexts are asked for that it has itself.
     """
+    has_json_lines = path.name.removesuffix(".gz").endswith(".jsonl")
     lines = list(read_lines(path))
     text = "".join(lines)
     examples: Iterable[ExampleInContext]
-    if path.suffix != ".jsonl" and text.lstrip().startswith("{"):
+    if not has_json_lines and text.lstrip().startswith("{"):
         if find_contexts:
             raise UserError(f"{path}: has its own contexts; drop --documents and --text")
         examples = bawden_examples(decode_json(text, BawdenFile, str(path), ADVICE))
     else:
         entries = [
             decode_json(line, Entry, f"{path}:{number}", ADVICE) for number, line in enumerate(lines, start=1)
-        ] if path.suffix == ".jsonl" else decode_json(text, list[Entry], str(path), ADVICE)  # fmt: skip
+        ] if has_json_lines else decode_json(text, list[Entry], str(path), ADVICE)  # fmt: skip
         contexts = find_contexts(entries) if find_contexts else repeat([], len(entries))
         examples = (entry.to_example(context) for entry, context in zip(entries, contexts, strict=True))
     imported: list[ExampleInContext] = []

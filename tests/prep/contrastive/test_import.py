@@ -1,5 +1,6 @@
 """ContraPro and the sets of Bawden et al. in their own formats, from small files written by hand."""
 
+import gzip
 import json
 
 import pytest
@@ -27,9 +28,7 @@ def entry(number, wrong, distance=0, intrasegmental=None, document="1999_1_2.de"
         "ante distance": distance,
         "intrasegmental": intrasegmental,
         "corpus": "opensubtitles",
-        "errors": [
-            {"contrastive": variant, "replacement": "sie", "type": "pronominal coreference"} for variant in wrong
-        ],
+        "errors": [{"contrastive": one, "replacement": "sie", "type": "pronominal coreference"} for one in wrong],
     } | changes
 
 
@@ -87,6 +86,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "contrapro.json").write_text(json.dumps(ENTRIES, indent=1), encoding="utf-8")
     write_lines(tmp_path / "contrapro.jsonl", map(json.dumps, ENTRIES))
+    (tmp_path / "z.jsonl.gz").write_bytes(gzip.compress((tmp_path / "contrapro.jsonl").read_bytes()))
     for side, language in enumerate(("en", "de")):
         write_lines(tmp_path / "documents" / "1999" / f"1999_1_2.{language}", [pair[side] for pair in DOCUMENT])
     (tmp_path / "anaphora.json").write_text(json.dumps(ANAPHORA), encoding="utf-8")
@@ -122,7 +122,7 @@ def test_the_number_of_sentences_before(folder, count, expected):
 
 
 def test_contrapro_alone_has_no_contexts(folder):
-    assert contexts(imported(folder, "contrapro.json")) == [[], [], []]
+    assert contexts(imported(folder, "contrapro.json")) == contexts(imported(folder, "z.jsonl.gz")) == [[], [], []]
 
 
 def test_the_documents_of_a_set_whose_identifiers_are_paths(folder):
