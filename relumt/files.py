@@ -84,6 +84,17 @@ def changed_files(folder: Path, checksums: Mapping[str, str]) -> list[str]:
     ]
 
 
+def require_only(folder: Path, written: Iterable[str], writer: str) -> None:
+    """Raise UserError if a folder that --overwrite would replace has other files than `writer` has written there."""
+    own = set(written)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    if foreign := [name for name in names if name not in own]:
+        raise UserError(
+            f"{folder}: --overwrite would delete {', '.join(foreign[:3])}, which {writer} did not write; move what you "
+            "need, or give another --out"
+        )
+
+
 def optional_file(path: Path) -> Path | None:
     """Return `path` if a file is there, and None if nothing is.
 

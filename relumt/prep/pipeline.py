@@ -29,7 +29,7 @@ from relumt.prep.inputs import Inputs, copy_side_files, find_inputs
 from relumt.prep.markup import remove_markup
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 from relumt.prep.progress import progress_step
-from relumt.prep.record import InputFile, describe_files, differences, foreign_files, read_record, write_record
+from relumt.prep.record import InputFile, describe_files, differences, read_record, require_own_files, write_record
 from relumt.prep.tokenization import lowercase, tokenize
 from relumt.prep.workers import Rewriting, rewrite_files
 from relumt.text_files import Rewrite, normalize_file, read_clean_lines
@@ -67,11 +67,7 @@ def prepare(
             return
         if not overwrite:
             raise UserError(f"{out} exists, but {', '.join(changes)}; give --overwrite or another --out")
-        if foreign := foreign_files(out):
-            raise UserError(
-                f"{out}: --overwrite would delete {', '.join(foreign[:3])}, which relumt prepare did not write; move "
-                "what you need, or give another --out"
-            )
+        require_own_files(out)
     require_supported_fairseq()
     report_equal_texts(described_inputs, options)
     with atomic_folder(out) as stage:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq
-from relumt.files import changed_files, file_sha256
+from relumt.files import changed_files, file_sha256, require_only
 from relumt.json_files import read_json
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.options import HELD_OUT, SPLITS, Options
@@ -77,14 +77,13 @@ def differences(out: Path, options: Options, inputs: dict[str, InputFile]) -> li
     return found or [f"{name} is not as it was written" for name in changed_files(out, record.files)]
 
 
-def foreign_files(out: Path) -> list[str]:
-    """Return the paths in the data-bin `out` of files that `relumt prepare` did not write.
+def require_own_files(out: Path) -> None:
+    """Raise UserError if the data-bin `out` has files that `relumt prepare` did not write.
 
-    Those of data-bins of earlier versions are unknown: then the list is empty.
+    Those of data-bins of earlier versions are unknown: then nothing is refused.
     """
-    written = read_record(out).files
-    names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir())
-    return [name for name in names if name != RECORD and name not in written] if written else []
+    if written := read_record(out).files:
+        require_only(out, [RECORD, *written], "relumt prepare")
 
 
 def _files(out: Path, options: Options, inputs: Iterable[str]) -> Iterator[Path]:

@@ -43,6 +43,10 @@ def read_subsets(path: Path, num_lines: int) -> Subsets:
         return {}
     advice = f"write {{name: [excluded lines]}} for a text of {num_lines} lines, numbered from 0, or remove the file"
     subsets = read_json(path, FileFormat, advice)
+    names = [name for name, _ in json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=list)]
+    if len(names) > len(subsets):
+        repeated = next(name for number, name in enumerate(names) if name in names[:number])
+        raise UserError(f"{path}: has the name {repeated!r} twice; {advice}")
     for name, excluded in subsets.items():
         if printable(name) != name or name != name.strip():
             raise UserError(f"{path}: the name {name!r} has control characters or spaces around it; {advice}")

@@ -11,7 +11,7 @@ def test_subsets_are_read_as_written(tmp_path):
     assert read_subsets(path, 3) == {"without the last line": [2]}
 
 
-@pytest.mark.parametrize("content", ['{"a": [3]}', '{"a": 1}', "[1]", "{", '{"a": [0, 1, 2]}'])
+@pytest.mark.parametrize("content", ['{"a": [3]}', '{"a": 1}', "[1]", "{", '{"a": [0, 1, 2]}', '{"a": [0], "a": [1]}'])
 def test_subsets_that_do_not_fit_the_text_are_refused(tmp_path, content):
     path = tmp_path / "test.subsets.json"
     path.write_text(content)

@@ -8,7 +8,7 @@ from pathlib import Path
 from relumt.atomic_output import atomic_folder
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.files import changed_files, file_sha256, require_outside, require_replaceable_folder
+from relumt.files import changed_files, file_sha256, require_only, require_outside, require_replaceable_folder
 from relumt.json_files import read_json
 from relumt.prep.corpora.corpus import Corpus
 from relumt.prep.corpora.sacrebleu_set import SacrebleuSet
@@ -118,6 +118,8 @@ def write_texts(
             raise UserError(f"{texts / changed[0]} is not as it was written; give --overwrite or another --out")
         if not overwrite:
             raise UserError(f"{texts} was created with different settings; give --overwrite or another --out")
+        if found.texts:
+            require_only(texts, [RECORD, *found.texts], "relumt corpus")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise UserError(
             f"{out} exists without {texts}, from which it was made; give --overwrite to create both again, or another "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from relumt.errors import UserError
 
 DOCUMENT = re.compile(r'<doc\b[^>]*\bdocid="([^"]*)"', re.IGNORECASE)
+SEGMENT_START = re.compile(r"<seg\b", re.IGNORECASE)
 SEGMENT = re.compile(r'<seg id="(\d+)">\s*(.*?)\s*</seg>', re.IGNORECASE)
 
 
@@ -26,13 +27,15 @@ class Segment:
 
 
 def parse_segments(lines: Iterable[str], name: str) -> list[Segment]:
-    """Return the segments of the evaluation set `name`; raise `UserError` if it has none."""
+    """Return the segments of the evaluation set `name`; raise `UserError` if it has none, or not one per line."""
     segments, document = [], ""
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         if match := DOCUMENT.search(line):
             document = match[1]
-        if match := SEGMENT.search(line):
-            segments.append(Segment(document, int(match[1]), match[2]))
+        found = SEGMENT.findall(line)
+        if not len(found) == len(SEGMENT_START.findall(line)) <= 1:
+            raise UserError(f"{name}:{number}: expected at most one segment, <seg id=…>…</seg>, that ends in its line")
+        segments += [Segment(document, int(identifier), text) for identifier, text in found]
     if not segments:
         raise UserError(f"{name}: found no <seg id=…>; expected an evaluation set of IWSLT or WMT")
     return segments

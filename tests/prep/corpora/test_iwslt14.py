@@ -124,6 +124,13 @@ def test_repeating_does_nothing_and_another_test_set_needs_overwrite(raw, tmp_pa
         main([*command, "--without-tedx"])
     assert "bin.text was created with different settings; give --overwrite" in capsys.readouterr().err
     assert (tmp_path / "bin.text" / "test.en").read_text() == before
+    (tmp_path / "bin.text" / "sample").mkdir()
+    (tmp_path / "bin.text" / "sample" / "mine.de").write_text("x\n")
+    with pytest.raises(SystemExit):
+        main([*command, "--without-tedx", "--overwrite"])
+    refusal = "bin.text: --overwrite would delete sample/mine.de, which relumt corpus did not write"
+    assert refusal in capsys.readouterr().err
+    (tmp_path / "bin.text" / "sample" / "mine.de").unlink()
     main([*command, "--without-tedx", "--overwrite"])
     assert (out / "test.docs").read_text() == "3\n" * 4
     shutil.rmtree(tmp_path / "bin.text")
@@ -170,3 +177,9 @@ def test_invalid_files_are_reported_and_nothing_is_left(raw, tmp_path, capsys, s
 def test_an_evaluation_set_without_segments_is_refused():
     with pytest.raises(UserError, match=r"x\.xml: found no <seg id=…>"):
         parse_segments(["<doc>"], "x.xml")
+
+
+@pytest.mark.parametrize("line", ['<seg id="1">a</seg> <seg id="2">b</seg>', '<seg id="1">a', "<seg>a</seg>"])
+def test_segments_that_would_be_lost_are_refused(line):
+    with pytest.raises(UserError, match=r"x\.xml:2: expected at most one segment"):
+        parse_segments(["<doc>", line], "x.xml")
