@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args, get_origin
 
-from relumt.attention import MECHANISMS
+from relumt.attention import MECHANISMS, gate
 from relumt.attention.registry import MechanismSpec
 from relumt.papers import papers, printed_values
 from relumt.variant_spec import flag_name
@@ -58,6 +58,7 @@ def page(results: str) -> str:
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
         sections.append(module_section(module))
         sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
+    sections.append(module_section(gate))
     return "\n".join(section.rstrip() + "\n" for section in sections)
 
 
@@ -72,7 +73,7 @@ def module_section(module: ModuleType) -> str:
 
 def mechanism_section(name: str, spec: MechanismSpec, ours: dict[str, str]) -> str:
     """Return a mechanism's summary, options, results in the papers, and our results."""
-    summary = re.split(r"\n\n(?:Attributes|Args):", inspect.getdoc(spec.factory))[0].replace("\n", " ")
+    summary = " ".join(re.split(r"\n\n(?:Attributes|Args):", inspect.getdoc(spec.factory))[0].split())
     lines = [f"### `{name}`\n", f"{summary}\n"]
     lines += [f"- `{flag_name(attribute)}`: {describe(option)}" for attribute, option in spec.flags()]
     for paper, table, row in spec.paper_results:

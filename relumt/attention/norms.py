@@ -1,6 +1,6 @@
 """Norms over the concatenated heads, [RL] Eq. 4–5. Shapes: T queries, B batch, E = H·D.
 
-    RMSNorm(z)   = g ⊙ z/RMS(z),    RMS(z) = √(mean z²)
+    RMSNorm(z)   = g ⊙ z/RMS(z),    RMS(z) = √(mean z² + ε)
     GatedNorm(z) = σ(w ⊙ z) ⊙ norm(z)
 
 All compute in at least float32: their input is unbounded, and RMSNorm cancels any scale well above √ε = 1e-4.
@@ -112,4 +112,5 @@ class GatedNorm(nn.Module):
         z = at_least_float32(z)
         gate = torch.sigmoid(z * self.gate.to(z.dtype))
         gain, subtracts_mean = self.norm.map_at(z)
-        return HeadMap(gate if gain is None else gate * gain, subtracts_mean)
+        assert gain is not None  # as of every norm
+        return HeadMap(gate * gain, subtracts_mean)

@@ -1,6 +1,6 @@
 """ReLA, rectified linear attention, [RL] Eq. 3–5, and the ablations of its Table 1. Shapes: B H T S D, E = H·D.
 
-    s_ij = ReLU(q_i·k_j/√D),    z_i = Σ_j s_ij v_j of all heads, concatenated
+    s_ij = ReLU(q_i·k_j/√D),    z_i = Σ_j s_ij v_j of all heads, concatenated,    RMS(z) = √(mean z² + 1e-8)
     ReLA-i: g ⊙ z/RMS(z),               g initialized from U(−√(3/E), √(3/E))
     ReLA-g: σ(w ⊙ z) ⊙ g ⊙ z/RMS(z),    g initialized to 1
 
@@ -95,7 +95,7 @@ class ReLAgWithGELU(ReLAg):
 
 
 class ReLAgWithLeakyReLU(ReLAg):
-    """ReLA-g with LeakyReLU instead of ReLU, an ablation of [RL], which does not print the slope."""
+    """ReLA-g with LeakyReLU instead of ReLU, an ablation of [RL], which prints no slope below 0; ours is 0.2."""
 
     has_negative_weights = True
     negative_slope = 0.2

@@ -18,7 +18,7 @@ from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.double_backward import refuse_double_backward
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.transforms import is_in_torch_func
+from relumt.attention.transforms import is_in_torch_func, num_reverse_transforms
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
@@ -40,8 +40,10 @@ def partial_sort_size(scores: Tensor) -> int | None:
 def without_second_derivatives(weights: Tensor, name: str) -> Tensor:
     """Return the weights; their second derivatives, which would be wrong without notice, raise RuntimeError.
 
-    Compiled code has none anyway, and a first derivative of `torch.func` cannot be told from a second one.
+    Those of forward over reverse mode, as `torch.func.hessian` computes them, are right. Compiled code has none anyway.
     """
+    if num_reverse_transforms() > 1:
+        raise RuntimeError(f"{name} has no second derivatives by reverse mode alone; use torch.func.hessian")
     if weights.requires_grad and not torch.compiler.is_compiling() and not is_in_torch_func():
         weights.register_hook(
             lambda grad: refuse_double_backward(name, "use sparsemax with RELUMT_KERNELS=reference, which has them")
@@ -107,7 +109,10 @@ A learned α has no gradient below it, so a head that has become as dense as sof
 
 
 class LearnedEntmaxAttention(SparseAttention):
-    """α-entmax, α = 1 + σ(a), between softmax and sparsemax; a is trained for each head and starts at 0: α = 1.5."""
+    """α-entmax, α = max(1 + σ(a), 1.01), with an a for each head that is trained and starts at 0, where α = 1.5.
+
+    Where α is 1.01, a has no gradient.
+    """
 
     out_of_support = -1 / (MIN_ALPHA - 1)
 
@@ -137,8 +142,10 @@ def num_newton_steps(num_keys: int) -> int:
     """Return how many steps reach the solution for rows of num_keys scores: ⌈log num_keys⌉ until the sum is below e.
 
     The logarithm is found by comparisons: torch.compile then compiles once for each range of lengths, and with
-    `math.log` once for each length.
+    `math.log` once for each length. An exported program has the steps for all lengths.
     """
+    if torch.compiler.is_exporting():
+        return NUM_FINAL_STEPS + len(POWERS_OF_E)
     return NUM_FINAL_STEPS + sum(num_keys > power for power in POWERS_OF_E)
 
 

@@ -19,6 +19,12 @@ def is_in_torch_func() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def num_reverse_transforms() -> int:
+    """Return how many nested transforms of `torch.func` differentiate in reverse mode; 0 in compiled code."""
+    levels = torch._C._functorch.get_interpreter_stack() if is_in_torch_func() else None
+    return sum(level.key() == torch._C._functorch.TransformType.Grad for level in levels or [])
+
+
 def add_to(x: Tensor, y: Tensor) -> Tensor:
     """Return x + y; x may be overwritten."""
     return x + y if is_transformed() else x.add_(y)

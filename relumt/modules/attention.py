@@ -40,7 +40,7 @@ class MechanismAttention(MultiheadAttention):
         embed_dim: E.
         num_heads: H.
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
-        site: "encoder", "decoder" (self-attention) or "cross".
+        site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
         **fairseq_kwargs: further arguments of `MultiheadAttention`; their order differs between fairseq versions.
 

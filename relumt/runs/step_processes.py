@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, NoReturn, TypeVar
@@ -23,6 +24,9 @@ from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.process import TERMINATING, has_no_reader
 from relumt.runs.run_config import FairseqCommand
+
+HYDRA = r"(?s).*(hydra|version_base)"
+"""Warnings about how fairseq calls Hydra, which its users cannot change."""
 
 Result = TypeVar("Result")
 
@@ -87,6 +91,7 @@ def _call_fairseq(tool: str, arguments: list[str], output: int) -> None:
         os.dup2(output, standard)
     os.close(output)
     _restore_logging()
+    warnings.filterwarnings("ignore", HYDRA)
     import relumt
 
     relumt.register()

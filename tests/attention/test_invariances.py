@@ -252,6 +252,27 @@ def test_second_derivatives_that_would_be_wrong_are_refused(name):
         torch.autograd.grad(output, q, create_graph=True)
 
 
+def test_second_derivatives_of_learned_entmax_are_those_of_forward_over_reverse_mode():
+    q, k, v = torch.randn(3, 1, 1, 4, 3, dtype=torch.float64)
+    mechanism = MECHANISMS["entmax_learned"](1, 3).double()
+
+    def loss(first_query):
+        queries = torch.cat([first_query[None, None, None], q[:, :, 1:]], 2)
+        return mechanism(queries, k, v, AttentionMask()).output.square().sum()
+
+    x, step = q[0, 0, 0], 1e-5
+    gradients = [
+        torch.func.grad(loss)(x + sign * step * unit) for unit in torch.eye(3, dtype=torch.float64) for sign in (1, -1)
+    ]
+    differences = torch.stack(
+        [(up - down) / (2 * step) for up, down in zip(gradients[::2], gradients[1::2], strict=True)]
+    )
+    torch.testing.assert_close(torch.func.hessian(loss)(x), differences, rtol=1e-4, atol=1e-6)
+    for reverse_over_reverse in (torch.func.jacrev(torch.func.jacrev(loss)), torch.func.jacrev(torch.func.grad(loss))):
+        with pytest.raises(RuntimeError, match=r"by reverse mode alone; use torch\.func\.hessian"):
+            reverse_over_reverse(x)
+
+
 def test_arguments_of_wrong_types_are_refused():
     q = torch.randn(1, 2, 3, 4)
     mechanism = MECHANISMS["relu"](2, 4)
