@@ -52,18 +52,21 @@ def unfounded(name: str, text: str) -> Iterator[str]:
     for block in page:
         paragraphs = [other for other in page if other.heading == block.heading and not other.columns]
         links = result_links(name, [block]) or result_links(name, paragraphs)
+        pages = ", ".join(links) or "docs/results/, because no page there is linked"
         label = cells(block.lines[0])[0] if block.columns else ""
         evidence = frozenset().union(*(evidence_figures(link, label) for link in links))
         for number, line in enumerate(block.lines, block.first_line):
-            quoted, measured = [], figures(line) + spreads(line)
+            quoted, measured = [], figures(line)
             if paper and block.columns[:2] == ["claim", "paper"]:
                 claim, theirs, *ours = cells(line)
                 printed = printed_numbers(paper.group(1), claim)
                 quoted = [it for it in figures(f"{claim} {theirs}") if float(re.sub("[,%]", "", it)) not in printed]
-                measured = figures(" ".join(ours)) + spreads(" ".join(ours))
+                measured = figures(" ".join(ours))
             yield from (f"{name}:{number}: {it} is not in papers.json" for it in quoted)
-            pages = ", ".join(links) or "docs/results/, because no page there is linked"
             yield from (f"{name}:{number}: {it} is not in {pages}" for it in measured if it not in evidence)
+        first = next((n for n, line in enumerate(block.lines, block.first_line) if line.strip()), block.first_line)
+        wholes = spreads(" ".join(block.lines))
+        yield from (f"{name}:{first}: {it} is not in {pages}" for it in wholes if it not in evidence)
 
 
 def blocks(text: str) -> Iterator[Block]:

@@ -144,6 +144,10 @@ def test_a_wrong_digit_in_a_quoted_figure_is_found():
             "40.75 ± 0.53 is not in relu_or_softmax.md#means-over-seeds",
         ),
         (
+            "40.75 ±\n0.53 in [means](results/relu_or_softmax.md#means-over-seeds)",
+            "40.75 ± 0.53 is not in relu_or_softmax.md#means-over-seeds",
+        ),
+        (
             "(−1.62 to 0.44) in [means](results/relu_or_softmax.md#means-over-seeds)",
             "−1.62 to 0.44 is not in relu_or_softmax.md#means-over-seeds",
         ),

@@ -76,7 +76,7 @@ class AttentionMask:
         return self.zero_padding(k), self.zero_padding(v), replace(self, padding_is_zero=True)
 
     def to_dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor | None:
-        """Return the mask as one matrix [B or 1, 1, T or 1, S] bool, ready to broadcast; None if there is none."""
+        """Return the mask as one matrix [B or 1, 1, T or 1, S] bool, ready to broadcast; None without a mask."""
         dense = None
         if self.attn_mask is not None:
             dense = self.attn_mask[None, None]

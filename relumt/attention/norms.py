@@ -112,5 +112,5 @@ class GatedNorm(nn.Module):
         z = at_least_float32(z)
         gate = torch.sigmoid(z * self.gate.to(z.dtype))
         gain, subtracts_mean = self.norm.map_at(z)
-        assert gain is not None  # as of every norm
+        assert gain is not None  # every norm has one
         return HeadMap(gate * gain, subtracts_mean)

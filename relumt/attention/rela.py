@@ -95,7 +95,7 @@ class ReLAgWithGELU(ReLAg):
 
 
 class ReLAgWithLeakyReLU(ReLAg):
-    """ReLA-g with LeakyReLU instead of ReLU, an ablation of [RL], which prints no slope below 0; ours is 0.2."""
+    """ReLA-g with LeakyReLU instead of ReLU, an ablation of [RL]. The paper does not give the slope; ours is 0.2."""
 
     has_negative_weights = True
     negative_slope = 0.2

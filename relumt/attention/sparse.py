@@ -18,7 +18,7 @@ from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.double_backward import refuse_double_backward
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
-from relumt.attention.transforms import is_in_torch_func, num_reverse_transforms
+from relumt.attention.transforms import is_in_torch_func, num_reverse_derivatives
 
 LONG_ROW = 64
 PARTIAL_SORT_SIZE = 32
@@ -38,11 +38,12 @@ def partial_sort_size(scores: Tensor) -> int | None:
 
 
 def without_second_derivatives(weights: Tensor, name: str) -> Tensor:
-    """Return the weights; their second derivatives, which would be wrong without notice, raise RuntimeError.
+    """Return the weights; their second derivatives by reverse mode alone, which would be wrong, raise RuntimeError.
 
-    Those of forward over reverse mode, as `torch.func.hessian` computes them, are right. Compiled code has none anyway.
+    Those of `torch.func.hessian`, forward over reverse mode, are right. Not noticed are `backward` over
+    `torch.func.grad`, and compiled transforms.
     """
-    if num_reverse_transforms() > 1:
+    if num_reverse_derivatives(weights) > 1:
         raise RuntimeError(f"{name} has no second derivatives by reverse mode alone; use torch.func.hessian")
     if weights.requires_grad and not torch.compiler.is_compiling() and not is_in_torch_func():
         weights.register_hook(
@@ -142,7 +143,8 @@ def num_newton_steps(num_keys: int) -> int:
     """Return how many steps reach the solution for rows of num_keys scores: ⌈log num_keys⌉ until the sum is below e.
 
     The logarithm is found by comparisons: torch.compile then compiles once for each range of lengths, and with
-    `math.log` once for each length. An exported program has the steps for all lengths.
+    `math.log` once for each length. An exported program has the steps for all lengths, which
+    takes about three times as long.
     """
     if torch.compiler.is_exporting():
         return NUM_FINAL_STEPS + len(POWERS_OF_E)

@@ -19,10 +19,13 @@ def is_in_torch_func() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def num_reverse_transforms() -> int:
-    """Return how many nested transforms of `torch.func` differentiate in reverse mode; 0 in compiled code."""
-    levels = torch._C._functorch.get_interpreter_stack() if is_in_torch_func() else None
-    return sum(level.key() == torch._C._functorch.TransformType.Grad for level in levels or [])
+def num_reverse_derivatives(x: Tensor) -> int:
+    """Return how many nested reverse-mode transforms of `torch.func` differentiate x; 0 in compiled code."""
+    count = 0
+    while is_in_torch_func() and torch._C._functorch.is_functorch_wrapped_tensor(x):
+        count += torch._C._functorch.is_gradtrackingtensor(x) and x.requires_grad
+        x = torch._C._functorch.get_unwrapped(x)
+    return count
 
 
 def add_to(x: Tensor, y: Tensor) -> Tensor:

@@ -158,10 +158,11 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
                 recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
+    started = metrics.get_meter("default", "wall")
     with refusing_unsuitable_models(cfg, trainer):
         extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
-    if clock := metrics.get_meter("default", "wall"):
-        clock.start()  # the meters of a checkpoint within an epoch replace it by one that stands still
+    if (clock := metrics.get_meter("default", "wall")) and started is not None:
+        clock.start_time = started.start_time  # that of a checkpoint within an epoch stands still
     if recovers and trainer.is_data_parallel_master:
         with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
             recover_best_checkpoint(Path(cfg.save_dir))

@@ -37,13 +37,13 @@ def read_subsets(path: Path, num_lines: int) -> Subsets:
     """Return the subsets of a text of `num_lines` lines, none if there is no such file.
 
     Raises:
-        UserError: the file is malformed, or excludes a line that the text does not have, or all lines.
+        UserError: the file is malformed or has a name twice, or excludes a line that the text does not have, or all.
     """
     if optional_file(path) is None:
         return {}
     advice = f"write {{name: [excluded lines]}} for a text of {num_lines} lines, numbered from 0, or remove the file"
     subsets = read_json(path, FileFormat, advice)
-    names = [name for name, _ in json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=list)]
+    names = [name for name, _ in json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=list)]
     if len(names) > len(subsets):
         repeated = next(name for number, name in enumerate(names) if name in names[:number])
         raise UserError(f"{path}: has the name {repeated!r} twice; {advice}")

@@ -9,7 +9,7 @@ from relumt.runs.evaluation_setup import subset_name, translation_precision
 from relumt.runs.length_penalty_search import check_search, is_translated_as_asked
 from relumt.runs.provenance import covers_content
 from relumt.runs.record import RunRecord, find_record
-from relumt.runs.run_checkpoints import AVERAGE
+from relumt.runs.run_checkpoints import AVERAGE, has_checkpoints
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_results import report_divergence, trained_record
 
@@ -59,10 +59,14 @@ def is_scored(config: RunConfig, record: RunRecord, extra_flags: list[str]) -> b
 
 
 def is_scored_as_configured(config: RunConfig, record: RunRecord) -> bool:
-    """Return whether the test set was scored with the dataset's settings of translation, and has not changed since."""
+    """Return whether the test set was scored with the dataset's settings of translation, and has not changed since.
+
+    The number of averaged checkpoints is not compared if they were deleted: then nothing can be translated again.
+    """
     setup = record.test_evaluation.setup
     averaged = AVERAGE.fullmatch(setup.checkpoint)
-    if config.dataset_config.average_checkpoints != int(averaged[1] if averaged else 0):
+    is_same_average = config.dataset_config.average_checkpoints == int(averaged[1] if averaged else 0)
+    if has_checkpoints(config.folder) and not is_same_average:
         return False
     is_same_data = not covers_content(setup.data) or setup.data == config.data_bin.evaluation_checksum(setup.subset)
     return is_same_data and is_scored(config, record, [])

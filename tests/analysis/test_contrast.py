@@ -114,7 +114,7 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
         ),
         ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference in"),
         (None, "x: no such file"),
-        ("", "x: expected contrastive examples, found an empty first line"),
+        ("", "x: expected contrastive examples, found an empty file"),
         ("\n{}", "x: expected contrastive examples, found an empty first line"),
         ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: not in the expected format"),
         ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: not in the expected format"),

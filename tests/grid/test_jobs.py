@@ -157,6 +157,9 @@ def test_a_run_is_not_finished_if_it_would_be_translated_again(finished):
 def test_a_run_is_not_finished_if_the_dataset_now_averages_another_number_of_checkpoints(finished):
     record = load_record(finished.folder)
     save_record(finished.folder, with_value(record, "evaluations.test.setup.checkpoint", "checkpoint_average_3.pt"))
+    assert finished.is_finished()  # without checkpoints, it cannot be translated again
+    (finished.folder / "checkpoints").mkdir()
+    (finished.folder / "checkpoints" / "checkpoint_last.pt").touch()
     assert not finished.is_finished()
 
 

@@ -65,11 +65,12 @@ def has_contexts(path: Path) -> bool:
     """Return whether the first example of a file has its own context; otherwise it names a sentence of a document.
 
     Raises:
-        UserError: the file is missing, or its first line is.
+        UserError: the file is missing or empty, or its first line is empty.
     """
-    line = next(iter(read_lines(path)), "")
-    if not line.strip():
-        raise UserError(f"{path}: expected contrastive examples, found an empty first line; {ADVICE}")
+    line = next(iter(read_lines(path)), None)
+    if not (line and line.strip()):
+        found = "an empty file" if line is None else "an empty first line"
+        raise UserError(f"{path}: expected contrastive examples, found {found}; {ADVICE}")
     with suppress(msgspec.DecodeError, ValueError, RecursionError):  # what reads the examples reports it
         content = msgspec.json.decode(line)
         return isinstance(content, dict) and "document" not in content

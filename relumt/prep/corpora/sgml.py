@@ -34,7 +34,7 @@ def parse_segments(lines: Iterable[str], name: str) -> list[Segment]:
             document = match[1]
         found = SEGMENT.findall(line)
         if not len(found) == len(SEGMENT_START.findall(line)) <= 1:
-            raise UserError(f"{name}:{number}: expected at most one segment, <seg id=…>…</seg>, that ends in its line")
+            raise UserError(f'{name}:{number}: expected at most one segment in a line, <seg id="NUMBER">…</seg>')
         segments += [Segment(document, int(identifier), text) for identifier, text in found]
     if not segments:
         raise UserError(f"{name}: found no <seg id=…>; expected an evaluation set of IWSLT or WMT")

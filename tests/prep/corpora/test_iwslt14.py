@@ -181,5 +181,5 @@ def test_an_evaluation_set_without_segments_is_refused():
 
 @pytest.mark.parametrize("line", ['<seg id="1">a</seg> <seg id="2">b</seg>', '<seg id="1">a', "<seg>a</seg>"])
 def test_segments_that_would_be_lost_are_refused(line):
-    with pytest.raises(UserError, match=r"x\.xml:2: expected at most one segment"):
+    with pytest.raises(UserError, match=r"x\.xml:2: expected at most one segment in a line"):
         parse_segments(["<doc>", line], "x.xml")
