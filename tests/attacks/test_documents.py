@@ -51,9 +51,9 @@ def test_lengths_of_another_shape_are_refused(attack, content):
     assert message.startswith("test.docs:") and len(message) < 300
 
 
-def test_lengths_after_a_byte_order_mark_are_read():
-    Path("test.docs").write_text("\ufeff3\n", encoding="utf-8")
-    assert read_document_lengths(Path("test.docs"), 3) == [3]
+def test_lengths_after_a_byte_order_mark_are_read(tmp_path):
+    (tmp_path / "test.docs").write_text("\ufeff3\n", encoding="utf-8")
+    assert read_document_lengths(tmp_path / "test.docs", 3) == [3]
 
 
 @pytest.mark.parametrize("content", [b"\xff\n", b"3\n\xfe", "3\n".encode("utf-16"), "3\n".encode("utf-16-le")])
