@@ -143,8 +143,8 @@ def num_newton_steps(num_keys: int) -> int:
     """Return how many steps reach the solution for rows of num_keys scores: ⌈log num_keys⌉ until the sum is below e.
 
     The logarithm is found by comparisons: torch.compile then compiles once for each range of lengths, and with
-    `math.log` once for each length. An exported program has the steps for all lengths, which
-    takes about three times as long.
+    `math.log` once for each length. An exported program has the steps for all lengths, which takes about three times as
+    long.
     """
     if torch.compiler.is_exporting():
         return NUM_FINAL_STEPS + len(POWERS_OF_E)

@@ -8,7 +8,7 @@ from relumt.errors import UserError
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.provenance import covers_content, has_data_checksums
 from relumt.runs.record import Initialization, RunRecord
-from relumt.runs.run_checkpoints import AVERAGE
+from relumt.runs.run_checkpoints import num_averaged
 
 SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
 """Metric in run.json → its column's title."""
@@ -131,7 +131,7 @@ def _choice_procedure(setup: EvaluationSetup) -> str:
 def describe_decoding_choices(records: Iterable[RunRecord]) -> list[str]:
     """Return notes on averaged checkpoints and chosen length penalties, by model and in the order of the records."""
     setups = [(record.model, record.test_evaluation.setup) for record in records if record.is_scored]
-    averages = {match[1] for _, setup in setups if (match := AVERAGE.fullmatch(setup.checkpoint))}
+    averages = {count for _, setup in setups if (count := num_averaged(setup.checkpoint))}
     notes = [f"translated with the average of the last {count} checkpoints" for count in sorted(averages)]
     chosen: dict[str, dict[str, list[str]]] = {}
     for model, setup in setups:

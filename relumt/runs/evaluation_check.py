@@ -9,7 +9,7 @@ from relumt.runs.evaluation_setup import subset_name, translation_precision
 from relumt.runs.length_penalty_search import check_search, is_translated_as_asked
 from relumt.runs.provenance import covers_content
 from relumt.runs.record import RunRecord, find_record
-from relumt.runs.run_checkpoints import AVERAGE, has_checkpoints
+from relumt.runs.run_checkpoints import has_checkpoints, num_averaged
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_results import report_divergence, trained_record
 
@@ -64,8 +64,7 @@ def is_scored_as_configured(config: RunConfig, record: RunRecord) -> bool:
     The number of averaged checkpoints is not compared if they were deleted: then nothing can be translated again.
     """
     setup = record.test_evaluation.setup
-    averaged = AVERAGE.fullmatch(setup.checkpoint)
-    is_same_average = config.dataset_config.average_checkpoints == int(averaged[1] if averaged else 0)
+    is_same_average = config.dataset_config.average_checkpoints == num_averaged(setup.checkpoint)
     if has_checkpoints(config.folder) and not is_same_average:
         return False
     is_same_data = not covers_content(setup.data) or setup.data == config.data_bin.evaluation_checksum(setup.subset)

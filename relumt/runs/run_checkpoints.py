@@ -47,6 +47,12 @@ def best_checkpoint(run: Path) -> Path:
     raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")
 
 
+def num_averaged(checkpoint: str) -> int:
+    """Return how many checkpoints the file named `checkpoint` is the average of; 0 if it is no average."""
+    match = AVERAGE.fullmatch(checkpoint)
+    return int(match[1]) if match else 0
+
+
 def averaged_checkpoint(run: Path, count: int) -> Path:
     """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or of other checkpoints.
 

@@ -33,7 +33,8 @@ def parse_segments(lines: Iterable[str], name: str) -> list[Segment]:
         if match := DOCUMENT.search(line):
             document = match[1]
         found = SEGMENT.findall(line)
-        if not len(found) == len(SEGMENT_START.findall(line)) <= 1:
+        num_begun = len(SEGMENT_START.findall(line))
+        if num_begun > 1 or num_begun != len(found):
             raise UserError(f'{name}:{number}: expected at most one segment in a line, <seg id="NUMBER">…</seg>')
         segments += [Segment(document, int(identifier), text) for identifier, text in found]
     if not segments:
