@@ -47,8 +47,8 @@ def load_per_query(X, stride_b, stride_t, b, queries, T):
     return tl.load(X + b * stride_b + queries * stride_t, queries < T, 0.0)
 
 
-@triton.jit
-def clips_late(Bias, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
+@triton.constexpr_function
+def clips_late(Bias, ACTIVATION, ROW_STATS):
     """Return whether negative weights can remain until `round_positive_part` cuts them off: if nothing else sees them.
 
     Factors can then be left out as well, because ReLU(f·x) = f·ReLU(x) for f > 0.
@@ -56,8 +56,8 @@ def clips_late(Bias, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
     return ACTIVATION == "relu" and Bias is None and not ROW_STATS
 
 
-@triton.jit
-def scales_late(Bias, dtype: tl.constexpr, ACTIVATION: tl.constexpr, ROW_STATS: tl.constexpr):
+@triton.constexpr_function
+def scales_late(Bias, dtype, ACTIVATION, ROW_STATS):
     """Return whether factors can multiply sums over keys instead of each weight.
 
     Not in float16, whose range weights could leave without their factors.
