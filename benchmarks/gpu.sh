@@ -2,8 +2,9 @@
 # Measure what docs/kernels.md leaves open, on a machine with a GPU: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]
 # Runs `relumt doctor`, tests the kernels against float64, times all kinds of calls, searches block sizes and times the
 # kernels again with them; given data-bins of sentences and of documents, it times whole training steps. OUT/report.md
-# collects all results: attach it to an issue. A step that fails is reported there, and the others go on. What relumt
-# learns about the GPU stays in OUT/cache. PYTHON is the interpreter (default: .venv/bin/python).
+# collects all results: attach it to an issue. A step that fails is reported there, and the others go on. Called again
+# with the same OUT, it takes only the steps that failed or were not reached. What relumt learns about the GPU stays in
+# OUT/cache. PYTHON is the interpreter (default: .venv/bin/python).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 if (($# < 1 || $# > 3)) || [[ $1 == -* ]]; then
@@ -16,7 +17,7 @@ gpu=$("$python" -P -c 'import torch; print(torch.cuda.is_available())' 2>/dev/nu
     fail 2 "$python cannot import torch; run make install, or set PYTHON to a Python with relumt's requirements"
 [[ $gpu == True ]] || fail 2 "benchmarks/gpu.sh needs a GPU, but torch sees none; run relumt doctor to find out why"
 
-out=$(mkdir -p "$1" 2>/dev/null && cd "$1" && pwd) && : 2>/dev/null >"$out/report.md" ||
+out=$(mkdir -p "$1" 2>/dev/null && cd "$1" && pwd) && : 2>/dev/null >>"$out/report.md" ||
     fail 2 "$1: cannot be created or written to; name another folder"
 sentences=${2:+$(realpath "$2")}
 documents=${3:+$(realpath "$3")}
@@ -24,45 +25,52 @@ report=$out/report.md
 export RELUMT_CACHE=$out/cache
 cd "$root"
 failed=0
+sections=()
+commit=$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
+if [[ -f $out/versions.stdout ]] && ! grep -qx "commit: $commit" "$out/versions.stdout"; then
+    fail 2 "$1: has results of another commit than $commit; name another folder"
+fi
 
-# tables NAME COMMAND…: take a step whose stdout is Markdown. It goes to OUT/NAME.md and the report, stderr to OUT/NAME.log
+# tables NAME COMMAND…: take a step whose stdout is Markdown
 tables() {
-    local name=$1
-    run_step "$@"
-    cat "$out/$name.md" >>"$report"
-    end_step "$name"
+    take cat "$@"
 }
 
 # text NAME COMMAND…: take a step whose stdout is plain text
 text() {
-    local name=$1
-    run_step "$@"
-    quote "$out/$name.md"
-    end_step "$name"
+    take quote "$@"
 }
 
-run_step() {
-    local name=$1
-    shift
-    printf '\n## %s\n\n`%s`\n\n' "$name" "$*" >>"$report"
-    status=0
-    "$@" >"$out/$name.md" 2>"$out/$name.log" || status=$?
-}
-
-end_step() {
-    if ((status == 0)); then
-        echo "$1: $out/$1.md"
-        return
+# take SHOW NAME COMMAND…: execute a step's command, unless an earlier call of this script completed the step. SHOW prints
+# the file with its stdout, OUT/NAME.stdout; OUT/NAME.md becomes its section of the report, OUT/NAME.log gets stderr.
+take() {
+    local show=$1 name=$2 status=0
+    shift 2
+    sections+=("$out/$name.md")
+    if [[ ! -f $out/$name.done ]]; then
+        "$@" >"$out/$name.stdout" 2>"$out/$name.log" || status=$?
+        section "$show" "$name" "$status" "$*" >"$out/$name.md"
+        ((status)) || : >"$out/$name.done"
     fi
-    failed=1
-    echo "$1: FAILED with status $status, see the end of $out/$1.log" >&2
-    printf '\n**Failed with status %s.** Its messages end with:\n\n' "$status" >>"$report"
-    quote "$out/$1.log"
+    { printf '# relumt on a GPU\n' && cat "${sections[@]}"; } >"$report"
+    if ((status)); then
+        failed=1
+        echo "$name: FAILED with status $status, see the end of $out/$name.log" >&2
+    else
+        echo "$name: $out/$name.md"
+    fi
 }
 
-# quote FILE: add the last lines of a file to the report
+# section SHOW NAME STATUS COMMAND: print a step's section of the report
+section() {
+    printf '\n## %s\n\n`%s`\n\n' "$2" "$4"
+    "$1" "$out/$2.stdout"
+    (($3 == 0)) || { printf '\n**Failed with status %s.** Its messages end with:\n\n' "$3" && quote "$out/$2.log"; }
+}
+
+# quote FILE: print the last lines of a file as a block of text
 quote() {
-    { echo '```' && tail -n 200 "$1" && echo '```'; } >>"$report"
+    echo '```' && tail -n 200 "$1" && echo '```'
 }
 
 kernels() {
@@ -84,17 +92,16 @@ clocks() {
 }
 
 versions() {
-    echo "commit: $(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)"
+    echo "commit: $commit"
     echo "RELUMT_KERNELS: ${RELUMT_KERNELS:-not set}"
     "$python" -P -c 'import torch, triton; print(f"torch: {torch.__version__}\nTriton: {triton.__version__}")'
     date -u +'started: %Y-%m-%dT%H:%M:%SZ'
 }
 
-echo "# relumt on a GPU" >"$report"
 text versions versions
 text clocks clocks
 text doctor relumt doctor
-text tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py tests/attention/test_self_check.py \
+text tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py \
     tests/attention/test_pointwise_triton.py tests/attention/test_inhibitor_triton.py \
     tests/attention/test_training_curve.py
 kernels long

@@ -88,6 +88,30 @@ def test_one_report_has_every_step(run, tmp_path):
     assert f"benchmarks/training.py {data} --config" in calls
 
 
+def test_a_second_call_takes_the_steps_that_failed(run, tmp_path):
+    run("out")
+    report = (tmp_path / "out" / "report.md").read_text()
+    (tmp_path / "calls").unlink()
+    status, _, error = run("out")
+    assert status == 1
+    assert re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE) == [
+        "sentences", "inhibitor_padded", "sentences_tuned",
+    ]  # fmt: skip
+    assert (tmp_path / "calls").read_text().count("kernel_speed.py") == 3
+    assert (tmp_path / "out" / "report.md").read_text() == report
+
+
+def test_results_of_another_commit_are_refused_and_kept(run, tmp_path):
+    run("out")
+    report = (tmp_path / "out" / "report.md").read_text()
+    versions = tmp_path / "out" / "versions.stdout"
+    versions.write_text(re.sub("commit: .*", "commit: 0123456", versions.read_text()))
+    status, _, error = run("out")
+    assert status == 2
+    assert error.startswith("relumt: error: out: has results of another commit than ") and error.count("\n") == 1
+    assert (tmp_path / "out" / "report.md").read_text() == report
+
+
 def test_all_kinds_of_calls_are_timed(run, tmp_path):
     run("out")
     calls = [call for call in (tmp_path / "calls").read_text().splitlines() if "kernel_speed.py" in call]

@@ -53,6 +53,11 @@ class SoftmaxAttention(Mechanism):
         # is_causal saves PyTorch the matrix. For T ≠ S it aligns the first query with the first key; we align the last.
         is_causal = mask.is_causal and T == S and mask.key_mask is None and mask.attn_mask is None
         dense = None if is_causal else mask.to_dense(T, S, q.device)
+        sees_nothing = None
+        if dense is not None and not mask.every_query_sees_a_key(T, S, q.device):
+            # cuDNN returns something else than 0 for such a query. It attends to all keys, and the result is replaced.
+            sees_nothing = ~dense.any(-1, keepdim=True)  # [B or 1, 1, T or 1, 1]
+            dense = dense | sees_nothing
         with without_autocast(q):
             output = F.scaled_dot_product_attention(q, k, v, dense, dropout_p=self.dropout_p, is_causal=is_causal)
-        return AttentionOutput(output)
+        return AttentionOutput(output if sees_nothing is None else output.masked_fill(sees_nothing, 0.0))

@@ -29,6 +29,8 @@ from triton.runtime.errors import OutOfResources
 
 from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="fakes a GPU with Triton's interpreter")
+
 CPU = torch.device("cpu")
 FUSED = [*sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation), "inhibitor"]
 CONFIG = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "float32", has_row_stats=True)

@@ -79,3 +79,22 @@ def test_no_mask_is_applied_more_than_once(monkeypatch):
     output = MECHANISMS["softmax"](2, 4)(x, x, x, AttentionMask(key_mask, is_causal=True)).output
     visible = AttentionMask(key_mask, is_causal=True).to_dense(8, 8)
     torch.testing.assert_close(output, F.scaled_dot_product_attention(x, x, x, visible))
+
+
+def test_fused_attention_decides_nothing_about_queries_without_keys(monkeypatch):
+    fused = F.scaled_dot_product_attention
+
+    def attend_as_cudnn(q, k, v, mask, **options):
+        """Return 7 for queries that the mask lets see no key."""
+        return fused(q, k, v, mask, **options).masked_fill(~mask.any(-1, keepdim=True), 7.0)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend_as_cudnn)
+    monkeypatch.setattr(dispatch, "MAX_EXPLICIT_SOFTMAX_WEIGHTS", 0)
+    q, k, v = (torch.randn(2, 1, 4, 8, dtype=torch.float64).requires_grad_() for _ in range(3))
+    key_mask = torch.tensor([[True] * 4, [False, False, True, True]])
+    mask = AttentionMask(key_mask, is_causal=True)
+    mechanism = MECHANISMS["softmax"](1, 8)
+    output = mechanism(q, k, v, mask).output
+    assert output[1, :, :2].eq(0).all()
+    torch.testing.assert_close(output, mechanism(q, k, v, mask, Need.WEIGHTS).output)
+    assert torch.autograd.grad(output.sum(), q)[0][1, :, :2].eq(0).all()
