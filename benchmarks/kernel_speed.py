@@ -8,14 +8,16 @@ length, all systems' forward and backward passes alternate in one process. The t
 as for FlashAttention (two products forward, five backward, half of that if causal), their share of the ceiling, peak
 memory, and the speed relative to the fastest softmax (above 1 is faster). "softmax" is `scaled_dot_product_attention`
 with each of its backends; "flex" is ReLU attention by FlexAttention: a softmax of log(ReLU(s) + N), multiplied by its
-sum, less N·Σv. `peer_kernels.py` adds kernels of other packages, if they are installed. What cannot run is left out,
-and the reason is printed. Made for a GPU; on a CPU, with TRITON_INTERPRET=1, small sizes show that it works.
+sum, less N·Σv. `peer_kernels.py` adds kernels of other packages, if they are installed. What cannot run or takes longer
+than MAX_SECONDS is left out, and the reason is printed. Made for a GPU; on a CPU, with TRITON_INTERPRET=1, small sizes
+show that it works.
 """
 
 import argparse
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,7 @@ from torch import Tensor
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import sparse_adasplash
 from relumt.doctor.kernel_speeds import BACKENDS, softmax_by
-from relumt.errors import exit_on_user_error
+from relumt.errors import AttemptFailedError, exit_on_user_error
 from relumt.kernel_timing import kernel_seconds
 from relumt.runs.environment import Device
 
@@ -46,6 +48,8 @@ RELU_SYSTEMS = ("relu", UNFUSED, FLEX)
 """Systems that compute [RF] Eq. 6 and nothing else."""
 FLEX_OFFSET = 1.0
 """N: FlexAttention takes the logarithm of ReLU(s) + N."""
+MAX_SECONDS = 0.1
+"""Of a forward and a backward pass on a GPU; what is slower would take most of the benchmark's time."""
 
 
 def device() -> str:
@@ -142,11 +146,25 @@ def working_systems(systems: dict[str, Attend], inputs: list[Tensor], grad: Tens
     working = {}
     for name, attend in systems.items():
         try:
-            attend(*inputs).backward(grad)
+            attend(*inputs).backward(grad)  # may compile
+            seconds = pass_seconds(attend, inputs, grad)
+            if seconds > MAX_SECONDS:
+                raise AttemptFailedError(f"takes {seconds:.2g} seconds, more than {MAX_SECONDS}")
             working[name] = attend
         except Exception as error:  # every system raises errors of its own
             print(f"n = {grad.shape[2]}: no {name}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
     return working
+
+
+def pass_seconds(attend: Attend, inputs: list[Tensor], grad: Tensor) -> float:
+    """Return the wall time of a forward and a backward pass on a GPU; 0 on a CPU, where they are not repeated."""
+    if device() == "cpu":
+        return 0.0
+    torch.cuda.synchronize()
+    start_time = time.perf_counter()
+    attend(*inputs).backward(grad)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start_time
 
 
 def measure_times(

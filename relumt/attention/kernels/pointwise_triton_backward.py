@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from relumt.attention.kernels.pointwise_triton_forward import (
+    FLOAT32_PRODUCTS,
     LN_2,
     UNSPECIALIZED,
     clips_late,
@@ -66,8 +67,8 @@ def _add_keys(
         key_mask = load_key_mask(KeyMask, b, keys, S)
         k = load_tile(K, k_s, k_d, keys, key_mask, dims, D)
         v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
-        products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_T, BLOCK_S]
-        grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
+        products = tl.dot(q, tl.trans(k), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_T, BLOCK_S]
+        grad_weights = tl.dot(grad_out, tl.trans(v), input_precision=FLOAT32_PRODUCTS)
         kept = None
         if DROPOUT:
             first_query = tl.program_id(1) * q.shape[0]
@@ -76,7 +77,7 @@ def _add_keys(
             products, grad_weights, factor, bias, grad_weight_sum, grad_w_log_w, key_mask[None], queries, keys[None],
             T, S, kept, dropout_scale, ACTIVATION, ON_DIAGONAL, ROW_STATS,
         )  # fmt: skip
-        grad_q += tl.dot(grad_products.to(k.dtype), k, input_precision="ieee")
+        grad_q += tl.dot(grad_products.to(k.dtype), k, input_precision=FLOAT32_PRODUCTS)
     return grad_q
 
 
@@ -160,8 +161,8 @@ def _add_queries(
         if ROW_STATS:
             grad_weight_sum = load_per_query(GradWeightSum, T, 1, bh, query_row, T)
             grad_w_log_w = load_per_query(GradWLogW, T, 1, bh, query_row, T)
-        products = tl.dot(k, tl.trans(q), input_precision="ieee")  # [BLOCK_S, BLOCK_T]
-        grad_weights = tl.dot(v, tl.trans(grad_out), input_precision="ieee")
+        products = tl.dot(k, tl.trans(q), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_S, BLOCK_T]
+        grad_weights = tl.dot(v, tl.trans(grad_out), input_precision=FLOAT32_PRODUCTS)
         kept = None
         if DROPOUT:
             first_key = tl.program_id(1) * k.shape[0]
@@ -175,8 +176,8 @@ def _add_queries(
             grad_products *= tile_scale
         else:
             rounded_weights = saturate(dropped_weights, grad_out.dtype)
-        grad_v += tl.dot(rounded_weights, grad_out, input_precision="ieee")
-        grad_k += tl.dot(grad_products.to(q.dtype), q, input_precision="ieee")
+        grad_v += tl.dot(rounded_weights, grad_out, input_precision=FLOAT32_PRODUCTS)
+        grad_k += tl.dot(grad_products.to(q.dtype), q, input_precision=FLOAT32_PRODUCTS)
     return grad_k, grad_v
 
 

@@ -26,6 +26,8 @@ TINY = tl.constexpr(1.1754943508222875e-38)
 
 MAX_FLOAT16 = tl.constexpr(65504.0)
 ON_NVIDIA = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1" and torch.version.hip is None)
+FLOAT32_PRODUCTS = tl.constexpr("tf32x3" if ON_NVIDIA else "ieee")
+"""How fp32 numbers are multiplied: on tensor cores as three products of TF32 numbers, which are about as exact."""
 LN_2 = tl.constexpr(0.6931471805599453)
 
 UNSPECIALIZED = ["seed", "T", "S", "f_b", "f_t", "b_b", "b_t"]
@@ -150,7 +152,7 @@ def _add_keys(
         key_mask = load_key_mask(KeyMask, b, keys, S)
         k = load_tile(K, k_s, k_d, keys, key_mask, dims, D)
         v = load_tile(V, v_s, v_d, keys, key_mask, dims, D)
-        products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_T, BLOCK_S]
+        products = tl.dot(q, tl.trans(k), input_precision=FLOAT32_PRODUCTS)  # [BLOCK_T, BLOCK_S]
         weights = pointwise_weights(
             products, factor, bias, key_mask[None], queries, keys[None], T, S, "identity" if CLIPS_LATE else ACTIVATION,
             ON_DIAGONAL,
@@ -163,7 +165,7 @@ def _add_keys(
             kept = dropout_mask_tile(first_query, first, bh, T, S, dropout_p, seed, q.shape[0], BLOCK_S)
             weights = drop(weights, kept, dropout_scale)
         rounded = round_positive_part(weights, v.dtype) if CLIPS_LATE else saturate(weights, v.dtype)
-        out += tl.dot(rounded, v, input_precision="ieee")
+        out += tl.dot(rounded, v, input_precision=FLOAT32_PRODUCTS)
     return out, weight_sum, w_log_w
 
 
