@@ -1,5 +1,6 @@
 """The Triton kernels as they are launched, compiled for GPUs that need not be present."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -43,6 +44,8 @@ POINTWISE = {
 }
 OPTIONS = ("", "row stats", "all options", "all options with dropout")
 """What a call asks for; all options are row stats, a causal mask and padding."""
+VARIANTS = (("relu", "bf16"), ("sigmoid", "bf16"), ("relu", "fp16"))
+"""Activations and half-precision types."""
 
 
 @dataclass(frozen=True)
@@ -174,19 +177,23 @@ def inhibitor(capability: int, name: str, head_dim: int, is_signed: bool, half: 
     )  # fmt: skip
 
 
+def _exists(kind: CallKind, options: str, activation: str, half_dtype: str) -> bool:
+    """Return whether calls of a kind have these options; of calls with row stats alone, one variant is compiled."""
+    if options == "row stats" and (activation, half_dtype) != VARIANTS[0]:
+        return False
+    if kind == "float32":
+        return half_dtype == "bf16"
+    if kind in ("plain", "long"):
+        return "dropout" not in options and (kind == "plain") == (activation == "relu" and not options)
+    return kind == "short" or ("dropout" in kind) == ("dropout" in options)
+
+
 def kernels(capability: int) -> Iterator[Kernel]:
     """Yield all kernels, of every kind of call and with every combination in OPTIONS, as a GPU would run them."""
-    for kind in get_args(CallKind):
-        for options in OPTIONS:
-            has_dropout = "dropout" in options
-            if kind in (("long", "wide") if has_dropout else ("dropout", "wide_dropout")):
-                continue  # such a call belongs to the other kind
+    for kind, options, (activation, half_dtype) in itertools.product(get_args(CallKind), OPTIONS, VARIANTS):
+        if _exists(kind, options, activation, half_dtype):
             for kernel in LAUNCH_CONFIGS:
-                yield pointwise(capability, kernel, kind, "relu", options, "bf16")
-                if options != "row stats":
-                    yield pointwise(capability, kernel, kind, "sigmoid", options, "bf16")
-                    if kind != "float32":
-                        yield pointwise(capability, kernel, kind, "relu", options, "fp16")
+                yield pointwise(capability, kernel, kind, activation, options, half_dtype)
     for has_options in (False, True):
         for head_dim in (64, 128):
             for is_signed in (False, True):

@@ -83,7 +83,7 @@ training() {
     local name=$1 data=$2 dataset=$3
     shift 3
     tables "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset.toml" \
-        --json "$out/$name.json" "$@"
+        --seen-shapes --json "$out/$name.json" "$@"
 }
 
 clocks() {

@@ -20,13 +20,14 @@ class Workload:
     """What each system does.
 
     Attributes:
-        warm_up, steps: number of training steps before timing, and of timed ones.
+        warm_up: batches to train on before timing.
+        steps: batches whose training steps are timed.
         translations: number of batches to translate.
         threads: number of threads; only one system computes at a time.
     """
 
-    warm_up: int
-    steps: int
+    warm_up: range
+    steps: range
     translations: int
     threads: int
 
@@ -62,11 +63,10 @@ def fairseq_command(batches: Path, arguments: Sequence[str]) -> list[object]:
 
 def measure(commands: dict[str, list[object]], workload: Workload) -> dict[str, Measurement]:
     """Let systems (name → command of the process) train in turns, and then translate in turns."""
-    warm_up, end = workload.warm_up, workload.warm_up + workload.steps
     with running_workers(commands, workload.threads) as workers:
         before = {name: worker.ask("memory") for name, worker in workers.items()}
-        work_in_turns(workers, "train", range(warm_up))
-        training = work_in_turns(workers, "train", range(warm_up, end))
+        work_in_turns(workers, "train", workload.warm_up)
+        training = work_in_turns(workers, "train", workload.steps)
         after = {name: worker.ask("memory") for name, worker in workers.items()}
         work_in_turns(workers, "translate", range(min(1, workload.translations)))  # warm-up
         decoding = work_in_turns(workers, "translate", range(workload.translations))

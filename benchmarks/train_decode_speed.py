@@ -57,10 +57,12 @@ def measure_training(args: argparse.Namespace, device: Device) -> Speeds:
     """Return the speed of training steps by model; all train on the batches of the first."""
     records = {model: load_record(first_run(args.runs, args.dataset, model)) for model in args.models}
     arguments = {model: relumt_arguments(record.data_bin, recorded_flags(record)) for model, record in records.items()}
-    workload = Workload(args.warm_up, args.steps, translations=0, threads=torch.get_num_threads())
+    end = args.warm_up + args.steps
+    warm_up, steps = range(args.warm_up), range(args.warm_up, end)
+    workload = Workload(warm_up, steps, translations=0, threads=torch.get_num_threads())
     with tempfile.TemporaryDirectory() as folder:
         batches = Path(folder) / "batches.pt"
-        Reference(arguments[args.models[0]]).write_batches(batches, args.warm_up + args.steps, 0)
+        Reference(arguments[args.models[0]]).write_batches(batches, end, 0)
         commands = {
             model: fairseq_command(batches, [*given, *device.train_flags()]) for model, given in arguments.items()
         }

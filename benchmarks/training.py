@@ -46,6 +46,8 @@ MODELS = configs_folder(HERE.parent) / "models"
 STOCK = "stock"
 JOEYNMT = "JoeyNMT"
 MIB = 2**20
+SETTINGS = ("baseline", "precision", "steps", "warm_up", "seen_shapes", "decode", "threads")
+"""Arguments that results depend on."""
 
 
 def parse_model(model: str) -> Flags:
@@ -82,9 +84,7 @@ def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "systems": {model: fairseq_arguments(args, model) for model in args.models},
         "joeynmt": str(args.joeynmt or ""),
-        "settings": {
-            name: getattr(args, name) for name in ("baseline", "precision", "steps", "warm_up", "decode", "threads")
-        },
+        "settings": {name: getattr(args, name) for name in SETTINGS if name != "seen_shapes" or args.seen_shapes},
     }
 
 
@@ -172,6 +172,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=positive_integer, default=40, help="timed steps (default: %(default)s)")
     parser.add_argument("--warm-up", type=whole_number, default=3, help="steps before timing (default: %(default)s)")
     parser.add_argument(
+        "--seen-shapes",
+        action="store_true",
+        help="train on all batches once before timing, as in an epoch before: libraries plan for each new shape",
+    )
+    parser.add_argument(
         "--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate (default: %(default)s)"
     )
     parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
@@ -202,7 +207,9 @@ def measure_systems(args: argparse.Namespace, systems: dict[str, tuple[str, Devi
         if args.joeynmt:
             settings = reference.peer_settings(fp16=benchmark_device(None).precision == "fp16")
             commands[JOEYNMT] = joeynmt_command(args.joeynmt, batches, settings)
-        return measure(commands, Workload(args.warm_up, args.steps, translations, args.threads))
+        steps = range(args.warm_up, args.warm_up + args.steps)
+        warm_up = range(steps.stop if args.seen_shapes else args.warm_up)
+        return measure(commands, Workload(warm_up, steps, translations, args.threads))
 
 
 def main() -> None:

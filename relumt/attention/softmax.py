@@ -55,7 +55,8 @@ class SoftmaxAttention(Mechanism):
         dense = None if is_causal else mask.to_dense(T, S, q.device)
         sees_nothing = None
         if dense is not None and not mask.every_query_sees_a_key(T, S, q.device):
-            # cuDNN returns something else than 0 for such a query. It attends to all keys, and the result is replaced.
+            # Not all backends return 0 for such a query (cuDNN's did not). It attends to all keys, and the result is
+            # replaced.
             sees_nothing = ~dense.any(-1, keepdim=True)  # [B or 1, 1, T or 1, 1]
             dense = dense | sees_nothing
         with without_autocast(q):

@@ -55,4 +55,4 @@ def distances_in_parts(x: Tensor, y: Tensor, max_differences: int) -> Tensor:
         torch.cat([torch.cdist(rows_of_x, some_y, p=1) for rows_of_x in some_x.split(rows, 1)], 1)
         for some_x, some_y in zip(x.split(heads), y.split(heads), strict=True)
     ]
-    return torch.cat(parts).unflatten(0, shape)  # [B·H, M, N] -> [B, H, M, N]
+    return torch.cat(parts).view(*shape, *parts[0].shape[1:])  # [B·H, M, N] -> [B, H, M, N]

@@ -1,8 +1,9 @@
 """Tile sizes, warps and pipeline stages of the pointwise Triton kernels.
 
-Tile sizes are multiples of 16, as dropout's random numbers require. The table was made without a GPU, by counting
-instructions, registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md). `relumt doctor
---tune` times candidates on the GPU at hand; the fastest ones are then used instead of the table.
+Tile sizes are multiples of 16, as dropout's random numbers require. The table was made by counting instructions,
+registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md); entries of heads up to 64 that
+need 224 KiB were measured on an H100 where that page says so. `relumt doctor --tune` times candidates on the GPU at
+hand; the fastest ones are then used instead of the table.
 """
 
 import functools
@@ -20,22 +21,25 @@ SHORT = 64
 LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
     "forward": {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
-        "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 128, 8, 3)},
-        "dropout": {0: LaunchConfig(128, 64, 8, 2)},
+        "plain": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
         "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
-        "float32": {0: LaunchConfig(32, 32, 4, 1)},
+        "float32": {0: LaunchConfig(32, 32, 4, 1), 224: LaunchConfig(128, 64, 8, 1)},
     },
     "backward_dq": {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
-        "long": {0: LaunchConfig(128, 64, 8, 2)},
-        "dropout": {0: LaunchConfig(128, 64, 8, 2)},
+        "plain": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 32, 8, 3)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
-        "float32": {0: LaunchConfig(32, 32, 4, 1)},
+        "float32": {0: LaunchConfig(32, 32, 4, 1), 224: LaunchConfig(128, 64, 8, 1)},
     },
     "backward_dkdv": {
         "short": {0: LaunchConfig(32, 64, 4, 2)},
+        "plain": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(128, 64, 4, 3)},
         "long": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(64, 128, 8, 2)},
         "dropout": {0: LaunchConfig(32, 128, 8, 2)},
         "wide": {0: LaunchConfig(16, 128, 8, 2), 224: LaunchConfig(32, 128, 8, 2)},
@@ -52,15 +56,23 @@ UNLIMITED = 1 << 20
 """Shared memory in Triton's interpreter, in KiB."""
 
 
-def call_kind(x: Tensor, dropout_p: float) -> CallKind:
-    """Return the kind of a call whose programs hold blocks of x, [B, H, T, D]: q, or k in `backward_dkdv`."""
+def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
+    """Return the kind of a call.
+
+    Args:
+        x: what its programs hold blocks of, [B, H, T, D]: q, or k in `backward_dkdv`.
+        dropout_p: probability of dropping a weight.
+        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`.
+    """
     if x.dtype == torch.float32:
         return "float32"
     if x.shape[3] > 64:
         return "wide_dropout" if dropout_p else "wide"
     if x.shape[2] <= SHORT:
         return "short"
-    return "dropout" if dropout_p else "long"
+    if dropout_p:
+        return "dropout"
+    return "plain" if is_plain else "long"
 
 
 def launch_config(kernel: KernelName, kind: CallKind, device: torch.device) -> LaunchConfig:

@@ -21,3 +21,7 @@ class PointwiseParams:
     activation: Activation
     factor: Tensor
     bias: Tensor | None = None
+
+    def is_plain(self, need_row_stats: bool) -> bool:
+        """Return whether a call computes weights of ReLU(f·q·k) and needs nothing else of them."""
+        return self.activation == "relu" and self.bias is None and not need_row_stats

@@ -96,7 +96,8 @@ class _Call:
             grid = (B * H, triton.cdiv(length, block))
             kernel[grid](*arguments, **constants, **config._asdict())
 
-        fitting_blocks(name, call_kind(x, self.dropout_p), x.device).launch(start)
+        kind = call_kind(x, self.dropout_p, self.params.is_plain(self.need_row_stats))
+        fitting_blocks(name, kind, x.device).launch(start)
 
 
 class _Attend(torch.autograd.Function):

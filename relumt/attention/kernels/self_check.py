@@ -183,7 +183,8 @@ def all_configs() -> list[KernelConfig]:
         for head_dim, activation, length, has_options in itertools.product(
             head_dims, activations, (SHORT, SHORT + 1), (False, True)
         ):
-            kind = call_kind(torch.empty(1, 1, length, head_dim, dtype=dtype), float(has_options))
+            is_plain = activation == "relu" and not has_options
+            kind = call_kind(torch.empty(1, 1, length, head_dim, dtype=dtype), float(has_options), is_plain)
             options = (has_options,) * 4
             configs.append(
                 PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, activation == "sigmoid", *options)

@@ -57,9 +57,10 @@ class PointwiseConfig:
         need_row_stats: bool, output_dtype: torch.dtype,
     ) -> "PointwiseConfig":  # fmt: skip
         """Describe a call of `pointwise_triton.attend`, whose arguments these are."""
+        query_kind, key_kind = (call_kind(x, dropout_p, params.is_plain(need_row_stats)) for x in (q, k))
         return cls(
-            params.activation, q.dtype, output_dtype, q.shape[3], call_kind(q, dropout_p), call_kind(k, dropout_p),
-            params.bias is not None, key_mask is not None, is_causal, need_row_stats, dropout_p > 0,
+            params.activation, q.dtype, output_dtype, q.shape[3], query_kind, key_kind, params.bias is not None,
+            key_mask is not None, is_causal, need_row_stats, dropout_p > 0,
         )  # fmt: skip
 
     def __str__(self) -> str:

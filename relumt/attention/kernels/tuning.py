@@ -27,7 +27,10 @@ MIN_GAIN = 0.03
 
 @dataclass(frozen=True)
 class _TypicalCall:
-    """What is timed for a kind of call: self-attention with ReLU, without padding."""
+    """What is timed for a kind of call: self-attention with ReLU, without padding.
+
+    Row stats are needed, as in training with [RF]'s regularizer, unless the kind excludes them.
+    """
 
     batch: int
     heads: int
@@ -35,6 +38,7 @@ class _TypicalCall:
     head_dim: int
     dtype: torch.dtype
     dropout_p: float = 0.0
+    need_row_stats: bool = True
 
     def passes(self, device: torch.device) -> dict[KernelName, Callable[[], object]]:
         """Return a function per kernel that runs it; both backward kernels run in the same pass."""
@@ -43,19 +47,24 @@ class _TypicalCall:
         grad = torch.randn(shape, device=device, dtype=self.dtype)
         params = PointwiseParams("relu", torch.full((1, 1), (self.head_dim * self.length / 2) ** -0.5, device=device))
 
-        def attend() -> Tensor:
-            return pointwise_triton.attend(q, k, v, params, None, False, self.dropout_p, False, self.dtype)[0]
+        def attend() -> list[Tensor]:
+            results = pointwise_triton.attend(
+                q, k, v, params, None, False, self.dropout_p, self.need_row_stats, self.dtype
+            )
+            return [result for result in results if result is not None]
 
-        output = attend()
+        outputs = attend()
+        grads = [grad, *map(torch.ones_like, outputs[1:])]
 
         def backward() -> tuple[Tensor, ...]:
-            return torch.autograd.grad(output, (q, k, v), grad, retain_graph=True)
+            return torch.autograd.grad(outputs, (q, k, v), grads, retain_graph=True)
 
         return {"forward": attend, "backward_dq": backward, "backward_dkdv": backward}
 
 
 TYPICAL_CALLS: dict[CallKind, _TypicalCall] = {
     "short": _TypicalCall(128, 8, 64, 64, torch.bfloat16),
+    "plain": _TypicalCall(8, 8, 2048, 64, torch.bfloat16, need_row_stats=False),
     "long": _TypicalCall(8, 8, 2048, 64, torch.bfloat16),
     "dropout": _TypicalCall(8, 8, 2048, 64, torch.bfloat16, 0.1),
     "wide": _TypicalCall(8, 8, 2048, 128, torch.bfloat16),
