@@ -29,8 +29,8 @@ def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
     For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), few
-    compiled ones are kept (`relumt.compiled_products`), and softmax on a GPU is not computed by cuDNN, which plans anew
-    for every shape of a batch; batches of sentences have many.
+    compiled ones are kept (`relumt.compiled_products`), and softmax on a GPU is not computed by cuDNN, which plans
+    for every new shape of a batch; batches of sentences have many.
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.

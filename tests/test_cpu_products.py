@@ -150,19 +150,19 @@ def test_bf16_is_fast_with_its_own_instructions(cpu, capabilities, is_fast):
 
 
 @pytest.mark.parametrize(
-    ("imports", "setting"),
+    ("imports", "setting", "lets_cudnn_compute_softmax"),
     [
-        ("import fairseq, relumt", "medium"),
-        ("import relumt; relumt.register()", "medium"),
-        ("import relumt.attention", "highest"),
+        ("import fairseq, relumt", "medium", "False"),
+        ("import relumt; relumt.register()", "medium", "False"),
+        ("import relumt.attention", "highest", "True"),
     ],
 )
-def test_the_plugin_selects_the_backend_and_the_attention_package_does_not(imports, setting):
+def test_the_plugin_selects_backends_and_the_attention_package_does_not(imports, setting, lets_cudnn_compute_softmax):
     code = f"""
 import torch
 torch.cpu.get_capabilities = lambda: {ZEN4}
 {imports}
-print(torch.get_float32_matmul_precision())
+print(torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled())
 """
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert run.stdout.split()[-1] == setting
+    assert run.stdout.split()[-2:] == [setting, lets_cudnn_compute_softmax]
