@@ -183,8 +183,8 @@ def _exists(kind: CallKind, options: str, activation: str, half_dtype: str) -> b
         return False
     if kind == "float32":
         return half_dtype == "bf16"
-    if kind in ("plain", "long"):
-        return "dropout" not in options and (kind == "plain") == (activation == "relu" and not options)
+    if kind in ("long", "long_full"):
+        return "dropout" not in options and (kind == "long") == (activation == "relu" and not options)
     return kind == "short" or ("dropout" in kind) == ("dropout" in options)
 
 

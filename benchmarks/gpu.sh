@@ -3,8 +3,8 @@
 # Runs `relumt doctor`, tests the kernels against float64, times all kinds of calls, searches block sizes and times the
 # kernels again with them; given data-bins of sentences and of documents, it times whole training steps. OUT/report.md
 # collects all results: attach it to an issue. A step that fails is reported there, and the others go on. Called again
-# with the same OUT, it takes only the steps that failed or were not reached. What relumt learns about the GPU stays in
-# OUT/cache. PYTHON is the interpreter (default: .venv/bin/python).
+# with the same OUT, it runs only the steps that failed or were not reached. What relumt learns about the GPU stays in
+# OUT/cache and, from the search on, in OUT/cache_tuned. PYTHON is the interpreter (default: .venv/bin/python).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 if (($# < 1 || $# > 3)) || [[ $1 == -* ]]; then
@@ -27,23 +27,32 @@ cd "$root"
 failed=0
 sections=()
 commit=$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
-if [[ -f $out/versions.stdout ]] && ! grep -qx "commit: $commit" "$out/versions.stdout"; then
-    fail 2 "$1: has results of another commit than $commit; name another folder"
+
+versions() {
+    echo "commit: $commit"
+    echo "RELUMT_KERNELS: ${RELUMT_KERNELS:-not set}"
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    "$python" -P -c 'import torch, triton; print(f"torch: {torch.__version__}\nTriton: {triton.__version__}")'
+}
+
+if [[ -f $out/versions.done ]]; then
+    [[ $commit != *-dirty && $commit != unknown && $(versions) == "$(<"$out/versions.stdout")" ]] ||
+        fail 2 "$1: has results of another commit, GPU or version, or of uncommitted changes; name another folder"
 fi
 
-# tables NAME COMMAND…: take a step whose stdout is Markdown
+# tables NAME COMMAND…: run a step whose stdout is Markdown
 tables() {
-    take cat "$@"
+    run_step cat "$@"
 }
 
-# text NAME COMMAND…: take a step whose stdout is plain text
+# text NAME COMMAND…: run a step whose stdout is plain text
 text() {
-    take quote "$@"
+    run_step quote "$@"
 }
 
-# take SHOW NAME COMMAND…: execute a step's command, unless an earlier call of this script completed the step. SHOW prints
+# run_step SHOW NAME COMMAND…: run a step's command, unless an earlier call of this script completed the step. SHOW prints
 # the file with its stdout, OUT/NAME.stdout; OUT/NAME.md becomes its section of the report, OUT/NAME.log gets stderr.
-take() {
+run_step() {
     local show=$1 name=$2 status=0
     shift 2
     sections+=("$out/$name.md")
@@ -86,16 +95,17 @@ training() {
         --seen-shapes --json "$out/$name.json" "$@"
 }
 
-clocks() {
-    local gpu=index,name,driver_version,memory.total,power.limit,temperature.gpu,persistence_mode
-    nvidia-smi --query-gpu=$gpu,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem --format=csv
+# training_without_cudnn NAME…: as `training`, but PyTorch prefers other softmax attention to cuDNN's
+training_without_cudnn() {
+    export TORCH_CUDNN_SDPA_DEPRIORITIZED=1
+    training "$@"
+    unset TORCH_CUDNN_SDPA_DEPRIORITIZED
 }
 
-versions() {
-    echo "commit: $commit"
-    echo "RELUMT_KERNELS: ${RELUMT_KERNELS:-not set}"
-    "$python" -P -c 'import torch, triton; print(f"torch: {torch.__version__}\nTriton: {triton.__version__}")'
-    date -u +'started: %Y-%m-%dT%H:%M:%SZ'
+clocks() {
+    date -u +%Y-%m-%dT%H:%M:%SZ
+    local gpu=index,name,driver_version,memory.total,power.limit,temperature.gpu,persistence_mode
+    nvidia-smi --query-gpu=$gpu,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem --format=csv
 }
 
 text versions versions
@@ -119,10 +129,13 @@ kernels inhibitor_half --batch 1 --lengths 512 2048
 kernels inhibitor_padded --batch 4 --lengths 512 --padding 0.25 --causal --dropout 0.1 --dtype float32
 if [[ -n $sentences ]]; then
     training training_sentences "$sentences" iwslt14_de_en
+    training_without_cudnn training_sentences_without_cudnn "$sentences" iwslt14_de_en
 fi
 if [[ -n $documents ]]; then
     training training_documents "$documents" europarl7_en_de_2048
+    training_without_cudnn training_documents_without_cudnn "$documents" europarl7_en_de_2048
 fi
+export RELUMT_CACHE=$out/cache_tuned # so that the steps above do not use its blocks if they are repeated
 text tune relumt doctor --tune
 kernels long_tuned
 kernels sentences_tuned --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1

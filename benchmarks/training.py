@@ -174,7 +174,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seen-shapes",
         action="store_true",
-        help="train on all batches once before timing, as in an epoch before: libraries plan for each new shape",
+        help="train on all batches once before timing, because libraries prepare for each new shape",
     )
     parser.add_argument(
         "--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate (default: %(default)s)"

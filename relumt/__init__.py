@@ -28,9 +28,8 @@ def __getattr__(name: str) -> Any:
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
-    For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), few
-    compiled ones are kept (`relumt.compiled_products`), and softmax on a GPU is not computed by cuDNN, which plans
-    for every new shape of a batch; batches of sentences have many.
+    For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), and
+    few compiled ones are kept (`relumt.compiled_products`).
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
@@ -38,8 +37,6 @@ def register() -> None:
     from relumt.fairseq_version import require_supported_fairseq
 
     require_supported_fairseq()
-    import torch
-
     import relumt.checkpoints.fairseq_hooks
     import relumt.criterions.attention_regularization  # registers the criterion that it extends, too
     import relumt.data.worker_cleanup
@@ -54,7 +51,6 @@ def register() -> None:
     relumt.search.fairseq_hook.install()
     limit_compiled_products()
     select_fp32_backend()
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 if "fairseq" in sys.modules:

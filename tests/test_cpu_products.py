@@ -150,19 +150,19 @@ def test_bf16_is_fast_with_its_own_instructions(cpu, capabilities, is_fast):
 
 
 @pytest.mark.parametrize(
-    ("imports", "setting", "lets_cudnn_compute_softmax"),
+    ("imports", "setting"),
     [
-        ("import fairseq, relumt", "medium", "False"),
-        ("import relumt; relumt.register()", "medium", "False"),
-        ("import relumt.attention", "highest", "True"),
+        ("import fairseq, relumt", "medium"),
+        ("import relumt; relumt.register()", "medium"),
+        ("import relumt.attention", "highest"),
     ],
 )
-def test_the_plugin_selects_backends_and_the_attention_package_does_not(imports, setting, lets_cudnn_compute_softmax):
+def test_the_plugin_selects_the_backend_and_the_attention_package_does_not(imports, setting):
     code = f"""
 import torch
 torch.cpu.get_capabilities = lambda: {ZEN4}
 {imports}
-print(torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled())
+print(torch.get_float32_matmul_precision())
 """
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert run.stdout.split()[-2:] == [setting, lets_cudnn_compute_softmax]
+    assert run.stdout.split()[-1] == setting

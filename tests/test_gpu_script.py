@@ -29,7 +29,8 @@ def run(tmp_path, monkeypatch):
     """Run gpu.sh with stubs in the folder of the test; return its exit status, stdout and stderr."""
     (tmp_path / "python").write_text(PYTHON)
     (tmp_path / "nvidia-smi").write_text('#!/bin/bash\necho "index, name, driver_version"; echo "0, H100, 570.86.15"\n')
-    for name in ("python", "nvidia-smi"):
+    (tmp_path / "git").write_text('#!/bin/bash\necho "${COMMIT:-0123456789abcdef}"\n')
+    for name in ("python", "nvidia-smi", "git"):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("STUBS", str(tmp_path))
     monkeypatch.setenv("PYTHON", str(tmp_path / "python"))
@@ -77,7 +78,7 @@ def test_one_report_has_every_step(run, tmp_path):
     assert all((tmp_path / "out" / f"{step}.md").is_file() for step in steps)
     assert re.search(r"^commit: [0-9a-f]{7,}", report, re.MULTILINE)
     assert "torch: 2.13.0\nTriton: 3.7.1" in report
-    assert report.count("0, H100, 570.86.15") == 2
+    assert report.count("0, H100, 570.86.15") == 3
     assert "## doctor\n\n`relumt doctor`\n\n```\nok       relumt: 0.1.0\n```\n" in report
     failed = re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE)
     assert failed == ["sentences", "inhibitor_padded", "sentences_tuned"]
@@ -101,15 +102,30 @@ def test_a_second_call_takes_the_steps_that_failed(run, tmp_path):
     assert (tmp_path / "out" / "report.md").read_text() == report
 
 
-def test_results_of_another_commit_are_refused_and_kept(run, tmp_path):
+@pytest.mark.parametrize("changed", ["commit: .*", "H100.*", "torch: .*", "Triton: .*", "RELUMT_KERNELS: .*"])
+def test_results_of_another_environment_are_refused_and_kept(run, tmp_path, changed):
     run("out")
     report = (tmp_path / "out" / "report.md").read_text()
     versions = tmp_path / "out" / "versions.stdout"
-    versions.write_text(re.sub("commit: .*", "commit: 0123456", versions.read_text()))
+    before = versions.read_text()
+    versions.write_text(re.sub(changed, "another", before))
+    assert versions.read_text() != before
     status, _, error = run("out")
     assert status == 2
-    assert error.startswith("relumt: error: out: has results of another commit than ") and error.count("\n") == 1
+    assert error.startswith("relumt: error: out: has results of another commit, GPU or") and error.count("\n") == 1
     assert (tmp_path / "out" / "report.md").read_text() == report
+
+
+def test_results_of_uncommitted_changes_are_not_continued(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMMIT", "0123456789abcdef-dirty")
+    assert run("out")[0] == 1
+    assert run("out")[0] == 2
+
+
+def test_blocks_that_are_found_are_not_used_by_steps_before_the_search(run, tmp_path):
+    run("out")
+    assert f"RELUMT_CACHE is {tmp_path}/out/cache\n" in (tmp_path / "out" / "long.md").read_text()
+    assert f"RELUMT_CACHE is {tmp_path}/out/cache_tuned\n" in (tmp_path / "out" / "long_tuned.md").read_text()
 
 
 def test_all_kinds_of_calls_are_timed(run, tmp_path):

@@ -18,6 +18,8 @@ from relumt.attention.kernels.pointwise_launch_configs import (
     launch_config,
     table_config,
 )
+from relumt.attention.kernels.pointwise_params import PointwiseParams
+from relumt.attention.kernels.pointwise_triton_forward import clips_late
 from tests.attention.test_pointwise_triton import make_params, random_inputs
 
 GPU = torch.device("cuda", 0)
@@ -116,7 +118,7 @@ def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, ca
         outputs_and_gradients()
     torch.testing.assert_close(actual, expected)
     for name, sizes in tiles.items():
-        expected_sizes = [table_config(name, "float32", pointwise_launch_configs.UNLIMITED)]
+        expected_sizes = [table_config(name, "float32", pointwise_launch_configs.INTERPRETED)]
         while expected_sizes[-1][:2] != (16, 16):
             expected_sizes.append(halve_larger_tile(expected_sizes[-1]))
         assert sizes == [config[:2] for config in (*expected_sizes, expected_sizes[-1])]  # the second call fits at once
@@ -125,11 +127,19 @@ def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, ca
     )
 
 
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("need_row_stats", [False, True])
+def test_plain_calls_are_those_that_the_kernels_compile_as_such(activation, has_bias, need_row_stats):
+    params = PointwiseParams(activation, torch.ones(1, 1), torch.ones(1, 1) if has_bias else None)
+    assert params.is_plain(need_row_stats) == clips_late(params.bias, activation, need_row_stats)
+
+
 def test_blocks_depend_on_shared_memory(gpu):
     small, large = (table_config("forward", "wide", kib) for kib in (99, 227))
     assert small.BLOCK_T * small.BLOCK_S < large.BLOCK_T * large.BLOCK_S
     assert launch_config("forward", "wide", gpu) == table_config("forward", "wide", 163)
-    assert launch_config("forward", "wide", torch.device("cpu")) == large
+    assert launch_config("forward", "wide", torch.device("cpu")) == small
 
 
 def test_tuned_blocks_replace_those_of_the_table(gpu, monkeypatch, caplog):

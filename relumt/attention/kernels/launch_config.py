@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 KernelName = Literal["forward", "backward_dq", "backward_dkdv"]
-CallKind = Literal["short", "plain", "long", "dropout", "wide", "wide_dropout", "float32"]
+CallKind = Literal["short", "long", "long_full", "dropout", "wide", "wide_dropout", "float32"]
 """Kind of call, see `pointwise_launch_configs.call_kind`."""
 
 

@@ -21,8 +21,8 @@ SHORT = 64
 LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
     "forward": {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
-        "plain": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "long_full": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 128, 8, 2)},
         "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
@@ -30,8 +30,8 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
     },
     "backward_dq": {
         "short": {0: LaunchConfig(64, 64, 4, 2)},
-        "plain": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
         "long": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 64, 8, 3)},
+        "long_full": {0: LaunchConfig(128, 64, 8, 2)},
         "dropout": {0: LaunchConfig(128, 64, 8, 2), 224: LaunchConfig(128, 32, 8, 3)},
         "wide": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
         "wide_dropout": {0: LaunchConfig(128, 32, 8, 2), 224: LaunchConfig(128, 64, 8, 2)},
@@ -39,8 +39,8 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
     },
     "backward_dkdv": {
         "short": {0: LaunchConfig(32, 64, 4, 2)},
-        "plain": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(128, 64, 4, 3)},
-        "long": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(64, 128, 8, 2)},
+        "long": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(128, 64, 4, 3)},
+        "long_full": {0: LaunchConfig(32, 128, 8, 2), 224: LaunchConfig(64, 128, 8, 2)},
         "dropout": {0: LaunchConfig(32, 128, 8, 2)},
         "wide": {0: LaunchConfig(16, 128, 8, 2), 224: LaunchConfig(32, 128, 8, 2)},
         "wide_dropout": {0: LaunchConfig(16, 128, 8, 2)},
@@ -52,8 +52,8 @@ LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
 Programs may use 227 KiB on GPUs of compute capability 9.0 and 10.0, 163 on 8.0, and 99 on 8.6, 8.9 and 12.0.
 """
 
-UNLIMITED = 1 << 20
-"""Shared memory in Triton's interpreter, in KiB."""
+INTERPRETED = 0
+"""Shared memory of Triton's interpreter, in KiB: it gets the smallest blocks, so that small cases have several."""
 
 
 def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
@@ -62,7 +62,8 @@ def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
     Args:
         x: what its programs hold blocks of, [B, H, T, D]: q, or k in `backward_dkdv`.
         dropout_p: probability of dropping a weight.
-        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`.
+        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`. Others are "long_full" if
+            they are long: a program holds more.
     """
     if x.dtype == torch.float32:
         return "float32"
@@ -72,7 +73,7 @@ def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
         return "short"
     if dropout_p:
         return "dropout"
-    return "plain" if is_plain else "long"
+    return "long" if is_plain else "long_full"
 
 
 def launch_config(kernel: KernelName, kind: CallKind, device: torch.device) -> LaunchConfig:
@@ -91,6 +92,6 @@ def table_config(kernel: KernelName, kind: CallKind, shared_memory: int) -> Laun
 def shared_memory(device: torch.device) -> int:
     """Return how much shared memory a program may use, in KiB."""
     if device.type != "cuda":
-        return UNLIMITED
+        return INTERPRETED
     properties = torch.cuda.get_device_properties(device)
     return int(properties.shared_memory_per_block_optin) // 1024  # type: ignore[attr-defined]  # torch's stubs lack it

@@ -2,7 +2,7 @@
 
 Shapes: B batch, H heads, T queries, S keys, D head size. A program holds a block of queries of one head and visits
 blocks of keys. It skips blocks that are all padding or, with a causal mask, all in the future. Products are computed in
-the type of the inputs (float32 exactly, not as TF32) and summed in float32.
+the type of the inputs (float32 as three TF32 products) and summed in float32.
 
 Arguments in capitals are pointers; k_b, k_h, k_s and k_d are the strides of K, in elements. A tile of pairs is
 [queries, keys] here and for q's gradient, but [keys, queries] for the gradients of k and v. The shared functions serve

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -35,6 +35,18 @@ logger = logging.getLogger(__name__)
 
 KernelConfig = PointwiseConfig | InhibitorConfig
 """Configurations of relumt's own kernels, which `relumt doctor` checks."""
+
+
+class _Options(NamedTuple):
+    """The last fields of a PointwiseConfig."""
+
+    has_key_mask: bool = False
+    is_causal: bool = False
+    has_row_stats: bool = False
+    has_dropout: bool = False
+
+
+NO_OPTIONS, ROW_STATS, ALL_OPTIONS = _Options(), _Options(has_row_stats=True), _Options(True, True, True, True)
 
 CheckedConfig = KernelConfig | SparseConfig
 Returned = TypeVar("Returned")
@@ -180,12 +192,13 @@ def all_configs() -> list[KernelConfig]:
     types = ((torch.bfloat16, (64, 128)), (torch.float16, (64, 128)), (torch.float32, (64,)))
     activations: tuple[Activation, ...] = ("relu", "sigmoid")
     for dtype, head_dims in types:
-        for head_dim, activation, length, has_options in itertools.product(
-            head_dims, activations, (SHORT, SHORT + 1), (False, True)
+        for head_dim, activation, length, options in itertools.product(
+            head_dims, activations, (SHORT, SHORT + 1), (NO_OPTIONS, ROW_STATS, ALL_OPTIONS)
         ):
-            is_plain = activation == "relu" and not has_options
-            kind = call_kind(torch.empty(1, 1, length, head_dim, dtype=dtype), float(has_options), is_plain)
-            options = (has_options,) * 4
+            if (activation, options) == ("sigmoid", ROW_STATS):
+                continue  # no model needs that
+            x = torch.empty(1, 1, length, head_dim, dtype=dtype)
+            kind = call_kind(x, float(options.has_dropout), activation == "relu" and not options.has_row_stats)
             configs.append(
                 PointwiseConfig(activation, dtype, dtype, head_dim, kind, kind, activation == "sigmoid", *options)
             )

@@ -64,8 +64,8 @@ class _TypicalCall:
 
 TYPICAL_CALLS: dict[CallKind, _TypicalCall] = {
     "short": _TypicalCall(128, 8, 64, 64, torch.bfloat16),
-    "plain": _TypicalCall(8, 8, 2048, 64, torch.bfloat16, need_row_stats=False),
-    "long": _TypicalCall(8, 8, 2048, 64, torch.bfloat16),
+    "long": _TypicalCall(8, 8, 2048, 64, torch.bfloat16, need_row_stats=False),
+    "long_full": _TypicalCall(8, 8, 2048, 64, torch.bfloat16),
     "dropout": _TypicalCall(8, 8, 2048, 64, torch.bfloat16, 0.1),
     "wide": _TypicalCall(8, 8, 2048, 128, torch.bfloat16),
     "wide_dropout": _TypicalCall(8, 8, 2048, 128, torch.bfloat16, 0.1),
