@@ -11,7 +11,7 @@ from torch import nn
 
 from relumt.attention import MECHANISMS, AttentionMask
 from relumt.attention.inhibitor import IMPLEMENTATIONS
-from relumt.attention.kernels.inhibitor_cdist import distances_in_parts
+from relumt.attention.kernels.inhibitor_cdist import distances_in_chunks
 from tests.attention import oracle
 from tests.attention.cases import Case, cases
 
@@ -196,6 +196,6 @@ def test_projections_of_zero_stay_zero():
 
 
 @pytest.mark.parametrize("max_differences", [1, 7 * 3, 2 * 7 * 3, 5 * 7 * 3, 11 * 7 * 3, 10**6])
-def test_distances_in_parts_are_those_of_the_whole(max_differences):
+def test_distances_in_chunks_are_those_of_the_whole(max_differences):
     x, y = (torch.randn(2, 3, length, 3, dtype=torch.float64) for length in (5, 7))
-    assert torch.equal(distances_in_parts(x, y, max_differences), torch.cdist(x, y, p=1))
+    assert torch.equal(distances_in_chunks(x, y, max_differences), torch.cdist(x, y, p=1))

@@ -2,8 +2,8 @@
 
     Σ_j (v_jd − Z_ij)⁺ = ½ Σ_j v_jd − ½ Σ_j Z_ij + ½ Σ_j |v_jd − Z_ij|
 
-It needs no T·S·D tensor on a CPU; on a GPU, the backward pass of `torch.cdist` has one, so it works in parts there. Its
-three terms nearly cancel: the error grows with S and with the value that stands in for Z at hidden pairs.
+It needs no T·S·D tensor on a CPU; on a GPU, the backward pass of `torch.cdist` has one, so chunks are computed there.
+Its three terms nearly cancel: the error grows with S and with the value that stands in for Z at hidden pairs.
 """
 
 import torch
@@ -16,7 +16,7 @@ from relumt.attention.mask import AttentionMask
 MAX_DIFFERENCES = 1 << 29
 """Maximum number of coordinates whose differences one call of `torch.cdist` computes on a GPU.
 
-They take 2 GiB in its backward pass, which counts them in 32 bits: from 2³¹ on it accesses memory that is not its own.
+They take 2 GiB in its backward pass, which counts them in 32 bits: from 2³¹ on it accesses memory out of bounds.
 """
 
 
@@ -41,18 +41,18 @@ def attend(
 
 def distances(x: Tensor, y: Tensor) -> Tensor:
     """Return the Manhattan distances of the vectors of x [B, H, M, D] and y [B, H, N, D], [B, H, M, N]."""
-    return distances_in_parts(x, y, MAX_DIFFERENCES) if x.is_cuda else torch.cdist(x, y, p=1)
+    return distances_in_chunks(x, y, MAX_DIFFERENCES) if x.is_cuda else torch.cdist(x, y, p=1)
 
 
-def distances_in_parts(x: Tensor, y: Tensor, max_differences: int) -> Tensor:
+def distances_in_chunks(x: Tensor, y: Tensor, max_differences: int) -> Tensor:
     """Compute `distances` with at most `max_differences` differences of coordinates at a time, or those of a vector."""
     per_vector = y.shape[-2] * y.shape[-1]
     per_head = x.shape[-2] * per_vector
     shape = x.shape[:2]
     x, y = x.flatten(0, 1), y.flatten(0, 1)  # [B, H, M, D] -> [B·H, M, D]
     heads, rows = max(1, max_differences // per_head), max(1, min(x.shape[-2], max_differences // per_vector))
-    parts = [
+    chunks = [
         torch.cat([torch.cdist(rows_of_x, some_y, p=1) for rows_of_x in some_x.split(rows, 1)], 1)
         for some_x, some_y in zip(x.split(heads), y.split(heads), strict=True)
     ]
-    return torch.cat(parts).view(*shape, *parts[0].shape[1:])  # [B·H, M, N] -> [B, H, M, N]
+    return torch.cat(chunks).view(*shape, *chunks[0].shape[1:])  # [B·H, M, N] -> [B, H, M, N]

@@ -1,9 +1,9 @@
 """Tile sizes, warps and pipeline stages of the pointwise Triton kernels.
 
 Tile sizes are multiples of 16, as dropout's random numbers require. The table was made by counting instructions,
-registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md); entries of heads up to 64 that
-need 224 KiB were measured on an H100 where that page says so. `relumt doctor --tune` times candidates on the GPU at
-hand; the fastest ones are then used instead of the table.
+registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md); measurements on an H100
+replaced some entries for heads up to 64 that need 224 KiB. `relumt doctor --tune` times candidates on the GPU at hand;
+the fastest ones are then used instead of the table.
 """
 
 import functools
