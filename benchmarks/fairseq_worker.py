@@ -71,9 +71,15 @@ class FairseqSystem:
             self.is_prepared_for_inference = True
 
 
+def keep_memory_peaks() -> None:
+    """Keep fairseq from resetting the peak of a GPU's memory after each step, before `measure_memory` reads it."""
+    torch.cuda.reset_peak_memory_stats = lambda device=None: None
+
+
 def main() -> None:
     """Load the batches, build the trainer and answer requests."""
     logging.basicConfig(level=logging.WARNING)
+    keep_memory_peaks()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     path, *arguments = sys.argv[1:]
     system = FairseqSystem(build_trainer(arguments), torch.load(path))

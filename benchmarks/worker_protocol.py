@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from torch.cuda import reset_peak_memory_stats  # by this name also where a worker replaces torch's
 
 BEAM = 5
 """Width of the beam search of all systems."""
@@ -75,7 +76,7 @@ def measure_memory() -> dict[str, int]:
     """
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
+        reset_peak_memory_stats()
         return {"held": torch.cuda.memory_allocated(), "peak": peak}
     status = dict(re.findall(r"^(\w+):\s*(\d+) kB$", (PROCESS / "status").read_text(encoding="utf-8"), re.MULTILINE))
     with suppress(OSError):

@@ -160,6 +160,30 @@ def test_a_worker_answers_requests(monkeypatch, capfd):
     assert "a message" in printed.err
 
 
+def test_the_memory_peak_of_a_gpu_is_that_of_all_steps(monkeypatch):
+    """fairseq resets it after each step."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import fairseq_worker
+    import worker_protocol
+
+    allocated = {"peak": 0}
+
+    def reset():
+        allocated["peak"] = 0
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: allocated["peak"])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
+    monkeypatch.setattr(worker_protocol, "reset_peak_memory_stats", reset)
+    fairseq_worker.keep_memory_peaks()
+    for bytes_of_step in (3, 7, 5):
+        allocated["peak"] = max(allocated["peak"], bytes_of_step)
+        torch.cuda.reset_peak_memory_stats()
+    assert worker_protocol.measure_memory() == {"held": 1, "peak": 7}
+    assert worker_protocol.measure_memory() == {"held": 1, "peak": 0}
+
+
 def test_tables_of_systems(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import measurement
