@@ -42,8 +42,8 @@ POINTWISE = {
     "backward_dq": pointwise_triton_backward.backward_dq,
     "backward_dkdv": pointwise_triton_backward.backward_dkdv,
 }
-OPTIONS = ("", "row stats", "all options", "all options with dropout")
-"""What a call asks for; all options are row stats, a causal mask and padding."""
+OPTIONS = ("", "masks", "row stats", "all options", "all options with dropout")
+"""What a call asks for; masks are a causal one and padding, all options are masks and row stats."""
 VARIANTS = (("relu", "bf16"), ("sigmoid", "bf16"), ("relu", "fp16"))
 """Activations and half-precision types."""
 
@@ -144,13 +144,14 @@ def pointwise(
 ) -> Kernel:
     """Describe a kernel of pointwise attention with 64 dimensions per head, or 128 in wide kinds."""
     config = table_config(kernel, kind, SHARED_MEMORY[capability])
-    has_all, head_dim = options.startswith("all"), 128 if kind.startswith("wide") else 64
-    has_row_stats = has_all or options == "row stats"
+    head_dim = 128 if kind.startswith("wide") else 64
+    has_all = options.startswith("all")
+    has_row_stats, has_masks = has_all or options == "row stats", has_all or options == "masks"
     constants = {
-        "D": head_dim, "BLOCK_D": head_dim, "ACTIVATION": activation, "CAUSAL": has_all, "ROW_STATS": has_row_stats,
+        "D": head_dim, "BLOCK_D": head_dim, "ACTIVATION": activation, "CAUSAL": has_masks, "ROW_STATS": has_row_stats,
         "DROPOUT": "dropout" in options, "BLOCK_T": config.BLOCK_T, "BLOCK_S": config.BLOCK_S,
     }  # fmt: skip
-    absent = (() if has_all else MASK) + (() if has_row_stats else ROW_STATS)
+    absent = (() if has_masks else MASK) + (() if has_row_stats else ROW_STATS)
     absent += () if activation == "sigmoid" else ("Bias",)  # no mechanism has ReLU and a bias
     return Kernel(
         ", ".join(filter(None, (activation, kernel, kind, options, half_dtype.replace("bf16", "")))),
@@ -178,7 +179,13 @@ def inhibitor(capability: int, name: str, head_dim: int, is_signed: bool, half: 
 
 
 def _exists(kind: CallKind, options: str, activation: str, half_dtype: str) -> bool:
-    """Return whether calls of a kind have these options; of calls with row stats alone, one variant is compiled."""
+    """Return whether calls of a kind have these options.
+
+    Of calls with row stats alone one variant is compiled, and masks alone only for long calls, whose other options make
+    them another kind.
+    """
+    if options == "masks":
+        return kind == "long" and activation == "relu"
     if options == "row stats" and (activation, half_dtype) != VARIANTS[0]:
         return False
     if kind == "float32":

@@ -3,8 +3,9 @@
 # Runs `relumt doctor`, tests the kernels against float64, times all kinds of calls, searches block sizes and times the
 # kernels again with them; given data-bins of sentences and of documents, it times whole training steps. OUT/report.md
 # collects all results: attach it to an issue. A step that fails is reported there, and the others go on. Called again
-# with the same OUT, it runs only the steps that failed or were not reached. What relumt learns about the GPU stays in
-# OUT/cache and, from the search on, in OUT/cache_tuned. PYTHON is the interpreter (default: .venv/bin/python).
+# with the same OUT, it runs only the steps that failed, were not reached or have another command. What relumt learns
+# about the GPU stays in OUT/cache and, from the search on, in OUT/cache_tuned. PYTHON is the interpreter (default:
+# .venv/bin/python).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 if (($# < 1 || $# > 3)) || [[ $1 == -* ]]; then
@@ -35,8 +36,8 @@ versions() {
     "$python" -P -c 'import torch, triton; print(f"torch: {torch.__version__}\nTriton: {triton.__version__}")'
 }
 
-if [[ -f $out/versions.done ]]; then
-    [[ $commit != *-dirty && $commit != unknown && $(versions) == "$(<"$out/versions.stdout")" ]] ||
+if compgen -G "$out/*.done" >/dev/null; then
+    [[ $commit != *-dirty && $commit != unknown && -f $out/versions.done && $(versions) == "$(<"$out/versions.stdout")" ]] ||
         fail 2 "$1: has results of another commit, GPU or version, or of uncommitted changes; name another folder"
 fi
 
@@ -50,16 +51,17 @@ text() {
     run_step quote "$@"
 }
 
-# run_step SHOW NAME COMMAND…: run a step's command, unless an earlier call of this script completed the step. SHOW prints
-# the file with its stdout, OUT/NAME.stdout; OUT/NAME.md becomes its section of the report, OUT/NAME.log gets stderr.
+# run_step SHOW NAME COMMAND…: run a step's command, unless an earlier call of this script completed it. SHOW prints the
+# file with its stdout, OUT/NAME.stdout; OUT/NAME.md becomes its section of the report, OUT/NAME.log gets stderr.
 run_step() {
     local show=$1 name=$2 status=0
     shift 2
     sections+=("$out/$name.md")
-    if [[ ! -f $out/$name.done ]]; then
+    if [[ ! -f $out/$name.done || $(<"$out/$name.done") != "$*" ]]; then
+        rm -f "$out/$name.done" "$out/$name.json"
         "$@" >"$out/$name.stdout" 2>"$out/$name.log" || status=$?
         section "$show" "$name" "$status" "$*" >"$out/$name.md"
-        ((status)) || : >"$out/$name.done"
+        ((status)) || printf '%s' "$*" >"$out/$name.done"
     fi
     { printf '# relumt on a GPU\n' && cat "${sections[@]}"; } >"$report"
     if ((status)); then
@@ -88,18 +90,12 @@ kernels() {
     tables "$name" "$python" benchmarks/kernel_speed.py --json "$out/$name.json" "$@"
 }
 
+# training NAME DATA DATASET: time training steps, then again where PyTorch prefers other softmax attention to cuDNN's
 training() {
-    local name=$1 data=$2 dataset=$3
-    shift 3
-    tables "$name" "$python" benchmarks/training.py "$data" --config "configs/datasets/$dataset.toml" \
-        --seen-shapes --json "$out/$name.json" "$@"
-}
-
-# training_without_cudnn NAME…: as `training`, but PyTorch prefers other softmax attention to cuDNN's
-training_without_cudnn() {
-    export TORCH_CUDNN_SDPA_DEPRIORITIZED=1
-    training "$@"
-    unset TORCH_CUDNN_SDPA_DEPRIORITIZED
+    local flags=("$2" --config "configs/datasets/$3.toml" --seen-shapes)
+    tables "$1" "$python" benchmarks/training.py "${flags[@]}" --json "$out/$1.json"
+    tables "$1_without_cudnn" env TORCH_CUDNN_SDPA_DEPRIORITIZED=1 \
+        "$python" benchmarks/training.py "${flags[@]}" --json "$out/$1_without_cudnn.json"
 }
 
 clocks() {
@@ -129,13 +125,12 @@ kernels inhibitor_half --batch 1 --lengths 512 2048
 kernels inhibitor_padded --batch 4 --lengths 512 --padding 0.25 --causal --dropout 0.1 --dtype float32
 if [[ -n $sentences ]]; then
     training training_sentences "$sentences" iwslt14_de_en
-    training_without_cudnn training_sentences_without_cudnn "$sentences" iwslt14_de_en
 fi
 if [[ -n $documents ]]; then
     training training_documents "$documents" europarl7_en_de_2048
-    training_without_cudnn training_documents_without_cudnn "$documents" europarl7_en_de_2048
 fi
 export RELUMT_CACHE=$out/cache_tuned # so that the steps above do not use its blocks if they are repeated
+[[ -f $out/tune.done ]] || rm -rf "$RELUMT_CACHE" # a search that was cut off would be compared with its own blocks
 text tune relumt doctor --tune
 kernels long_tuned
 kernels sentences_tuned --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from torch.cuda import reset_peak_memory_stats  # by this name also where a worker replaces torch's
+from torch.cuda import reset_peak_memory_stats  # the original: fairseq_worker.py replaces torch.cuda's
 
 BEAM = 5
 """Width of the beam search of all systems."""

@@ -1,4 +1,4 @@
-"""The structure of benchmarks/gpu.sh, with a stub instead of Python and of nvidia-smi."""
+"""The structure of benchmarks/gpu.sh, with stubs instead of Python, nvidia-smi and git."""
 
 import os
 import re
@@ -18,6 +18,7 @@ case $* in
     *"relumt.cli doctor"*) echo "ok       relumt: 0.1.0"; exit "${DOCTOR_STATUS:-0}" ;;
     *kernel_speed.py*--causal*--padding*|*kernel_speed.py*--padding*--causal*)
         echo "| n | system |"; echo "no kernel image" >&2; exit 1 ;;
+    *training.py*) echo "cuDNN deprioritized: ${TORCH_CUDNN_SDPA_DEPRIORITIZED:-0}" ;;
     *kernel_speed.py*) echo "RELUMT_CACHE is $RELUMT_CACHE"; echo "| n | system |" ;;
     *) echo "done: $1" ;;
 esac
@@ -74,7 +75,9 @@ def test_one_report_has_every_step(run, tmp_path):
     report = (tmp_path / "out" / "report.md").read_text()
     steps = re.findall(r"^## (.+)$", report, re.MULTILINE)
     assert steps[:4] == ["versions", "clocks", "doctor", "tests"] and steps[-1] == "clocks_at_the_end"
-    assert {"training_sentences", "training_documents", "tune", "long_tuned"} < set(steps)
+    assert {
+        "training_sentences", "training_documents", "training_documents_without_cudnn", "tune", "long_tuned",
+    } < set(steps)  # fmt: skip
     assert all((tmp_path / "out" / f"{step}.md").is_file() for step in steps)
     assert re.search(r"^commit: [0-9a-f]{7,}", report, re.MULTILINE)
     assert "torch: 2.13.0\nTriton: 3.7.1" in report
@@ -89,7 +92,7 @@ def test_one_report_has_every_step(run, tmp_path):
     assert f"benchmarks/training.py {data} --config" in calls
 
 
-def test_a_second_call_takes_the_steps_that_failed(run, tmp_path):
+def test_a_second_call_runs_only_the_steps_that_failed(run, tmp_path):
     run("out")
     report = (tmp_path / "out" / "report.md").read_text()
     (tmp_path / "calls").unlink()
@@ -114,6 +117,25 @@ def test_results_of_another_environment_are_refused_and_kept(run, tmp_path, chan
     assert status == 2
     assert error.startswith("relumt: error: out: has results of another commit, GPU or") and error.count("\n") == 1
     assert (tmp_path / "out" / "report.md").read_text() == report
+
+
+def test_training_steps_on_other_data_are_timed_again(run, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    run("out", "first")
+    (tmp_path / "calls").unlink()
+    run("out", "second")
+    calls = (tmp_path / "calls").read_text()
+    assert calls.count(f"benchmarks/training.py {tmp_path}/second") == 2 and "first" not in calls
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "cuDNN deprioritized: 0" in report and "cuDNN deprioritized: 1" in report
+    assert "`env TORCH_CUDNN_SDPA_DEPRIORITIZED=1 " in report and "first" not in report
+
+
+def test_results_without_known_versions_are_not_continued(run, tmp_path):
+    run("out")
+    (tmp_path / "out" / "versions.done").unlink()
+    assert run("out")[0] == 2
 
 
 def test_results_of_uncommitted_changes_are_not_continued(run, tmp_path, monkeypatch):

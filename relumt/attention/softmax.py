@@ -13,6 +13,7 @@ from relumt.attention.kernels import dispatch
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import without_autocast
+from relumt.attention.tensor_cache import cached_on
 from relumt.attention.transforms import add_to
 
 
@@ -52,13 +53,32 @@ class SoftmaxAttention(Mechanism):
         T, S = q.shape[-2], k.shape[-2]
         # is_causal saves PyTorch the matrix. For T ≠ S it aligns the first query with the first key; we align the last.
         is_causal = mask.is_causal and T == S and mask.key_mask is None and mask.attn_mask is None
-        dense = None if is_causal else mask.to_dense(T, S, q.device)
-        sees_nothing = None
-        if dense is not None and not mask.every_query_sees_a_key(T, S, q.device):
-            # Not all backends return 0 for such a query (cuDNN's did not). It attends to all keys, and the result is
-            # replaced.
-            sees_nothing = ~dense.any(-1, keepdim=True)  # [B or 1, 1, T or 1, 1]
-            dense = dense | sees_nothing
+        dense, sees_nothing = (None, None) if is_causal else _let_every_query_see(mask, T, S, q.device)
         with without_autocast(q):
             output = F.scaled_dot_product_attention(q, k, v, dense, dropout_p=self.dropout_p, is_causal=is_causal)
         return AttentionOutput(output if sees_nothing is None else output.masked_fill(sees_nothing, 0.0))
+
+
+def _let_every_query_see(
+    mask: AttentionMask, T: int, S: int, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return a dense mask in which queries without visible keys see all keys, and which queries these are.
+
+    Not every backend returns 0 for such a query (cuDNN's did not), so its output has to be replaced.
+
+    Returns:
+        [B or 1, 1, T or 1, S] bool, None without a mask; [B or 1, 1, T or 1, 1] bool, None if all see some.
+    """
+
+    def compute(_: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        dense = mask.to_dense(T, S, device)
+        if dense is None:
+            return None, None
+        sees_nothing = ~dense.any(-1, keepdim=True)
+        return dense | sees_nothing, sees_nothing
+
+    if mask.every_query_sees_a_key(T, S, device):
+        return mask.to_dense(T, S, device), None
+    if mask.key_mask is None or mask.attn_mask is not None:
+        return compute(None)
+    return cached_on(mask.key_mask, ("every_query_sees", T, S, mask.is_causal), compute)

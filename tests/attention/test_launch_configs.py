@@ -20,6 +20,8 @@ from relumt.attention.kernels.pointwise_launch_configs import (
 )
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton_forward import clips_late
+from relumt.attention.kernels.self_check import check_config
+from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from tests.attention.test_pointwise_triton import make_params, random_inputs
 
 GPU = torch.device("cuda", 0)
@@ -117,14 +119,27 @@ def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, ca
         actual = outputs_and_gradients()
         outputs_and_gradients()
     torch.testing.assert_close(actual, expected)
-    for name, sizes in tiles.items():
-        expected_sizes = [table_config(name, "float32", pointwise_launch_configs.INTERPRETED)]
-        while expected_sizes[-1][:2] != (16, 16):
-            expected_sizes.append(halve_larger_tile(expected_sizes[-1]))
-        assert sizes == [config[:2] for config in (*expected_sizes, expected_sizes[-1])]  # the second call fits at once
-    assert sum("does not fit the GPU" in record.message for record in caplog.records) == sum(
-        len(sizes) - 2 for sizes in tiles.values()
-    )
+    assert all(sizes == [(32, 32), (32, 16), (16, 16), (16, 16)] for sizes in tiles.values())
+    assert sum("does not fit the GPU" in record.message for record in caplog.records) == 2 * len(tiles)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("activation", "kind", "options"),
+    [
+        ("relu", "long", {"is_causal": True, "has_key_mask": True}),
+        ("relu", "long_full", {"has_row_stats": True}),
+        ("sigmoid", "long_full", {"has_bias": True}),
+        ("relu", "dropout", {"has_row_stats": True, "has_dropout": True}),
+        ("relu", "float32", {"is_causal": True, "has_row_stats": True}),
+    ],
+)
+def test_the_largest_blocks_agree_with_float64(activation, kind, options, monkeypatch):
+    monkeypatch.setattr(pointwise_launch_configs, "INTERPRETED", 227)
+    pointwise_launch_configs.shared_memory.cache_clear()
+    dtype = torch.float32 if kind == "float32" else torch.float16
+    config = PointwiseConfig(activation, dtype, dtype, 16, kind, kind, **options)
+    assert check_config(config, torch.device("cpu")) == ""
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])

@@ -12,7 +12,7 @@ from relumt.attention.kernels.launch_config import LaunchConfig
 from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS
 
 CPU = torch.device("cpu")
-CURRENT = LaunchConfig(32, 32, 4, 1)  # what the table has for the kind "float32" in these tests
+CURRENT = LaunchConfig(32, 32, 4, 1)  # that of the kind "float32"
 FAST, SLOW, BROKEN, LARGE = (LaunchConfig(*sizes, 4, 1) for sizes in ((16, 32), (64, 32), (32, 64), (64, 64)))
 SECONDS = {CURRENT: 1.0, FAST: 0.5, SLOW: 2.0}
 
@@ -22,8 +22,6 @@ def faked_gpu(monkeypatch, tmp_path):
     """Launch small kernels in the interpreter, with the times above; BROKEN and LARGE cannot be launched."""
     monkeypatch.setenv("RELUMT_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "faked GPU")
-    for table in LAUNCH_CONFIGS.values():
-        monkeypatch.setitem(table, "float32", {0: CURRENT})
     monkeypatch.setattr(tuning, "CANDIDATES", [SLOW, BROKEN, FAST, CURRENT, LARGE])
     monkeypatch.setitem(tuning.TYPICAL_CALLS, "float32", tuning._TypicalCall(1, 1, 5, 4, torch.float32, 0.1))
     monkeypatch.setattr(tuning, "kernel_seconds", time_launched_blocks)

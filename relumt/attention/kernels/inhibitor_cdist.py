@@ -2,7 +2,7 @@
 
     Σ_j (v_jd − Z_ij)⁺ = ½ Σ_j v_jd − ½ Σ_j Z_ij + ½ Σ_j |v_jd − Z_ij|
 
-It needs no T·S·D tensor on a CPU; on a GPU, the backward pass of `torch.cdist` has one, so chunks are computed there.
+It needs no T·S·D tensor on a CPU; on a GPU, the backward pass of `torch.cdist` has one, so `distances` works in chunks.
 Its three terms nearly cancel: the error grows with S and with the value that stands in for Z at hidden pairs.
 """
 
@@ -45,7 +45,7 @@ def distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def distances_in_chunks(x: Tensor, y: Tensor, max_differences: int) -> Tensor:
-    """Compute `distances` with at most `max_differences` differences of coordinates at a time, or those of a vector."""
+    """Compute `distances` with at most `max_differences` differences per call of `torch.cdist`, or one vector of x."""
     per_vector = y.shape[-2] * y.shape[-1]
     per_head = x.shape[-2] * per_vector
     shape = x.shape[:2]

@@ -53,7 +53,7 @@ Programs may use 227 KiB on GPUs of compute capability 9.0 and 10.0, 163 on 8.0,
 """
 
 INTERPRETED = 0
-"""Shared memory of Triton's interpreter, in KiB: it gets the smallest blocks, so that small cases have several."""
+"""Shared memory of Triton's interpreter, in KiB: it gets the blocks for the least, so that small cases have several."""
 
 
 def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
@@ -62,8 +62,8 @@ def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
     Args:
         x: what its programs hold blocks of, [B, H, T, D]: q, or k in `backward_dkdv`.
         dropout_p: probability of dropping a weight.
-        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`. Others are "long_full" if
-            they are long: a program holds more.
+        is_plain: whether it needs nothing but ReLU(f·q·k), see `PointwiseParams.is_plain`. Other long calls
+            without dropout are "long_full", because their programs hold more values.
     """
     if x.dtype == torch.float32:
         return "float32"
