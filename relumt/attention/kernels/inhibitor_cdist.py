@@ -50,7 +50,7 @@ def distances_in_chunks(x: Tensor, y: Tensor, max_differences: int) -> Tensor:
     per_head = x.shape[-2] * per_vector
     shape = x.shape[:2]
     x, y = x.flatten(0, 1), y.flatten(0, 1)  # [B, H, M, D] -> [B·H, M, D]
-    heads, rows = max(1, max_differences // per_head), max(1, min(x.shape[-2], max_differences // per_vector))
+    heads, rows = max(1, max_differences // per_head), max(1, max_differences // per_vector)
     chunks = [
         torch.cat([torch.cdist(rows_of_x, some_y, p=1) for rows_of_x in some_x.split(rows, 1)], 1)
         for some_x, some_y in zip(x.split(heads), y.split(heads), strict=True)
