@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from timing import peak_bytes, print_origin, seconds
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.tables.speeds import MIN_REPEATS, format_ratio, median_ratio
@@ -20,11 +21,11 @@ from relumt.tables.speeds import MIN_REPEATS, format_ratio, median_ratio
 
 def main() -> None:
     """Measure, and print the two results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("data_bin", type=Path)
-    parser.add_argument("--repeats", type=int, default=MIN_REPEATS, help="(default: %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens per batch (default: 4096)")
+    parser.add_argument("--repeats", type=positive_integer, default=MIN_REPEATS, help="(default: %(default)s)")
+    parser.add_argument("--max-tokens", type=positive_integer, default=4096, help="tokens per batch (default: 4096)")
     parser.add_argument("--units", choices=["subwords", "words"], default="subwords", help="(default: subwords)")
     args = parser.parse_args()
     prepare_fairseq_import()

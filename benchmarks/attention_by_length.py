@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from timing import print_origin
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
@@ -72,11 +73,11 @@ def measure(run: Path, data: Path | None, subset: str, groups: int) -> None:
 
 def main() -> None:
     """Measure all runs, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--data", type=Path, help="data-bin (default: the one that the run was trained on)")
     parser.add_argument("--subset", default="valid", help="(default: %(default)s)")
-    parser.add_argument("--groups", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--groups", type=positive_integer, default=5, help="(default: %(default)s)")
     args = parser.parse_args()
     prepare_fairseq_import()
     print("| run | source tokens | " + " | ".join(SITES) + " |")

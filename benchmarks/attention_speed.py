@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from timing import peak_bytes, print_origin, seconds
 from torch import Tensor
 
+from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch
 from relumt.cpu_products import select_fp32_backend
@@ -163,19 +164,23 @@ def markdown_tables(args: argparse.Namespace, cells: dict[int, dict[tuple[str, s
 
 def main() -> None:
     """Measure, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS, metavar="SYSTEM")
     parser.add_argument("--baseline", default="softmax", choices=SYSTEMS, metavar="SYSTEM")
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512, 1024, 2048])
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--lengths", nargs="+", type=positive_integer, default=[128, 512, 1024, 2048])
+    parser.add_argument("--batch", type=positive_integer, default=1)
+    parser.add_argument("--heads", type=positive_integer, default=8)
+    parser.add_argument("--head-dim", type=positive_integer, default=64)
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--rounds", type=int, default=11, help="timed runs per system (default: %(default)s)")
-    parser.add_argument("--longest-naive", type=int, default=512, help=f"for {PAIRWISE} (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=positive_integer, default=11, help="timed runs per system (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--longest-naive", type=whole_number, default=512, help=f"for {PAIRWISE} (default: %(default)s)"
+    )
     parser.add_argument("--short-sentences", action="store_true", help="compare explicit with fused softmax")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
     args = parser.parse_args()
     select_fp32_backend()  # as in training
     if args.baseline not in args.systems:

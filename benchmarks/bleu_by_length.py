@@ -14,6 +14,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 from timing import print_origin
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_results import generate_output
@@ -43,9 +44,9 @@ def read_validation(run: Path) -> tuple[Translations, list[int], bool]:
 
 def main() -> None:
     """Score all runs, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--groups", type=int, default=4, help="(default: %(default)s)")
+    parser.add_argument("--groups", type=positive_integer, default=4, help="(default: %(default)s)")
     args = parser.parse_args()
     print("| run | source words | sentences | BLEU | brevity penalty |")
     print("|---|---|---|---|---|")

@@ -22,6 +22,7 @@ import torch
 from timing import print_origin
 from torch import Tensor
 
+from relumt.arguments import ArgumentParser
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 
@@ -66,7 +67,7 @@ def measure(run: Path, data: Path | None, subset: str) -> None:
 
 def main() -> None:
     """Measure all runs, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--data", type=Path, help="data-bin (default: the one that the run was trained on)")
     parser.add_argument("--subset", default="valid", help="(default: %(default)s)")

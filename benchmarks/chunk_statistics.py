@@ -5,13 +5,13 @@
 A chunk is whole sentences of one document, without separators; its length is that of its longer side.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 from fairseq.data.data_utils import load_indexed_dataset
 from timing import print_origin
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.data.chunks import chunk_sizes, chunk_starts, count_too_long
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError, exit_on_user_error
@@ -39,10 +39,10 @@ def table_rows(data: DataBin, subset: str, limits: list[int]) -> list[list[objec
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data_bin", type=Path)
     parser.add_argument("--subsets", nargs="+", default=["valid", "test"], metavar="SUBSET")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 256, 512, 1024, 2048], metavar="L")
+    parser.add_argument("--lengths", type=positive_integer, nargs="+", default=[128, 256, 512, 1024, 2048], metavar="L")
     args = parser.parse_args()
     data = open_data_bin(args.data_bin)
     print("| set | documents | sentences | L | chunks | mean length | sentences per chunk | sentences longer than L |")

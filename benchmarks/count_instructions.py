@@ -18,6 +18,7 @@ import triton
 from compiled_kernels import SHARED_MEMORY, Binary, Kernel, kernels
 from timing import print_origin
 
+from relumt.arguments import ArgumentParser
 from relumt.errors import exit_on_user_error
 
 INSTRUCTION_KINDS = {
@@ -53,7 +54,7 @@ def count(kernel: Kernel, binary: Binary) -> dict[str, str]:
 
 def main() -> None:
     """Compile, count and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     architectures = [f"sm_{capability}" for capability in SHARED_MEMORY]
     parser.add_argument("--arch", nargs="+", default=["sm_90"], choices=architectures, help="GPUs to compile for")
     parser.add_argument("--only", default="", metavar="REGEX", help="count only kernels whose names match")

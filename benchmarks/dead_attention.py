@@ -6,7 +6,6 @@ One training batch passes forward and backward through a new model. Unknown flag
 is not counted. A dead attention has zeros everywhere: it outputs nothing and receives no gradient.
 """
 
-import argparse
 from pathlib import Path
 
 from batches import first_batches
@@ -16,6 +15,7 @@ from timing import benchmark_device, print_origin
 from torch import Tensor
 
 import relumt
+from relumt.arguments import ArgumentParser
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import exit_on_user_error
 from relumt.modules import MechanismAttention
@@ -31,7 +31,7 @@ def percent_zeros(x: Tensor) -> str:
 
 def main() -> None:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("data_bin")
     parser.add_argument("--config", type=Path, required=True, help="file in configs/datasets: sizes, optimizer, batch")
     args, flags = parser.parse_known_args()

@@ -27,6 +27,7 @@ from timing import (
     write_results,
 )
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
@@ -165,15 +166,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("dataset")
     parser.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="the first is the baseline")
-    parser.add_argument("--batch-size", type=int, default=1, help="sentences per batch (default: 1, as [RL] Table 2)")
-    parser.add_argument("--sample", type=int, default=8, help="sentences per group (default: 8)")
-    parser.add_argument("--repeats", type=int, default=MIN_REPEATS, help="timed repeats (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=positive_integer, default=1, help="sentences per batch (default: 1, as [RL] Table 2)"
+    )
+    parser.add_argument("--sample", type=positive_integer, default=8, help="sentences per group (default: 8)")
+    parser.add_argument(
+        "--repeats", type=positive_integer, default=MIN_REPEATS, help="timed repeats (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="also write the results to this file")
 
 
 def main() -> None:
     """Measure, print the table and write the JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument(
         "--stock", action="store_true", help="use fairseq's own Transformer, with softmax's weights, as baseline"

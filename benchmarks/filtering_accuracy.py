@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_auc_score
 
+from relumt.arguments import ArgumentParser, share, whole_number
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.environment import describe_revision
@@ -25,16 +26,15 @@ RECALLS = (0.5, 0.8, 0.9, 0.95)
 
 def main() -> None:
     """Measure, and print JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--subset", default="test")
-    parser.add_argument("--noise", type=float, default=0.1, help="share of wrong pairs (default: 0.1)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--noise", type=share, default=0.1, help="share of wrong pairs (default: 0.1)")
+    parser.add_argument("--seed", type=whole_number, default=1)
     arguments = parser.parse_args()
     prepare_fairseq_import()
-    with exit_on_user_error():
-        print(json.dumps(measure(arguments), indent=2))
+    print(json.dumps(measure(arguments), indent=2))
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -70,4 +70,5 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_user_error():
+        main()

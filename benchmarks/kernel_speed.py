@@ -27,6 +27,7 @@ from peer_kernels import peer_systems
 from timing import benchmark_device, peak_bytes, print_origin, write_results
 from torch import Tensor
 
+from relumt.arguments import ArgumentParser, positive_integer, share
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import sparse_adasplash
 from relumt.doctor.kernel_speeds import BACKENDS, softmax_by
@@ -233,17 +234,19 @@ def measure(args: argparse.Namespace, n: int, ceiling: float) -> dict[str, dict[
 
 def main() -> None:
     """Measure, print the table and write the JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512, 1024, 2048, 4096])
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=64)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", nargs="+", type=positive_integer, default=[128, 512, 1024, 2048, 4096])
+    parser.add_argument("--batch", type=positive_integer, default=16)
+    parser.add_argument("--heads", type=positive_integer, default=8)
+    parser.add_argument("--head-dim", type=positive_integer, default=64)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--padding", type=float, default=0.0, help="share of keys that are padding (default: 0)")
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--rounds", type=int, default=5, help="timed runs per system (default: 5)")
-    parser.add_argument("--ceiling-size", type=int, default=8192, help="rows of its matrices (default: 8192)")
+    parser.add_argument("--padding", type=share, default=0.0, help="share of keys that are padding (default: 0)")
+    parser.add_argument("--dropout", type=share, default=0.0)
+    parser.add_argument("--rounds", type=positive_integer, default=5, help="timed runs per system (default: 5)")
+    parser.add_argument(
+        "--ceiling-size", type=positive_integer, default=8192, help="rows of its matrices (default: 8192)"
+    )
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()
     limits = ceilings(getattr(torch, args.dtype), args.ceiling_size)

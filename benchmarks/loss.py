@@ -16,7 +16,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from timing import alternating_times, peak_bytes, print_origin, relative_speeds
 from torch import Tensor
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.criterions.projected_cross_entropy import projected_cross_entropy
+from relumt.errors import exit_on_user_error
 from relumt.tables.speeds import format_ratio
 
 PAD = 1
@@ -53,13 +55,17 @@ def make_steps(positions: int, size: int, types: int, dtype: torch.dtype) -> dic
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--positions", type=int, default=4096, help="(default: %(default)s)")
-    parser.add_argument("--size", type=int, default=512, help="size of the features (default: %(default)s)")
-    parser.add_argument("--types", type=int, nargs="+", default=[10_000, 32_000], help="(default: 10000 32000)")
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--positions", type=positive_integer, default=4096, help="(default: %(default)s)")
+    parser.add_argument(
+        "--size", type=positive_integer, default=512, help="size of the features (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--types", type=positive_integer, nargs="+", default=[10_000, 32_000], help="(default: 10000 32000)"
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="fp32")
-    parser.add_argument("--repeats", type=int, default=10, help="timed repeats (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--repeats", type=positive_integer, default=10, help="timed repeats (default: %(default)s)")
+    parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
     parser.add_argument("--no-timing", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -75,4 +81,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_user_error():
+        main()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from relumt.arguments import ArgumentParser, positive_integer
 from relumt.atomic_output import StagingArea
 from relumt.errors import UserError, exit_on_user_error
 from relumt.prep.bitext import side_paths
@@ -134,12 +135,14 @@ def extrapolate(first: Measurement, second: Measurement, lines: int) -> float:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefix", metavar="PREFIX", help="the training texts are PREFIX.SRC and PREFIX.TGT")
     parser.add_argument("--src", default="de", help="source language (default: %(default)s)")
     parser.add_argument("--tgt", default="en", help="target language (default: %(default)s)")
-    parser.add_argument("--lines", type=int, nargs="+", default=[250_000, 500_000, 1_000_000])
-    parser.add_argument("--extrapolate", type=int, default=4_500_000, metavar="LINES", help="(default: %(default)s)")
+    parser.add_argument("--lines", type=positive_integer, nargs="+", default=[250_000, 500_000, 1_000_000])
+    parser.add_argument(
+        "--extrapolate", type=positive_integer, default=4_500_000, metavar="LINES", help="(default: %(default)s)"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the data-bins, as DIR/LINES; DIR must not exist")
     options = parser.parse_args()
     print("| lines | wall time (s) | CPU time (s) | largest process (GB) | all processes (GB) |\n|---|---|---|---|---|")

@@ -31,6 +31,7 @@ from timing import Speeds, benchmark_device, is_up_to_date, print_origin, write_
 from training import MODELS
 
 import relumt
+from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import require_dataset
@@ -82,10 +83,12 @@ def measure_decoding(args: argparse.Namespace) -> Speeds:
 
 def main() -> None:
     """Measure both, print the table and write the JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    parser.add_argument("--steps", type=int, default=40, help="timed training steps per model (default: 40)")
-    parser.add_argument("--warm-up", type=int, default=3, help="steps before timing (default: 3)")
+    parser.add_argument(
+        "--steps", type=positive_integer, default=40, help="timed training steps per model (default: 40)"
+    )
+    parser.add_argument("--warm-up", type=whole_number, default=3, help="steps before timing (default: 3)")
     args = parser.parse_args()
     prepare_fairseq_import()
     relumt.register()

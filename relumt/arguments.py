@@ -76,6 +76,14 @@ def finite_number(text: str) -> float:
     return number
 
 
+def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    number = finite_number(text)
+    if not 0 <= number <= 1:
+        raise _invalid("a number from 0 to 1", text)
+    return number
+
+
 def positive_share(text: str) -> float:
     """Parse a number above 0 and at most 1."""
     number = finite_number(text)

@@ -9,8 +9,7 @@ import importlib
 from collections.abc import Sequence
 
 from relumt.arguments import ArgumentParser
-from relumt.errors import exit_on_user_error
-from relumt.process import exit_on_signals, flushed_output, open_standard_streams
+from relumt.process import command_line
 
 COMMANDS = {
     "doctor": "check the installation, the machine and the GPU kernels",
@@ -42,10 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     `relumt.errors` explains 1 and 2, `relumt.process` explains 128 + N.
     """
-    with exit_on_signals(), exit_on_user_error():
-        open_standard_streams()
-        with flushed_output():
-            run_command(argv)
+    with command_line():
+        run_command(argv)
 
 
 def run_command(argv: Sequence[str] | None) -> None:

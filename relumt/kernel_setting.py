@@ -3,6 +3,8 @@
 import os
 from typing import Literal, get_args
 
+from relumt.errors import UserError
+
 KernelSetting = Literal["auto", "fused", "reference"]
 
 VARIABLE = "RELUMT_KERNELS"
@@ -10,10 +12,10 @@ CHOICES: tuple[KernelSetting, ...] = get_args(KernelSetting)
 
 
 def kernel_choice() -> KernelSetting:
-    """Return the value of RELUMT_KERNELS; raise ValueError if it is not one of CHOICES."""
+    """Return the value of RELUMT_KERNELS; raise UserError if it is not one of CHOICES."""
     choice = os.environ.get(VARIABLE, "auto")
     if choice not in CHOICES:
-        raise ValueError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
+        raise UserError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
     return choice
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from relumt.errors import UserError
+from relumt.errors import UserError, exit_on_user_error
 
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a process and, unlike SIGINT, raise no exception in Python by default."""
@@ -24,6 +24,19 @@ REPEAT_AFTER = 0.01
 def usable_cores() -> int:
     """Return how many CPU cores this process may use; taskset, Slurm and containers can limit it to some."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Run the block as a command: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N; output is flushed.
+
+    Raises:
+        SystemExit: an error of the user or a signal ended the block.
+    """
+    with exit_on_signals(), exit_on_user_error():
+        open_standard_streams()
+        with flushed_output():
+            yield
 
 
 @contextmanager

@@ -20,10 +20,9 @@ from relumt.doctor.hardware import cpu_name
 from relumt.encrypted_attention import concrete_worker
 from relumt.encrypted_attention.measurement import measure
 from relumt.encrypted_attention.worker_process import INSTALL, PYTHON_VARIABLE
-from relumt.errors import exit_on_user_error
 from relumt.files import file_sha256, require_writable
 from relumt.json_files import encode_json, read_json
-from relumt.process import exit_on_signals, open_standard_streams
+from relumt.process import command_line
 from relumt.tables.inhibitor_table3 import LENGTHS, EncryptedTimes, Origin, result_file
 
 PRESETS = {
@@ -63,8 +62,7 @@ def make_parser() -> ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and measure; errors of the user are one line."""
-    with exit_on_signals(), exit_on_user_error():
-        open_standard_streams()
+    with command_line():
         arguments = make_parser().parse_args(argv)
         require_writable(arguments.out)
         planned = plan(arguments.preset, arguments.lengths, arguments.repetitions)

@@ -14,12 +14,12 @@ from relumt.arguments import ArgumentParser, valid_path
 from relumt.atomic_output import atomic_file
 from relumt.console import print_status
 from relumt.doctor.hardware import cpu_name
-from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
+from relumt.errors import AttemptFailedError, UserError
 from relumt.integer_attention.compiler import INSTRUCTION_SETS, Compiler, find_compiler, require_x86, source_digest
 from relumt.integer_attention.kernels import Kernels
 from relumt.integer_attention.measurement import Sizes, measure
 from relumt.json_files import encode_json, read_json
-from relumt.process import exit_on_signals, open_standard_streams
+from relumt.process import command_line
 from relumt.runs.environment import describe_revision
 from relumt.tables.inhibitor_table2 import RESULTS, IntegerTimes, Origin, Width
 
@@ -33,8 +33,7 @@ Built = dict[tuple[str, Width], Kernels]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and measure; errors of the user are one line."""
-    with exit_on_signals(), exit_on_user_error():
-        open_standard_streams()
+    with command_line():
         parser = ArgumentParser(prog="python -m relumt.integer_attention", description=__doc__, allow_abbrev=False)
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.add_argument("--preset", default="small", choices=list(PRESETS), help="what to measure (default: small)")

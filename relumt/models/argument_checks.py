@@ -56,10 +56,7 @@ def check_arguments(args: Namespace, task: FairseqTask) -> None:
         )
     if getattr(args, "share_all_embeddings", False):
         check_shared_embeddings(args, task)
-    try:
-        kernel_choice()
-    except ValueError as error:  # would otherwise surface in the first training step
-        raise UserError(str(error)) from None
+    kernel_choice()  # checked here, before the first training step asks for it
 
 
 def check_sizes(args: Namespace) -> None:
@@ -70,7 +67,8 @@ def check_sizes(args: Namespace) -> None:
     )
     for name, (least, most) in limits.items():
         size = getattr(args, name, None)
-        if size is not None and not least <= int(size) <= most:  # fairseq leaves some sizes as text
+        # fairseq leaves some sizes as text
+        if size is not None and not (str(size).isdecimal() and least <= int(size) <= most):
             raise UserError(f"{flag_name(name)} is {size}; choose a number from {least} to {most}")
     for side in ("encoder", "decoder"):
         embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")

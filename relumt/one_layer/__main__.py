@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from relumt.arguments import ArgumentParser, positive_integer, valid_path
-from relumt.errors import exit_on_user_error
 from relumt.one_layer.experiment import Experiment
 from relumt.one_layer.generated_data import WRITERS
 from relumt.one_layer.settings import PRESETS, TASKS
-from relumt.process import exit_on_signals
+from relumt.process import command_line
 
 DATA_FILES = {
     "mnist": "MNIST's four idx files",
@@ -45,7 +44,7 @@ def make_parser() -> ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Check all tasks and read their data before training the first."""
-    with exit_on_signals(), exit_on_user_error():
+    with command_line():
         arguments = make_parser().parse_args(argv)
         experiments = [make_experiment(task, arguments) for task in TASKS if task in arguments.tasks]
         for experiment in experiments:

@@ -110,10 +110,7 @@ def current_environment(device: Device) -> Environment:
 
 def current_kernels() -> Kernels:
     """Return the setting of this process and the version of Triton; raise UserError if RELUMT_KERNELS is invalid."""
-    try:
-        return Kernels(kernel_choice(), installed_version("triton"))
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return Kernels(kernel_choice(), installed_version("triton"))
 
 
 def find_device(precision: Precision | None) -> Device:

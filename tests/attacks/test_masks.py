@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from relumt.attention import MECHANISMS, AttentionMask, Need, RowStats
+from relumt.errors import UserError
 from relumt.kernel_setting import VARIABLE
 from tests.attacks.test_numerics import kernels
 
@@ -35,8 +36,8 @@ def random_qkv(dtype=torch.float32, requires_grad=False):
 
 
 def refuse(attack, function, *arguments, **options):
-    """Return the message of the ValueError or TypeError that a call ends with."""
-    with pytest.raises((ValueError, TypeError)) as caught:
+    """Return the message of the ValueError, TypeError or UserError that a call ends with."""
+    with pytest.raises((ValueError, TypeError, UserError)) as caught:
         function(*arguments, **options)
     assert "\n" not in str(caught.value)
     attack.outcomes.append("refused")

@@ -134,6 +134,7 @@ INVALID = {
     "--max-source-positions -5": "--max-source-positions is -5",
     "--max-target-positions 10000000000": "--max-target-positions is 10000000000",
     "--decoder-output-dim 0": "--decoder-output-dim is 0",
+    "--decoder-output-dim 12a": "--decoder-output-dim is 12a",
     "--share-decoder-input-output-embed --decoder-output-dim 8": "needs equal sizes, but --decoder-output-dim is 8",
     "--dropout 2": "--dropout is 2.0",
     "--dropout nan": "--dropout is nan",

@@ -233,6 +233,23 @@ def test_kernels(run, monkeypatch):
     assert all(float(cells[system][8].rstrip(" |")) < 1e-5 for system in ("relu", "relu, unfused"))
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("attention_speed.py", "--rounds 0"),
+        ("decoding_speed.py", "model data --batch-size 0"),
+        ("kernel_speed.py", "--padding 1.5"),
+        ("loss.py", "--types 10 -1"),
+        ("bleu_by_length.py", "runs --groups 0"),
+    ],
+)
+def test_wrong_numbers_are_errors_of_one_line(run, capsys, name, options):
+    with pytest.raises(SystemExit) as end:
+        run(name, *options.split())
+    message = capsys.readouterr().err
+    assert end.value.code == 2 and message.count("\n") == 1 and options.split()[-1] in message
+
+
 def test_chunks(run, data):
     printed = run("chunk_statistics.py", data, "--subsets", "test", "--lengths", "10", "100")
     assert [row[3] for row in table_rows(printed)[1:]] == ["10", "100"]

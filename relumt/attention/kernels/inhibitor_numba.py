@@ -23,6 +23,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable would impor
 
 from relumt.attention.kernels import inhibitor_naive
 from relumt.attention.kernels.double_backward import forbid_double_backward
+from relumt.attention.kernels.key_bounds import key_bounds
 from relumt.attention.mask import AttentionMask
 
 MIN_TASK_SIZE = 1 << 20
@@ -46,7 +47,7 @@ class Problem(NamedTuple):
         key_mask: [B, S] bool, False for padding.
         attn_mask: [T, S] bool, True = may attend.
         dropped: [N, T, S] bool, pairs that dropout removes.
-        key_range: the first key that is not padding, and the one after the last, [B, 2] int64.
+        key_bounds: the first key that is not padding, and the one after the last, [B, 2] int64.
         is_causal: whether query i sees keys j ≤ S − T + i only.
         num_heads: H.
     """
@@ -59,7 +60,7 @@ class Problem(NamedTuple):
     key_mask: Array
     attn_mask: Array
     dropped: Array
-    key_range: Array
+    key_bounds: Array
     is_causal: bool
     num_heads: int
 
@@ -121,6 +122,9 @@ def _problem(
     q: Tensor, k: Tensor, v: Tensor, gamma: float, shift: Tensor, mask: AttentionMask, dropped: Tensor | None
 ) -> Problem:
     (B, H), none = q.shape[:2], np.empty((0, 0), bool)
+    bounds = key_bounds(mask.key_mask)
+    if bounds is None:
+        bounds = torch.tensor([0, k.shape[2]], device="cpu").expand(B, 2)
     return Problem(
         q=_array(q.flatten(0, 1)),  # [B, H, …] -> [N, …]
         k=_array(k.flatten(0, 1)),
@@ -130,20 +134,10 @@ def _problem(
         key_mask=none if mask.key_mask is None else _array(mask.key_mask),
         attn_mask=none if mask.attn_mask is None else _array(mask.attn_mask),
         dropped=none[None] if dropped is None else _array(dropped.flatten(0, 1)),
-        key_range=_array(_key_range(mask.key_mask, B, k.shape[2])),
+        key_bounds=_array(bounds.long()),
         is_causal=mask.is_causal,
         num_heads=H,
     )
-
-
-def _key_range(key_mask: Tensor | None, B: int, S: int) -> Tensor:
-    """Return the first visible key of each sentence, and the one after the last; both 0 if there is none."""
-    if key_mask is None:
-        return torch.tensor([0, S], device="cpu").expand(B, 2)
-    position = torch.arange(S, device="cpu")
-    first = position.where(key_mask, S).amin(1)
-    stop = (position + 1).where(key_mask, 0).amax(1)
-    return torch.stack([first.clamp(max=stop), stop], 1)
 
 
 def _array(x: Tensor) -> Array:

@@ -51,7 +51,7 @@ def forward(problem: Any, output: Array, heads: tuple[int, int], queries: tuple[
     q_tile, k_t, v_t = _tile(TILE_T, even_D, q), _tile(even_D, TILE_S, q), _tile(V, TILE_S, q)
     r, z, sums = _tile(TILE_T, TILE_S, q), _tile(TILE_T, TILE_S, q), _tile(TILE_T, V, q)
     for n in range(heads[0], heads[1]):
-        start, stop = problem.key_range[n // problem.num_heads]
+        start, stop = problem.key_bounds[n // problem.num_heads]
         for j in range(start, stop, TILE_S):
             num_keys = min(TILE_S, stop - j)
             _load_transposed(k[n, j : j + num_keys], k_t)
@@ -84,7 +84,7 @@ def backward(
     k_t, grad_k_t = _tile(even_D, TILE_S, q), _tile(even_D, TILE_S, q)
     v_t, grad_v_t, shift_sums = _tile(V, TILE_S, q), _tile(V, TILE_S, q), _tile(1, TILE_S, q)[0]
     for n in range(heads[0], heads[1]):
-        start, stop = problem.key_range[n // problem.num_heads]
+        start, stop = problem.key_bounds[n // problem.num_heads]
         for j in range(start, stop, TILE_S):
             num_keys = min(TILE_S, stop - j)
             _load_transposed(k[n, j : j + num_keys], k_t)
