@@ -18,7 +18,7 @@ from relumt.arguments import ArgumentParser, positive_integer
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_results import generate_output
-from relumt.runs.length_penalty_search import FOLDER, translations_by_penalty
+from relumt.runs.length_penalty_search import SEARCH_FOLDER, translations_by_penalty
 from relumt.runs.record import load_record
 from relumt.runs.translations import Translations, align_translations, read_sources
 
@@ -37,7 +37,7 @@ def read_validation(run: Path) -> tuple[Translations, list[int], bool]:
             "scripts/evaluate.sh with a dataset that has length_penalties"
         )
     output = translations_by_penalty(run, search.setup)(float(search.choice.chosen))
-    words = [len(source.split()) for source in read_sources(generate_output(run / FOLDER, search.setup))]
+    words = [len(source.split()) for source in read_sources(generate_output(run / SEARCH_FOLDER, search.setup))]
     data_bin = open_data_bin(Path(record.data_bin))
     return align_translations(output, data_bin, search.setup.subset), words, data_bin.lowercased
 

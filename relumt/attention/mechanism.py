@@ -155,7 +155,7 @@ class Mechanism(nn.Module):
         if self.pointwise_activation is not None:
             # The choice must not depend on gradients alone: activation checkpointing runs a layer first without them
             # and then with them, and both passes must take the same path to draw the same dropout.
-            trains_norm = self.has_output_norm and (self.training or torch.is_grad_enabled())
+            trains_norm = self.overrides_postprocess_heads and (self.training or torch.is_grad_enabled())
             fused = dispatch.select_pointwise_kernel(q, k, v, mask, Need.WEIGHTS in need, trains_norm)
             params = self.pointwise_params(q, k, mask) if fused else None
             if fused and params and (result := self.attend_fused(fused, params, q, k, v, mask, need)):
@@ -241,7 +241,7 @@ class Mechanism(nn.Module):
 
         None if the kernel cannot be used on this machine.
         """
-        dtype = params.factor.dtype if self.has_output_norm else q.dtype
+        dtype = params.factor.dtype if self.overrides_postprocess_heads else q.dtype
         needs_stats = Need.ROW_STATS in need
         with without_autocast(q):
             result = fused(q, k, v, params, mask.key_mask, mask.is_causal, self.dropout_p, needs_stats, dtype)
@@ -254,8 +254,8 @@ class Mechanism(nn.Module):
         return AttentionOutput(output, None, RowStats(weight_sum, weight_log_weight_sum, num_keys))
 
     @property
-    def has_output_norm(self) -> bool:
-        """Whether `postprocess_heads` is overridden, usually by a norm; true for `rela_unnormalized` as well."""
+    def overrides_postprocess_heads(self) -> bool:
+        """Whether heads pass through more than the identity, such as a norm; true for `rela_unnormalized` as well."""
         return type(self).postprocess_heads is not Mechanism.postprocess_heads
 
     @property

@@ -15,6 +15,7 @@ from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.files import require_inputs_kept, require_writable
 from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, write_analysis
+from relumt.runs.run_checkpoints import CHECKPOINTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return a label for each path: the last parts of the run's folder, as few as are unambiguous, or the path."""
-    runs = [path.parent.parent if path.parent.name == "checkpoints" else path for path in paths]
+    runs = [path.parent.parent if path.parent.name == CHECKPOINTS else path for path in paths]
     parts = [Path(os.path.realpath(run)).parts for run in runs]
     for num_parts in range(2, max(map(len, parts)) + 1):
         tails = ["/".join(own[-num_parts:]) for own in parts]

@@ -17,7 +17,7 @@ from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
-from relumt.grid.jobs import LOG, Job, JobState, create_jobs
+from relumt.grid.jobs import GRID_LOG, Job, JobState, create_jobs
 from relumt.grid.local_runner import LocalRunner, group_gpus, visible_gpus
 from relumt.grid.slurm_runner import create_executor, run_on_slurm
 from relumt.grid.status import GridStatus
@@ -194,7 +194,7 @@ def report(status: GridStatus) -> None:
 
 def print_end_of_log(job: Job, state: JobState) -> None:
     """Print the last lines of a job's log."""
-    log = job.folder / LOG
+    log = job.folder / GRID_LOG
     lines = log.read_text(encoding="utf-8", errors="replace").rstrip().split("\n") if log.is_file() else []
     print_status(f"{job.name} {state}; the end of {log}:")
     print(*(f"    {line[:300]}" for line in lines[-LOG_LINES:]), sep="\n", file=sys.stderr)

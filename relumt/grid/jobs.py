@@ -18,12 +18,14 @@ from relumt.runs.evaluation_check import is_scored_as_configured
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig, resolve_run_config
+from relumt.runs.run_lock import LOCK_FILE
 from relumt.runs.scored_analysis import is_analyzed
 from relumt.runs.training_log import statistics
+from relumt.runs.training_results import TRAIN_LOG
 from relumt.tables.experiments import Experiment, unique_experiments
 from relumt.tables.runs import has_results
 
-LOG = "grid.log"
+GRID_LOG = "grid.log"
 """File in the run's folder to which its scripts' output is appended at every start."""
 
 LIMIT = re.compile(r"[1-9][0-9]{0,15}")
@@ -31,9 +33,6 @@ LIMIT = re.compile(r"[1-9][0-9]{0,15}")
 
 LOG_TAIL = 20_000
 """Bytes at the end of train.log that contain the latest statistics."""
-
-USER_ERROR = 2
-"""Exit status of a script after a user error: for example, the existing run has different flags."""
 
 
 class JobState(StrEnum):
@@ -133,7 +132,7 @@ class Job:
     def outcome(self, exit_status: int) -> JobState:
         """Return the outcome of a script that ended with this status; raise UserError if run.json is unreadable."""
         if exit_status:
-            return JobState.REFUSED if exit_status == USER_ERROR else JobState.FAILED
+            return JobState.REFUSED if exit_status == UserError.exit_status else JobState.FAILED
         record = find_record(self.folder)
         if record and record.divergence:
             return JobState.DIVERGED
@@ -141,7 +140,7 @@ class Job:
 
     def is_locked(self) -> bool:
         """Return whether a process holds the lock that `relumt run` takes on a run's folder."""
-        path = self.folder / ".lock"
+        path = self.folder / LOCK_FILE
         if not path.is_file():
             return False
         with path.open("a+") as lock:  # NFS grants a shared lock only on a file that is open for reading
@@ -180,7 +179,7 @@ class TrainingProgress:
 
 def read_progress(job: Job) -> TrainingProgress:
     """Return the progress that train.log and run.json report; none if they are missing or unreadable."""
-    log = job.folder / "train.log"
+    log = job.folder / TRAIN_LOG
     try:
         record = find_record(job.folder)
     except UserError:

@@ -9,7 +9,7 @@ from threading import Event
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.grid.jobs import LOG, Job, JobState
+from relumt.grid.jobs import GRID_LOG, Job, JobState
 from relumt.grid.status import GridStatus
 from relumt.grid.supervised_process import start_supervised, stop_supervised
 
@@ -64,7 +64,7 @@ class LocalRunner:
     def _run_script(self, job: Job, gpus: Sequence[str]) -> int:
         """Run the job's script with its output in its log; return its exit status."""
         job.folder.mkdir(parents=True, exist_ok=True)
-        with (job.folder / LOG).open("ab") as log:
+        with (job.folder / GRID_LOG).open("ab") as log:
             log.write(f"$ {job.shell_command()}\n".encode())
             log.flush()
             environment = job.environment(gpus, self.threads)

@@ -8,7 +8,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.files import file_sha256
 from relumt.runs.dataset_config import configs_folder, require_dataset
-from relumt.runs.record import RECORD
+from relumt.runs.record import RUN_RECORD
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
 from relumt.tables.runs import Run, find_runs
@@ -66,7 +66,7 @@ def write_report(context: TableContext, sentences: int) -> bool:
     if not runs:
         return True
     report = context.runs / f"{context.name}-{context.preset}"
-    checksums = "".join(f"{file_sha256(run.folder / RECORD)}  {run.folder / RECORD}\n" for run in runs)
+    checksums = "".join(f"{file_sha256(run.folder / RUN_RECORD)}  {run.folder / RUN_RECORD}\n" for run in runs)
     inputs = report / "runs"
     if (report / "report.html").exists() and inputs.is_file() and inputs.read_bytes() == checksums.encode():
         return True

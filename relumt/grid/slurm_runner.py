@@ -10,7 +10,7 @@ from typing import Any
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.grid.jobs import LOG, Job, JobState
+from relumt.grid.jobs import GRID_LOG, Job, JobState
 from relumt.grid.status import GridStatus
 from relumt.grid.supervised_process import SUPERVISED
 
@@ -28,7 +28,7 @@ class SlurmTask:
         """Run the script as soon as no other process works on the run; return its exit status."""
         self.job.wait_until_unlocked()
         self.job.folder.mkdir(parents=True, exist_ok=True)
-        with (self.job.folder / LOG).open("ab") as log:
+        with (self.job.folder / GRID_LOG).open("ab") as log:
             environment = self.job.environment()
             environment.pop(SUPERVISED, None)  # the supervisor of this process is on another machine
             process = subprocess.run(self.job.command, env=environment, stdout=log, stderr=log, check=False)

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.record import RECORD, RunRecord
+from relumt.runs.record import RUN_RECORD, RunRecord
 
 MAX_BEAM = 1000
 """A larger beam needs more memory than any machine has, and no search needs it."""
@@ -83,7 +83,7 @@ def search_of_run(record: RunRecord | None) -> SearchSettings:
     flags = record.ordered_evaluations[0].setup.flags
     if ignored := [flag for flag in UNSUPPORTED_FLAGS if flag in flags]:
         print_status(f"{record.name} was evaluated with {' '.join(ignored)}; translating without")
-    return settings_of_flags(flags, f"{RECORD} of {record.name}")
+    return settings_of_flags(flags, f"{RUN_RECORD} of {record.name}")
 
 
 def settings_of_flags(flags: Mapping[str, str], name: str) -> SearchSettings:

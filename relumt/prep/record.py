@@ -15,7 +15,7 @@ from relumt.json_files import read_json
 from relumt.prep.bpe import BPE_METHODS
 from relumt.prep.options import HELD_OUT, SPLITS, Options
 
-RECORD = "prepare.json"
+PREPARE_RECORD = "prepare.json"
 PACKAGES = ("relumt", "torch", "sacremoses", "subword-nmt", "sentencepiece")
 
 
@@ -50,7 +50,7 @@ def describe_files(files: dict[str, Path]) -> dict[str, InputFile]:
 def read_record(out: Path) -> PrepareRecord:
     """Return how the data-bin `out` was made; raises UserError if `relumt prepare` did not make it."""
     try:
-        return read_json(out / RECORD, PrepareRecord, "choose another --out, or delete the folder")
+        return read_json(out / PREPARE_RECORD, PrepareRecord, "choose another --out, or delete the folder")
     except FileNotFoundError:
         raise UserError(f"{out}: exists but was not created by relumt prepare; choose another --out") from None
 
@@ -83,7 +83,7 @@ def require_own_files(out: Path) -> None:
     Those of data-bins of earlier versions are unknown: then nothing is refused.
     """
     if written := read_record(out).files:
-        require_only(out, [RECORD, *written], "relumt prepare")
+        require_only(out, [PREPARE_RECORD, *written], "relumt prepare")
 
 
 def _files(out: Path, options: Options, inputs: Iterable[str]) -> Iterator[Path]:
@@ -144,7 +144,7 @@ def write_record(
         },
     }
     text = json.dumps(record, indent=2, ensure_ascii=False)
-    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+    (folder / PREPARE_RECORD).write_text(text + "\n", encoding="utf-8")
 
 
 def _version(package: str) -> str | None:

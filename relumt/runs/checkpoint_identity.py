@@ -15,7 +15,7 @@ from relumt.checkpoints.seed import training_seed
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.data_bin import DataBin
-from relumt.runs.record import BACKUP, RECORD, RunRecord
+from relumt.runs.record import BACKUP, RUN_RECORD, RunRecord
 
 INCIDENTAL = (
     "_name vocabulary_fingerprint min_params_to_wrap checkpoint_activations offload_activations cpu_bf16".split()
@@ -101,7 +101,7 @@ def describe_run(record: RunRecord) -> dict[str, Any]:
             args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     except (SystemExit, RuntimeError, ValueError, SyntaxError, TypeError, LookupError):
         raise UserError(
-            f"{RECORD} of {record.name}: fairseq does not accept its flags; restore {RECORD} from {BACKUP}"
+            f"{RUN_RECORD} of {record.name}: fairseq does not accept its flags; restore {RUN_RECORD} from {BACKUP}"
         ) from None
     for choice in VARIANT_CHOICES:
         choice.record_defaults(args)

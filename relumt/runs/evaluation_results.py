@@ -18,7 +18,7 @@ from relumt.runs.document_translations import (
 )
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, SubsetScores
 from relumt.runs.names import quote
-from relumt.runs.record import RECORD
+from relumt.runs.record import RUN_RECORD
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations, tokenized_bleu
 from relumt.runs.scored_files import hash_files, scored_file_names
@@ -106,7 +106,9 @@ def document_length(setup: EvaluationSetup) -> int:
     """Return the limit of tokens in a chunk, 0 if sentences were translated; raises UserError if it is no number."""
     length = setup.flags.get("--document-length", "0")
     if not re.fullmatch(r"[0-9]{1,9}", length):
-        raise UserError(f"{RECORD}: --document-length is {quote(length)}, expected a number of tokens; translate again")
+        raise UserError(
+            f"{RUN_RECORD}: --document-length is {quote(length)}, expected a number of tokens; translate again"
+        )
     return int(length)
 
 

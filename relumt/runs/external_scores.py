@@ -11,7 +11,7 @@ from relumt.files import file_sha256
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
 from relumt.runs.metric_command import score_with_command
-from relumt.runs.record import RECORD, RunRecord, load_record, save_record
+from relumt.runs.record import RUN_RECORD, RunRecord, load_record, save_record
 from relumt.runs.run_lock import RunLock
 from relumt.runs.scored_segments import Segment, load_segments
 from relumt.text_files import load_text
@@ -86,5 +86,5 @@ def load_segment_scores(run: Path, score: ExternalScore) -> list[str]:
     path = run / score.segments
     lines = load_text(path)
     if file_sha256(path) != score.segments_sha256:
-        raise UserError(f"{path}: is not the file that {RECORD} describes; {SCORE_AGAIN}")
+        raise UserError(f"{path}: is not the file that {RUN_RECORD} describes; {SCORE_AGAIN}")
     return lines

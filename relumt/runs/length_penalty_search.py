@@ -33,7 +33,7 @@ from relumt.runs.translations import GeneratedOutput
 VALIDATION = "valid"
 """The subset that --lenpen is chosen on."""
 
-FOLDER = "length_penalty"
+SEARCH_FOLDER = "length_penalty"
 """Subfolder of a run's folder with the translation that --lenpen was chosen by."""
 
 FAIRSEQ_BEAM = "5"
@@ -71,7 +71,7 @@ def start_search(
         return None
     record = accept_environment(config, record, setup, accept_changes)
     check_checkpoint(config, record, setup)
-    folder = config.folder / FOLDER
+    folder = config.folder / SEARCH_FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # first: an earlier translation must not be scored as this one's
     folder.mkdir()
     save_record(config.folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, list(candidates))))
@@ -169,7 +169,7 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
     """
     from relumt.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
 
-    lists = read_nbest(generate_output(folder / FOLDER, setup))
+    lists = read_nbest(generate_output(folder / SEARCH_FOLDER, setup))
     divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
     return lambda power: lists.best(lambda length: divisor(length, power))
 

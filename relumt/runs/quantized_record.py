@@ -12,13 +12,13 @@ from relumt.json_files import encode_json, read_versioned
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup
 from relumt.runs.field_types import Count, NonNegative, Subset
 
-FOLDER = "quantized"
+QUANTIZED_FOLDER = "quantized"
 """Subfolder of a run's folder with one folder per model."""
 
 FLOAT = "float"
 """Name of the model that is not quantized."""
 
-RECORD = "quantized.json"
+QUANTIZED_RECORD = "quantized.json"
 
 SCHEMA = 1
 """Increased whenever the meaning of quantized.json changes."""
@@ -83,19 +83,22 @@ class QuantizedRecord:
 def read_quantized_record(folder: Path) -> QuantizedRecord:
     """Read the record in a folder, empty if there is none; raise UserError if it is not valid."""
     try:
-        return read_versioned(folder / RECORD, QuantizedRecord, SCHEMA, ADVICE)
+        return read_versioned(folder / QUANTIZED_RECORD, QuantizedRecord, SCHEMA, ADVICE)
     except FileNotFoundError:
         return QuantizedRecord()
 
 
 def save_quantized_record(folder: Path, record: QuantizedRecord) -> None:
     """Write the record; an interrupted write leaves the previous file."""
-    write_text_atomically(folder / RECORD, encode_json(record))
+    write_text_atomically(folder / QUANTIZED_RECORD, encode_json(record))
 
 
 def find_quantized_records(run: Path) -> dict[str, QuantizedRecord]:
     """Return the records of a run by the model's name: the float model first, then by part and falling bits."""
-    records = {path.parent.name: read_quantized_record(path.parent) for path in (run / FOLDER).glob(f"*/{RECORD}")}
+    records = {
+        path.parent.name: read_quantized_record(path.parent)
+        for path in (run / QUANTIZED_FOLDER).glob(f"*/{QUANTIZED_RECORD}")
+    }
 
     def rank(name: str) -> tuple[bool, str, int]:
         model = records[name].model

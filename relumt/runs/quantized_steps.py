@@ -16,7 +16,7 @@ from relumt.runs.evaluation_record import Evaluation, EvaluationSetup
 from relumt.runs.evaluation_results import document_length, generate_log, generate_output, score_output
 from relumt.runs.evaluation_setup import check_checkpoint, translation_precision
 from relumt.runs.flags import Flags, join_flag_values
-from relumt.runs.quantized_record import FOLDER, TimedEvaluation, read_quantized_record, save_quantized_record
+from relumt.runs.quantized_record import QUANTIZED_FOLDER, TimedEvaluation, read_quantized_record, save_quantized_record
 from relumt.runs.record import TEST, RunRecord, load_record
 from relumt.runs.run_config import FairseqCommand, RunConfig
 
@@ -48,7 +48,7 @@ class EvaluatedRun:
 
     def model_config(self, name: str) -> RunConfig:
         """Return the configuration whose folder is that of a model, "float" or a quantized one."""
-        return replace(self.config, folder=self.config.folder / FOLDER / name)
+        return replace(self.config, folder=self.config.folder / QUANTIZED_FOLDER / name)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from relumt.runs.evaluation_record import (
 )
 from relumt.runs.field_types import Count, Name, NonNegative
 
-RECORD = "run.json"
+RUN_RECORD = "run.json"
 
 BACKUP = "run.json.bak"
 """Copy of run.json, to restore it from if it is damaged."""
@@ -200,7 +200,7 @@ def find_record(folder: Path) -> RunRecord | None:
     Raises:
         UserError: run.json is not valid, or of another schema version.
     """
-    path = folder / RECORD
+    path = folder / RUN_RECORD
     try:
         schema = read_schema(path, recovery_advice(folder))
     except FileNotFoundError:
@@ -216,7 +216,7 @@ def find_record(folder: Path) -> RunRecord | None:
 def recovery_advice(folder: Path) -> str:
     """Return how to get a valid run.json without losing the checkpoints."""
     if (folder / BACKUP).is_file():
-        return f"restore it: {shlex.join(['cp', str(folder / BACKUP), str(folder / RECORD)])}"
+        return f"restore it: {shlex.join(['cp', str(folder / BACKUP), str(folder / RUN_RECORD)])}"
     return (
         f"restore it from a copy, or set RUNS to another folder to train again; the checkpoints in {folder} need not "
         "be deleted"
@@ -227,7 +227,7 @@ def load_record(folder: Path) -> RunRecord:
     """Read the record in a run's folder; raises UserError if there is none or it is not valid."""
     record = find_record(folder)
     if record is None:
-        raise UserError(f"{folder / RECORD}: no such file; train with scripts/train.sh")
+        raise UserError(f"{folder / RUN_RECORD}: no such file; train with scripts/train.sh")
     return record
 
 
@@ -238,6 +238,6 @@ def save_record(folder: Path, record: RunRecord) -> None:
         UserError: the record contains a number that is not finite; nothing is written.
     """
     text = encode_json(record)
-    decode_json(text, RunRecord, str(folder / RECORD), "it was not written; see the logs in the run's folder")
-    write_text_atomically(folder / RECORD, text)
+    decode_json(text, RunRecord, str(folder / RUN_RECORD), "it was not written; see the logs in the run's folder")
+    write_text_atomically(folder / RUN_RECORD, text)
     write_text_atomically(folder / BACKUP, text)

@@ -9,7 +9,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import try_lock
 
-LOCK = ".lock"
+LOCK_FILE = ".lock"
 """Name of the locked file in a run's folder."""
 
 PATIENCE = 2.0
@@ -61,7 +61,7 @@ class RunLock:
 
 def _open_lock(folder: Path) -> int:
     """Return a descriptor of the file to lock, which programs that this process starts inherit."""
-    path = folder / LOCK
+    path = folder / LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)

@@ -7,12 +7,12 @@ from relumt.checkpoints.folder import LAST_CHECKPOINT
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.comparability import require_run_folder
-from relumt.runs.record import RECORD, RunRecord, TrainingSummary, find_record, save_record
+from relumt.runs.record import RUN_RECORD, RunRecord, TrainingSummary, find_record, save_record
 from relumt.runs.run_checkpoints import has_checkpoints
 from relumt.runs.run_config import RunConfig
 from relumt.runs.training_log import find_divergence, read_training_log
 
-LOG = "train.log"
+TRAIN_LOG = "train.log"
 """Name of fairseq-train's log in a run's folder."""
 
 
@@ -20,7 +20,9 @@ def started_record(config: RunConfig) -> RunRecord:
     """Return the record of a run whose training was started; raises UserError if there is none."""
     record = find_record(config.folder)
     if record is None:
-        raise UserError(f"{config.folder}: no {RECORD}; run scripts/train.sh {config.dataset_argument} {config.model}")
+        raise UserError(
+            f"{config.folder}: no {RUN_RECORD}; run scripts/train.sh {config.dataset_argument} {config.model}"
+        )
     return record
 
 
@@ -43,8 +45,8 @@ def finish_training(config: RunConfig) -> None:
     """
     record = started_record(config)
     if not has_checkpoints(config.folder):
-        raise UserError(f"{config.checkpoints}: fairseq-train saved no checkpoint; see {config.folder / LOG}")
-    summary = read_training_log(config.folder / LOG, record.losses_from)
+        raise UserError(f"{config.checkpoints}: fairseq-train saved no checkpoint; see {config.folder / TRAIN_LOG}")
+    summary = read_training_log(config.folder / TRAIN_LOG, record.losses_from)
     save_record(config.folder, replace(record, training=_complete_summary(summary, config, record)))
 
 
@@ -59,7 +61,7 @@ def _complete_summary(summary: TrainingSummary, config: RunConfig, record: RunRe
     updates = count_updates(checkpoint, last)
     if updates <= summary.updates:
         return summary
-    print_status(f"{config.folder / LOG} ends at update {summary.updates}; {last.name} says how training ended")
+    print_status(f"{config.folder / TRAIN_LOG} ends at update {summary.updates}; {last.name} says how training ended")
     state = checkpoint["extra_state"]
     position, best = state["train_iterator"], state.get("best")
     has_other_best = "--best-checkpoint-metric" in record.provenance.flags or best is None
@@ -73,7 +75,7 @@ def _complete_summary(summary: TrainingSummary, config: RunConfig, record: RunRe
 
 def record_divergence(config: RunConfig) -> None:
     """Record that the run diverged after fairseq-train has failed; raises UserError if it failed for another reason."""
-    log = config.folder / LOG
+    log = config.folder / TRAIN_LOG
     divergence = find_divergence(log)
     if divergence is None:
         raise AttemptFailedError(f"{config.folder}: fairseq-train failed ({_last_line(log)}); see the end of {log}")

@@ -22,7 +22,7 @@ from relumt.runs.provenance import (
     training_subsets,
 )
 from relumt.runs.record import (
-    RECORD,
+    RUN_RECORD,
     Divergence,
     EnvironmentChange,
     Provenance,
@@ -34,7 +34,7 @@ from relumt.runs.record import (
 from relumt.runs.run_checkpoints import count_updates, has_checkpoints, require_numbered_checkpoints
 from relumt.runs.run_config import FairseqCommand, RunConfig
 from relumt.runs.training_log import COMMAND_PREFIX, FORGET_BEST
-from relumt.runs.training_results import LOG, finish_training, report_divergence, report_training
+from relumt.runs.training_results import TRAIN_LOG, finish_training, report_divergence, report_training
 
 
 def check_training(
@@ -107,9 +107,9 @@ def start_training(
         _finish_interrupted_training(config)
         return None
     if not updates:  # what an earlier training logged, which began with other weights, is not part of this one
-        (config.folder / LOG).unlink(missing_ok=True)
+        (config.folder / TRAIN_LOG).unlink(missing_ok=True)
     arguments = [*config.train_command(flags, device), *initial_weights, *forget_best]
-    command = FairseqCommand(config.folder / LOG, arguments)
+    command = FairseqCommand(config.folder / TRAIN_LOG, arguments)
     _log_arguments(command)
     return command
 
@@ -164,7 +164,7 @@ def open_record(config: RunConfig, provenance: Provenance, accept_changes: bool)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), started, provenance)
     if record is None:
-        raise UserError(f"{config.folder}: checkpoints without {RECORD}; {recovery_advice(config.folder)}")
+        raise UserError(f"{config.folder}: checkpoints without {RUN_RECORD}; {recovery_advice(config.folder)}")
     require_run_folder(config.folder, record)
     refuse_other_vocabulary(record.provenance, config.data_bin)
     differences = provenance_differences(record.provenance, provenance)

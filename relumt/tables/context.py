@@ -10,7 +10,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.runs.comparability import describe_decoding_choices, describe_revisions
 from relumt.runs.provenance import format_flag
-from relumt.runs.record import RECORD, RunRecord
+from relumt.runs.record import RUN_RECORD, RunRecord
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import (
     DIVERGED_NOTE,
@@ -202,7 +202,7 @@ def list_differences(records: Sequence[RunRecord]) -> list[str]:
 def difference_notes(records: Sequence[RunRecord]) -> list[str]:
     """Return the note about what `list_differences` finds, if anything."""
     differences = list_differences(records)
-    return [f"the runs differ in {' and '.join(differences)} (see {RECORD})"] if differences else []
+    return [f"the runs differ in {' and '.join(differences)} (see {RUN_RECORD})"] if differences else []
 
 
 def spread_note(runs: Runs) -> list[str]:

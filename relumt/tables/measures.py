@@ -8,7 +8,7 @@ from statistics import mean
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
 from relumt.runs.comparability import SCORES
-from relumt.runs.record import RECORD
+from relumt.runs.record import RUN_RECORD
 from relumt.tables.rendering import format_average
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 
@@ -21,7 +21,8 @@ DIVERGED_NOTE = (
 )
 
 ENVIRONMENTS_NOTE = (
-    f"trained or evaluated in several environments, or in part with other settings (`environment_changes` in {RECORD})"
+    "trained or evaluated in several environments, or in part with other settings (`environment_changes` in "
+    f"{RUN_RECORD})"
 )
 
 SPREAD_NOTE = "±: standard deviation over seeds"

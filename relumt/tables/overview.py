@@ -18,7 +18,7 @@ from relumt.runs.comparability import (
 )
 from relumt.runs.flags import join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
-from relumt.runs.record import RECORD, RunRecord, load_record
+from relumt.runs.record import RUN_RECORD, RunRecord, load_record
 from relumt.tables.context import difference_notes
 from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, ENVIRONMENTS_NOTE, SPREAD_NOTE
 from relumt.tables.rendering import RenderedTable, format_average
@@ -40,7 +40,7 @@ def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
         raise UserError(f"--dataset {dataset}: not the name of a folder in {runs}")
     records = ended_runs(runs, dataset or "*")
     if not records:
-        deeper = sorted({str(path.parents[3]) for path in runs.glob(f"*/*/*/*/{RECORD}")})
+        deeper = sorted({str(path.parents[3]) for path in runs.glob(f"*/*/*/*/{RUN_RECORD}")})
         hint = f"give --runs {deeper[0]}, or another folder there" if deeper else "run scripts/run.sh first"
         raise UserError(f"{runs / (dataset or '')}: no scored run; {hint}")
     datasets = sorted({record.dataset for record in records})
@@ -52,7 +52,7 @@ def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
 def ended_runs(runs: Path, dataset: str) -> list[RunRecord]:
     """Return the records in RUNS/DATASET/MODEL/SEED/ that have scores of the test set or diverged, sorted."""
     ended = []
-    for path in runs.glob(f"{dataset}/*/*/{RECORD}"):
+    for path in runs.glob(f"{dataset}/*/*/{RUN_RECORD}"):
         record = load_record(path.parent)
         if record.is_scored or record.divergence:
             require_run_folder(path.parent, record)
@@ -154,7 +154,7 @@ def _command_line_notes(records: list[RunRecord]) -> list[str]:
     given = dict.fromkeys(
         " ".join([record.model, *(format_flag(flags, name) for name in flags)])
         for record in records
-        if (flags := join_flag_values(parse_flags(record.extra_flags, RECORD)))
+        if (flags := join_flag_values(parse_flags(record.extra_flags, RUN_RECORD)))
     )
     return [f"trained with flags from the command line: {'; '.join(given)}"] if given else []
 

@@ -5,7 +5,13 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.runs.comparability import require_equal
-from relumt.runs.quantized_record import FLOAT, FOLDER, QuantizedModel, TimedEvaluation, find_quantized_records
+from relumt.runs.quantized_record import (
+    FLOAT,
+    QUANTIZED_FOLDER,
+    QuantizedModel,
+    TimedEvaluation,
+    find_quantized_records,
+)
 from relumt.runs.scored_files import load_scored_lines
 from relumt.tables.context import P_VALUE_NOTES
 from relumt.tables.rendering import RenderedTable
@@ -38,7 +44,7 @@ def compare_models(run: Path, subset: str) -> RenderedTable:
     records = find_quantized_records(run)
     scored = {name: record.evaluations[subset] for name, record in records.items() if subset in record.evaluations}
     if FLOAT not in scored:
-        raise UserError(f"{run / FOLDER}: the float model has not translated {subset}; run relumt quantize")
+        raise UserError(f"{run / QUANTIZED_FOLDER}: the float model has not translated {subset}; run relumt quantize")
     baseline = scored[FLOAT]
     outdated = {
         name: model
@@ -91,14 +97,17 @@ def describe(model: QuantizedModel | None) -> str:
 
 def compare(run: Path, name: str, timed: TimedEvaluation, baseline: TimedEvaluation) -> list[str]:
     """Return the difference in BLEU to the float model, its p-value, and how many translations differ."""
-    evaluations = {str(run / FOLDER / FLOAT): baseline.evaluation, str(run / FOLDER / name): timed.evaluation}
+    evaluations = {
+        str(run / QUANTIZED_FOLDER / FLOAT): baseline.evaluation,
+        str(run / QUANTIZED_FOLDER / name): timed.evaluation,
+    }
     require_equal(evaluations, "their data", lambda evaluation: evaluation.setup.data)
     require_equal(evaluations, "their flags of translation", lambda evaluation: evaluation.setup.flags)
-    hypotheses, references = load_scored_lines(run / FOLDER / name, timed.evaluation, METRIC)
-    float_hypotheses, _ = load_scored_lines(run / FOLDER / FLOAT, baseline.evaluation, METRIC)
+    hypotheses, references = load_scored_lines(run / QUANTIZED_FOLDER / name, timed.evaluation, METRIC)
+    float_hypotheses, _ = load_scored_lines(run / QUANTIZED_FOLDER / FLOAT, baseline.evaluation, METRIC)
     changed = sum(map(str.__ne__, hypotheses, float_hypotheses))
     score, float_score = (evaluation.scores[METRIC] for evaluation in (timed.evaluation, baseline.evaluation))
-    p = paired_p_value(hypotheses, float_hypotheses, references, same_bleu(run / FOLDER / name, score), TEST)
+    p = paired_p_value(hypotheses, float_hypotheses, references, same_bleu(run / QUANTIZED_FOLDER / name, score), TEST)
     difference = f"{score.score - float_score.score:+.2f}"
     return [difference, "-" if p is None else f"{p:.4f}", f"{changed} of {len(hypotheses)}"]
 

@@ -22,7 +22,7 @@ from relumt.runs.comparability import (
 )
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
-from relumt.runs.record import RECORD, RunRecord, load_record
+from relumt.runs.record import RUN_RECORD, RunRecord, load_record
 from relumt.runs.scored_analysis import find_mismatch
 from relumt.tables.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
 
@@ -51,7 +51,7 @@ class Run:
     @property
     def added_flags(self) -> dict[str, str]:
         """The flags of training that the user added to those of configs/ and of the experiment."""
-        given = join_flag_values(parse_flags(self.record.extra_flags, RECORD))
+        given = join_flag_values(parse_flags(self.record.extra_flags, RUN_RECORD))
         expected = experiment_flags(self.experiment)
         return {name: value for name, value in given.items() if expected.get(name) != value}
 
@@ -108,7 +108,9 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
             with different settings.
     """
     found = []
-    for path in sorted(experiment.model_folder(runs).glob(f"*/{RECORD}"), key=lambda path: path.parent.name.rjust(20)):
+    for path in sorted(
+        experiment.model_folder(runs).glob(f"*/{RUN_RECORD}"), key=lambda path: path.parent.name.rjust(20)
+    ):
         record = load_record(path.parent)
         if (record.dataset, record.model) != (experiment.dataset, experiment.model):
             raise UserError(

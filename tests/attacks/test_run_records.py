@@ -12,7 +12,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.grid.jobs import Job, JobState, TrainingProgress, read_progress
 from relumt.runs.evaluation_record import DocumentResults, SubsetScores
-from relumt.runs.record import BACKUP, RECORD, EnvironmentChange, RunRecord, find_record, save_record
+from relumt.runs.record import BACKUP, RUN_RECORD, EnvironmentChange, RunRecord, find_record, save_record
 from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record
 
@@ -78,7 +78,7 @@ def folder(attack) -> Path:
 
 def damaged_records(folder: Path, raw: str | None) -> Iterator[str]:
     """The record with each value replaced by `raw`, or removed if it is None."""
-    text = (folder / RECORD).read_text()
+    text = (folder / RUN_RECORD).read_text()
     for path in paths(json.loads(text)):
         record = json.loads(text)
         parent = record
@@ -96,7 +96,7 @@ def test_every_value_is_checked(attack, folder, name):
     texts = list(damaged_records(folder, RAW_VALUES[name]))[::2]
     messages = []
     for text in texts:
-        (folder / RECORD).write_text(text)
+        (folder / RUN_RECORD).write_text(text)
         messages.append(attack.reads(find_record, folder))
     refused = [message for message in messages if message]
     assert len(texts) > 50
@@ -107,7 +107,7 @@ def test_every_value_is_checked(attack, folder, name):
 def test_every_key_may_be_missing(attack, folder):
     required = 0
     for text in damaged_records(folder, None):
-        (folder / RECORD).write_text(text)
+        (folder / RUN_RECORD).write_text(text)
         required += bool(attack.reads(find_record, folder))
     assert required > 50
 
@@ -116,7 +116,7 @@ def test_what_is_accepted_makes_a_table(attack, folder):
     """Values of another kind that are valid must not fail later: one from each field of text."""
     for raw in ('""', r'"a\nb"', '"x"', "{}"):
         for text in list(damaged_records(folder, raw))[::15]:
-            (folder / RECORD).write_text(text)
+            (folder / RUN_RECORD).write_text(text)
             attack.relumt("table", "--runs", "runs")
 
 
@@ -135,36 +135,36 @@ def test_what_is_accepted_makes_a_table(attack, folder):
     ids=lambda text: repr(text[:24]),
 )
 def test_other_content_is_refused(attack, folder, text):
-    (folder / RECORD).write_bytes(text)
+    (folder / RUN_RECORD).write_bytes(text)
     message = attack.reads(find_record, folder)
-    assert str(folder / RECORD) in message and "delete" not in message
+    assert str(folder / RUN_RECORD) in message and "delete" not in message
     ended = attack.relumt("table", "--runs", "runs")
-    assert ended.status == 2 and f"small/softmax/1/{RECORD}" in ended.error
+    assert ended.status == 2 and f"small/softmax/1/{RUN_RECORD}" in ended.error
 
 
 def test_truncated_records_are_refused(attack, folder):
-    whole = (folder / RECORD).read_bytes()
+    whole = (folder / RUN_RECORD).read_bytes()
     for length in range(0, len(whole) - 2, 97):
-        (folder / RECORD).write_bytes(whole[:length])
+        (folder / RUN_RECORD).write_bytes(whole[:length])
         assert attack.reads(find_record, folder)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "cp037"])
 def test_other_encodings_are_refused(attack, folder, encoding):
-    (folder / RECORD).write_bytes((folder / RECORD).read_text().encode(encoding))
+    (folder / RUN_RECORD).write_bytes((folder / RUN_RECORD).read_text().encode(encoding))
     assert attack.reads(find_record, folder)
 
 
 def test_of_two_equal_keys_the_last_one_counts(attack, folder):
-    text = (folder / RECORD).read_text().replace('"seed": 1,', '"seed": 2, "seed": 1,')
-    (folder / RECORD).write_text(text)
+    text = (folder / RUN_RECORD).read_text().replace('"seed": 1,', '"seed": 2, "seed": 1,')
+    (folder / RUN_RECORD).write_text(text)
     assert attack.reads(find_record, folder) == ""
     assert find_record(folder).seed == 1
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "device", "dangling"])
 def test_other_kinds_of_files_are_refused(attack, folder, kind):
-    path = folder / RECORD
+    path = folder / RUN_RECORD
     path.unlink()
     if kind == "folder":
         path.mkdir()
@@ -192,13 +192,13 @@ def test_a_record_of_another_run_is_refused(attack, folder, field, value):
 
 def test_a_record_says_how_to_recover(attack, folder):
     """The advice restores the record; it never tells to delete a folder whose checkpoints are intact."""
-    whole = (folder / RECORD).read_bytes()
-    (folder / RECORD).write_bytes(whole[:100])
+    whole = (folder / RUN_RECORD).read_bytes()
+    (folder / RUN_RECORD).write_bytes(whole[:100])
     advice = attack.reads(find_record, folder).partition("restore it: ")[2]
     assert os.system(advice) == 0
-    assert (folder / RECORD).read_bytes() == whole
+    assert (folder / RUN_RECORD).read_bytes() == whole
     (folder / BACKUP).unlink()
-    (folder / RECORD).write_bytes(whole[:100])
+    (folder / RUN_RECORD).write_bytes(whole[:100])
     message = attack.reads(find_record, folder)
     assert "restore it from a copy, or set RUNS to another folder" in message and "need not be deleted" in message
 
@@ -206,7 +206,7 @@ def test_a_record_says_how_to_recover(attack, folder):
 def test_advice_is_quoted_for_the_shell(attack):
     folder = attack.folder / f"a run; {attack.payload}" / "1"
     save_record(folder, full_record())
-    (folder / RECORD).write_text("{")
+    (folder / RUN_RECORD).write_text("{")
     os.system(attack.reads(find_record, folder).partition("restore it: ")[2])
     assert attack.reads(find_record, folder) == ""
 
@@ -214,19 +214,19 @@ def test_advice_is_quoted_for_the_shell(attack):
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 @pytest.mark.parametrize("field", ["tokens_per_second", "wall_seconds"])
 def test_a_record_that_could_not_be_read_again_is_not_written(attack, folder, field, number):
-    before = (folder / RECORD).read_bytes()
+    before = (folder / RUN_RECORD).read_bytes()
     record = full_record()
     damaged = replace(record, training=replace(record.training, **{field: number}))
     assert "it was not written" in attack.reads(save_record, folder, damaged)
-    assert (folder / RECORD).read_bytes() == before == (folder / BACKUP).read_bytes()
+    assert (folder / RUN_RECORD).read_bytes() == before == (folder / BACKUP).read_bytes()
 
 
 def test_one_damaged_run_is_named_among_others(attack, folder):
     other = attack.folder / "runs" / "small" / "stock" / "1"
     save_record(other, replace(full_record(), model="stock"))
-    (other / RECORD).write_text("{")
+    (other / RUN_RECORD).write_text("{")
     ended = attack.relumt("table", "--runs", "runs")
-    assert ended.status == 2 and f"stock/1/{RECORD}" in ended.error
+    assert ended.status == 2 and f"stock/1/{RUN_RECORD}" in ended.error
     with pytest.raises(UserError):
         find_record(other)
     assert find_record(folder) == full_record()
@@ -239,8 +239,8 @@ UNREADABLE = ["", "{", "[]", "null", '{"schema": 1}', "[" * 20_000, '{"schema": 
 def test_a_damaged_run_does_not_end_a_grid(attack, folder, text):
     """A grid asks every job whether it is finished, then for its outcome: one run's record concerns that run alone."""
     job = Job(Experiment("small", "softmax"), 1, attack.folder / "runs", attack.folder)
-    (folder / RECORD).write_text(text)
+    (folder / RUN_RECORD).write_text(text)
     assert attack.reads(job.is_finished) == "" and not job.is_finished()
     assert attack.reads(read_progress, job) == "" and read_progress(job) == TrainingProgress()
-    assert str(folder / RECORD) in attack.reads(job.outcome, 0)
+    assert str(folder / RUN_RECORD) in attack.reads(job.outcome, 0)
     assert (job.outcome(1), job.outcome(2)) == (JobState.FAILED, JobState.REFUSED)

@@ -12,7 +12,9 @@ from relumt.attention.norms import LayerNorm, RMSNorm
 H, D = 4, 16
 E = H * D
 
-every_norm = pytest.mark.parametrize("name", [name for name, spec in MECHANISMS.items() if spec(1, 1).has_output_norm])
+every_norm = pytest.mark.parametrize(
+    "name", [name for name, spec in MECHANISMS.items() if spec(1, 1).overrides_postprocess_heads]
+)
 
 
 def with_random_norm(name):

@@ -9,8 +9,8 @@ from relumt.cli import main
 from relumt.errors import UserError
 from relumt.runs.quantized_record import (
     FLOAT,
-    FOLDER,
-    RECORD,
+    QUANTIZED_FOLDER,
+    QUANTIZED_RECORD,
     QuantizedModel,
     QuantizedRecord,
     TimedEvaluation,
@@ -35,7 +35,7 @@ def write_model(run, name, hypotheses, bleu, model=None, seconds=10.0):
     """Write what a translation of the validation set leaves in a model's folder."""
     evaluation = scored_record(bleu=bleu, signatures=dict.fromkeys(SIGNATURES, "case:lc|tok:none")).test_evaluation
     evaluation = replace(evaluation, setup=replace(evaluation.setup, subset="valid"), scored_files=FILES)
-    folder = run / FOLDER / name
+    folder = run / QUANTIZED_FOLDER / name
     folder.mkdir(parents=True)
     for file, lines in zip(FILES["bleu_tokenized"], (hypotheses, REFERENCES), strict=True):
         (folder / file).write_text("".join(f"{line}\n" for line in lines))
@@ -61,9 +61,9 @@ def test_other_data_and_a_missing_float_model_are_refused(tmp_path):
         compare_models(tmp_path, "valid")
     write_model(tmp_path, FLOAT, REFERENCES, 90.0)
     folder = write_model(tmp_path, "int16", REFERENCES, 90.0, quantized_model(16))
-    record = json.loads((folder / RECORD).read_text())
+    record = json.loads((folder / QUANTIZED_RECORD).read_text())
     record["evaluations"]["valid"]["evaluation"]["setup"]["data"] = "other"
-    (folder / RECORD).write_text(json.dumps(record))
+    (folder / QUANTIZED_RECORD).write_text(json.dumps(record))
     with pytest.raises(UserError, match="differ in their data"):
         compare_models(tmp_path, "valid")
 
@@ -90,8 +90,8 @@ def test_a_model_of_another_checkpoint_is_left_out_and_the_command_named(tmp_pat
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "evaluations": {"valid": {}}}'])
 def test_a_damaged_record_is_refused_in_one_line(tmp_path, text):
-    (tmp_path / FOLDER / "int16").mkdir(parents=True)
-    (tmp_path / FOLDER / "int16" / RECORD).write_text(text)
+    (tmp_path / QUANTIZED_FOLDER / "int16").mkdir(parents=True)
+    (tmp_path / QUANTIZED_FOLDER / "int16" / QUANTIZED_RECORD).write_text(text)
     with pytest.raises(UserError, match="delete it and run relumt quantize again") as caught:
         find_quantized_records(tmp_path)
     assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from relumt.json_files import decode_json
 from relumt.runs.evaluation_check import check_evaluation, is_scored
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice, best_penalty
-from relumt.runs.length_penalty_search import FOLDER, finish_search, start_search
+from relumt.runs.length_penalty_search import SEARCH_FOLDER, finish_search, start_search
 from relumt.runs.nbest_lists import read_nbest
 from relumt.runs.record import RunRecord, find_record, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
@@ -112,7 +112,7 @@ def trained(config, configs, step):
 
 def search(config, step):
     command = step(start_search).result
-    write_nbest(config.folder / FOLDER)
+    write_nbest(config.folder / SEARCH_FOLDER)
     step(finish_search)
     return command
 
@@ -132,10 +132,10 @@ def find_value(flag, command):
 
 def test_the_test_set_is_translated_once_with_the_value_that_is_best_on_the_validation_set(trained, step):
     command = search(trained, step)
-    assert command.log == trained.folder / FOLDER / "generate-valid.log"
+    assert command.log == trained.folder / SEARCH_FOLDER / "generate-valid.log"
     found = {flag: find_value(flag, command) for flag in ("--gen-subset", "--lenpen", "--nbest", "--beam")}
     assert found == {"--gen-subset": "valid", "--lenpen": "0", "--nbest": "5", "--beam": "5"}
-    assert find_value("--results-path", command) == str(trained.folder / FOLDER)
+    assert find_value("--results-path", command) == str(trained.folder / SEARCH_FOLDER)
     choice = load_record(trained.folder).length_penalty_search.choice
     assert choice.bleu["0.6"] < choice.bleu["1.0"] == choice.bleu["1.4"] and choice.chosen == "1.0"
     command = translate(trained, step)
@@ -156,10 +156,10 @@ def test_a_value_of_the_user_is_not_chosen(trained, step, configs):
 def test_an_interrupted_search_starts_over(trained, step, refused):
     step(start_search)
     assert "--lenpen has not been chosen on valid" in refused(start_evaluation)
-    write_nbest(trained.folder / FOLDER, NBEST[:40])
+    write_nbest(trained.folder / SEARCH_FOLDER, NBEST[:40])
     assert "truncated" in refused(finish_search)
     assert step(start_search).result
-    assert not (trained.folder / FOLDER / "generate-valid.txt").exists()
+    assert not (trained.folder / SEARCH_FOLDER / "generate-valid.txt").exists()
     search(trained, step)
     assert step(start_evaluation).result
     assert "there is no unscored translation of valid" in refused(finish_search)
@@ -207,7 +207,7 @@ def test_a_changed_environment_is_accepted_once(trained, step, refused, monkeypa
     monkeypatch.setattr("relumt.runs.environment.revision", lambda: changed)
     assert "(now " in refused(start_search)
     assert step(start_search, settings=["--accept-mixed"]).result
-    write_nbest(trained.folder / FOLDER)
+    write_nbest(trained.folder / SEARCH_FOLDER)
     step(finish_search)
     assert step(start_evaluation, settings=["--accept-mixed"]).result
     assert len(load_record(trained.folder).environment_changes) == 1

@@ -15,7 +15,7 @@ from relumt.prep.corpora.sacrebleu_set import SacrebleuSet
 from relumt.prep.options import SPLITS, Options
 from relumt.prep.pipeline import prepare, require_data_bin_path
 
-RECORD = "corpus.json"
+CORPUS_RECORD = "corpus.json"
 """File beside the texts that describes what they were made from."""
 
 JsonScalar = str | int | float | bool | None
@@ -104,7 +104,7 @@ def write_texts(
     limits = corpus.max_length, corpus.max_ratio
     settings = corpus.settings() | (test_set.settings() if test_set else {})
     described = CorpusRecord(settings, limits, version("sacremoses"), checksums)
-    record = texts / RECORD
+    record = texts / CORPUS_RECORD
     if texts.exists() and not record.is_file():
         raise UserError(f"{texts} was not created by relumt corpus; move it or give another --out")
     if record.is_file():
@@ -119,7 +119,7 @@ def write_texts(
         if not overwrite:
             raise UserError(f"{texts} was created with different settings; give --overwrite or another --out")
         if found.texts:
-            require_only(texts, [RECORD, *found.texts], "relumt corpus")
+            require_only(texts, [CORPUS_RECORD, *found.texts], "relumt corpus")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise UserError(
             f"{out} exists without {texts}, from which it was made; give --overwrite to create both again, or another "
@@ -131,4 +131,4 @@ def write_texts(
             test_set.write_as_test_set(corpus, raw, stage.result)
         written = {path.name: file_sha256(path) for path in sorted(stage.result.iterdir())}
         described = replace(described, texts=written)
-        (stage.result / RECORD).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
+        (stage.result / CORPUS_RECORD).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
