@@ -1,19 +1,20 @@
-"""Columns that compare each row with its baseline over seeds: difference, interval, p-value, seeds needed."""
+"""Columns that compare each row with its baseline over seeds: difference, interval, p-values, seeds needed."""
 
 from collections.abc import Mapping, Sequence
 
 from relumt.tables.measures import Measure
 from relumt.tables.rendering import format_p_value
 from relumt.tables.runs import Run, any_diverged
-from relumt.tables.seed_statistics import MAX_SEEDS, SeedComparison, compare_seeds, holm
+from relumt.tables.seed_statistics import MAX_SEEDS, SeedComparison, compare_seeds, dunnett_p_values, holm
 
 MIN_SEEDS = 2
 """Minimum number of common seeds for an interval."""
 
 NOTE = (
     "over seeds: mean difference with its 95% interval (paired, Student's t); p of an exact two-sided sign-flip test, "
-    "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; and the number of seeds that "
-    "such a difference would need for p < 0.05 in about four of five studies, with Holm's correction"
+    "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; p of Dunnett's test, which is "
+    "corrected too, but assumes normal scores with one standard deviation for all rows; and the number of seeds that "
+    "such a difference would need for p < 0.05 in about four of five studies by the sign-flip test"
 )
 
 
@@ -36,14 +37,36 @@ def seed_columns(
     if not compared:
         return []
     corrected = dict(zip(compared, holm([comparison.p_value for comparison in compared.values()]), strict=True))
-    cells = [
-        [format_difference(compared[row], measure), format_p_value(corrected[row]), format_needed(compared[row])]
-        if row in compared
-        else ["", "", ""]
-        for row in baselines
-    ]
-    titles = ["difference over seeds", "p over seeds", "seeds needed"]
+    pooled = pooled_p_values(baselines, pairs)
+    titles = ["difference over seeds", "p over seeds", "Dunnett's p", "seeds needed"]
+    cells = [[""] * len(titles) for _ in baselines]
+    for cells_of_row, row in zip(cells, baselines, strict=True):
+        if row in compared:
+            p_value = pooled[row]
+            cells_of_row[:] = [
+                format_difference(compared[row], measure),
+                format_p_value(corrected[row]),
+                "" if p_value is None else format_p_value(p_value),
+                format_needed(compared[row]),
+            ]
     return [(title, list(column)) for title, column in zip(titles, zip(*cells, strict=True), strict=True)]
+
+
+def pooled_p_values(
+    baselines: Mapping[str, str], pairs: Mapping[str, tuple[dict[int, float], dict[int, float]]]
+) -> dict[str, float | None]:
+    """Return the p-value of Dunnett's test for each row, with all seeds; None without variation.
+
+    Args:
+        baselines: row -> the row that it is compared with; rows with the same one are tested together.
+        pairs: row -> its scores and those of its baseline, seed -> score.
+    """
+    p_values: dict[str, float | None] = {}
+    for baseline in dict.fromkeys(baselines[row] for row in pairs):
+        rows = [row for row in pairs if baselines[row] == baseline]
+        scores = [list(pairs[row][0].values()) for row in rows]
+        p_values |= zip(rows, dunnett_p_values(scores, list(pairs[rows[0]][1].values())), strict=True)
+    return p_values
 
 
 def describe_common_seeds(baselines: Mapping[str, str], runs: Mapping[str, Sequence[Run]], measure: Measure) -> str:

@@ -5,6 +5,7 @@ models do. The seeds pair the runs: d_s is the difference between the scores of 
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
@@ -125,6 +126,32 @@ def seeds_needed(differences: Sequence[float], comparisons: int = 1) -> int | No
         if nct.sf(critical, n - 1, effect * math.sqrt(n)) >= POWER:
             return n
     return None
+
+
+def dunnett_p_values(models: Sequence[Sequence[float]], baseline: Sequence[float]) -> list[float | None]:
+    """Return two-sided p-values of models against one baseline (Dunnett 1955), corrected for the number of models.
+
+    All models and the baseline share one estimate of the standard deviation over seeds, so a large difference can be
+    significant with few seeds, unlike in `sign_flip_p_value`. In return, the test assumes that scores are normal with
+    the same standard deviation for each model. It does not pair the seeds.
+
+    Args:
+        models: the scores of each model, one per seed.
+        baseline: the scores of the baseline; it or a model needs two at least.
+
+    Returns:
+        p-values with an error below 0.001, because scipy integrates at random points; None for each model if no score
+        differs from others of the same model, so that there is no estimate.
+    """
+    from scipy.stats import dunnett
+
+    spreads = [max(scores) - min(scores) for scores in (*models, baseline)]
+    if max(spreads) <= ROUNDING * max(map(abs, baseline)):
+        return [None] * len(models)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a model whose scores are all equal has no variance, correctly
+        found = dunnett(*map(np.array, models), control=np.array(baseline), rng=1)
+    return [float(p_value) for p_value in found.pvalue]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -66,17 +66,18 @@ def test_loss_bleu_p_and_parameters_over_seeds(write, tmp_path):
         "p against relu",
         "difference over seeds",
         "p over seeds",
+        "Dunnett's p",
         "seeds needed",
         f"parameters, {dataset}",
     ]
     parameters = row(table, "relu")[-1]
     assert parameters.replace(",", "").isdigit()
-    assert row(table, "relu") == ["relu", "4.500 ± 0.000", "31.50 ± 0.71", "", "", "", "", parameters]
+    assert row(table, "relu") == ["relu", "4.500 ± 0.000", "31.50 ± 0.71", "", "", "", "", "", parameters]
     name, loss, bleu, p, *_ = row(table, "aptx1")
     assert (name, loss, bleu) == ("aptx1", "4.625 ± 0.177", "31.50 ± 0.71")
     assert all(float(p_value) < 0.05 for p_value in re.fullmatch(r"seed 1: (\S+), seed 2: (\S+)", p).groups())
-    assert row(table, "mish") == ["mish", "4.500", "31.00", "1.000", "", "", "", parameters]
-    assert row(table, "swiglu") == ["swiglu", *[""] * 7]
+    assert row(table, "mish") == ["mish", "4.500", "31.00", "1.000", "", "", "", "", parameters]
+    assert row(table, "swiglu") == ["swiglu", *[""] * 8]
     assert any(note.startswith("[AF] puts aptx1 above relu2") for note in table.notes)
     assert f"{dataset}: test and validation set, seeds 1, 2; fewer of ffn_mish" in table.notes
     assert not any("the paper's iwslt14" in note for note in table.notes)

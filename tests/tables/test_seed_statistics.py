@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import ttest_rel
+from scipy.integrate import dblquad
+from scipy.stats import chi, norm, ttest_rel
 
-from relumt.tables.seed_statistics import MAX_SEEDS, compare_seeds, holm, seeds_needed, sign_flip_p_value
+from relumt.tables.seed_statistics import (
+    MAX_SEEDS,
+    compare_seeds,
+    dunnett_p_values,
+    holm,
+    seeds_needed,
+    sign_flip_p_value,
+)
 
 BLEU = {1: 38.34, 2: 39.10, 3: 38.80}
 BASELINE = {1: 39.57, 2: 39.20, 3: 39.90, 4: 40.0}
@@ -103,6 +111,34 @@ def test_the_simulated_power_of_few_seeds(comparisons, effect):
     differences = np.random.default_rng(1).normal(effect, 1, (1000, n))
     power = np.mean([sign_flip_p_value(d) <= 0.05 / comparisons for d in differences.tolist()])
     assert 0.65 <= power <= 0.85
+
+
+def integrated_dunnett_p_values(models, baseline):
+    """Integrate the distribution of the largest |t| over the baseline's mean z and the estimated deviation s."""
+    n, k = len(baseline), len(models)
+    freedom = (k + 1) * (n - 1)
+    pooled = math.sqrt(mean(np.var(scores, ddof=1) for scores in (*models, baseline)))
+    statistics = [abs(mean(scores) - mean(baseline)) / (pooled * math.sqrt(2 / n)) for scores in models]
+
+    def density(z, s, t):
+        inside = norm.cdf(math.sqrt(2) * t * s + z) - norm.cdf(-math.sqrt(2) * t * s + z)
+        return inside**k * norm.pdf(z) * chi.pdf(s * math.sqrt(freedom), freedom) * math.sqrt(freedom)
+
+    return [1 - dblquad(density, 0, 5, -7, 7, args=(t,), epsabs=1e-5)[0] for t in statistics]
+
+
+@pytest.mark.parametrize("num_models", [1, 2, 5])
+def test_dunnetts_test_is_its_integral(num_models):
+    drawn = np.random.default_rng(num_models)
+    models = [drawn.normal(0.8 * i, 1, 3).tolist() for i in range(num_models)]
+    baseline = drawn.normal(0, 1, 3).tolist()
+    expected = integrated_dunnett_p_values(models, baseline)
+    assert dunnett_p_values(models, baseline) == pytest.approx(expected, abs=1e-3)
+
+
+def test_dunnetts_test_needs_variation():
+    assert dunnett_p_values([[4.493, 4.493], [4.5, 4.5 + 1e-12]], [4.6, 4.6]) == [None, None]
+    assert dunnett_p_values([[4.493, 4.495], [4.5, 4.5]], [4.6, 4.6])[0] < 0.05
 
 
 def test_holms_correction_is_the_textbook_example():
