@@ -232,15 +232,20 @@ def document_attention() -> Figure:
 
 
 def relu_or_softmax() -> Figure:
-    """Differences from softmax in BLEU, by model: one dot per seed, and the mean with its 95% interval."""
+    """Differences from softmax in BLEU on Multi30k: one dot per seed, and the mean with its 95% interval.
+
+    Models are sorted by their mean BLEU on the validation set, over all of their seeds.
+    """
     _, *runs = table("relu_or_softmax", "| model | seed | best validation loss")
     scores: dict[str, dict[int, list[float]]] = {}
     for model, seed, _, *bleu in runs:
         scores.setdefault(model, {})[int(seed)] = [float(cell) for cell in bleu[:2]]
     softmax = scores.pop("softmax")
+    scores = dict(sorted(scores.items(), key=lambda item: -mean(bleu[0] for bleu in item[1].values())))
     figure, axes = panels(2, height=0.8 + 0.3 * len(scores))
     axes[1].sharex(axes[0])
-    for column, (panel, title) in enumerate(zip(axes, ("validation BLEU", "test BLEU"), strict=True)):
+    titles = ("Multi30k, validation BLEU", "Multi30k, test BLEU")
+    for column, (panel, title) in enumerate(zip(axes, titles, strict=True)):
         panel.axvline(0, color=GRAY, linestyle="--", linewidth=1.5)
         for place, by_seed in enumerate(scores.values()):
             differences = [bleu[column] - softmax[seed][column] for seed, bleu in by_seed.items()]
@@ -249,7 +254,7 @@ def relu_or_softmax() -> Figure:
                 panel.plot(mean(differences), place, "D", color=ORANGE, markersize=5)
                 panel.plot(confidence_interval(differences), [place, place], color=ORANGE)
         panel.set_yticks(range(len(scores)), scores if panel is axes[0] else [""] * len(scores))
-        panel.set(title=title, xlabel="difference from softmax", ylim=(len(scores) - 0.5, -0.5))
+        panel.set(title=title, xlabel="difference from softmax, 95% interval", ylim=(len(scores) - 0.5, -0.5))
     return figure
 
 

@@ -23,8 +23,8 @@ FAILURES = {
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|RuntimeError: .*DefaultCPUAllocator: can't allocate memory", re.DOTALL)
 """How torch reports it, on a GPU and on the CPU. Importing torch to compare types would take seconds."""
 
-MAX_FILE_NAME = 300
-"""Characters of a file name that are printed."""
+MAX_FILE_NAME, MAX_QUOTED = 300, 60
+"""Characters of a file name, and of other text from the user's files, that are printed."""
 
 
 class UserError(Exception):
@@ -85,3 +85,8 @@ def _describe(error: OSError) -> str:
 def printable(text: str) -> str:
     """Return the text on one line, with escape sequences such as \\n for characters that could mislead a reader."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def quote(text: str) -> str:
+    """Return a text for a message: quoted, with escape sequences, and not too long."""
+    return repr(text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…")

@@ -98,6 +98,17 @@ def test_every_claim_says_whether_it_is_reproduced(name):
     assert claims and not unclear, unclear[0]
 
 
+def test_differences_over_seeds_follow_from_the_scores_by_seed(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    statistics = load("study_statistics")
+    multi30k, iwslt14 = ((DOCS / "results" / f"{page}.md").read_text(encoding="utf-8") for page in statistics.PAGES)
+    for row in statistics.rows("relu_or_softmax"):
+        assert f"\n| {' | '.join(row)} |\n" in multi30k, "run python docs/study_statistics.py"
+    for _, loss, validation, test, p_validation, p_test, _ in statistics.rows("relu_or_softmax_iwslt14"):
+        _, _, after = iwslt14.partition(f"mean difference | {loss} | {validation} | {test} |")
+        assert after.splitlines()[1].endswith(f", p of Dunnett's test | | {p_validation} | {p_test} | |")
+
+
 def quoted_figures():
     """Return every figure that a page quotes, as (page, text of the page, match)."""
     for name in checker.QUOTING:
@@ -148,8 +159,8 @@ def test_a_wrong_digit_in_a_quoted_figure_is_found():
             "40.75 ± 0.53 is not in relu_or_softmax.md#means-over-seeds",
         ),
         (
-            "(−1.62 to 0.44) in [means](results/relu_or_softmax.md#means-over-seeds)",
-            "−1.62 to 0.44 is not in relu_or_softmax.md#means-over-seeds",
+            "(−1.60 to 0.44) in [means](results/relu_or_softmax_iwslt14.md#means-and-differences)",
+            "−1.60 to 0.44 is not in relu_or_softmax_iwslt14.md#means-and-differences",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 
 SEAL_PREFIX = b"sha256:"
 SEAL_LENGTH = len(SEAL_PREFIX) + hashlib.sha256().digest_size * 2
@@ -143,4 +143,4 @@ def _find_damaged_record(file: BinaryIO, size: int) -> str:
             damaged = archive.testzip()
     except Exception as error:  # zipfile raises a dozen types of exceptions on damaged directories
         return f"damaged ({str(error)[:80]})"
-    return f"damaged (the checksum of its record {damaged[:80]!r} differs)" if damaged else ""
+    return f"damaged (the checksum of its record {quote(damaged)} differs)" if damaged else ""

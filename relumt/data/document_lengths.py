@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.text_files import read_lines
 
 NUMBER = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
@@ -23,7 +23,7 @@ def read_lengths(path: Path) -> list[int]:
         text = line.strip()
         if not NUMBER.fullmatch(text):
             raise UserError(
-                f"{path}:{number}: expected a number of sentences, found {text[:40]!r}; write one positive integer per "
+                f"{path}:{number}: expected a number of sentences, found {quote(text)}; write one positive integer per "
                 "line"
             )
         lengths.append(int(text))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.text_files import read_lines
 
 Links = frozenset[tuple[int, int]]
@@ -141,7 +141,7 @@ def _parse_links(path: Path, number: int, line: str) -> list[FileLink]:
         match = LINK.fullmatch(token)
         if not match:
             raise UserError(
-                f"{path}:{number}: expected a link such as 1-2 (sure) or 1p2 (possible), found {token[:40]!r}"
+                f"{path}:{number}: expected a link such as 1-2 (sure) or 1p2 (possible), found {quote(token)}"
             )
         source, kind, target = match.groups()
         links.append(("S" if kind == "-" else "P", int(source), int(target)))

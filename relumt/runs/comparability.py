@@ -10,7 +10,7 @@ from relumt.runs.provenance import covers_content, has_data_checksums
 from relumt.runs.record import Initialization, RunRecord
 from relumt.runs.run_checkpoints import num_averaged
 
-SCORES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
+METRIC_TITLES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
 """Metric in run.json → its column's title."""
 
 TRAINING_FLAGS = "the flags of training"
@@ -151,7 +151,7 @@ def _join_seeds(values: list[str]) -> str:
 
 def require_equal_signatures(records: Mapping[str, RunRecord], metric: str) -> None:
     """Raise UserError unless the scores by `metric`, of those that have one, were computed in the same way."""
-    title = SCORES.get(metric, metric)
+    title = METRIC_TITLES.get(metric, metric)
     scored = {name: record for name, record in records.items() if record.has_metric(metric)}
     require_equal(scored, f"the signature of {title}", lambda record: record.signature(metric))
     external = [(name, record.external_scores.get(metric)) for name, record in scored.items()]

@@ -153,7 +153,7 @@ class _PrepareRecord:
     tokenized: bool
     lowercased: bool
     plain_references: bool
-    punctuation_normalized: bool = False  # data-bins of relumt 0.1 do not say
+    punctuation_normalized: bool = False  # data-bins of earlier versions do not say
     bpe_sha256: str | None = None
 
 

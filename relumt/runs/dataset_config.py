@@ -26,10 +26,10 @@ from typing import Annotated
 
 import msgspec
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.runs.flags import Flags, parse_flag_lines
 from relumt.runs.length_penalty_choice import check_candidates
-from relumt.runs.names import is_name, list_known, quote, require_name
+from relumt.runs.names import is_name, list_known, require_name
 from relumt.runs.run_checkpoints import keep_numbered_checkpoints
 
 LENPEN = "--lenpen"

@@ -9,7 +9,7 @@ from relumt.atomic_output import atomic_file
 from relumt.data.chunks import sentences_per_chunk
 from relumt.data.document_chunks import find_mismatches
 from relumt.data.document_lengths import read_document_lengths
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.runs.document_translations import (
     align_documents,
     count_mismatches,
@@ -17,7 +17,6 @@ from relumt.runs.document_translations import (
     replace_lost_separators,
 )
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, SubsetScores
-from relumt.runs.names import quote
 from relumt.runs.record import RUN_RECORD
 from relumt.runs.run_config import RunConfig
 from relumt.runs.score import score_documents, score_translations, tokenized_bleu

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from relumt.atomic_output import write_text_atomically
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.files import file_sha256
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
@@ -24,7 +24,7 @@ SCORE_AGAIN = "score it again with relumt score"
 def require_metric_name(name: str, evaluation: Evaluation) -> None:
     """Raise UserError unless `name` can be the name of an external metric."""
     if not METRIC_NAME.fullmatch(name):
-        raise UserError(f"--name {name[:60]!r}: expected a letter and up to 39 letters, digits, '-' and '_'")
+        raise UserError(f"--name {quote(name)}: expected a letter and up to 39 letters, digits, '-' and '_'")
     if name in evaluation.scores:
         raise UserError(f"--name {name}: is the name of a score of sacreBLEU; choose another one")
 

@@ -7,12 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.files import file_sha256
 from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.dataset_config import load_dataset
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values
-from relumt.runs.names import quote
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import Initialization, RunRecord, find_record
 from relumt.runs.run_checkpoints import best_checkpoint, has_checkpoints

@@ -5,11 +5,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from relumt.errors import UNPRINTABLE, UserError
+from relumt.errors import UNPRINTABLE, UserError, quote
 from relumt.runs.field_types import LANGUAGE, MAX_NAME_BYTES, NAME, SUBSET
-
-MAX_SHOWN = 60
-"""Characters of a refused name that are printed."""
 
 
 def is_name(name: str) -> bool:
@@ -58,8 +55,3 @@ def list_known(name: str, known: Iterable[str]) -> str:
     similar = get_close_matches(name, names, n=1)
     suggestion = f"did you mean {similar[0]}? " if similar else ""
     return f"{suggestion}known: {', '.join(names)}"
-
-
-def quote(name: str) -> str:
-    """Return a name for a message: quoted, with escape sequences, and not too long."""
-    return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.runs.translations import TRANSLATE_AGAIN, GeneratedOutput, read_generated
 from relumt.text_files import load_text
 
@@ -61,7 +61,7 @@ def read_nbest(path: Path) -> NBestLists:
         if name != f"P-{index}" or not token_scores or not _is_number(score):
             raise UserError(
                 f"{path}:{number + 1}: expected a score, a hypothesis and the line P-{index} with the scores of its "
-                f"tokens, found {line[:40]!r}; {TRANSLATE_AGAIN}"
+                f"tokens, found {quote(line)}; {TRANSLATE_AGAIN}"
             )
         lists.setdefault(int(index), []).append(Hypothesis(text, float(score), len(token_scores.split())))
     return NBestLists(lists, references)

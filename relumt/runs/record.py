@@ -58,7 +58,7 @@ class Provenance:
 
     Attributes:
         flags: fairseq-train's, resolved from configs/ and the command line, without paths.
-        data: SHA-256 of each subset that training reads ("train", "valid"). Runs of relumt 0.1 and before have a
+        data: SHA-256 of each subset that training reads ("train", "valid"). Records of earlier versions have a
             shorter checksum, of the sentence lengths only.
         dictionaries: SHA-256 of each dictionary by language.
         initialization: where the weights come from.

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
 from relumt.runs.environment import Device
 from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
-from relumt.runs.names import list_known, quote, require_name, require_path
+from relumt.runs.names import list_known, require_name, require_path
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
 PRECISION_ADVICE = (

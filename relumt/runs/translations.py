@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.prep.tokenization import detokenize, tokenize
 from relumt.runs.data_bin import DataBin
 from relumt.text_files import load_text
@@ -100,7 +100,7 @@ def _add_output_line(found: dict[str, dict[int, str]], line: str, where: str) ->
     if kind == "D":
         _, tab, text = text.partition("\t")
     if not tab or not INDEX.fullmatch(index):
-        raise UserError(f"{where}: expected {kind}-INDEX and a text, found {line[:40]!r}; {TRANSLATE_AGAIN}")
+        raise UserError(f"{where}: expected {kind}-INDEX and a text, found {quote(line)}; {TRANSLATE_AGAIN}")
     if kind != "D" and int(index) in found[kind]:
         raise UserError(f"{where}: sentence {int(index) + 1} was translated twice; {TRANSLATE_AGAIN}")
     found[kind].setdefault(int(index), text)

@@ -11,7 +11,7 @@ the penalty decides only which of the finished hypotheses is best, and not which
 from collections.abc import Callable
 from typing import Any
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.variant_spec import flag_name
 
 FAIRSEQ_PENALTY = "length"
@@ -40,7 +40,7 @@ def check_length_penalty(settings: Any) -> None:
     name = getattr(settings, "length_penalty", FAIRSEQ_PENALTY)
     if name not in LENGTH_PENALTIES:
         known = ", ".join(LENGTH_PENALTIES)
-        raise UserError(f"unknown --length-penalty {str(name)[:40]!r}; choose from {known} (--lenpen sets its power)")
+        raise UserError(f"unknown --length-penalty {quote(str(name))}; choose from {known} (--lenpen sets its power)")
     for setting, reason in INAPPLICABLE_WITH.items():
         if name != FAIRSEQ_PENALTY and getattr(settings, setting, None):
             flag = flag_name(setting)

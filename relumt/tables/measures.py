@@ -7,7 +7,7 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
-from relumt.runs.comparability import SCORES
+from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.record import RUN_RECORD
 from relumt.tables.rendering import format_average
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged
@@ -65,7 +65,7 @@ class Measure:
 
 def score(metric: str) -> Measure:
     """Return the measure of a score in run.json."""
-    return Measure(SCORES[metric], lambda run: run.record.test_score(metric).score, metric=metric)
+    return Measure(METRIC_TITLES[metric], lambda run: run.record.test_score(metric).score, metric=metric)
 
 
 def external_score(metric: str) -> Measure:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.runs.comparability import (
-    SCORES,
+    METRIC_TITLES,
     describe_decoding_choices,
     describe_revisions,
     require_equal,
@@ -27,7 +27,7 @@ from relumt.tables.runs import MODEL_FLAGS, has_diverged
 
 def table_head(external: Sequence[str]) -> list[str]:
     """Return the titles of the columns; `external` are the metrics of other programs."""
-    return ["model", "seeds", "parameters", *SCORES.values(), *external, "tokens/s"]
+    return ["model", "seeds", "parameters", *METRIC_TITLES.values(), *external, "tokens/s"]
 
 
 def overview_tables(runs: Path, dataset: str | None) -> list[RenderedTable]:
@@ -68,7 +68,7 @@ def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
     """
     by_name = {record.name: record for record in records}
     external = sorted({metric for record in records for metric in record.external_scores})
-    for metric in (*SCORES, *external):
+    for metric in (*METRIC_TITLES, *external):
         require_equal_signatures(by_name, metric)
     require_equal_data(by_name)
     scored = {name: record for name, record in by_name.items() if record.is_scored}
@@ -94,7 +94,9 @@ def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     head = [records[0].model + marker, seeds, parameters]
     if any(map(has_diverged, records)):
         return head + [DIVERGED] * (len(table_head(external)) - len(head))
-    scores = [format_average([record.test_score(metric).score for record in records], ".2f") for metric in SCORES]
+    scores = [
+        format_average([record.test_score(metric).score for record in records], ".2f") for metric in METRIC_TITLES
+    ]
     scores += [_external_average(records, metric) for metric in external]
     speed = format_average([summary.tokens_per_second for summary in summaries], ",.0f")
     return [*head, *scores, speed]
@@ -115,21 +117,21 @@ def _subset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
         for name, count in sentences.items()
         for group in _group_by_model(records)
     ]
-    head = ("subset", "model", "sentences", *SCORES.values())
+    head = ("subset", "model", "sentences", *METRIC_TITLES.values())
     return [RenderedTable(f"{dataset}, subsets of the test set", head, rows)] if rows else []
 
 
 def _subset_scores(name: str, records: list[RunRecord]) -> list[str]:
     """Return one model's mean scores on a subset of the test set, dashes if a seed diverged."""
     if any(map(has_diverged, records)):
-        return [DIVERGED] * len(SCORES)
+        return [DIVERGED] * len(METRIC_TITLES)
     subsets = [record.test_evaluation.subsets[name] for record in records]
-    return [format_average([subset.scores[metric].score for subset in subsets], ".2f") for metric in SCORES]
+    return [format_average([subset.scores[metric].score for subset in subsets], ".2f") for metric in METRIC_TITLES]
 
 
 def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
     """Return the lines below a table: signatures, devices, and what ± and * mean if they occur."""
-    titles = SCORES | dict(zip(external, external, strict=True))
+    titles = METRIC_TITLES | dict(zip(external, external, strict=True))
     lines = [
         f"{title}: `{scored[0].signature(metric)}`"
         for metric, title in titles.items()

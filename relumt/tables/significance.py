@@ -12,7 +12,7 @@ from sacrebleu.significance import PairedTest
 
 from relumt.errors import UserError
 from relumt.prep.tokenization import BLEU_TOKENIZERS
-from relumt.runs.comparability import SCORES
+from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.evaluation_record import Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
@@ -35,7 +35,7 @@ def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test
     """
     by_seed = {run.seed: run for run in baselines}
     pairs = [(system, by_seed[system.seed]) for system in systems if system.seed in by_seed]
-    compare = bleu_p_value if metric in SCORES else external_p_value
+    compare = bleu_p_value if metric in METRIC_TITLES else external_p_value
     return {
         system.seed: compare(system, baseline, metric, test)
         for system, baseline in pairs

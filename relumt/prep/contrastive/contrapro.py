@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.prep.contrastive.example import ExampleInContext
 from relumt.text_files import read_lines
 
@@ -149,8 +149,8 @@ def contexts_of_text(
     for entry in entries:
         if not is_same_text(text[line][0], entry.src_segment):
             raise UserError(
-                f"{prefix}.text.{languages[0]}:{line + 1}: expected {entry.src_segment[:60]!r}, found "
-                f"{text[line][0][:60]!r}; give the files as json2text_and_context.pl wrote them"
+                f"{prefix}.text.{languages[0]}:{line + 1}: expected {quote(entry.src_segment)}, found "
+                f"{quote(text[line][0])}; give the files as json2text_and_context.pl wrote them"
             )
         yield existing_sentences(context[line * per_line : (line + 1) * per_line])[-count:] if count else []
         line += 1 + len(entry.errors)

@@ -8,7 +8,7 @@ from pathlib import Path
 import requests
 from rich.progress import DownloadColumn
 
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, quote
 from relumt.files import file_digest, try_lock
 from relumt.prep.corpora.sources import Source
 from relumt.prep.progress import progress_step
@@ -131,7 +131,7 @@ def download(url: str, partial: Path, size: int | None, advance: Advance) -> Non
         is_rest = response.status_code == requests.codes.partial_content
         content_range = response.headers.get("Content-Range", "")
         if is_rest and content_range and not content_range.startswith(f"bytes {offset}-"):
-            raise InterruptedDownloadError(f"{content_range[:60]!r} instead of the bytes from {offset}")
+            raise InterruptedDownloadError(f"{quote(content_range)} instead of the bytes from {offset}")
         save_body(response, partial, offset if is_rest else 0, size, advance)
 
 
