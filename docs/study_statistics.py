@@ -7,7 +7,7 @@ Dunnett's test, and the number of seeds that such a difference in test BLEU woul
 sign-flip test (`relumt/tables/seed_statistics.py`). Holm's and Dunnett's corrections count all models of the table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from figures import table
 
@@ -37,28 +37,27 @@ def main() -> None:
 def rows(page: str) -> list[list[str]]:
     """Return the cells of each model but softmax."""
     scores = read_scores(page)
-    models = [model for model in scores["loss"] if model != "softmax"]
-    baselines = {measure: by_model["softmax"] for measure, by_model in scores.items()}
-    compared = {
-        measure: {model: compare_seeds(scores[measure][model], baseline, len(models)) for model in models}
-        for measure, baseline in baselines.items()
-    }
-    p_values = {
-        measure: dunnett_p_values([list(scores[measure][model].values()) for model in models], list(baseline.values()))
-        for measure, baseline in baselines.items()
-    }
-    printed = []
-    for index, model in enumerate(models):
-        differences = []
-        for measure, decimals in DECIMALS.items():
-            found = compared[measure][model]
-            low, high = found.interval or (found.difference, found.difference)
-            differences.append(f"{found.difference:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})")
-        corrected = [format_p_value(p_values[measure][index] or 0) for measure in ("validation", "test")]
-        needed = compared["test"][model].seeds_needed
-        cells = [model, *differences, *corrected, str(needed or f"> {MAX_SEEDS}")]
-        printed.append([cells[0], *(cell.replace("-", "−") for cell in cells[1:])])
-    return printed
+    models = [model for model in scores["test"] if model != "softmax"]
+    differences = [format_differences(by_model, models, DECIMALS[measure]) for measure, by_model in scores.items()]
+    p_values = [format_p_values(scores[measure], models) for measure in ("validation", "test")]
+    baseline = scores["test"]["softmax"]
+    needed = [compare_seeds(scores["test"][model], baseline, len(models)).seeds_needed for model in models]
+    columns = [models, *differences, *p_values, [str(number or f"> {MAX_SEEDS}") for number in needed]]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def format_differences(scores: Scores, models: Sequence[str], decimals: int) -> list[str]:
+    """Return each model's mean difference from softmax and its interval, as in "−0.29 (−1.60 to 1.01)"."""
+    compared = [compare_seeds(scores[model], scores["softmax"]) for model in models]
+    numbers = [(found.difference, *(found.interval or 2 * (found.difference,))) for found in compared]
+    cells = [[f"{number:.{decimals}f}".replace("-", "−") for number in row] for row in numbers]
+    return [f"{difference} ({low} to {high})" for difference, low, high in cells]
+
+
+def format_p_values(scores: Scores, models: Sequence[str]) -> list[str]:
+    """Return each model's p-value of Dunnett's test; "" if no scores differ by seed."""
+    found = dunnett_p_values([list(scores[model].values()) for model in models], list(scores["softmax"].values()))
+    return ["" if p_value is None else format_p_value(p_value) for p_value in found]
 
 
 def read_scores(page: str) -> Mapping[str, Scores]:
