@@ -1,6 +1,7 @@
-"""Checks of a model's arguments, with one-line errors where fairseq would fail with a traceback or misbehave."""
+"""Checks of a model's arguments and of generation: one-line errors where fairseq would fail or misbehave."""
 
 from argparse import Namespace
+from typing import Any
 
 from fairseq.tasks import FairseqTask
 
@@ -8,6 +9,7 @@ from relumt.errors import UserError
 from relumt.feedforward import FeedForward
 from relumt.kernel_setting import kernel_choice
 from relumt.options import FEEDFORWARD_CHOICE
+from relumt.training_device import check_translation_in_bf16
 from relumt.variant_spec import flag_name
 
 MAX_SIZE = 1 << 20
@@ -149,3 +151,16 @@ def check_shared_embeddings(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one dictionary for both languages, but {task.cfg.data} has two; prepare it "
             "without --separate-dictionaries, or drop the flag"
         )
+
+
+def check_generation(cfg: Any, is_quantized: bool) -> None:
+    """Raise UserError if settings of fairseq-generate do not suit these models, or a quantized one of them."""
+    if getattr(cfg.generation, "replace_unk", None) is not None:
+        raise UserError(
+            "--replace-unk fails in fairseq with the alignments of its Transformers; drop the flag, and use subwords "
+            "or --print-alignment instead"
+        )
+    if is_quantized and cfg.common.fp16:
+        raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
+    if cfg.common.bf16:
+        check_translation_in_bf16(cfg.common.cpu, cfg.generation)

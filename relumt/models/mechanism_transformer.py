@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from relumt.attention import GATES
 from relumt.errors import UserError, exit_on_user_error
-from relumt.models.argument_checks import check_arguments
+from relumt.models.argument_checks import check_arguments, check_generation
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import VARIANT_CHOICES
 from relumt.quantized.conversion import convert_, is_quantized
 from relumt.quantized.quantization import Quantization
-from relumt.training_device import check_training_device, check_translation_in_bf16
+from relumt.training_device import check_training_device
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
@@ -110,18 +110,8 @@ class MechanismTransformer(TransformerModel):
         super().prepare_for_inference_(cfg)
         if getattr(cfg, "dataset", None) is not None:
             cfg.dataset.required_batch_size_multiple = 1
-        if getattr(cfg.generation, "replace_unk", None) is not None:
-            with exit_on_user_error():
-                raise UserError(
-                    "--replace-unk fails in fairseq with the alignments of its Transformers; drop the flag, and use "
-                    "subwords or --print-alignment instead"
-                )
-        if is_quantized(self) and cfg.common.fp16:
-            with exit_on_user_error():
-                raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
-        if cfg.common.bf16:
-            with exit_on_user_error():
-                check_translation_in_bf16(cfg.common.cpu, cfg.generation)
+        with exit_on_user_error():
+            check_generation(cfg, is_quantized(self))
         self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:
