@@ -119,10 +119,11 @@ def _number(flags: Flags, name: str, default: int) -> int:
     return int(values[0]) if len(values) == 1 and WHOLE_NUMBER.fullmatch(values[0]) else default
 
 
-def count_updates(run: Path) -> int:
-    """Return the number of updates in the checkpoint from which fairseq will resume, 0 if there is none.
+def recover_checkpoints(run: Path) -> int:
+    """Replace checkpoint_last.pt by the newest intact checkpoint if it is missing or damaged.
 
-    If checkpoint_last.pt is missing or damaged, it is first replaced by the newest intact checkpoint.
+    Returns:
+        The number of updates after which fairseq will resume, 0 if there is no checkpoint.
 
     Raises:
         UserError: no checkpoint is intact, or checkpoint_last.pt contains code.

@@ -31,7 +31,7 @@ from relumt.runs.record import (
     recovery_advice,
     save_record,
 )
-from relumt.runs.run_checkpoints import count_updates, has_checkpoints, require_numbered_checkpoints
+from relumt.runs.run_checkpoints import has_checkpoints, recover_checkpoints, require_numbered_checkpoints
 from relumt.runs.run_config import FairseqCommand, RunConfig
 from relumt.runs.training_log import COMMAND_PREFIX, FORGET_BEST
 from relumt.runs.training_results import TRAIN_LOG, finish_training, report_divergence, report_training
@@ -87,7 +87,7 @@ def start_training(
     earlier, record = find_record(config.folder), _record_to_train(config, device, extra_flags, accept_changes)
     if report_training(config, record):
         return None
-    updates = count_updates(config.folder)
+    updates = recover_checkpoints(config.folder)
     if updates and earlier and measures_other_loss(earlier.provenance, record.provenance):
         record = replace(record, losses_from=updates)
     forget_best = [FORGET_BEST] if 0 < updates <= record.losses_from else []

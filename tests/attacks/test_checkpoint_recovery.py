@@ -10,7 +10,7 @@ import pytest
 from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
-from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, count_updates, has_checkpoints
+from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints, recover_checkpoints
 from tests.attacks.attack import snapshot
 from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
 
@@ -153,7 +153,7 @@ def test_a_crash_is_no_checkpoint(attack):
     """fairseq writes crash.pt when a step fails; it says nothing about the position in the data."""
     checkpoints = attack.folder / "checkpoints"
     write_folder(checkpoints, {"crash.pt": 9, "checkpoint_average_5.pt": 9})
-    assert not has_checkpoints(attack.folder) and count_updates(attack.folder) == 0
+    assert not has_checkpoints(attack.folder) and recover_checkpoints(attack.folder) == 0
     assert "no checkpoint" in attack.reads(best_checkpoint, attack.folder)
     assert "found 0" in attack.reads(averaged_checkpoint, attack.folder, 1)
     assert sorted(path.name for path in checkpoints.iterdir()) == ["checkpoint_average_5.pt", "crash.pt"]

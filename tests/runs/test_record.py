@@ -17,7 +17,7 @@ from relumt.runs.record import (
     load_record,
     save_record,
 )
-from relumt.runs.run_checkpoints import count_updates
+from relumt.runs.run_checkpoints import recover_checkpoints
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_results import trained_record
 from relumt.runs.training_steps import open_record
@@ -252,20 +252,20 @@ def test_a_checkpoint_that_contains_code_is_not_resumed(config):
     path = write_checkpoint(config, "checkpoint_last.pt")
     torch.save({"model": {}, "code": print}, path, pickle_module=pickle)
     with pytest.raises(UserError, match="contains code"):
-        count_updates(config.folder)
+        recover_checkpoints(config.folder)
 
 
 def test_a_truncated_last_checkpoint_is_restored_from_its_original(config, capsys):
     original = write_checkpoint(config, "checkpoint_best.pt")
     last = config.checkpoints / "checkpoint_last.pt"
     last.write_bytes(original.read_bytes()[:200])
-    assert count_updates(config.folder) == 6
+    assert recover_checkpoints(config.folder) == 6
     assert last.read_bytes() == original.read_bytes()
     assert "resuming from the newest intact checkpoint, checkpoint_best.pt (6 updates)" in capsys.readouterr().err
     original.unlink()
     last.write_bytes(b"")
     with pytest.raises(UserError, match=r"checkpoint_last\.pt is damaged, and no other checkpoint in its folder"):
-        count_updates(config.folder)
+        recover_checkpoints(config.folder)
 
 
 def test_records_of_earlier_versions_have_no_external_scores(tmp_path):
