@@ -15,6 +15,12 @@ from relumt.variant_spec import VariantSpec, flag_name
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
 
+ARCHITECTURES = {"mechanism_transformer": "softmax", "reluformer": "relu", "rela": "rela_g", "inhibitor": "inhibitor"}
+"""Architecture -> its mechanism, unless --attention chooses another."""
+
+ARCHITECTURE_SIZES = ("", "_tiny", "_iwslt_de_en", "_wmt_en_de")
+"""Suffixes of architectures with fairseq's sizes. [RF] uses `_iwslt_de_en` and `_wmt_en_de`."""
+
 MAX_SHOWN = 40
 """Characters of an unknown name that are printed."""
 

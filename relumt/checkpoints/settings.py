@@ -17,10 +17,8 @@ from msgspec import Meta
 
 from relumt.attention import GATES
 from relumt.errors import UserError
-from relumt.options import VARIANT_CHOICES
+from relumt.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
 
-ARCHITECTURE_PREFIXES = ("mechanism_transformer", "reluformer", "rela", "inhibitor", "transformer")
-ARCHITECTURE_SIZES = ("", "_tiny", "_iwslt_de_en", "_wmt_en_de")
 FAIRSEQ_ARCHITECTURES = (
     "transformer_vaswani_wmt_en_de_big transformer_vaswani_wmt_en_fr_big transformer_wmt_en_de_big "
     "transformer_wmt_en_de_big_t2t transformer_align transformer_wmt_en_de_big_align"
@@ -28,7 +26,7 @@ FAIRSEQ_ARCHITECTURES = (
 
 KNOWN_NAMES = {
     "model": {
-        *(prefix + size for prefix in ARCHITECTURE_PREFIXES for size in ARCHITECTURE_SIZES),
+        *(prefix + size for prefix in (*ARCHITECTURES, "transformer") for size in ARCHITECTURE_SIZES),
         *FAIRSEQ_ARCHITECTURES.split(),
     },
     "task": set(

@@ -25,7 +25,7 @@ from relumt.errors import UserError, exit_on_user_error
 from relumt.models.argument_checks import check_arguments, check_generation
 from relumt.models.attention_log import AttentionLog
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
-from relumt.options import VARIANT_CHOICES
+from relumt.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
 from relumt.quantized.conversion import convert_, is_quantized
 from relumt.quantized.quantization import Quantization
 from relumt.training_device import check_training_device
@@ -160,13 +160,8 @@ def vocabulary_fingerprint(source: Dictionary, target: Dictionary) -> str:
     return digest.hexdigest()[:12]
 
 
-SIZES = {
-    "": base_architecture,
-    "_tiny": tiny_architecture,
-    "_iwslt_de_en": transformer_iwslt_de_en,
-    "_wmt_en_de": transformer_wmt_en_de,
-}
-"""Suffix of an architecture → fairseq's function that sets its sizes. [RF] uses `_iwslt_de_en` and `_wmt_en_de`."""
+SET_SIZES = (base_architecture, tiny_architecture, transformer_iwslt_de_en, transformer_wmt_en_de)
+"""fairseq's functions that set the sizes of an architecture, in the order of ARCHITECTURE_SIZES."""
 
 
 def keep_gpu_under_bf16(args: Namespace) -> None:
@@ -186,20 +181,18 @@ def load_on_all_devices(args: Namespace) -> None:
 
 def register_architectures(prefix: str, attention: str) -> None:
     """Register PREFIX and PREFIX_SIZE: fairseq's sizes, with `attention` as the default mechanism at all sites."""
-    for suffix, size in SIZES.items():
+    for suffix, set_sizes in zip(ARCHITECTURE_SIZES, SET_SIZES, strict=True):
 
-        def architecture(args: Namespace, size: Callable[[Namespace], None] = size) -> None:
+        def architecture(args: Namespace, set_sizes: Callable[[Namespace], None] = set_sizes) -> None:
             args.attention = getattr(args, "attention", attention)
             keep_gpu_under_bf16(args)
             with exit_on_user_error():
                 check_training_device(args)
             load_on_all_devices(args)
-            size(args)
+            set_sizes(args)
 
         register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)
 
 
-register_architectures("mechanism_transformer", "softmax")
-register_architectures("reluformer", "relu")
-register_architectures("rela", "rela_g")
-register_architectures("inhibitor", "inhibitor")
+for name, mechanism in ARCHITECTURES.items():
+    register_architectures(name, mechanism)
