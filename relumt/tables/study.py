@@ -78,7 +78,7 @@ DATASET_NOTES = {
 
 CHOSEN_FLAGS: Mapping[str, Mapping[str, TrainFlags]] = {}
 """Dataset -> model -> flags that were chosen for it by validation loss, for example ("--lr", "2e-3"). A model that is
-not listed is trained with the settings of the dataset. Nothing is chosen yet."""
+not listed is trained with the settings of the dataset. What was tried is in docs/results/relu_or_softmax.md."""
 
 SEARCH_FLAGS: Mapping[str, tuple[TrainFlags, ...]] = {
     "paper": ((), ("--lr", "3.5e-4"), ("--lr", "1.4e-3"), ("--attention-dropout", "0")),
