@@ -153,7 +153,7 @@ def load_gold_alignments(
         if len(gold) != num_pairs:
             raise UserError(
                 f"{config.alignments}: expected one alignment for each of the {num_pairs} pairs of "
-                f"{config.subset}, found {len(gold)}"
+                f"{config.subset}, found {len(gold)}; give the alignments of this subset"
             )
         if is_target_first(config.alignments, loaded.task.cfg.source_lang, loaded.task.cfg.target_lang):
             gold = [alignment.swap_sides() for alignment in gold]
