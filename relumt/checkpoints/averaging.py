@@ -40,7 +40,8 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
     first_path, first = next(checkpoints)
     require_averageable(first, first_path)
     model = first["model"]
-    sums = {name: tensor.double() for name, tensor in model.items() if tensor.is_floating_point()}
+    # A copy of each: names of one matrix share their tensor, which a sum in place would change once per name.
+    sums = {name: tensor.clone().double() for name, tensor in model.items() if tensor.is_floating_point()}
     saved = [(first_path, saved_update(first))]
     for path, checkpoint in checkpoints:
         require_averageable(checkpoint, path)

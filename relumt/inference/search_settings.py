@@ -47,7 +47,7 @@ class SearchSettings:
         lenpen: power of the length penalty.
         length_penalty: its form, a key of `LENGTH_PENALTIES`.
         unnormalized: do not divide scores by the length penalty.
-        max_len_a, max_len_b: a translation of n source tokens has at most a·n + b tokens.
+        max_len_a, max_len_b: a translation has at most a·n + b tokens, n those of the longest source in its batch.
         min_len: the fewest tokens of a translation.
         unkpen: what an unknown word costs.
         temperature: divides the logits.

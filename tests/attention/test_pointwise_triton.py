@@ -260,3 +260,13 @@ def test_training_uses_the_same_kernel_with_and_without_gradients(name, monkeypa
         with torch.set_grad_enabled(enabled):
             outputs.append(mechanism(q, k, v, AttentionMask(key_mask, True)).output)
     assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("name", ["relu", "sigmoid", "rela_g", "inhibitor"])
+def test_changing_the_mask_before_the_backward_pass_raises(monkeypatch, name):
+    monkeypatch.setenv("RELUMT_KERNELS", "fused")
+    q, k, v, key_mask = random_inputs(1, 1, 3, 4, 16)
+    output = MECHANISMS[name](1, 16).to(DEVICE)(q, k, v, AttentionMask(key_mask)).output
+    key_mask.logical_not_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()

@@ -28,6 +28,15 @@ def test_floats_are_averaged_and_integers_are_kept():
     assert averaged["cfg"]["model"] == {"arch": "reluformer"} and "last_optimizer_state" not in averaged
 
 
+def test_tied_matrices_in_double_precision_are_averaged():
+    checkpoints = []
+    for name, value in (("a", 1.0), ("b", 3.0)):
+        matrix = torch.tensor([value], dtype=torch.float64)
+        checkpoints.append((name, checkpoint() | {"model": {"embedding": matrix, "output": matrix}}))
+    averaged = average_checkpoints(checkpoints)["model"]
+    assert averaged["embedding"].item() == averaged["output"].item() == 2
+
+
 def test_half_precision_is_averaged_in_double_precision():
     checkpoints = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
     average = average_checkpoints(checkpoints)["model"]["w"]

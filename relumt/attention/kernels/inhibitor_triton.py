@@ -93,7 +93,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @use_tensor_device
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, shift: Tensor, call: _Call) -> Tensor:
-        ctx.save_for_backward(q, k, v, shift)
+        ctx.save_for_backward(q, k, v, shift, call.key_mask)  # the mask, so that one that changes in between is refused
         ctx.call = call
         kernel = inhibitor_triton_fp32.forward
         if call.half:
@@ -112,7 +112,7 @@ class _Attend(torch.autograd.Function):
     @use_tensor_device
     @forbid_double_backward
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, shift = ctx.saved_tensors
+        q, k, v, shift, _ = ctx.saved_tensors
         call: _Call = ctx.call
         block = block_size("backward", q.shape[3], v.shape[3])
         inputs, constants = call.inputs(q, k, shift), call.constants(q, v, block) | {"USE_PTX": _supports_ptx()}

@@ -107,7 +107,7 @@ class _Attend(torch.autograd.Function):
     @use_tensor_device
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
         B, H, T, D = q.shape
-        ctx.save_for_backward(q, k, v)
+        ctx.save_for_backward(q, k, v, call.key_mask)  # the mask, so that one that changes in between is refused
         ctx.call = call
         ctx.set_materialize_grads(False)
         # Laid out as [B, T, H, D], so that concatenating the heads needs no copy.
@@ -124,7 +124,7 @@ class _Attend(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_weight_sum: Tensor | None, grad_w_log_w: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        q, k, v = ctx.saved_tensors
+        q, k, v, _ = ctx.saved_tensors
         call: _Call = ctx.call
         B, H, T, _ = q.shape
         if grad_output is None:
