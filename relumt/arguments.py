@@ -40,10 +40,9 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def positive_integer(text: str) -> int:
     """Parse a whole number from 1."""
-    number = whole_number(text)
-    if number == 0:
+    if not INTEGER.fullmatch(text) or not 1 <= int(text) <= MAX_INTEGER:
         raise _invalid(f"a whole number from 1 to {MAX_INTEGER}", text)
-    return number
+    return int(text)
 
 
 def whole_number(text: str) -> int:

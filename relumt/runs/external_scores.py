@@ -18,6 +18,8 @@ from relumt.text_files import load_text
 
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 
+SACREBLEU_METRICS = ("bleu", "chrf", "ter")
+
 SCORE_AGAIN = "score it again with relumt score"
 
 
@@ -25,7 +27,7 @@ def require_metric_name(name: str, evaluation: Evaluation) -> None:
     """Raise UserError unless `name` can be the name of an external metric."""
     if not METRIC_NAME.fullmatch(name):
         raise UserError(f"--name {quote(name)}: expected a letter and up to 39 letters, digits, '-' and '_'")
-    if name in evaluation.scores:
+    if name.lower() in {*SACREBLEU_METRICS, *evaluation.scores}:
         raise UserError(f"--name {name}: is the name of a score of sacreBLEU; choose another one")
 
 

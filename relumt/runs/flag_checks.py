@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import torch
@@ -75,6 +76,12 @@ TRIED_CRITERIONS = (
 MAX_REASON = 300
 """Characters of fairseq's reason that are printed."""
 
+TRACKERS = {"wandb_project": "wandb", "aim_repo": "aim"}
+"""Setting that asks for a tracker -> its package, without which fairseq trains and tracks nothing."""
+
+SIGNAL_STATUS = 128
+"""Exit statuses above it are those of signals."""
+
 
 def check_train_flags(arguments: Sequence[str]) -> None:
     """Check the arguments of fairseq-train.
@@ -90,6 +97,9 @@ def check_train_flags(arguments: Sequence[str]) -> None:
         _refuse("fairseq-train", "a batch size is missing; give --max-tokens or --batch-size")
     if not (settings.max_update or settings.max_epoch or settings.stop_time_hours or settings.patience > 0):
         _refuse("fairseq-train", "training would never end; give --max-update or --max-epoch")
+    for name, package in TRACKERS.items():
+        if getattr(settings, name, None) and find_spec(package) is None:
+            _refuse("fairseq-train", f"--{name.replace('_', '-')} needs {package}; pip install {package}")
     _attempt("fairseq-train", lambda: _try_out(settings))
 
 
@@ -268,7 +278,9 @@ def _attempt(command: str, action: Callable[[], Any]) -> Any:
         with redirect_stdout(output), redirect_stderr(output), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return action()
-    except SystemExit:  # argparse and relumt's models print their reason
+    except SystemExit as error:  # argparse and relumt's models print their reason
+        if isinstance(error.code, int) and error.code > SIGNAL_STATUS:
+            raise
         lines = output.getvalue().strip().split("\n")
         _refuse(command, lines[-1].rpartition(" error: ")[2])
     except Exception as error:  # fairseq has no class of its own for errors in flags

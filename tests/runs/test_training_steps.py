@@ -6,12 +6,13 @@ import shutil
 import pytest
 import torch
 
+from relumt.runs import flag_checks
 from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.provenance import measures_other_loss, training_provenance
 from relumt.runs.record import Divergence, load_record
 from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.training_results import finish_training, record_divergence
-from relumt.runs.training_steps import start_training
+from relumt.runs.training_steps import check_training, start_training
 from tests.runs.cases import CPU, LOG, train, translate, write_checkpoint
 
 
@@ -47,6 +48,23 @@ def test_an_unknown_setting_of_kernels_is_refused_before_anything_is_written(con
     monkeypatch.setenv("RELUMT_KERNELS", "fast")
     assert "RELUMT_KERNELS is 'fast'; it must be one of auto" in refused(start_training)
     assert not config.folder.exists()
+
+
+@pytest.mark.parametrize(("flag", "package"), [("--wandb-project", "wandb"), ("--aim-repo", "aim")])
+def test_a_tracker_that_is_not_installed_is_refused(config, refused, monkeypatch, flag, package):
+    monkeypatch.setattr(flag_checks, "find_spec", lambda _: None)
+    assert f"{flag} needs {package}; pip install {package}" in refused(check_training, flag, "mine")
+    assert not config.folder.exists()
+
+
+def test_a_signal_while_flags_are_checked_is_no_error_in_them(monkeypatch):
+    def end(_):
+        raise SystemExit(128 + 15)
+
+    monkeypatch.setattr(flag_checks, "_try_out", end)
+    with pytest.raises(SystemExit) as ended:
+        flag_checks._attempt("fairseq-train", lambda: flag_checks._try_out(None))
+    assert ended.value.code == 143
 
 
 def test_a_checkpoint_that_contains_code_is_refused(config, step, refused):
