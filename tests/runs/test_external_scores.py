@@ -258,7 +258,6 @@ def test_commands_that_cannot_be_executed(run, tmp_path, capsys, command, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--name", "chrf"], "is the name of a score of sacreBLEU"),
         (["--name", "BLEU"], "is the name of a score of sacreBLEU"),
         (["--name", "a b"], "expected a letter and up to 39 letters"),
         (["--name", "../a"], "expected a letter and up to 39 letters"),
