@@ -22,6 +22,7 @@ from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.search.length_penalty import check_length_penalty
 from relumt.training_device import CPU_BF16_FLAG, check_translation_in_bf16
+from relumt.variant_spec import flag_name
 
 MINIMUM = {
     r"(\w+_)?(embed|output|input)_dim|adaptive_input_factor": 1,
@@ -99,7 +100,7 @@ def check_train_flags(arguments: Sequence[str]) -> None:
         _refuse("fairseq-train", "training would never end; give --max-update or --max-epoch")
     for name, package in TRACKERS.items():
         if getattr(settings, name, None) and find_spec(package) is None:
-            _refuse("fairseq-train", f"--{name.replace('_', '-')} needs {package}; pip install {package}")
+            _refuse("fairseq-train", f"{flag_name(name)} needs {package}; pip install {package}")
     _attempt("fairseq-train", lambda: _try_out(settings))
 
 

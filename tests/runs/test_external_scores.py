@@ -258,7 +258,7 @@ def test_commands_that_cannot_be_executed(run, tmp_path, capsys, command, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--name", "BLEU"], "is the name of a score of sacreBLEU"),
+        (["--name", "chrf"], "is the name of a score of sacreBLEU"),
         (["--name", "a b"], "expected a letter and up to 39 letters"),
         (["--name", "../a"], "expected a letter and up to 39 letters"),
         (["--name", "a" * 41], "expected a letter and up to 39 letters"),

@@ -1,9 +1,12 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from relumt.errors import UserError
+from relumt.runs.external_scores import require_metric_name
 from relumt.runs.score import score_translations
 from relumt.runs.translations import Translations
 
@@ -54,3 +57,9 @@ def test_plain_text_is_split_as_its_language_needs(language, tokenizer):
     bleu = score_translations(Translations(*lines, *lines), False, language)["bleu_detokenized"]
     assert f"|tok:{tokenizer}|" in bleu.signature
     assert (bleu.score > 40) == (tokenizer != "13a")
+
+
+@pytest.mark.parametrize("name", ["BLEU", "bleu", "chrF", "TER"])
+def test_an_external_metric_has_no_name_of_sacrebleu(name):
+    with pytest.raises(UserError, match="is the name of a score of sacreBLEU"):
+        require_metric_name(name, SimpleNamespace(scores={}))
