@@ -71,6 +71,10 @@ class Softmax(nn.Module):
         super().__init__()
         self.temperature = temperature
 
+    def extra_repr(self) -> str:
+        """Return the temperature."""
+        return f"temperature={self.temperature}"
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the weights of the slots, which sum to 1."""
         return (at_least_float32(x) / self.temperature).softmax(-1).to(x.dtype)
@@ -94,6 +98,10 @@ class GatedLinearUnit(nn.Module):
     def __init__(self, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.activation = activation
+
+    def extra_repr(self) -> str:
+        """Return the name of the activation."""
+        return self.activation.__name__
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the second half, gated by the first."""

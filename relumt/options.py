@@ -21,6 +21,9 @@ ARCHITECTURES = {"mechanism_transformer": "softmax", "reluformer": "relu", "rela
 ARCHITECTURE_SIZES = ("", "_tiny", "_iwslt_de_en", "_wmt_en_de")
 """Suffixes of architectures with fairseq's sizes. [RF] uses `_iwslt_de_en` and `_wmt_en_de`."""
 
+NESTED_SETTINGS = ("encoder", "decoder", "quant_noise")
+"""Sections of fairseq's TransformerConfig; their settings are flags with these prefixes."""
+
 MAX_SHOWN = 40
 """Characters of an unknown name that are printed."""
 
@@ -136,3 +139,12 @@ def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field[An
         parser.add_argument(flag, choices=get_args(option.type), help=help_line)
     else:
         parser.add_argument(flag, type=option.type, help=help_line)
+
+
+def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return settings of a model with those of nested sections under the names of their flags."""
+    flat = dict(settings)
+    for section in NESTED_SETTINGS:
+        if isinstance(settings.get(section), Mapping):
+            flat |= {f"{section}_{name}": value for name, value in flat.pop(section).items()}
+    return flat

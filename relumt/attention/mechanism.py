@@ -107,6 +107,11 @@ class Mechanism(nn.Module):
         self.head_dim = head_dim
         self.dropout = dropout
 
+    def extra_repr(self) -> str:
+        """Return the sizes and options, for the model that fairseq prints and for comparisons."""
+        names = ("num_heads", "head_dim", "dropout", "options")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names if hasattr(self, name))
+
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
         """Return the factor of q·k: 1/√D unless overridden; [B or 1, H or 1, T or 1, 1] like `like`, or float.
 

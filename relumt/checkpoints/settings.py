@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from relumt.attention import GATES
 from relumt.errors import UserError
-from relumt.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
+from relumt.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES, flat_settings
 
 FAIRSEQ_ARCHITECTURES = (
     "transformer_vaswani_wmt_en_de_big transformer_vaswani_wmt_en_fr_big transformer_wmt_en_de_big "
@@ -197,7 +197,7 @@ def fairseq_config(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str,
     for component in ("model", "task"):
         if names[component] is None:
             raise UserError(f"{path}: does not name its {component}; pass a checkpoint of fairseq-train")
-    model = check_settings(sections["model"], MODEL_TYPES | variant_types(), path)
+    model = check_settings(flat_settings(sections["model"]), MODEL_TYPES | variant_types(), path)
     task = TASK_DEFAULTS | check_settings(sections["task"], TASK_TYPES, path)
     criterion = {"sentence_avg": False} | check_settings(sections["criterion"], CRITERION_TYPES, path)
     return {

@@ -3,13 +3,13 @@
 import hashlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import (
     base_architecture,
@@ -18,12 +18,15 @@ from fairseq.models.transformer.transformer_legacy import (
     transformer_wmt_en_de,
 )
 from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from relumt.attention import GATES
 from relumt.errors import UserError, exit_on_user_error
 from relumt.models.argument_checks import check_arguments, check_generation
 from relumt.models.attention_log import AttentionLog
+from relumt.models.built_layers import check_built_layers
+from relumt.models.model_settings import as_namespace, flatten_, store_, training_section
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
 from relumt.quantized.conversion import convert_, is_quantized
@@ -63,25 +66,36 @@ class MechanismTransformer(TransformerModel):
         )
 
     @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> "MechanismTransformer":
-        """Build the model; exit with a one-line message if the arguments are invalid."""
+    def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "MechanismTransformer":
+        """Build the model; exit with a one-line message if the arguments are invalid.
+
+        Args:
+            args: flags of `fairseq-train`, settings of a checkpoint, or `model` of a Hydra configuration. What a
+                checkpoint has to keep is stored in it: defaults, sizes, the vocabulary's fingerprint.
+            task: provides the dictionaries.
+        """
+        settings = as_namespace(args)
         with exit_on_user_error():
+            # fairseq does this, too, unless this method is called directly
+            ARCH_CONFIG_REGISTRY[getattr(settings, "arch", None) or "mechanism_transformer"](settings)
             for choice in VARIANT_CHOICES:
-                choice.check_names(args)
+                choice.check_names(settings)
                 # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
-                if not hasattr(args, "vocabulary_fingerprint"):
-                    choice.reject_unused_options(args)
-                choice.record_defaults(args)
-            check_arguments(args, task)
-            record_vocabulary(args, task)
+                if not hasattr(settings, "vocabulary_fingerprint"):
+                    choice.reject_unused_options(settings)
+                choice.record_defaults(settings)
+            check_arguments(settings, task)
+            record_vocabulary(settings, task)
             try:
-                model = super().build_model(args, task)
+                model = super().build_model(settings, task)
             except AssertionError as error:
                 raise UserError(f"fairseq cannot build this model: {error}") from error
             use_fast_dropout(model)
-            if getattr(args, "quantized_bits", None):  # only a checkpoint of `relumt quantize` has it
-                convert_(model, Quantization(args.quantized_bits, getattr(args, "quantized_part", "all")))
-            model.attention_log = AttentionLog(getattr(args, "log_attention_interval", None), task)
+            store_(args, settings, {*model_flags(), "vocabulary_fingerprint"})
+            check_built_layers(model, args)
+            if getattr(settings, "quantized_bits", None):  # only a checkpoint of `relumt quantize` has it
+                convert_(model, Quantization(settings.quantized_bits, getattr(settings, "quantized_part", "all")))
+            model.attention_log = AttentionLog(getattr(settings, "log_attention_interval", None), task)
             return model
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **kwargs: Any) -> Any:
@@ -133,6 +147,14 @@ class MechanismTransformer(TransformerModel):
         return MechanismDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
 
 
+@cache
+def model_flags() -> frozenset[str]:
+    """Return the names of the settings that `mechanism_transformer` has."""
+    parser = ArgumentParser(add_help=False)
+    MechanismTransformer.add_args(parser)
+    return frozenset(action.dest for action in parser._actions)
+
+
 def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
     """Record the vocabulary's fingerprint in `args`, which checkpoints store, or compare it with the recorded one.
 
@@ -164,30 +186,37 @@ SET_SIZES = (base_architecture, tiny_architecture, transformer_iwslt_de_en, tran
 """fairseq's functions that set the sizes of an architecture, in the order of ARCHITECTURE_SIZES."""
 
 
-def keep_gpu_under_bf16(args: Namespace) -> None:
+def keep_gpu_under_bf16(args: Namespace | DictConfig) -> None:
     """Undo that --bf16 selects a TPU if there is a GPU: fairseq assumes that only TPUs train in bfloat16."""
-    if getattr(args, "bf16", False) and torch.cuda.is_available():
-        args.tpu = False
+    common = training_section(args, "common")
+    if getattr(common, "bf16", False) and torch.cuda.is_available():
+        common.tpu = False
 
 
-def load_on_all_devices(args: Namespace) -> None:
+def load_on_all_devices(args: Namespace | DictConfig) -> None:
     """Let each process of a training on several devices load the checkpoint itself.
 
     By default fairseq's first process sends it to the others, which cannot resume: `torch.load` refuses fairseq's
     classes in the message.
     """
-    args.load_checkpoint_on_all_dp_ranks = True
+    if (checkpoint := training_section(args, "checkpoint")) is not None:
+        checkpoint.load_checkpoint_on_all_dp_ranks = True
 
 
 def register_architectures(prefix: str, attention: str) -> None:
     """Register PREFIX and PREFIX_SIZE: fairseq's sizes, with `attention` as the default mechanism at all sites."""
     for suffix, set_sizes in zip(ARCHITECTURE_SIZES, SET_SIZES, strict=True):
 
-        def architecture(args: Namespace, set_sizes: Callable[[Namespace], None] = set_sizes) -> None:
-            args.attention = getattr(args, "attention", attention)
-            keep_gpu_under_bf16(args)
+        def architecture(
+            args: Namespace | DictConfig, set_sizes: Callable[[Namespace | DictConfig], None] = set_sizes
+        ) -> None:
             with exit_on_user_error():
-                check_training_device(args)
+                if isinstance(args, DictConfig):
+                    flatten_(args, model_flags())
+                if getattr(args, "attention", None) is None:
+                    args.attention = attention
+                keep_gpu_under_bf16(args)
+                check_training_device(as_namespace(args))
             load_on_all_devices(args)
             set_sizes(args)
 
