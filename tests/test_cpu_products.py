@@ -161,6 +161,9 @@ def test_the_plugin_selects_the_backend_and_the_attention_package_does_not(impor
     code = f"""
 import torch
 torch.cpu.get_capabilities = lambda: {ZEN4}
+settings = ["highest"]  # PyTorch's own would select bf16 products on a CPU with AMX
+torch.set_float32_matmul_precision = settings.append
+torch.get_float32_matmul_precision = lambda: settings[-1]
 {imports}
 print(torch.get_float32_matmul_precision())
 """

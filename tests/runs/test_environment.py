@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import relumt
+from relumt import cpu_products
 from relumt.errors import UserError
 from relumt.fairseq_version import FairseqSource
 from relumt.git_revision import Revision
@@ -105,7 +106,8 @@ def test_without_git_the_code_is_identified(checkout, monkeypatch):
 
 @pytest.fixture(params=["2.13.0+cpu", "2.13.0"])
 def cpu(request, monkeypatch, tmp_path):
-    """Pretend to be a CPU with these capabilities, seen by either build of torch."""
+    """Pretend to be a CPU with these capabilities, seen by either build of torch, and with accurate products."""
+    monkeypatch.setattr(cpu_products, "largest_product_error", lambda: 3e-7)
     monkeypatch.setattr(environment, "version", lambda _: request.param)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(environment, "CPU_INFO", tmp_path / "cpuinfo")
