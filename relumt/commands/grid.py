@@ -51,10 +51,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=positive_integer,
         metavar="N",
-        help="runs at a time (default and maximum: one per GPU; default on a CPU: 1)",
+        help="runs at a time (default and maximum: as many as the GPUs take; default on a CPU: 1)",
     )
     parser.add_argument(
         "--gpus-per-job", type=positive_integer, default=1, metavar="N", help="GPUs that train a run (default: 1)"
+    )
+    parser.add_argument(
+        "--jobs-per-gpu",
+        type=positive_integer,
+        default=1,
+        metavar="N",
+        help="runs at a time on one GPU, which a small model leaves idle most of the time (default: 1)",
     )
     parser.add_argument(
         "--slurm",
@@ -108,7 +115,7 @@ def choose_runner(
         executor = create_executor(arguments.runs / "slurm", "slurm", slurm_parameters)
         return lambda status: run_on_slurm(jobs, executor, status)
     num_parallel = arguments.jobs and min(arguments.jobs, max(1, len(jobs)))
-    gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job)
+    gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job, arguments.jobs_per_gpu)
     threads = max(1, usable_cores() // len(gpu_groups))
     return lambda status: LocalRunner(status, gpu_groups, threads=threads).run(jobs)
 
@@ -117,8 +124,13 @@ def check_numbers(arguments: argparse.Namespace) -> None:
     """Raise UserError for numbers that contradict each other."""
     if len(set(arguments.seeds)) < len(arguments.seeds):
         raise UserError("--seeds must be different numbers; give each seed once")
-    if arguments.slurm is not None and (arguments.jobs or arguments.gpus_per_job > 1):
-        raise UserError("--jobs and --gpus-per-job apply to this machine; with Slurm, give --slurm gpus_per_node=2 …")
+    if arguments.slurm is not None and (arguments.jobs or max(arguments.gpus_per_job, arguments.jobs_per_gpu) > 1):
+        raise UserError(
+            "--jobs, --gpus-per-job and --jobs-per-gpu apply to this machine; with Slurm, give --slurm "
+            "gpus_per_node=2 …"
+        )
+    if min(arguments.gpus_per_job, arguments.jobs_per_gpu) > 1:
+        raise UserError("--gpus-per-job and --jobs-per-gpu exclude each other; drop one of them")
 
 
 def parse_parameters(settings: Sequence[str]) -> dict[str, str]:
@@ -170,10 +182,12 @@ def make_data_bin(script: Path) -> None:
         raise AttemptFailedError(f"{script} failed; its messages are above")
 
 
-def assign_gpus(jobs: int | None, gpus_per_job: int) -> list[list[str]]:
+def assign_gpus(jobs: int | None, gpus_per_job: int, jobs_per_gpu: int) -> list[list[str]]:
     """Return the GPUs of each job that runs at a time; raise UserError if there are too few for one."""
     gpus = visible_gpus()
-    groups = group_gpus(jobs, gpus, gpus_per_job)
+    groups = group_gpus(jobs, gpus, gpus_per_job, jobs_per_gpu)
+    if not groups and not gpus:
+        raise UserError("--gpus-per-job and --jobs-per-gpu: this machine has no GPU; drop them, or give --jobs")
     if not groups:
         raise UserError(f"--gpus-per-job {gpus_per_job}: this machine has {len(gpus)} GPUs; give a smaller number")
     return groups

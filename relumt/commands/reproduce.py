@@ -22,7 +22,7 @@ from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.tables.measured import MeasuredTable
 from relumt.tables.rendering import FORMATS
 
-RUN_OPTIONS = ("seeds", "only", "jobs", "gpus_per_job", "slurm")
+RUN_OPTIONS = ("seeds", "only", "jobs", "gpus_per_job", "jobs_per_gpu", "slurm")
 """Options of `relumt grid` that have no effect on tables without runs."""
 
 

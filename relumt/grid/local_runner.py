@@ -1,4 +1,4 @@
-"""Run jobs in parallel on this machine, each with GPUs of its own if there are any."""
+"""Run jobs in parallel on this machine, each on GPUs of its own or, if asked for, several on one."""
 
 import os
 import queue
@@ -83,12 +83,13 @@ class LocalRunner:
             stop_supervised(process)
 
 
-def group_gpus(jobs: int | None, gpus: Sequence[str], gpus_per_job: int) -> list[list[str]]:
+def group_gpus(jobs: int | None, gpus: Sequence[str], gpus_per_job: int, jobs_per_gpu: int = 1) -> list[list[str]]:
     """Return the GPUs of each concurrent job, in at most `jobs` groups; on a CPU the groups are empty."""
-    if not gpus and gpus_per_job == 1:
+    if not gpus and gpus_per_job == jobs_per_gpu == 1:
         return [[] for _ in range(jobs or 1)]
     groups = [list(gpus[start : start + gpus_per_job]) for start in range(0, len(gpus), gpus_per_job)]
-    return [group for group in groups if len(group) == gpus_per_job][:jobs]
+    complete = [group for group in groups if len(group) == gpus_per_job]
+    return (complete * jobs_per_gpu)[:jobs]
 
 
 def visible_gpus() -> list[str]:

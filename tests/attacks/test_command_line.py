@@ -24,6 +24,7 @@ INTEGERS = [
     "filter --max-tokens",
     "grid --gpus-per-job",
     "grid --jobs",
+    "grid --jobs-per-gpu",
     "grid --seeds",
     "import-contrast --context",
     "prepare --max-length",

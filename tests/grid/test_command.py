@@ -80,7 +80,8 @@ def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
         (["rela_table3", "--seeds", "-1"], "argument --seeds: expected a whole number from 0"),
         (["rela_table3", "--seeds", "1", "1"], "--seeds must be different numbers"),
         (["rela_table3", "--slurm", "foo"], "--slurm foo: not KEY=VALUE"),
-        (["rela_table3", "--slurm", "--jobs", "2"], "--jobs and --gpus-per-job apply to this machine"),
+        (["rela_table3", "--slurm", "--jobs", "2"], "--jobs, --gpus-per-job and --jobs-per-gpu apply"),
+        (["rela_table3", "--gpus-per-job", "2", "--jobs-per-gpu", "2"], "exclude each other; drop one of them"),
         (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
         (
             ["rela_table5", "--preset", "small", "--root", ROOT],

@@ -65,18 +65,21 @@ def test_visible_gpus_have_the_names_of_the_environment_variable(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "num_gpus", "gpus_per_job", "groups"),
+    ("jobs", "num_gpus", "gpus_per_job", "jobs_per_gpu", "groups"),
     [
-        (None, 0, 1, [[]]),
-        (3, 0, 1, [[], [], []]),
-        (None, 4, 1, [["0"], ["1"], ["2"], ["3"]]),
-        (1, 4, 2, [["0", "1"]]),
-        (9, 5, 2, [["0", "1"], ["2", "3"]]),
-        (None, 1, 2, []),
+        (None, 0, 1, 1, [[]]),
+        (3, 0, 1, 1, [[], [], []]),
+        (None, 4, 1, 1, [["0"], ["1"], ["2"], ["3"]]),
+        (1, 4, 2, 1, [["0", "1"]]),
+        (9, 5, 2, 1, [["0", "1"], ["2", "3"]]),
+        (None, 1, 2, 1, []),
+        (None, 2, 1, 2, [["0"], ["1"], ["0"], ["1"]]),
+        (3, 2, 1, 4, [["0"], ["1"], ["0"]]),
+        (3, 0, 1, 2, []),
     ],
 )
-def test_gpus_are_grouped(jobs, num_gpus, gpus_per_job, groups):
-    assert group_gpus(jobs, [str(number) for number in range(num_gpus)], gpus_per_job) == groups
+def test_gpus_are_grouped(jobs, num_gpus, gpus_per_job, jobs_per_gpu, groups):
+    assert group_gpus(jobs, [str(number) for number in range(num_gpus)], gpus_per_job, jobs_per_gpu) == groups
 
 
 def test_an_interrupt_ends_running_jobs_and_starts_no_others(root, tmp_path):
