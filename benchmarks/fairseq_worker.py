@@ -12,6 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from step_profile import Summary, profile_steps
 from worker_protocol import BEAM, Batches, serve
 
 
@@ -22,6 +23,8 @@ def build_trainer(arguments: list[str]) -> Any:
     from fairseq.trainer import Trainer
 
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    if torch.cuda.is_available():
+        args.tpu = False  # fairseq takes --bf16 as a request for a TPU, and would train on the CPU
     config = convert_namespace_to_omegaconf(args)
     torch.manual_seed(1)
     task = tasks.setup_task(config.task)
@@ -42,6 +45,10 @@ class FairseqSystem:
         batch = self.batches["train"][number]
         self.trainer.train_step([batch], raise_oom=True)
         return batch["ntokens"]
+
+    def profile(self, count: int) -> Summary:
+        """Return where the time of training steps on the first `count` batches goes."""
+        return profile_steps(self.train, range(count))
 
     def translate(self, number: int) -> int:
         """Translate a batch by beam search into sentences of the given length; return their tokens."""
@@ -83,7 +90,7 @@ def main() -> None:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     path, *arguments = sys.argv[1:]
     system = FairseqSystem(build_trainer(arguments), torch.load(path))
-    serve({"train": system.train, "translate": system.translate})
+    serve({"train": system.train, "translate": system.translate}, {"profile": system.profile})
 
 
 if __name__ == "__main__":

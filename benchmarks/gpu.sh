@@ -92,7 +92,7 @@ kernels() {
 
 # training NAME DATA DATASET: time training steps, then again where PyTorch prefers other softmax attention to cuDNN's
 training() {
-    local flags=("$2" --config "configs/datasets/$3.toml" --seen-shapes)
+    local flags=("$2" --config "configs/datasets/$3.toml" --repeats 1)
     tables "$1" "$python" benchmarks/training.py "${flags[@]}" --json "$out/$1.json"
     tables "$1_without_cudnn" env TORCH_CUDNN_SDPA_DEPRIORITIZED=1 \
         "$python" benchmarks/training.py "${flags[@]}" --json "$out/$1_without_cudnn.json"

@@ -12,6 +12,7 @@ from six pairs on, and the largest amount of memory that each process held. Uses
 
 import argparse
 import json
+import math
 import shlex
 import subprocess
 import tempfile
@@ -27,11 +28,14 @@ from measurement import (
     Workload,
     fairseq_command,
     measure,
+    median_milliseconds,
     relative_seconds,
     relumt_arguments,
     tokens_per_second,
 )
+from step_profile import profile_tables
 from timing import Speeds, benchmark_device, is_up_to_date, print_origin, write_results
+from worker_pool import Answer
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
@@ -46,7 +50,7 @@ MODELS = configs_folder(HERE.parent) / "models"
 STOCK = "stock"
 JOEYNMT = "JoeyNMT"
 MIB = 2**20
-SETTINGS = ("baseline", "precision", "steps", "warm_up", "seen_shapes", "decode", "threads")
+SETTINGS = ("baseline", "precision", "steps", "warm_up", "repeats", "profile", "decode", "threads")
 """Arguments that results depend on."""
 
 
@@ -84,19 +88,20 @@ def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "systems": {model: fairseq_arguments(args, model) for model in args.models},
         "joeynmt": str(args.joeynmt or ""),
-        "settings": {name: getattr(args, name) for name in SETTINGS if name != "seen_shapes" or args.seen_shapes},
+        "settings": {name: getattr(args, name) for name in SETTINGS},
     }
 
 
 def systems_by_name(models: list[str], devices: list[Device]) -> dict[str, tuple[str, Device]]:
     """Return name → (model, device with precision) of every model in every precision.
 
-    Stock fairseq takes bf16 as a request for a TPU, so it is measured without.
+    Stock fairseq trains in bf16 on a GPU only, and only because the worker undoes that it takes this as a request for a
+    TPU; on a CPU it is measured without.
     """
     systems = {}
     for model in models:
         for device in devices:
-            if is_stock(model) and device.precision == "bf16":
+            if is_stock(model) and device.precision == "bf16" and device.kind == "cpu":
                 device = benchmark_device("fp32")
             systems[model if len(devices) == 1 else f"{model}, {device.precision}"] = (model, device)
     return systems
@@ -124,6 +129,19 @@ def training_table(baseline: str, speeds: Speeds, measured: dict[str, Measuremen
     for name, system in measured.items():
         memory = f"{system.peak / MIB:.0f} | {(system.peak - system.held) / MIB:.0f}"
         lines.append(f"{speed_cells(name, speeds)} | {tokens_per_second(system.training):.0f} | {memory} |")
+    return "\n".join(lines)
+
+
+def pass_table(baseline: str, speeds: Speeds, passes: dict[str, list[Answer]]) -> str:
+    """Return a Markdown table of one pass over the steps."""
+    lines = [
+        f"| system | steps | training speed relative to {baseline} (median) | 95% interval | target tokens/s "
+        "| step, ms (median) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, turns in passes.items():
+        absolute = f"{tokens_per_second(turns):.0f} | {median_milliseconds(turns):.1f}"
+        lines.append(f"{speed_cells(name, speeds)} | {absolute} |")
     return "\n".join(lines)
 
 
@@ -172,9 +190,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=positive_integer, default=40, help="timed steps (default: %(default)s)")
     parser.add_argument("--warm-up", type=whole_number, default=3, help="steps before timing (default: %(default)s)")
     parser.add_argument(
-        "--seen-shapes",
-        action="store_true",
-        help="train on all batches once before timing, because libraries prepare for each new shape",
+        "--repeats",
+        type=whole_number,
+        default=0,
+        help="time the same steps again so often, because libraries prepare for each new shape (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--profile",
+        type=whole_number,
+        default=0,
+        metavar="STEPS",
+        help="then show where the time of so many steps goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=math.inf, metavar="SECONDS", help="for each pass over the steps"
     )
     parser.add_argument(
         "--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate (default: %(default)s)"
@@ -208,8 +237,8 @@ def measure_systems(args: argparse.Namespace, systems: dict[str, tuple[str, Devi
             settings = reference.peer_settings(fp16=benchmark_device(None).precision == "fp16")
             commands[JOEYNMT] = joeynmt_command(args.joeynmt, batches, settings)
         steps = range(args.warm_up, args.warm_up + args.steps)
-        warm_up = range(steps.stop if args.seen_shapes else args.warm_up)
-        return measure(commands, Workload(warm_up, steps, translations, args.threads))
+        repetitions = (args.repeats, args.profile, args.time_limit)
+        return measure(commands, Workload(range(args.warm_up), steps, translations, args.threads, *repetitions))
 
 
 def main() -> None:
@@ -227,6 +256,15 @@ def main() -> None:
     training = relative_seconds(baseline, {name: system.training for name, system in measured.items()})
     print(training_table(baseline, training, measured))
     results: dict[str, Any] = {"inputs": inputs, "throughput": training, "systems": absolute_values(measured)}
+    passes = {name: system.training for name, system in measured.items()}
+    for number in range(args.repeats):
+        passes = {name: system.repeated[number] for name, system in measured.items()}
+        results[f"repetition {number + 1}"] = repetition = relative_seconds(baseline, passes)
+        print(f"\nThe same steps again, pass {number + 2}:\n\n{pass_table(baseline, repetition, passes)}")
+    if args.profile:
+        summaries = {name: system.profile for name, system in measured.items() if system.profile}
+        results["profiles"] = summaries
+        print("\n" + profile_tables(summaries, {name: median_milliseconds(turns) for name, turns in passes.items()}))
     if args.decode:
         results["decoding"] = relative_seconds(baseline, {name: system.decoding for name, system in measured.items()})
         print("\n" + decoding_table(baseline, results["decoding"], measured))

@@ -5,17 +5,20 @@ of matrix products, the allocator) and others need another Python environment.
 """
 
 import json
+import math
 import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from relumt.compiled_products import CACHES, COMPILED_PRODUCTS
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 
-Answer = dict[str, float]
+Answer = dict[str, Any]
 
 PAUSE = 0.02
 """Seconds between two turns; by then the OpenMP threads of the last worker have stopped spinning and sleep."""
@@ -88,14 +91,31 @@ def running_workers(commands: Mapping[str, Sequence[object]], threads: int) -> I
             worker.stop()
 
 
-def work_in_turns(workers: dict[str, Worker], task: str, numbers: Sequence[int]) -> dict[str, list[Answer]]:
+def work_together(workers: dict[str, Worker], request: str) -> dict[str, Any]:
+    """Let all workers answer a request at the same time, which is not for timing: system → answer."""
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return dict(zip(workers, pool.map(lambda worker: worker.ask(request), workers.values()), strict=True))
+
+
+def work_in_turns(
+    workers: dict[str, Worker], task: str, numbers: Sequence[int], time_limit: float = math.inf
+) -> dict[str, list[Answer]]:
     """Let all workers do a task with each number, one after the other and in alternating order.
+
+    Args:
+        workers: system → its process.
+        task: what to ask for.
+        numbers: of batches.
+        time_limit: seconds after which no further turn begins.
 
     Returns:
         system → answers, in the order of `numbers`.
     """
     answers: dict[str, list[Answer]] = {name: [] for name in workers}
+    start = time.monotonic()
     for turn, number in enumerate(numbers):
+        if time.monotonic() - start > time_limit:
+            break
         for name in list(workers) if turn % 2 else reversed(workers):
             time.sleep(PAUSE)
             answers[name].append(workers[name].ask(f"{task} {number}"))

@@ -30,13 +30,15 @@ def test_training(run, data, config, tmp_path):
     models = ["stock", "softmax", "reluformer --relu-gamma 2"]
     printed = run(
         "training.py", data, "--config", config, "--models", *models, "--steps", "2", "--warm-up", "1", "--decode", "1",
-        "--threads", torch.get_num_threads(), "--json", tmp_path / "results.json",
+        "--repeats", "1", "--profile", "1", "--threads", torch.get_num_threads(), "--json", tmp_path / "results.json",
     )  # fmt: skip
     results = json.loads((tmp_path / "results.json").read_text())
-    for kind, pairs in (("throughput", 2), ("decoding", 1)):
+    for kind, pairs in (("throughput", 2), ("repetition 1", 2), ("decoding", 1)):
         assert {name: speed["pairs"] for name, speed in results[kind].items()} == dict.fromkeys(models, pairs)
     systems = results["systems"]
-    assert [row[0] for row in table_rows(printed)] == 2 * ["| system", *(f"| {model}" for model in models)]
+    tables = [row[0] for row in table_rows(printed) if not row[0].startswith(("| operator", "| `"))]
+    assert tables == 4 * ["| system", *(f"| {model}" for model in models)]
+    assert all("aten::mm" in dict(summary["operators"]) for summary in results["profiles"].values())
     assert all(0 < system["held_bytes"] < system["peak_bytes"] for system in systems.values())
     assert all(system["decoding_tokens_per_second"] > 0 for system in systems.values())
 
