@@ -41,7 +41,7 @@ def profile_steps(take_step: Callable[[int], int], numbers: Iterable[int]) -> Su
         if has_gpu:
             torch.cuda.synchronize()
     events = list(profiler.profiler.kineto_results.events())
-    kernels = [event for event in events if event.device_type() == DeviceType.CUDA and not is_annotation(event)]
+    kernels = [event for event in events if event.device_type() == DeviceType.CUDA and not event.is_user_annotation()]
     calls = Counter(event.name() for event in events if event.device_type() == DeviceType.CPU)
     per_step = 1 / len(numbers)
     own_times: Counter[str] = Counter()
@@ -63,11 +63,6 @@ def profile_steps(take_step: Callable[[int], int], numbers: Iterable[int]) -> Su
         "synchronizations": sum(count for name, count in calls.items() if SYNCHRONIZATIONS.match(name)) * per_step,
         "reads": calls["aten::_local_scalar_dense"] * per_step,
     }
-
-
-def is_annotation(event: Any) -> bool:
-    """Return whether an event on the GPU is a range that the profiler was told of, such as an optimizer's step."""
-    return bool(event.is_user_annotation()) if hasattr(event, "is_user_annotation") else False
 
 
 def kind_of_kernel(name: str) -> str:

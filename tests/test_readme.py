@@ -125,7 +125,9 @@ def test_all_commands_run(fresh_clone):
         if command.startswith("scripts/reproduce.sh"):
             command += " --dry-run"  # it would download a corpus and train for hours
         if command.startswith("fairseq-train"):
-            command += " --cpu --max-update 1 --no-save"
+            command += " --cpu --max-update 1 --encoder-layers 1 --decoder-layers 1"
+        if command.startswith("fairseq-generate"):
+            command += " --cpu --max-len-b 5"
         if command.startswith("relumt"):
             subprocess.run([str(clone / ".venv/bin/pip"), "install", "-q", "."], cwd=clone, env=environment, check=True)
         result = subprocess.run(

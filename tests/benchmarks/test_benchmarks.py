@@ -38,7 +38,7 @@ def test_training(run, data, config, tmp_path):
     systems = results["systems"]
     tables = [row[0] for row in table_rows(printed) if not row[0].startswith(("| operator", "| `"))]
     assert tables == 4 * ["| system", *(f"| {model}" for model in models)]
-    assert all("aten::mm" in dict(summary["operators"]) for summary in results["profiles"].values())
+    assert all(results["profiles"][model]["operators"] for model in models)
     assert all(0 < system["held_bytes"] < system["peak_bytes"] for system in systems.values())
     assert all(system["decoding_tokens_per_second"] > 0 for system in systems.values())
 
