@@ -26,7 +26,6 @@ COMMANDS = {
     "filter": "rank sentence pairs by null attention and keep the best",
     "score": "score a run with another program, such as a neural metric",
     "score-documents": "score translated documents with d-BLEU and s-BLEU",
-    "quantize": "translate with a quantized model, and compare BLEU with the float model's",
     "contrast": "measure the accuracy on contrastive pronoun examples",
     "import-contrast": "turn ContraPro and similar test sets into contrastive examples",
     "grid": "run all experiments of a paper's table",

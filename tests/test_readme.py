@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from relumt.cli import COMMANDS
-from relumt.commands import quantize
 from relumt.criterions.attention_regularization import AttentionRegularizationConfig
 from relumt.models.mechanism_transformer import MechanismTransformer
 
@@ -61,7 +60,6 @@ def test_every_command_exists(command):
 def test_every_flag_of_relumt_in_the_documentation_exists():
     parser = ArgumentParser()
     MechanismTransformer.add_args(parser)
-    quantize.add_arguments(parser)
     known = {flag for action in parser._actions for flag in action.option_strings}
     known |= {f"--{field.name.replace('_', '-')}" for field in fields(AttentionRegularizationConfig)}
     pages = README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))

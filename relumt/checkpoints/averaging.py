@@ -33,7 +33,7 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
         checkpoints: their paths, for error messages, and contents.
 
     Raises:
-        UserError: a checkpoint is quantized or an average, its parameters are not finite, or it belongs to another
+        UserError: a checkpoint is an average, its parameters are not finite, or it belongs to another
             training than the first one; or two were saved after the same update.
     """
     checkpoints = iter(checkpoints)
@@ -60,11 +60,9 @@ def average_checkpoints(checkpoints: Iterable[tuple[Path, dict[str, Any]]]) -> d
 
 
 def require_averageable(checkpoint: dict[str, Any], path: Path) -> None:
-    """Raise UserError if a checkpoint is quantized or an average itself, or if its parameters are not finite."""
+    """Raise UserError if a checkpoint is an average itself, or if its parameters are not finite."""
     if NUM_AVERAGED in checkpoint:
         raise UserError(f"{path}: is an average; give the checkpoints that training saved")
-    if hasattr(fairseq_config(checkpoint, path)["model"], "quantized_bits"):
-        raise UserError(f"{path}: is quantized; average the float checkpoints, and quantize their average")
     require_finite_parameters(checkpoint, path)
 
 

@@ -96,14 +96,12 @@ MODEL_TYPES: dict[str, Any] = {
     "adaptive_softmax_factor": Finite,
     "min_params_to_wrap": Number,
     "vocabulary_fingerprint": Fingerprint,
-    "quantized_bits": Annotated[int, Meta(ge=2, le=16)],
-    "quantized_part": Literal["attention", "all"],
     # They change what a model computes, but relumt does not support them, so they must not be dropped.
     "base_layers": Literal[0, None],
     "encoder_xformers_att_config": None,
     "decoder_xformers_att_config": None,
 }
-"""Setting of fairseq's Transformer, or of `relumt quantize` → its type.
+"""Setting of fairseq's Transformer → its type.
 
 The embeddings' paths are missing: the weights contain them.
 """

@@ -153,14 +153,12 @@ def check_shared_embeddings(args: Namespace, task: FairseqTask) -> None:
         )
 
 
-def check_generation(cfg: Any, is_quantized: bool) -> None:
-    """Raise UserError if settings of fairseq-generate do not suit these models, or a quantized one of them."""
+def check_generation(cfg: Any) -> None:
+    """Raise UserError if settings of fairseq-generate do not suit these models."""
     if getattr(cfg.generation, "replace_unk", None) is not None:
         raise UserError(
             "--replace-unk fails in fairseq with the alignments of its Transformers; drop the flag, and use subwords "
             "or --print-alignment instead"
         )
-    if is_quantized and cfg.common.fp16:
-        raise UserError("--fp16 would round the scales of a quantized model; drop the flag")
     if cfg.common.bf16:
         check_translation_in_bf16(cfg.common.cpu, cfg.generation)

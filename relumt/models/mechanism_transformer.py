@@ -29,8 +29,6 @@ from relumt.models.built_layers import check_built_layers
 from relumt.models.model_settings import as_namespace, flatten_, store_, training_section
 from relumt.modules.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
 from relumt.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
-from relumt.quantized.conversion import convert_, is_quantized
-from relumt.quantized.quantization import Quantization
 from relumt.training_device import check_training_device
 
 
@@ -93,8 +91,6 @@ class MechanismTransformer(TransformerModel):
             use_fast_dropout(model)
             store_(args, settings, {*model_flags(), "vocabulary_fingerprint"})
             check_built_layers(model, args)
-            if getattr(settings, "quantized_bits", None):  # only a checkpoint of `relumt quantize` has it
-                convert_(model, Quantization(settings.quantized_bits, getattr(settings, "quantized_part", "all")))
             model.attention_log = AttentionLog(getattr(settings, "log_attention_interval", None), task)
             return model
 
@@ -125,7 +121,7 @@ class MechanismTransformer(TransformerModel):
         if getattr(cfg, "dataset", None) is not None:
             cfg.dataset.required_batch_size_multiple = 1
         with exit_on_user_error():
-            check_generation(cfg, is_quantized(self))
+            check_generation(cfg)
         self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:

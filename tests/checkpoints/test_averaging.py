@@ -1,7 +1,5 @@
 """The average of checkpoints is the mean of their parameters, and translates."""
 
-from argparse import Namespace
-
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
@@ -41,13 +39,6 @@ def test_half_precision_is_averaged_in_double_precision():
     checkpoints = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
     average = average_checkpoints(checkpoints)["model"]["w"]
     assert average.item() == pytest.approx(59989, abs=32) and average.dtype == torch.float16
-
-
-def test_quantized_checkpoints_are_not_averaged():
-    quantized = checkpoint(w=[1.0])
-    quantized["cfg"]["model"] = Namespace(arch="inhibitor", quantized_bits=8)
-    with pytest.raises(UserError, match="a: is quantized; average the float checkpoints, and quantize their average"):
-        average_checkpoints([("a", quantized), ("b", quantized)])
 
 
 def test_other_parameters_are_rejected():
