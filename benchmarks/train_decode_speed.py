@@ -28,7 +28,6 @@ from decoding_speed import (
 )
 from measurement import Workload, fairseq_command, measure, relative_seconds, relumt_arguments
 from timing import Speeds, benchmark_device, is_up_to_date, print_origin, write_results
-from training import MODELS
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, whole_number
@@ -36,7 +35,8 @@ from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.environment import Device, describe_revision
-from relumt.runs.flags import command_line, join_flag_values, read_flags
+from relumt.runs.flags import command_line, join_flag_values
+from relumt.runs.model_config import require_model
 from relumt.runs.record import RunRecord, load_record
 from relumt.tables.speeds import format_ratio
 
@@ -47,7 +47,7 @@ def recorded_flags(record: RunRecord) -> list[str]:
     run.json joins the values of a flag into one string. Where configs/ has the same values, they are taken from there,
     since a value may contain a space; otherwise the string is split at spaces.
     """
-    configured = require_dataset(record.dataset, CONFIGS).train | read_flags(MODELS / f"{record.model}.args")
+    configured = require_dataset(record.dataset, CONFIGS).train | require_model(record.model, CONFIGS.parent)
     as_read, recorded = join_flag_values(configured), record.provenance.flags
     return command_line(
         {name: configured[name] if as_read.get(name) == text else text.split() for name, text in recorded.items()}

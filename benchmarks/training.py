@@ -2,7 +2,7 @@
 
     python benchmarks/training.py DATA-BIN --config configs/datasets/multi30k_de_en.toml --decode 10
 
-A system is a name in configs/models, optionally with flags of fairseq-train: "softmax --dropout 0". `stock` is
+A system is a name in configs/models.toml, optionally with flags of fairseq-train: "softmax --dropout 0". `stock` is
 fairseq's own Transformer and criterion, without anything of relumt. Each system runs in a process of its own and takes
 one training step in turn, so that what slows the machine slows all of them. With --decode, all then translate test
 sentences by beam search, into sentences of the references' mean length, because untrained models do not know when to
@@ -43,10 +43,11 @@ from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.environment import PRECISIONS, Device, Precision
-from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
+from relumt.runs.flags import Flags, command_line, parse_flags
+from relumt.runs.model_config import require_model
 
 HERE = Path(__file__).resolve().parent
-MODELS = configs_folder(HERE.parent) / "models"
+CONFIGS = configs_folder(HERE.parent)
 STOCK = "stock"
 JOEYNMT = "JoeyNMT"
 MIB = 2**20
@@ -57,7 +58,7 @@ SETTINGS = ("baseline", "precision", "steps", "warm_up", "repeats", "profile", "
 def parse_model(model: str) -> Flags:
     """Return the flags that "NAME [flags…]" stands for; raise UserError if there is no such model."""
     name, *flags = shlex.split(model)
-    return read_flags(MODELS / f"{name}.args") | parse_flags(flags, repr(model))
+    return require_model(name, CONFIGS) | parse_flags(flags, repr(model))
 
 
 def is_stock(model: str) -> bool:

@@ -4,5 +4,4 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-begin "$@"
 run_stages --train --evaluate --analyze -- "$@"

@@ -3,9 +3,9 @@
 #   RUNS           folder of all runs (default: runs)
 #   SEED           random seed, part of the run's folder (default: 1)
 #   DATA_BIN       data-bin of the dataset (default: data-bin/DATASET)
-#   CONFIGS        folder with datasets/ and models/ (default: the checkout's configs)
+#   CONFIGS        folder with datasets/ and models.toml (default: the checkout's configs)
 #   PRECISION      fp32, fp16 or bf16 for training (default: fp16 on a GPU, fp32 on a CPU)
-#   ACCEPT_MIXED   1: continue a run that was started in another environment, and record the change
+#   FORCE          1: continue a run that was started with other settings, and record the change
 #   ONE_BY_ONE     1: if the translation of documents loses separators, translate those sentences one by one
 #   RELUMT_KERNELS which implementation of attention is used (default: auto; docs/kernels.md)
 #   PYTHON         a Python with relumt's requirements (default: the checkout's .venv, else python3)
@@ -109,17 +109,20 @@ is_on() {
 
 # run_stages STAGE… -- DATASET MODEL [fairseq flags…]: go through --train, --evaluate and --analyze in place of this shell
 run_stages() {
-    local stages=()
+    local stages=() argument
     while [[ $1 != -- ]]; do
         stages+=("$1")
         shift
     done
     shift
+    for argument in "$@"; do
+        [[ $argument != -h && $argument != --help ]] || print_usage
+    done
     require_names "$@"
     local settings=("--runs=${RUNS:-runs}" "--seed=${SEED:-1}" "--configs=${CONFIGS:-$root/configs}")
     [[ -z ${DATA_BIN:-} ]] || settings+=("--data-bin=$DATA_BIN")
     [[ -z ${PRECISION:-} ]] || settings+=("--precision=$PRECISION")
     ! is_on ONE_BY_ONE || settings+=(--one-by-one)
-    ! is_on ACCEPT_MIXED || settings+=(--accept-mixed)
+    ! is_on FORCE || settings+=(--force)
     exec "$python" -P -m relumt.cli run "${stages[@]}" "${settings[@]}" -- "$@"
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Train MODEL on DATASET, then translate and score the test set: scripts/run.sh DATASET MODEL [fairseq-train flags…]
-# DATASET is a name in configs/datasets, or the path of a data-bin. Settings are environment variables, listed by --help:
+# DATASET is a name in configs/datasets, or the path of a data-bin. --dry-run prints the commands of fairseq and stops.
+# Settings are environment variables, listed by --help:
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-begin "$@"
 run_stages --train --evaluate -- "$@"

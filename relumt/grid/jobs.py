@@ -14,14 +14,14 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import try_lock
 from relumt.runs.dataset_config import configs_folder
-from relumt.runs.evaluation_check import is_scored_as_configured
+from relumt.runs.evaluation import is_scored_as_configured
 from relumt.runs.flags import join_flag_values
+from relumt.runs.launch import LOCK_FILE
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig, resolve_run_config
-from relumt.runs.run_lock import LOCK_FILE
 from relumt.runs.scored_analysis import is_analyzed
+from relumt.runs.training import TRAIN_LOG
 from relumt.runs.training_log import statistics
-from relumt.runs.training_results import TRAIN_LOG
 from relumt.tables.experiments import Experiment, unique_experiments
 from relumt.tables.runs import has_results
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.files import file_sha256
 from relumt.runs.dataset_config import configs_folder, require_dataset
+from relumt.runs.model_config import read_models
 from relumt.runs.record import RUN_RECORD
 from relumt.tables import get_table
 from relumt.tables.context import TableContext
@@ -48,7 +49,7 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
 def measure_feedforward_speed(context: TableContext, root: Path, train_flags: Sequence[str]) -> bool:
     """Measure the training speed of all feed-forward variants; return whether this succeeded."""
     dataset = get_table(context.name).experiments(context.preset)[0].dataset
-    variants = sorted(path.stem for path in (configs_folder(root) / "models").glob("ffn_*.args"))
+    variants = sorted(name for name in read_models(configs_folder(root)) if name.startswith("ffn_"))
     datasets = configs_folder(root) / "datasets"
     data_bin = require_dataset(dataset, datasets).data_bin
     arguments = [data_bin, "--config", datasets / f"{dataset}.toml", "--models", *variants]

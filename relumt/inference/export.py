@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fairseq.data import Dictionary
+
 import relumt
 from relumt.atomic_output import atomic_folder
 from relumt.checkpoints.loading import open_checkpoint_safely
@@ -17,7 +19,7 @@ from relumt.inference.model_folder import write_model
 from relumt.inference.search_settings import SearchSettings, search_of_run
 from relumt.inference.stock_checkpoint import stock_checkpoint
 from relumt.inference.text_encoding import require_languages, require_subwords, subwords_path
-from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint, refuse_vocabulary_of_checkpoint
+from relumt.models.mechanism_transformer import vocabulary_fingerprint
 from relumt.runs.data_bin import DataBin, open_data_bin
 
 STOCK_CHECKPOINT = "model.pt"
@@ -53,9 +55,7 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
     data_bin = open_data_bin(data or find_data_bin(checkpoint_or_run))
     checkpoint = open_checkpoint_safely(path)
     record = find_record_of_checkpoint(path)
-    if record:
-        refuse_foreign_checkpoint(path, checkpoint, record)
-    refuse_vocabulary_of_checkpoint(path, checkpoint, data_bin)
+    require_vocabulary(path, checkpoint, data_bin)
     task = fairseq_config(checkpoint, path)["task"]
     require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))
     if data_bin.prepared:  # fairseq-preprocess leaves no subwords in a data-bin
@@ -64,6 +64,26 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
         FORMATS[file_format](stage.result, checkpoint, path, search_of_run(record))
         write_preparation(stage.result, data_bin)
     return path
+
+
+def require_vocabulary(path: Path, checkpoint: Mapping[str, Any], data_bin: DataBin) -> None:
+    """Raise UserError if a checkpoint was trained with another vocabulary than that of a data-bin.
+
+    Checkpoints of relumt's models have a fingerprint of both dictionaries; others tell only the number of symbols.
+    """
+    source, target = (Dictionary.load(str(data_bin.dictionary_path(language))) for language in data_bin.languages)
+    recorded = getattr(fairseq_config(checkpoint, path)["model"], "vocabulary_fingerprint", None)
+    if recorded is not None:
+        differs = recorded != vocabulary_fingerprint(source, target)
+    else:
+        embeddings = [checkpoint["model"].get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+        sizes = zip(embeddings, (source, target), strict=True)
+        differs = any(embedding is not None and len(embedding) != len(symbols) for embedding, symbols in sizes)
+    if differs:
+        raise UserError(
+            f"{path}: was trained with another vocabulary than that of {data_bin.folder}; give the data-bin that it "
+            "was trained on (--data, or DATA_BIN for the scripts)"
+        )
 
 
 def write_preparation(folder: Path, data_bin: DataBin) -> None:

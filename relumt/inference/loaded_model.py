@@ -20,7 +20,6 @@ import relumt
 from relumt.checkpoints.loading import open_checkpoint_safely, shorten_message
 from relumt.errors import UserError
 from relumt.inference.model_folder import WEIGHTS, is_model_folder, read_model
-from relumt.runs.checkpoint_identity import refuse_foreign_checkpoint
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_checkpoints import CHECKPOINTS, PREFERRED_CHECKPOINTS
 
@@ -173,8 +172,7 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         cpu: do not use a GPU.
 
     Raises:
-        UserError: the checkpoint or the data-bin is missing, they do not fit together, or the checkpoint lies in the
-            folder of a run that did not train it.
+        UserError: the checkpoint or the data-bin is missing, or they do not fit together.
     """
     cuda = torch.cuda.is_available() and not cpu
     if is_model_folder(checkpoint_or_run):
@@ -182,8 +180,6 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         return load_exported_model(checkpoint_or_run, data, cuda), data
     path = find_checkpoint(checkpoint_or_run)
     data = data or find_data_bin(checkpoint_or_run)
-    if record := find_record_of_checkpoint(path):
-        refuse_foreign_checkpoint(path, open_checkpoint_safely(path), record)
     return load_checkpoint_on_data(path, data, cuda), data
 
 

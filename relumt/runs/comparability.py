@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from relumt.errors import UserError
 from relumt.runs.evaluation_record import EvaluationSetup
-from relumt.runs.provenance import covers_content, has_data_checksums
 from relumt.runs.record import Initialization, RunRecord
 from relumt.runs.run_checkpoints import num_averaged
 
@@ -62,8 +61,6 @@ def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
 def require_equal_pretraining(records: Mapping[str, RunRecord], is_compared: Callable[[str], bool]) -> None:
     """Raise UserError unless all initial weights were trained with the same flags and on the same data.
 
-    Runs whose records do not say, because an earlier version of relumt wrote them, are not compared.
-
     Args:
         records: the runs by name.
         is_compared: returns whether a flag has to be equal.
@@ -75,7 +72,6 @@ def require_equal_pretraining(records: Mapping[str, RunRecord], is_compared: Cal
         return {flag: value for flag, value in weights.flags.items() if is_compared(flag)}
 
     require_equal(known, "the flags of training of the initial weights", compared_flags)
-    known = {name: weights for name, weights in known.items() if has_data_checksums(weights.data)}
     require_equal(known, "the training data of the initial weights", lambda weights: weights.data)
 
 
@@ -88,13 +84,8 @@ def require_equal_training(records: Mapping[str, RunRecord]) -> None:
 
 
 def require_equal_data(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless runs share vocabulary and training data.
-
-    Training data is compared between runs that recorded its content; earlier versions of relumt did not.
-    """
-    data = {name: record.provenance.data for name, record in records.items()}
-    data = {name: checksums for name, checksums in data.items() if has_data_checksums(checksums)}
-    require_equal(data, "the training data", lambda checksums: checksums)
+    """Raise UserError unless runs share vocabulary and training data."""
+    require_equal(records, "the training data", lambda record: record.provenance.data)
     # As a list, whose order tells the source language from the target language.
     require_equal(records, "the dictionaries", lambda record: list(record.provenance.dictionaries.items()))
 
@@ -102,14 +93,12 @@ def require_equal_data(records: Mapping[str, RunRecord]) -> None:
 def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
     """Raise UserError unless scored runs share vocabulary, training data, test set and the way of translating it.
 
-    The values of --lenpen may differ if each is the best of the same values on the same validation set. The content of
-    the test set, with sources and subsets, is compared between runs that recorded it; earlier versions did not.
+    The values of --lenpen may differ if each is the best of the same values on the same validation set.
     """
     require_equal_data(records)
     require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
-    data = {name: record.test_evaluation.setup.data for name, record in records.items()}
-    data = {name: checksum for name, checksum in data.items() if covers_content(checksum)}
-    require_equal(data, "the test set (sources, references or subsets)", lambda checksum: checksum)
+    test_set = "the test set (sources, references or subsets)"
+    require_equal(records, test_set, lambda record: record.test_evaluation.setup.data)
     require_equal(records, "ONE_BY_ONE", lambda record: int(record.test_evaluation.setup.one_by_one))
     require_equal(records, "the flags of translation", lambda record: _translation_flags(record.test_evaluation.setup))
     require_equal(records, "the checkpoint that translates", lambda record: record.test_evaluation.setup.checkpoint)

@@ -22,7 +22,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -108,7 +108,7 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
     match = DATASET_WITH_LENGTH.fullmatch(name)
     if not match or not (datasets / f"{match['name']}.toml").is_file():
         return None
-    documents = read_toml(datasets / f"{match['name']}.toml").documents
+    documents = read_settings(datasets / f"{match['name']}.toml").documents
     if documents is None:
         return None
     config = read_dataset(match["name"], datasets)
@@ -124,7 +124,7 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
 
 
 def configs_folder(root: Path) -> Path:
-    """Return the folder with datasets/ and models/: CONFIGS if it is set, as for the scripts, else the checkout's."""
+    """Return the folder with datasets/ and models.toml: CONFIGS if that is set, else the checkout's."""
     return Path(os.environ.get("CONFIGS") or root / "configs")
 
 
@@ -140,7 +140,7 @@ def dataset_names(datasets: Path) -> list[str]:
     """Return the names of the datasets in a folder, NAME_N for those whose documents can be limited to N tokens."""
     names = []
     for path in filter(Path.is_file, sorted(datasets.glob("*.toml"))):
-        names += [path.stem, f"{path.stem}_N"] if read_toml(path).documents else [path.stem]
+        names += [path.stem, f"{path.stem}_N"] if read_settings(path).documents else [path.stem]
     return names
 
 
@@ -153,7 +153,7 @@ def read_dataset(name: str, datasets: Path) -> DatasetConfig:
 def merge_with_base(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> DatasetConfig:
     """Return what a file and its bases say; `derived` are the datasets that are based on it."""
     path = datasets / f"{name}.toml"
-    settings = read_toml(path)
+    settings = read_settings(path)
     base = DatasetConfig(path, name, Path())
     if settings.base:
         is_file = is_name(settings.base) and (datasets / f"{settings.base}.toml").is_file()
@@ -193,16 +193,22 @@ def _length_penalties(path: Path, values: list[float], generate: Flags) -> tuple
     return tuple(values)
 
 
-def read_toml(path: Path) -> DatasetSettings:
-    """Read a dataset's file; raise UserError if it is not as described above."""
+Settings = TypeVar("Settings")
+
+
+def read_toml(path: Path, schema: type[Settings], known: str) -> Settings:
+    """Read a TOML file; raise UserError, with what is `known`, if it is missing or does not have this schema."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError: invalid UTF-8 or TOML, or a number too long
         raise UserError(f"{path}: not a TOML file ({error}); correct it") from None
     try:
-        return msgspec.convert(settings, DatasetSettings)
+        return msgspec.convert(settings, schema)
     except msgspec.ValidationError as error:
-        known = f"known keys: {', '.join(DatasetSettings.__struct_fields__)}"
-        raise UserError(
-            f"{path}: {error}; {known}; in [documents]: {', '.join(DocumentSettings.__struct_fields__)}"
-        ) from None
+        raise UserError(f"{path}: {error}; {known}") from None
+
+
+def read_settings(path: Path) -> DatasetSettings:
+    """Read a dataset's file; raise UserError if it is not as described above."""
+    known, documents = (", ".join(kind.__struct_fields__) for kind in (DatasetSettings, DocumentSettings))
+    return read_toml(path, DatasetSettings, f"known keys: {known}; in [documents]: {documents}")

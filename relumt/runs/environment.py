@@ -28,7 +28,7 @@ class Device:
         name: name of the GPU, or the CPU's architecture.
         count: how many there are.
         precision: precision of training; bf16 on a CPU means autocast with weights in fp32.
-        fp32_backend: what computes products of fp32 on a CPU. Records of earlier versions lack it, and had the default.
+        fp32_backend: what computes products of fp32 on a CPU.
     """
 
     kind: Literal["cuda", "cpu"]
@@ -74,15 +74,15 @@ class Environment:
         versions: versions of packages.
         revision: revision of relumt.
         device: what computes.
-        kernels: what chooses and compiles attention's kernels; None, for unknown, in records of earlier versions.
-        fairseq: the fairseq that was imported, and from where; None, for unknown, in records of earlier versions.
+        kernels: what chooses and compiles attention's kernels.
+        fairseq: the fairseq that was imported, and from where.
     """
 
     versions: dict[str, str]
     revision: Revision
     device: Device
-    kernels: Kernels | None = None
-    fairseq: FairseqSource | None = field(default=None, compare=False)  # `versions` has what results depend on
+    kernels: Kernels
+    fairseq: FairseqSource = field(compare=False)  # `versions` has what results depend on
 
     @property
     def relumt(self) -> str:
@@ -92,7 +92,7 @@ class Environment:
     @property
     def may_run_triton(self) -> bool:
         """Whether results can depend on Triton: on a GPU unless RELUMT_KERNELS=reference, on a CPU if it is "fused"."""
-        return wants_triton(self.kernels.setting if self.kernels else "auto", self.device.kind)
+        return wants_triton(self.kernels.setting, self.device.kind)
 
     def in_precision(self, precision: Precision) -> "Environment":
         """Return this environment with another precision: translation does not take that of training."""

@@ -80,17 +80,10 @@ class EvaluationSetup:
 
 @dataclass(frozen=True)
 class LengthPenaltySearch:
-    """A translation whose hypotheses serve to choose --lenpen.
-
-    Attributes:
-        setup: how it was made.
-        candidates: values of --lenpen to compare.
-        choice: the result; None until the translation is scored.
-    """
+    """A translation whose hypotheses served to choose --lenpen: how it was made, and the result."""
 
     setup: EvaluationSetup
-    candidates: list[float]
-    choice: LengthPenaltyChoice | None = None
+    choice: LengthPenaltyChoice
 
 
 @dataclass(frozen=True)

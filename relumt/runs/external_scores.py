@@ -10,9 +10,9 @@ from relumt.errors import UserError, quote
 from relumt.files import file_sha256
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
+from relumt.runs.launch import locked
 from relumt.runs.metric_command import score_with_command
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record, save_record
-from relumt.runs.run_lock import RunLock
 from relumt.runs.scored_segments import Segment, load_segments
 from relumt.text_files import load_text
 
@@ -65,9 +65,7 @@ def add_external_score(
         AttemptFailedError: the program failed; nothing was written.
     """
     require_metric_name(name, require_evaluation(run, load_record(run), subset))
-    lock = RunLock()
-    lock.acquire(run)
-    try:
+    with locked(run):
         segments = segments_of_run(run, subset, data)
         output = score_with_command(command, segments, time_limit)
         path = run / f"{subset}.{name}.scores"
@@ -79,8 +77,6 @@ def add_external_score(
         evaluation = replace(evaluation, external=evaluation.external | {name: added})
         save_record(run, replace(record, evaluations=record.evaluations | {subset: evaluation}))
         return added
-    finally:
-        lock.release(run)
 
 
 def load_segment_scores(run: Path, score: ExternalScore) -> list[str]:

@@ -6,7 +6,6 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from relumt.errors import UNPRINTABLE, UserError
 
@@ -22,21 +21,6 @@ TRACKER_FLAGS = ("--wandb-project", "--aim-repo", "--aim-run-hash")
 """Flags of fairseq-train that only copy the log elsewhere (docs/tracking.md)."""
 
 NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
-
-
-def read_flags(path: Path) -> Flags:
-    """Read an *.args file, in the format of `parse_flag_lines`.
-
-    Raises:
-        UserError: the file is missing, not UTF-8 or not in that format.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected the flags of a model") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not valid UTF-8 ({error.reason}); convert the file to UTF-8") from None
-    return parse_flag_lines(text, str(path))
 
 
 def parse_flag_lines(text: str, where: str) -> Flags:

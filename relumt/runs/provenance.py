@@ -1,9 +1,7 @@
 """What makes two runs the same run: flags, data, vocabulary, initial weights and environment."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from hashlib import sha256
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import DataBin
@@ -16,13 +14,6 @@ COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
 
 SCORING_VERSIONS = ("sacrebleu", "sacremoses")
 """Packages whose version affects the scores of translations."""
-
-LOSS_FLAGS = re.compile(
-    "--(criterion|sentence-avg|label-smoothing|ignore-prefix-size|task|document-.*|max-(source|target)-positions|"
-    "valid-subset|max-valid-steps|nval|(max-tokens|batch-size)(-valid)?|max-sentences(-valid)?|"
-    "required-batch-size-multiple|skip-invalid-size-inputs-valid-test|(maximize-)?best-checkpoint-metric)"
-)
-"""Flags that decide what validation losses measure, on which sentences, and which checkpoint is the best by them."""
 
 
 def training_provenance(
@@ -62,34 +53,11 @@ def provenance_differences(recorded: Provenance, current: Provenance) -> list[st
     known = {name: value for name, value in weights.items() if value or name == "dataset"}
     return [
         *flags,
-        *_data_differences(recorded.data, current.data),
+        *_changed("data", recorded.data, current.data),
+        *_changed("vocabulary", recorded.dictionaries, current.dictionaries),
         *_changed("initialization", asdict(recorded.initialization), known),
         *environment_differences(recorded.environment, current.environment),
     ]
-
-
-def measures_other_loss(recorded: Provenance, current: Provenance) -> bool:
-    """Return whether validation losses of two trainings cannot be compared: the criterion, task or data differ."""
-    names = {name for name in (*recorded.flags, *current.flags) if LOSS_FLAGS.fullmatch(name)}
-    has_other_flags = any(recorded.flags.get(name) != current.flags.get(name) for name in names)
-    return has_other_flags or (has_data_checksums(recorded.data) and recorded.data != current.data)
-
-
-def _data_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
-    """Return what differs in the data; that of a run of an earlier relumt is unknown, and counts as different."""
-    if not has_data_checksums(recorded):
-        return ["data recorded by its sentence lengths only, by an earlier relumt (now by its content)"]
-    return _changed("data", recorded, current)
-
-
-def has_data_checksums(data: Mapping[str, str]) -> bool:
-    """Return whether all data was recorded by its content."""
-    return all(map(covers_content, data.values()))
-
-
-def covers_content(checksum: str) -> bool:
-    """Return whether a checksum covers the content of data; earlier versions recorded a short one of its lengths."""
-    return len(checksum) == len(sha256().hexdigest())
 
 
 def environment_differences(recorded: Environment, current: Environment) -> list[str]:
@@ -114,9 +82,7 @@ def evaluation_differences(recorded: Environment, current: Environment) -> list[
 
 
 def _kernel_differences(recorded: Environment, current: Environment) -> list[str]:
-    """Return what differs in RELUMT_KERNELS, and in Triton if it may run; records of earlier versions have neither."""
-    if recorded.kernels is None or current.kernels is None:
-        return []
+    """Return what differs in RELUMT_KERNELS, and in Triton if it may run."""
     compared = asdict(current.kernels)
     if not current.may_run_triton:
         del compared["triton"]

@@ -14,7 +14,6 @@ from relumt.json_files import decode_json, encode_json, read_json, read_schema
 from relumt.runs.environment import Environment
 from relumt.runs.evaluation_record import (
     Evaluation,
-    EvaluationSetup,
     ExternalScore,
     LengthPenaltySearch,
     Score,
@@ -26,7 +25,7 @@ RUN_RECORD = "run.json"
 BACKUP = "run.json.bak"
 """Copy of run.json, to restore it from if it is damaged."""
 
-SCHEMA = 1
+SCHEMA = 2
 """Increased whenever the meaning of run.json changes."""
 
 TEST = "test"
@@ -40,14 +39,12 @@ class Initialization:
     Attributes:
         dataset: dataset on which the run that provides them was trained; "" for new weights.
         sha256: SHA-256 of its checkpoint; "" for new weights, or if all its checkpoints were deleted.
-        diverged: whether that run diverged; then there are no weights to start from.
-        flags: fairseq-train's of that run, without the seed; empty for new weights, and in records of earlier versions.
+        flags: fairseq-train's of that run, without the seed; empty for new weights.
         data: SHA-256 of each subset that it read; empty like `flags`.
     """
 
     dataset: str = ""
     sha256: str = ""
-    diverged: bool = False
     flags: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
 
@@ -58,8 +55,7 @@ class Provenance:
 
     Attributes:
         flags: fairseq-train's, resolved from configs/ and the command line, without paths.
-        data: SHA-256 of each subset that training reads ("train", "valid"). Records of earlier versions have a
-            shorter checksum, of the sentence lengths only.
+        data: SHA-256 of each subset that training reads ("train", "valid").
         dictionaries: SHA-256 of each dictionary by language.
         initialization: where the weights come from.
         environment: software and hardware.
@@ -73,8 +69,8 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class EnvironmentChange:
-    """A change of provenance that somebody accepted with ACCEPT_MIXED=1: when, and the differences in words."""
+class AcceptedChange:
+    """A change of provenance that somebody accepted with FORCE=1: when, and the differences in words."""
 
     when: str
     differences: list[str]
@@ -118,12 +114,10 @@ class RunRecord:
         started: when training first started.
         provenance: what decides the result of training.
         extra_flags: fairseq-train's flags on the command line of the last start, beyond those of configs/.
-        environment_changes: one entry for each time that a change of provenance was accepted.
-        losses_from: number of updates until which validation losses do not count, because what they measure changed.
+        accepted_changes: one entry for each time that a change of provenance was accepted.
         training: set when training has finished.
         divergence: set when training ended without a finite gradient instead.
-        length_penalty_search: the last choice of --lenpen, or the translation for it that is not scored yet.
-        pending_evaluation: the translation that was started and is not scored yet.
+        length_penalty_search: the last choice of --lenpen.
         evaluations: scores by subset.
         schema: version of this format.
     """
@@ -135,12 +129,10 @@ class RunRecord:
     started: str
     provenance: Provenance
     extra_flags: list[str] = field(default_factory=list)
-    environment_changes: list[EnvironmentChange] = field(default_factory=list)
-    losses_from: Count = 0
+    accepted_changes: list[AcceptedChange] = field(default_factory=list)
     training: TrainingSummary | None = None
     divergence: Divergence | None = None
     length_penalty_search: LengthPenaltySearch | None = None
-    pending_evaluation: EvaluationSetup | None = None
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     schema: int = SCHEMA
 

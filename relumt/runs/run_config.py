@@ -8,7 +8,8 @@ from relumt.errors import UserError, quote
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
 from relumt.runs.environment import Device
-from relumt.runs.flags import Flags, command_line, parse_flags, read_flags
+from relumt.runs.flags import Flags, command_line, parse_flags
+from relumt.runs.model_config import require_model
 from relumt.runs.names import list_known, require_name, require_path
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
@@ -82,7 +83,7 @@ class RunConfig:
         dataset, model, seed: the run's name.
         data_bin: the data.
         dataset_config: the settings of the dataset.
-        model_args: the model's *.args.
+        model_flags: flags of fairseq-train that define the model.
         folder: the run's folder, which contains everything that the run writes.
     """
 
@@ -92,7 +93,7 @@ class RunConfig:
     seed: int
     data_bin: DataBin
     dataset_config: DatasetConfig
-    model_args: Path
+    model_flags: Flags
     folder: Path
 
     @property
@@ -106,7 +107,7 @@ class RunConfig:
         Raises:
             UserError: a flag is one that the scripts set.
         """
-        flags = self.dataset_config.train | read_flags(self.model_args)
+        flags = self.dataset_config.train | self.model_flags
         return RESUMABLE | _override(flags, extra, RESERVED_FLAGS) | {"--seed": [str(self.seed)]}
 
     def generate_flags(self, extra: list[str], trained: Mapping[str, str]) -> Flags:
@@ -158,9 +159,9 @@ def resolve_run_config(
 
     Args:
         dataset: a name in configs/datasets, or the path of a data-bin, which then uses the settings of `default`.
-        model: a file in configs/models, without .args.
+        model: a section of configs/models.toml.
         seed: random seed.
-        configs: folder with datasets/ and models/.
+        configs: folder with datasets/ and models.toml.
         runs: folder of all runs.
         data_bin: the data-bin, if it is not the dataset's own.
 
@@ -169,9 +170,7 @@ def resolve_run_config(
             data-bin, or `runs` is inside it.
     """
     require_path(runs, "RUNS")
-    models = {path.stem: path for path in sorted((configs / "models").glob("*.args")) if path.is_file()}
-    if model not in models:
-        raise UserError(f"no model {quote(model)} in {configs / 'models'}; {list_known(model, models)}")
+    model_flags = require_model(model, configs)
     require_name(model, "model")
     datasets = configs / "datasets"
     name, dataset_config = dataset, load_dataset(dataset, datasets)
@@ -191,5 +190,5 @@ def resolve_run_config(
     if runs.resolve().is_relative_to(data.resolve()):
         raise UserError(f"RUNS {runs} is inside the data-bin {data}, which can be replaced; choose another folder")
     return RunConfig(
-        dataset, name, model, seed, open_data_bin(data), dataset_config, models[model], runs / name / model / str(seed)
+        dataset, name, model, seed, open_data_bin(data), dataset_config, model_flags, runs / name / model / str(seed)
     )

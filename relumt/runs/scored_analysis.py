@@ -12,7 +12,7 @@ from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, read_analysis
 from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import TEST, RunRecord
 from relumt.runs.run_config import RunConfig
-from relumt.runs.training_results import report_divergence, started_record
+from relumt.runs.training import report_end, trained_record
 
 
 def find_mismatch(analysis: AnalysisFile, record: RunRecord) -> str:
@@ -48,10 +48,11 @@ def needs_analysis(config: RunConfig) -> bool:
     """Return whether a run is to be analyzed: not if it diverged or the checkpoint that was scored is analyzed already.
 
     Raises:
-        UserError: training was not started.
+        UserError: training is not finished.
     """
-    record = started_record(config)
-    if report_divergence(config, record):
+    record = trained_record(config)
+    if record.divergence:
+        report_end(config, record)
         return False
     if is_analyzed(config.folder, record):
         print_status(f"{config.folder}: analyzed already")

@@ -10,7 +10,6 @@ from relumt.prep.tokenization import detokenize, lowercase
 from relumt.runs.data_bin import DataBin
 from relumt.runs.evaluation_record import Evaluation
 from relumt.runs.evaluation_results import generate_output
-from relumt.runs.provenance import covers_content
 from relumt.runs.scored_files import load_scored_lines
 from relumt.runs.translations import TRANSLATE_AGAIN, read_sources
 from relumt.text_files import load_text
@@ -65,8 +64,7 @@ def load_sources(run: Path, evaluation: Evaluation, data_bin: DataBin, reference
             f"{data_bin.folder}: its references of {subset} are not those that {run} was scored on; name the data-bin "
             "that was translated with --data"
         )
-    translated = evaluation.setup.data
-    if covers_content(translated) and data_bin.evaluation_checksum(subset) != translated:
+    if data_bin.evaluation_checksum(subset) != evaluation.setup.data:
         raise UserError(
             f"{data_bin.folder}: its {subset} set was changed after {run} translated it; evaluate the run again, or "
             "name the data-bin that was translated with --data"

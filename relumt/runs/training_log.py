@@ -28,12 +28,10 @@ UPDATE_KEYS = {"train": "train_num_updates", "valid": "valid_num_updates"}
 to an end."""
 
 COMMAND_PREFIX = "$ fairseq-train"
-"""Start of the line that `training_steps.start_training` writes before each start of fairseq."""
-
-FORGET_BEST = "--reset-meters"
-"""fairseq-train's flag with which earlier validation losses do not count."""
+"""Start of the line that `launch.run_fairseq` writes before each start of fairseq."""
 
 STARTED = re.compile(STAMP + r"fairseq_cli\.train \| training on \d+ devices", re.ASCII)
+FINISHED = re.compile(STAMP + r"fairseq_cli\.train \| done training in ", re.ASCII)
 NOT_FINITE = re.compile(r"(?:\[\w+\]: ?)?FloatingPointError: (.*)")
 """fairseq's message if a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
 
@@ -44,8 +42,8 @@ message is not finite."""
 NORM_NOT_FINITE = re.compile(r"rank +\d+ = -?(nan|inf)")
 
 
-def read_training_log(path: Path, losses_from: int = 0) -> TrainingSummary:
-    """Summarize a log file; of validation losses, only those after `losses_from` updates count.
+def read_training_log(path: Path) -> TrainingSummary:
+    """Summarize a log file.
 
     Raises:
         UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
@@ -61,13 +59,7 @@ def read_training_log(path: Path, losses_from: int = 0) -> TrainingSummary:
             f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
             f"{path.parent} and train again"
         )
-    commands = [number for number, line in enumerate(lines) if line.startswith(COMMAND_PREFIX)]
-    first = max((number for number in commands if FORGET_BEST in lines[number]), default=0)
-    losses = [
-        line["valid_loss"]
-        for line in statistics(lines[first:], "valid")
-        if "valid_loss" in line and (not losses_from or line.get(UPDATE_KEYS["valid"], 0) > losses_from)
-    ]
+    losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
     return TrainingSummary(
         parameters=int(parameters[-1].replace(",", "")),
         tokens_per_second=speed,
@@ -76,6 +68,14 @@ def read_training_log(path: Path, losses_from: int = 0) -> TrainingSummary:
         epochs=progress[-1][0],
         best_valid_loss=min(losses, default=None),
     )
+
+
+def has_finished(path: Path) -> bool:
+    """Return whether the last start of fairseq-train came to its end."""
+    finished = False
+    for line in _read_lines(path):
+        finished = not line.startswith(COMMAND_PREFIX) and (finished or bool(FINISHED.match(line)))
+    return finished
 
 
 def find_divergence(path: Path) -> Divergence | None:

@@ -147,7 +147,7 @@ class TableContext:
         ]
         if any_diverged(runs):
             notes.append(DIVERGED_NOTE)
-        if changed := [record.name for record in records if record.environment_changes]:
+        if changed := [record.name for record in records if record.accepted_changes]:
             notes.append(f"{ENVIRONMENTS_NOTE}: {', '.join(changed)}")
         return notes
 
@@ -192,7 +192,7 @@ def list_differences(records: Sequence[RunRecord]) -> list[str]:
         "the code of relumt": [replace(environment.revision, commit="") for environment in environments],
         "the kind of device": [environment.device.name for environment in environments],
         "the backend of fp32 products": [environment.device.fp32_backend for environment in environments],
-        "the kernels of attention": [environment.kernels for environment in environments if environment.kernels],
+        "the kernels of attention": [environment.kernels for environment in environments],
         "versions of packages that scored them": [environment.versions for environment in scored_in],
         "the kind of device that translated": [environment.device.name for environment in scored_in],
     }

@@ -21,8 +21,7 @@ DIVERGED_NOTE = (
 )
 
 ENVIRONMENTS_NOTE = (
-    "trained or evaluated in several environments, or in part with other settings (`environment_changes` in "
-    f"{RUN_RECORD})"
+    f"trained or evaluated in several environments, or in part with other settings (`accepted_changes` in {RUN_RECORD})"
 )
 
 SPREAD_NOTE = "±: standard deviation over seeds"

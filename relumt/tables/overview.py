@@ -87,7 +87,7 @@ def _model_row(records: list[RunRecord], external: Sequence[str]) -> list[str]:
         UserError: they were trained with different settings.
     """
     require_equal_training({record.name: record for record in records})
-    marker = "*" if any(record.environment_changes for record in records) else ""
+    marker = "*" if any(record.accepted_changes for record in records) else ""
     summaries = [record.training for record in records if record.training]
     parameters = f"{summaries[0].parameters:,}" if summaries else ""
     seeds = ", ".join(str(record.seed) for record in records)
@@ -146,7 +146,7 @@ def _notes(records: list[RunRecord], external: Sequence[str]) -> list[str]:
         lines.append(SPREAD_NOTE)
     if any(map(has_diverged, records)):
         lines.append(DIVERGED_NOTE)
-    if changed := [record.name for record in records if record.environment_changes]:
+    if changed := [record.name for record in records if record.accepted_changes]:
         lines.append(f"*: {ENVIRONMENTS_NOTE}: {', '.join(changed)}")
     return lines
 
@@ -162,7 +162,7 @@ def _command_line_notes(records: list[RunRecord]) -> list[str]:
 
 
 def _differing_flags_notes(records: list[RunRecord]) -> list[str]:
-    """Return the note on flags of training that differ between models beyond those of configs/models.
+    """Return the note on flags of training that differ between models beyond those of configs/models.toml.
 
     The tables of papers refuse such runs.
     """

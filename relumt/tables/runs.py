@@ -32,7 +32,7 @@ MIN_BLEU = 1.0
 MODEL_FLAGS = re.compile(
     rf"--(seed|arch|criterion|attention-(norm|entropy)-.*|attention-schedule-updates|{MECHANISM_FLAGS})"
 )
-"""Flags that may differ within a column of a table: the seed, and those that files of configs/models set."""
+"""Flags that may differ within a column of a table: the seed, and those that configs/models.toml sets."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        model: name in configs/models.
+        model: name in configs/models.toml.
         paper_row: its label in papers.json, "" if the paper prints no number for it.
         variant, flags: those of its experiments.
         baseline: the row that it is tested against, "" for that of the table.

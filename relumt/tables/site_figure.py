@@ -17,7 +17,7 @@ class SiteFigure(Table):
     """A figure of what models attend to, one panel per site.
 
     Attributes:
-        models: names in configs/models.
+        models: names in configs/models.toml.
         sites: attention sites to draw.
         datasets: preset -> dataset.
     """

@@ -47,7 +47,7 @@ MODELS = (
     "softpick",
     "entmax15",
 )
-"""Rows of the study: names in configs/models."""
+"""Rows of the study: names in configs/models.toml."""
 
 CANDIDATES = ("reluformer_gated", "sigmoid_gated", "entmax_learned", "ssmax")
 """Models that are only searched; one that does well can move to MODELS."""

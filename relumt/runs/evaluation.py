@@ -1,0 +1,271 @@
+"""Translates a subset with a trained run, scores it, and records the scores.
+
+If the dataset leaves the length penalty open, it is chosen on the validation set first. A penalty only ranks finished
+hypotheses, so the n-best lists of one translation serve for all its values.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from relumt.console import print_status
+from relumt.errors import UserError
+from relumt.files import changed_files, file_sha256
+from relumt.runs.environment import Precision, current_environment
+from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch
+from relumt.runs.evaluation_results import (
+    SINGLE_SENTENCES,
+    bleu_of_output,
+    count_separator_mismatches,
+    generate_log,
+    generate_output,
+    score_output,
+)
+from relumt.runs.flags import Flags, join_flag_values
+from relumt.runs.launch import failure, locked, print_command, run_fairseq
+from relumt.runs.length_penalty_choice import LengthPenaltyChoice, best_penalty
+from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.provenance import environment_differences, evaluation_differences, refuse_other_vocabulary
+from relumt.runs.record import RunRecord, save_record
+from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints, num_averaged
+from relumt.runs.run_config import FairseqCommand, RunConfig
+from relumt.runs.training import Request, accept_or_refuse, report_end, trained_record
+from relumt.runs.translations import GeneratedOutput
+
+VALIDATION = "valid"
+"""The subset that --lenpen is chosen on."""
+
+SEARCH_FOLDER = "length_penalty"
+"""Subfolder of a run's folder with the translation that --lenpen was chosen by."""
+
+FAIRSEQ_BEAM = "5"
+"""fairseq's default of --beam."""
+
+
+def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
+    """Translate a subset, and score it, unless the same was done before.
+
+    Raises:
+        UserError: training is not finished, or the data-bin or the flags do not fit; or the environment is not that of
+            training.
+        AttemptFailedError: fairseq-generate failed.
+    """
+    record = trained_record(config)
+    if record.divergence:
+        report_end(config, record)
+        return
+    refuse_other_vocabulary(record.provenance, config.data_bin)
+    flags = config.generate_flags(extra_flags, record.provenance.flags)
+    check_flags(config, request, flags, record.provenance.flags)
+    if is_translated_as_asked(config, record, flags) and not has_checkpoints(config.folder):
+        print_status(f"{config.folder}: evaluated already, and its checkpoints were deleted")
+        return
+    if request.dry_run:
+        print_commands(config, request, flags)
+        return
+    with locked(config.folder):
+        record, choice = choose_length_penalty(config, request, record, flags)
+        flags = with_choice(flags, choice)
+        setup = replace(describe_evaluation(config, request, flags), length_penalty=choice)
+        found = record.evaluations.get(setup.subset)
+        if found and is_current(found.setup, setup) and not changed_files(config.folder, found.files_sha256):
+            print_status(f"{config.folder}: {setup.subset} evaluated already")
+            return
+        record = accept_environment(config, request, record, setup)
+        translate(config, request, setup, flags, config.folder)
+        if request.one_by_one:
+            translate_one_by_one(config, request, setup, flags)
+        score(config, record, setup)
+
+
+def check_flags(config: RunConfig, request: Request, flags: Flags, trained: Mapping[str, str]) -> None:
+    """Raise UserError if flags of translation have no effect, or the data-bin lacks a subset."""
+    config.data_bin.require_subset(subset_name(flags))
+    if request.one_by_one and not trained.get("--document-separator"):
+        raise UserError(
+            f"{config.folder}: ONE_BY_ONE=1 needs a model trained with --document-separator; unset ONE_BY_ONE"
+        )
+    if translation_precision(flags) == "bf16" and trained.get("--arch", "").startswith("transformer"):
+        raise UserError(f"{config.model}: --bf16 works with relumt's architectures, found --arch transformer; drop it")
+    if config.dataset_config.penalties_to_compare(flags):
+        config.data_bin.require_subset(VALIDATION)
+        if "--unnormalized" in flags:
+            raise UserError(
+                f"{config.dataset_config.path}: length_penalties has no effect with --unnormalized; drop one of them"
+            )
+
+
+def print_commands(config: RunConfig, request: Request, flags: Flags) -> None:
+    """Print the commands that would translate; a length penalty that is not chosen yet is left out."""
+    checkpoint = config.checkpoints / "checkpoint_best.pt"
+    if config.dataset_config.average_checkpoints:
+        checkpoint = config.checkpoints / f"checkpoint_average_{config.dataset_config.average_checkpoints}.pt"
+    steps = [(flags, config.folder)]
+    if config.dataset_config.penalties_to_compare(flags):
+        steps.insert(0, (search_flags(flags), config.folder / SEARCH_FOLDER))
+    for step, folder in steps:
+        log = folder / f"generate-{subset_name(step)}.log"
+        arguments = config.generate_command(step, checkpoint, folder, request.device)
+        print_command("generate", FairseqCommand(log, arguments))
+
+
+def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> EvaluationSetup:
+    """Describe the translation of a subset with the run's best checkpoint, or the average of its last ones."""
+    subset = subset_name(flags)
+    count = config.dataset_config.average_checkpoints
+    checkpoint = averaged_checkpoint(config.folder, count) if count else best_checkpoint(config.folder)
+    return EvaluationSetup(
+        subset=subset,
+        flags=join_flag_values(flags),
+        data=config.data_bin.evaluation_checksum(subset),
+        checkpoint=checkpoint.name,
+        checkpoint_sha256=file_sha256(checkpoint),
+        environment=current_environment(request.device).in_precision(translation_precision(flags)),
+        one_by_one=request.one_by_one,
+    )
+
+
+def is_current(recorded: EvaluationSetup, setup: EvaluationSetup) -> bool:
+    """Return whether translating and scoring again could not change the recorded scores."""
+    return recorded.matches(setup) and not evaluation_differences(recorded.environment, setup.environment)
+
+
+def translation_precision(flags: Flags) -> Precision:
+    """Return the precision that fairseq-generate computes products in."""
+    return "bf16" if "--bf16" in flags else "fp32"
+
+
+def subset_name(flags: Flags) -> str:
+    """Return the subset that is translated; raise UserError if --gen-subset does not name exactly one."""
+    names = flags.get("--gen-subset", ["test"])
+    if len(names) != 1:
+        raise UserError(f"--gen-subset needs one value (test, valid or train), found {len(names)}")
+    return names[0]
+
+
+def accept_environment(config: RunConfig, request: Request, record: RunRecord, setup: EvaluationSetup) -> RunRecord:
+    """Return the record; if the environment is not that of training, note it, or raise UserError without FORCE=1."""
+    trained_in = record.provenance.environment.in_precision(setup.environment.device.precision)
+    differences = environment_differences(trained_in, setup.environment)
+    return accept_or_refuse(config, record, differences, request.force) if differences else record
+
+
+def translate(config: RunConfig, request: Request, setup: EvaluationSetup, flags: Flags, folder: Path) -> None:
+    """Run fairseq-generate, which writes to `folder`; its messages go to the log of that folder."""
+    folder.mkdir(exist_ok=True)
+    generate_output(folder, setup).unlink(missing_ok=True)  # another translation's must not be scored as this one's
+    arguments = config.generate_command(flags, config.checkpoints / setup.checkpoint, folder, request.device)
+    command = FairseqCommand(generate_log(folder, setup), arguments)
+    if status := run_fairseq("generate", command, append=False):
+        raise failure("generate", command, status)
+
+
+def translate_one_by_one(config: RunConfig, request: Request, setup: EvaluationSetup, flags: Flags) -> None:
+    """Translate single sentences if translated chunks have another number of separators than their sources."""
+    shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
+    mismatches = count_separator_mismatches(config, setup)
+    if mismatches:
+        print_status(
+            f"{config.folder}: {mismatches} translated chunks have a different number of separators than their "
+            "source; translating sentences one by one"
+        )
+        translate(config, request, setup, flags | {"--document-length": ["1"]}, config.folder / SINGLE_SENTENCES)
+
+
+def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
+    """Write the translations, record their scores and print them.
+
+    Earlier scores of the subset are dropped before the files are written, which replaces the translations that they
+    belong to.
+    """
+    scored = score_output(config, setup)
+    others = {subset: earlier for subset, earlier in record.evaluations.items() if subset != setup.subset}
+    save_record(config.folder, replace(record, evaluations=others))
+    scored.write_files(config.folder)
+    record = replace(record, evaluations=others | {setup.subset: scored.evaluation})
+    save_record(config.folder, record)
+    for subset, evaluation in record.evaluations.items():
+        for found in evaluation.scores.values():
+            print_status(f"{subset}: {found.detail}  {found.signature}")
+
+
+def choose_length_penalty(
+    config: RunConfig, request: Request, record: RunRecord, flags: Flags
+) -> tuple[RunRecord, LengthPenaltyChoice | None]:
+    """Choose --lenpen by BLEU on the validation set, unless that was done before; return it, and the record with it.
+
+    The choice is None if the dataset or the user has made it.
+    """
+    candidates = config.dataset_config.penalties_to_compare(flags)
+    if not candidates:
+        return record, None
+    setup = describe_evaluation(config, replace(request, one_by_one=False), search_flags(flags))
+    found = record.length_penalty_search
+    if found and sorted(map(float, found.choice.bleu)) == sorted(candidates) and is_current(found.setup, setup):
+        return record, found.choice
+    record = accept_environment(config, request, record, setup)
+    translate(config, request, setup, search_flags(flags), config.folder / SEARCH_FOLDER)
+    best = translations_by_penalty(config.folder, setup)
+    scores = {str(power): bleu_of_output(config, setup, best(power)) for power in candidates}
+    bleu = {value: scored.score for value, scored in scores.items()}
+    signature = next(iter(scores.values())).signature
+    choice = LengthPenaltyChoice(setup.subset, setup.data, signature, bleu, best_penalty(bleu))
+    record = replace(record, length_penalty_search=LengthPenaltySearch(setup, choice))
+    save_record(config.folder, record)
+    curve = ", ".join(f"{value}: {points:.2f}" for value, points in bleu.items())
+    print_status(f"{config.folder}: --lenpen {choice.chosen}, by BLEU on {VALIDATION} ({curve})")
+    return record, choice
+
+
+def search_flags(flags: Flags) -> Flags:
+    """Return the flags that translate the validation set as `flags` do, with all hypotheses of beam search."""
+    beam = flags.get("--beam", [FAIRSEQ_BEAM])
+    return flags | {"--gen-subset": [VALIDATION], "--lenpen": ["0"], "--nbest": beam}
+
+
+def with_choice(flags: Flags, choice: LengthPenaltyChoice | None) -> Flags:
+    """Return the flags with the chosen --lenpen, if it was chosen."""
+    return flags | {"--lenpen": [choice.chosen]} if choice else flags
+
+
+def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[float], GeneratedOutput]:
+    """Return a function from a value of --lenpen to the best translations under it.
+
+    Args:
+        folder: folder of the run.
+        setup: the setup of its length-penalty search.
+
+    Raises:
+        UserError: the output of fairseq-generate is missing, truncated or damaged.
+    """
+    from relumt.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES  # imports PyTorch, which takes seconds
+
+    lists = read_nbest(generate_output(folder / SEARCH_FOLDER, setup))
+    divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
+    return lambda power: lists.best(lambda length: divisor(length, power))
+
+
+def is_translated_as_asked(config: RunConfig, record: RunRecord, flags: Flags) -> bool:
+    """Return whether the subset was scored with these flags, and with a choice of --lenpen if they leave one."""
+    scored = record.evaluations.get(subset_name(flags))
+    if scored is None:
+        return False
+    candidates = config.dataset_config.penalties_to_compare(flags)
+    choice = scored.setup.length_penalty
+    compared = sorted(map(float, choice.bleu)) if choice else []
+    return compared == sorted(candidates) and scored.setup.flags == join_flag_values(with_choice(flags, choice))
+
+
+def is_scored_as_configured(config: RunConfig, record: RunRecord) -> bool:
+    """Return whether the test set was scored with the dataset's settings of translation, and has not changed since.
+
+    The number of averaged checkpoints is not compared if they were deleted: then nothing can be translated again.
+    """
+    setup = record.test_evaluation.setup
+    is_same_average = config.dataset_config.average_checkpoints == num_averaged(setup.checkpoint)
+    if has_checkpoints(config.folder) and not is_same_average:
+        return False
+    is_same_data = setup.data == config.data_bin.evaluation_checksum(setup.subset)
+    flags = config.generate_flags([], record.provenance.flags)
+    return is_same_data and is_translated_as_asked(config, record, flags)
