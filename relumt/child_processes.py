@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import IO
+from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -24,6 +24,11 @@ def end_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process that ends with this one; `options` are those of `subprocess.Popen`."""
+    return subprocess.Popen(command, preexec_fn=partial(end_with_parent, os.getpid()), **options)
 
 
 def start_in_session(

@@ -4,10 +4,9 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from relumt.errors import UserError, printable
@@ -23,8 +22,6 @@ KINDS = {
 }
 """Type of a file → how messages call it."""
 
-MOUNTS = Path("/proc/self/mountinfo")
-
 
 def file_digest(path: Path, algorithm: str) -> str:
     """Return a file's checksum in hexadecimal; `algorithm` is a name that hashlib knows ("sha256", "md5")."""
@@ -38,10 +35,11 @@ def file_sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a folder, is on disk."""
+    """Wait until a file, or the list of names in a folder, is on disk; some file systems cannot sync folders."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with suppress(OSError) if path.is_dir() else nullcontext():
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -128,17 +126,6 @@ def require_writable(folder: Path) -> None:
         raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
 
 
-def is_stream(path: Path) -> bool:
-    """Return whether output is written to `path` instead of replacing it.
-
-    That is so for a pipe, for a device such as /dev/null, and for a name of an open file such as /dev/stdout.
-    """
-    target = path.parent / os.readlink(path) if path.is_symlink() else path
-    if any(re.fullmatch(r"/proc/\d+/fd", str(name.parent.resolve())) for name in (path, target)):
-        return True
-    return describe_kind(path) in ("a pipe", "a device")
-
-
 def require_replaceable_file(path: Path) -> None:
     """Raise UserError if a file must not be written to `path`, because a folder, disk or socket is there."""
     if (kind := describe_kind(path)) in ("a folder", "a block device", "a socket"):
@@ -160,38 +147,15 @@ def require_inputs_kept(inputs: Iterable[Path], outputs: Iterable[Path]) -> None
 
 
 def require_replaceable_folder(out: Path) -> None:
-    """Raise UserError unless a new folder can take the place of `out`.
-
-    Either nothing is there and it can be created, or there is a folder that can be moved away: no mount point, no
-    parent of the current or the home folder, and not write-protected.
-    """
+    """Raise UserError unless a new folder can take the place of `out`: of nothing, or of a folder nobody works in."""
     require_simple_name(out)
-    folder = Path(os.path.realpath(out))
-    for path in (out, folder):  # they may differ in kind: out is missing/.. or a broken link
-        if (kind := describe_kind(path)) not in (None, "a folder"):
-            raise UserError(f"{out}: expected a folder or nothing, found {kind}; choose another --out")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: expected a folder or nothing, found a file; choose another --out")
+    folder = out.resolve()
     require_writable(folder.parent)
-    if not folder.exists():
-        return
-    for used in _used_folders():
+    for used in (Path.cwd(), Path(os.path.expanduser("~"))):
         if folder == used or folder in used.parents:
             raise UserError(f"{out}: {used} is in it, which must not be replaced; name a new folder inside it")
-    if os.path.ismount(folder) or str(folder) in _mount_points():
-        raise UserError(f"{out}: is a mount point, which cannot be replaced; name a new folder inside it")
-    require_writable(folder)
-
-
-def _used_folders() -> Iterator[Path]:
-    """Yield the current folder and, if the user has one, the home folder."""
-    yield Path.cwd()
-    with suppress(RuntimeError):
-        yield Path.home().resolve()
-
-
-def _mount_points() -> list[str]:
-    """Return all mount points, including those of a folder of the same file system."""
-    lines = MOUNTS.read_text(errors="surrogateescape").splitlines() if MOUNTS.exists() else []
-    return [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines]
 
 
 def require_outside(folder: Path, paths: Iterable[Path]) -> None:

@@ -31,50 +31,16 @@ fail() {
     exit "$1"
 }
 
-# begin "$@": the start of every script. If an argument is -h or --help, print the script's usage and exit, with the
-# options of the relumt command `help_of` if that is set. Otherwise go on under a supervisor, which ends everything that
-# the script has started when the script is interrupted or killed.
+# begin "$@": the start of a script. If an argument is -h or --help, print the script's usage and exit, with the options
+# of the relumt command `help_of` if that is set.
 begin() {
     local argument
     for argument in "$@"; do
         [[ $argument != -h && $argument != --help ]] || print_usage
     done
-    [[ -z ${RELUMT_SUPERVISED:-} ]] || return 0
-    local signal
-    for signal in TERM INT HUP; do
-        trap "interrupted=$signal; close_pipe" "$signal"
-    done
-    local find='import importlib.util as u; print(all(map(u.find_spec, ("torch", "fairseq"))))'
-    local found # assigned in a command of its own: traps wait for the end of one
-    found=$("$python" -P -c "$find" 2>/dev/null) || true
-    [[ $found == True || -n ${interrupted:-} ]] ||
+    local find='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'
+    "$python" -P -c "$find" 2>/dev/null ||
         fail 2 "$python lacks relumt's requirements; run make install, or set PYTHON to a Python that has them"
-    supervise "$BASH" "$0" "$@"
-}
-
-# supervise COMMAND…: run a command as long as this shell lives, and exit with its status. The supervisor ends it when the
-# pipe is closed: by a signal, which then ends this shell, too, or because this shell was killed.
-supervise() {
-    local status=0
-    exec {pipe}> >(
-        trap '' TERM INT HUP
-        exec "$python" -P -m relumt.grid.supervised_process "$@"
-    )
-    local supervisor=$!
-    [[ -z ${interrupted:-} ]] || close_pipe # the signal came before there was a pipe
-    wait "$supervisor" || status=$?
-    [[ -n ${interrupted:-} ]] || exit "$status"
-    while kill -0 "$supervisor" 2>/dev/null; do
-        wait "$supervisor" || true
-    done
-    trap - "$interrupted"
-    kill -s "$interrupted" "$$"
-    exit 1
-}
-
-close_pipe() {
-    [[ -z ${pipe:-} ]] || exec {pipe}>&-
-    pipe=
 }
 
 # print_usage: print the comment that the script starts with, and its options or variables; exit.
@@ -109,15 +75,13 @@ is_on() {
 
 # run_stages STAGE… -- DATASET MODEL [fairseq flags…]: go through --train, --evaluate and --analyze in place of this shell
 run_stages() {
-    local stages=() argument
+    local stages=()
     while [[ $1 != -- ]]; do
         stages+=("$1")
         shift
     done
     shift
-    for argument in "$@"; do
-        [[ $argument != -h && $argument != --help ]] || print_usage
-    done
+    begin "$@"
     require_names "$@"
     local settings=("--runs=${RUNS:-runs}" "--seed=${SEED:-1}" "--configs=${CONFIGS:-$root/configs}")
     [[ -z ${DATA_BIN:-} ]] || settings+=("--data-bin=$DATA_BIN")

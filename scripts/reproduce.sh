@@ -21,4 +21,4 @@ for i in "${!arguments[@]}"; do
         break
     fi
 done
-relumt reproduce "--root=$root" "--runs=${RUNS:-runs}" "${arguments[@]}"
+exec "$python" -P -m relumt.cli reproduce "--root=$root" "--runs=${RUNS:-runs}" "${arguments[@]}"

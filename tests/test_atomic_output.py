@@ -1,9 +1,10 @@
 """Output files and folders appear complete or not at all."""
 
+import os
+
 import pytest
 
 from relumt.atomic_output import atomic_file, atomic_folder, write_text_atomically
-from relumt.errors import UserError
 
 
 def names_below(folder):
@@ -29,8 +30,29 @@ def test_an_interrupted_file_leaves_the_old_one(tmp_path):
 
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path):
-    with pytest.raises(UserError, match="expected a file, found a folder"), atomic_file(tmp_path):
+    with pytest.raises(IsADirectoryError), atomic_file(tmp_path):
         pass
+
+
+def test_a_stream_is_written_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text_atomically(tmp_path / "pipe", "text")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
+
+
+def test_what_a_killed_process_left_is_replaced(tmp_path):
+    (tmp_path / ".out.unfinished").write_text("half")
+    write_text_atomically(tmp_path / "out", "whole")
+    assert names_below(tmp_path) == ["out"]
+    folder = tmp_path / "folder"
+    staging = tmp_path / ".folder.unfinished"
+    (staging / "replaced").mkdir(parents=True)  # killed between the two renames
+    (staging / "replaced" / "old").touch()
+    with pytest.raises(KeyboardInterrupt), atomic_folder(folder):
+        raise KeyboardInterrupt
+    assert names_below(folder) == ["old"] and not staging.exists()
 
 
 def test_a_finished_folder_replaces_the_old_one(tmp_path):

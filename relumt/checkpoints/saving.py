@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 
 import torch
 
-from relumt.atomic_output import atomic_file, remove_files_of_dead_processes
+from relumt.atomic_output import atomic_file, remove_unfinished_files
 from relumt.checkpoints.integrity import SealingWriter
 
 
@@ -45,7 +45,7 @@ def copy_checkpoint_durably(source: Path, destination: Path) -> None:
 
 def remove_unfinished_checkpoints(folder: Path) -> None:
     """Remove what processes left that were killed while they saved a checkpoint, with relumt or stock fairseq."""
-    for prefix in (".checkpoint", ".crash.pt"):
-        remove_files_of_dead_processes(folder, prefix)
+    for prefix in ("checkpoint", "crash.pt"):
+        remove_unfinished_files(folder, prefix)
     for path in folder.glob("c*.pt.tmp"):  # checkpoint*.pt.tmp and crash.pt.tmp
         path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ failed, and 2 if the request is invalid or an existing run has other settings.
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,6 @@ from relumt.grid.jobs import GRID_LOG, Job, JobState, create_jobs
 from relumt.grid.local_runner import LocalRunner, group_gpus, visible_gpus
 from relumt.grid.slurm_runner import create_executor, run_on_slurm
 from relumt.grid.status import GridStatus
-from relumt.grid.supervised_process import start_supervised, stop_supervised
 from relumt.process import usable_cores
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.names import require_path
@@ -173,12 +173,7 @@ def missing_data_scripts(experiments: Sequence[Experiment], root: Path) -> list[
 def make_data_bin(script: Path) -> None:
     """Run a script that makes a data-bin; raise AttemptFailedError if it fails."""
     print_status(f"running {script}")
-    process = start_supervised([str(script)], stdout=sys.stderr)
-    try:
-        exit_status = process.wait()
-    finally:
-        stop_supervised(process)
-    if exit_status:
+    if subprocess.run([str(script)], stdout=sys.stderr, check=False).returncode:
         raise AttemptFailedError(f"{script} failed; its messages are above")
 
 

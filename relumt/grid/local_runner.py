@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 
+from relumt.child_processes import start_child
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.jobs import GRID_LOG, Job, JobState
 from relumt.grid.status import GridStatus
-from relumt.grid.supervised_process import start_supervised, stop_supervised
 
 
 class LocalRunner:
@@ -53,7 +53,6 @@ class LocalRunner:
             job.wait_until_unlocked(self.stopped.is_set)
             self.status.set_state(job, JobState.RUNNING)
             exit_status = self._run_script(job, gpus)
-            job.wait_until_unlocked(self.stopped.is_set)  # if only the supervisor was killed, the script goes on
             self.status.set_state(job, job.outcome(exit_status))
         except (OSError, UserError) as error:  # concerns this run alone: the others go on
             print_status(f"{job.name}: {error}")
@@ -68,19 +67,18 @@ class LocalRunner:
             log.write(f"$ {job.shell_command()}\n".encode())
             log.flush()
             environment = job.environment(gpus, self.threads)
-            process = start_supervised(job.command, env=environment, stdout=log, stderr=log)
+            process = start_child(job.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             self.processes.add(process)
             if self.stopped.is_set():  # then _stop may have missed this process
-                stop_supervised(process)
+                process.terminate()
             exit_status = process.wait()
             self.processes.remove(process)
-            stop_supervised(process)
             return exit_status
 
     def _stop(self) -> None:
         self.stopped.set()
         for process in list(self.processes):
-            stop_supervised(process)
+            process.terminate()
 
 
 def group_gpus(jobs: int | None, gpus: Sequence[str], gpus_per_job: int, jobs_per_gpu: int = 1) -> list[list[str]]:

@@ -12,7 +12,6 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.grid.jobs import GRID_LOG, Job, JobState
 from relumt.grid.status import GridStatus
-from relumt.grid.supervised_process import SUPERVISED
 
 MAX_TIMEOUTS = 1000
 """How often a job that ran out of time is queued again; submitit's default is 3."""
@@ -30,7 +29,6 @@ class SlurmTask:
         self.job.folder.mkdir(parents=True, exist_ok=True)
         with (self.job.folder / GRID_LOG).open("ab") as log:
             environment = self.job.environment()
-            environment.pop(SUPERVISED, None)  # the supervisor of this process is on another machine
             process = subprocess.run(self.job.command, env=environment, stdout=log, stderr=log, check=False)
         return process.returncode
 

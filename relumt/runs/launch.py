@@ -6,13 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from relumt.child_processes import end_with_parent
+from relumt.child_processes import start_child
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.run_config import FairseqCommand
@@ -63,13 +62,12 @@ def run_fairseq(tool: Tool, command: FairseqCommand, *, append: bool) -> int:
         command.log.unlink(missing_ok=True)  # hard links to it, as in a backup, keep their content
     with command.log.open("ab") as log:
         _copy(line, log.fileno())
-        process = subprocess.Popen(
+        process = start_child(
             module,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=os.environ | {"PYTHONWARNINGS": "ignore"},
-            preexec_fn=partial(end_with_parent, os.getpid()),
         )
         try:
             assert process.stdout is not None
