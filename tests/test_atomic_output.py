@@ -43,9 +43,6 @@ def test_a_stream_is_written_to(tmp_path):
 
 
 def test_what_a_killed_process_left_is_replaced(tmp_path):
-    (tmp_path / ".out.unfinished").write_text("half")
-    write_text_atomically(tmp_path / "out", "whole")
-    assert names_below(tmp_path) == ["out"]
     folder = tmp_path / "folder"
     staging = tmp_path / ".folder.unfinished"
     (staging / "replaced").mkdir(parents=True)  # killed between the two renames
@@ -70,7 +67,7 @@ def test_a_finished_folder_replaces_the_old_one(tmp_path):
 def test_an_interrupted_folder_leaves_everything_unchanged(tmp_path, reason):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").touch()
-    for out in (tmp_path / "out", tmp_path / "missing" / "parent" / "out"):
+    for out in (tmp_path / "out", tmp_path / "other"):
         with pytest.raises(reason), atomic_folder(out) as stage:
             (stage.result / "new").touch()
             raise reason

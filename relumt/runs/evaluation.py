@@ -69,7 +69,8 @@ def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> Non
         flags = with_choice(flags, choice)
         setup = replace(describe_evaluation(config, request, flags), length_penalty=choice)
         found = record.evaluations.get(setup.subset)
-        if found and is_current(found.setup, setup) and not changed_files(config.folder, found.files_sha256):
+        is_same = found and is_current(config, found.setup, setup, found.scores["bleu_tokenized"].signature)
+        if found and is_same and not changed_files(config.folder, found.files_sha256):
             print_status(f"{config.folder}: {setup.subset} evaluated already")
             return
         record = accept_environment(config, request, record, setup)
@@ -126,9 +127,14 @@ def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> Ev
     )
 
 
-def is_current(recorded: EvaluationSetup, setup: EvaluationSetup) -> bool:
-    """Return whether translating and scoring again could not change the recorded scores."""
-    return recorded.matches(setup) and not evaluation_differences(recorded.environment, setup.environment)
+def is_current(config: RunConfig, recorded: EvaluationSetup, setup: EvaluationSetup, signature: str) -> bool:
+    """Return whether translating and scoring again could not change the recorded scores; `signature` is that of BLEU.
+
+    A lowercase text that is prepared again with --lowercase does not change, but its BLEU is to ignore case.
+    """
+    if not recorded.matches(setup) or ("case:lc" in signature.split("|")) != config.data_bin.lowercased:
+        return False
+    return not evaluation_differences(recorded.environment, setup.environment)
 
 
 def translation_precision(flags: Flags) -> Precision:
@@ -202,7 +208,8 @@ def choose_length_penalty(
         return record, None
     setup = describe_evaluation(config, replace(request, one_by_one=False), search_flags(flags))
     found = record.length_penalty_search
-    if found and sorted(map(float, found.choice.bleu)) == sorted(candidates) and is_current(found.setup, setup):
+    is_same = found and is_current(config, found.setup, setup, found.choice.signature)
+    if found and is_same and sorted(map(float, found.choice.bleu)) == sorted(candidates):
         return record, found.choice
     record = accept_environment(config, request, record, setup)
     translate(config, request, setup, search_flags(flags), config.folder / SEARCH_FOLDER)

@@ -93,7 +93,9 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
         if report_end(config, record):
             return
         # A kill between the end of training and its record; fairseq would do one more update.
-        status = 0 if has_finished(command.log) and not is_new else run_fairseq("train", command, append=not is_new)
+        is_same = found is not None and found.provenance == record.provenance
+        is_finished = is_same and not is_new and has_finished(command.log)
+        status = 0 if is_finished else run_fairseq("train", command, append=not is_new)
         record_end(config, record, command, status)
 
 
@@ -125,6 +127,8 @@ def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str
             f"{config.folder} was created with different settings: {'; '.join(differences)}; change RUNS or SEED, or "
             "set FORCE=1 to continue from its checkpoints, which drops its scores and marks the run in tables"
         )
+    if any(differences == accepted.differences for accepted in record.accepted_changes):
+        return record  # as by the search for --lenpen before the translation, or for another subset
     change = AcceptedChange(datetime.now(UTC).isoformat(timespec="seconds"), differences)
     return replace(record, accepted_changes=[*record.accepted_changes, change])
 

@@ -4,26 +4,22 @@ import dataclasses
 import json
 import struct
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from inspect import signature
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from relumt.arguments import ArgumentParser
-from relumt.commands import run
+from relumt.fairseq_version import FairseqSource
 from relumt.git_revision import Revision
-from relumt.runs.environment import Device, Environment, find_device
+from relumt.runs.environment import Device, Environment, Kernels
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
-from relumt.runs.evaluation_steps import score_pending, start_evaluation
 from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
-from relumt.runs.run_config import RunConfig
-from relumt.runs.training_results import finish_training
-from relumt.runs.training_steps import start_training
+from relumt.runs.run_config import FairseqCommand
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
-ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU)
+FAIRSEQ = FairseqSource("fairseq", "0.12.3.1", "fairseq-fixed")
+ENVIRONMENT = Environment({"torch": "2"}, Revision("c", "c"), CPU, Kernels("auto", None), FAIRSEQ)
 SIGNATURES = {"bleu_tokenized": "tok:none", "bleu_detokenized": "tok:13a", "chrf": "nc:6"}
 
 LOG = """\
@@ -32,9 +28,72 @@ LOG = """\
 2026-01-01 10:00:11 | INFO | valid | {"epoch": 1, "valid_loss": "8.5"}
 2026-01-01 10:00:11 | INFO | train | {"epoch": 1, "train_wps": "640.2", "train_num_updates": "6"}
 """
+DONE = "2026-01-01 10:00:12 | INFO | fairseq_cli.train | done training in 12.0 seconds\n"
+DIVERGED = """\
+2026-01-01 10:00:05 | INFO | train_inner | {"epoch": 1, "update": 0.4, "loss": "9", "num_updates": "20", "wall": "4"}
+Traceback (most recent call last):
+FloatingPointError: gradients are Nan/Inf
+"""
 
-OUTPUT = "T-0\ta b c d e\nD-0\t-1\ta b c d f\nGenerate test with beam=5: BLEU4 = 0\n"
-"""What fairseq-generate writes about a test set of one sentence."""
+
+def write_output(hypotheses: Sequence[str] = ("a b c d f",), references: Sequence[str] = ("a b c d e",)) -> str:
+    """Return what fairseq-generate writes about a test set."""
+    pairs = enumerate(zip(hypotheses, references, strict=True))
+    lines = (f"T-{n}\t{reference}\nD-{n}\t-1\t{hypothesis}\n" for n, (hypothesis, reference) in pairs)
+    return f"{''.join(lines)}Generate test with beam=5: BLEU4 = 0\n"
+
+
+class Killed(BaseException):
+    """Ends relumt in the middle of a command of fairseq."""
+
+
+class Step(NamedTuple):
+    """What a command of fairseq does: it logs, it saves checkpoints or translations, and it ends."""
+
+    log: str = LOG + DONE
+    checkpoints: tuple[str, ...] = ("checkpoint_best.pt",)
+    output: str = write_output()
+    status: int = 0
+    killed: bool = False
+
+
+class Started(NamedTuple):
+    """A command that was started."""
+
+    tool: str
+    arguments: list[str]
+    append: bool
+
+    def value(self, flag: str) -> str | None:
+        """Return the value of a flag, None if it was not given."""
+        return self.arguments[self.arguments.index(flag) + 1] if flag in self.arguments else None
+
+
+class FakeFairseq:
+    """Stands in for `run_fairseq`: records the commands, and writes what fairseq would.
+
+    Attributes:
+        started: the commands so far.
+        steps: what the next commands do; after these, what `Step()` says.
+    """
+
+    def __init__(self) -> None:
+        self.started: list[Started] = []
+        self.steps: list[Step] = []
+
+    def __call__(self, tool: str, command: FairseqCommand, *, append: bool) -> int:
+        self.started.append(Started(tool, command.arguments, append))
+        step = self.steps.pop(0) if self.steps else Step()
+        with command.log.open("a" if append else "w") as log:
+            log.write(f"\n$ fairseq-{tool} …\n{step.log if tool == 'train' or step.status else ''}")
+        if tool == "train":
+            for name in step.checkpoints:
+                write_checkpoint(command.log.parent, name)
+        elif not step.status:
+            command.log.with_suffix(".txt").write_text(step.output)
+        if step.killed:
+            raise Killed
+        return step.status
 
 
 def scored_record(
@@ -129,59 +188,30 @@ def write_dataset(configs: Path, name: str, **settings: str | int) -> None:
     (configs / "datasets" / f"{name}.toml").write_text("".join(lines), encoding="utf-8")
 
 
+def write_models(configs: Path, **flags: str) -> None:
+    """Write configs/models.toml with these flags of fairseq-train by model."""
+    sections = (f"[{json.dumps(name)}]\ntrain = {json.dumps(value)}\n" for name, value in flags.items())
+    (configs / "models.toml").write_text("".join(sections), encoding="utf-8")
+
+
 def write_configs(folder: Path, model: str = "--arch transformer") -> Path:
     """Write the datasets "default" and "small", and the model "stock" with the flags `model`."""
     (folder / "datasets").mkdir(parents=True)
     for dataset in ("default", "small"):
         write_dataset(folder, dataset)
-    (folder / "models").mkdir()
-    (folder / "models" / "stock.args").write_text(f"{model}\n")
+    write_models(folder, stock=model)
     return folder
 
 
-def write_checkpoint(config: RunConfig, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
-    config.checkpoints.mkdir(parents=True, exist_ok=True)
+def write_checkpoint(run: Path, name: str = "checkpoint_best.pt", updates: int = 6) -> Path:
+    """Write a checkpoint to a run's folder."""
+    path = run / "checkpoints" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     settings = {"model": Namespace(arch="transformer", dropout=0.1), "task": {"_name": "translation"}}
     state = {
         "optimizer_history": [{"num_updates": updates}],
         "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": 8.5, "best": 8.5},
         "last_optimizer_state": {"state": {}},
     }
-    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": settings, **state}, config.checkpoints / name)
-    return config.checkpoints / name
-
-
-def take_step(step: Callable[..., Any], arguments: Sequence[object]) -> Any:
-    """Take one step of the run that the arguments of `relumt run` name; return its result.
-
-    A step is a function with some of the parameters below.
-    """
-    parser = ArgumentParser(prog="relumt run", allow_abbrev=False)
-    run.add_arguments(parser)
-    parsed = parser.parse_args([str(argument) for argument in arguments])
-    config, flags = run.resolve_run(parsed)
-    settings = {
-        "config": config,
-        "device": find_device(parsed.precision),
-        "extra_flags": flags,
-        "accept_changes": parsed.accept_mixed,
-        "one_by_one": parsed.one_by_one,
-        "data_bin": parsed.data_bin,
-    }
-    return step(**{name: settings[name] for name in signature(step).parameters})
-
-
-def train(config: RunConfig, step: Callable) -> None:
-    """Take the steps of scripts/train.sh, with files in place of fairseq-train."""
-    step(start_training)
-    write_checkpoint(config)
-    (config.folder / "train.log").write_text(LOG)
-    step(finish_training)
-
-
-def translate(config: RunConfig, step: Callable) -> Any:
-    """Take the steps of scripts/evaluate.sh, with a file in place of fairseq-generate; return what scoring prints."""
-    step(start_evaluation)
-    (config.folder / "generate-test.txt").write_text(OUTPUT)
-    (config.folder / "generate-test.log").write_text("")
-    return step(score_pending)
+    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": settings, **state}, path)
+    return path

@@ -1,26 +1,28 @@
-"""A run with configs and data of its own, and the steps of `relumt run` on it."""
+"""A run in the working folder, with configs and data of its own, and `relumt run` with a stand-in for fairseq."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from relumt.errors import exit_on_user_error
+from relumt.cli import main
 from relumt.git_revision import Revision
 from relumt.runs.run_config import RunConfig, resolve_run_config
-from tests.runs.cases import take_step, write_configs, write_data_bin
+from tests.runs.cases import FakeFairseq, write_configs, write_data_bin
+
+ERROR = "relumt: error: "
 
 
 @pytest.fixture
-def configs(tmp_path: Path) -> Path:
-    return write_configs(tmp_path / "configs", "--arch transformer --dropout 0.1")
+def configs(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_configs(Path("configs"), "--arch transformer --dropout 0.1")
 
 
 @pytest.fixture
-def config(tmp_path: Path, configs: Path) -> RunConfig:
-    data_bin = write_data_bin(tmp_path / "data-bin" / "small")
-    return resolve_run_config("small", "stock", 1, configs, tmp_path / "runs", data_bin)
+def config(configs: Path) -> RunConfig:
+    write_data_bin(Path("data-bin/small"))
+    return resolve_run_config("small", "stock", 1, configs, Path("runs"), None)
 
 
 @pytest.fixture(autouse=True)
@@ -29,39 +31,32 @@ def constant_revision(monkeypatch):
     monkeypatch.setattr("relumt.runs.environment.revision", Revision)
 
 
-class StepOutcome(NamedTuple):
-    """What a step returned, and what it printed on stderr."""
-
-    result: Any
-    err: str
+@pytest.fixture
+def fairseq(monkeypatch) -> FakeFairseq:
+    """What stands in for fairseq-train and fairseq-generate."""
+    fake = FakeFairseq()
+    for module in ("training", "evaluation"):
+        monkeypatch.setattr(f"relumt.runs.{module}.run_fairseq", fake)
+    return fake
 
 
 @pytest.fixture
-def step(config, configs, capsys, monkeypatch):
-    """Take a step of the run of `small stock FLAGS…`, with the options of `relumt run` in `settings`."""
+def run(config, fairseq, capsys, monkeypatch):
+    """Call `relumt run --STAGE OPTIONS -- small stock FLAGS`; return what it printed, or its one error line."""
+    monkeypatch.setattr("relumt.runs.environment.find_fp32_backend", lambda: "default")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
-    def run(function, *flags, settings=()):
-        folders = ["--runs", config.folder.parents[2], "--configs", configs, "--data-bin", config.data_bin.folder]
-        with exit_on_user_error():
-            result = take_step(function, [*folders, *settings, "small", "stock", *flags])
+    def call(stage, *flags, options=(), status=0):
+        ended = 0
+        try:
+            main(["run", f"--{stage}", *options, "--", "small", "stock", *flags])
+        except SystemExit as exit_:
+            ended = exit_.code
         printed = capsys.readouterr()
-        assert printed.out == ""
-        return StepOutcome(result, printed.err)
+        assert ended == status, printed.err
+        if status == 0:
+            return printed.out + printed.err
+        (error,) = [line for line in printed.err.splitlines() if line.startswith(ERROR)]
+        return error
 
-    return run
-
-
-@pytest.fixture
-def refused(step, capsys):
-    """Run a step that is refused, and return its one-line message."""
-
-    def run(*arguments, exit_status=2, **settings):
-        with pytest.raises(SystemExit) as ended:
-            step(*arguments, **settings)
-        assert ended.value.code == exit_status
-        printed = capsys.readouterr()
-        assert printed.out == "" and printed.err.startswith("relumt: error: ") and printed.err.count("\n") == 1
-        return printed.err
-
-    return run
+    return call

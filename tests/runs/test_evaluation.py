@@ -1,0 +1,352 @@
+"""`relumt run --evaluate`: what is translated, scored, refused and recorded, and how --lenpen is chosen."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relumt.errors import UserError
+from relumt.git_revision import Revision
+from relumt.runs.environment import versions
+from relumt.runs.evaluation import SEARCH_FOLDER, is_scored_as_configured
+from relumt.runs.length_penalty_choice import best_penalty
+from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.record import load_record
+from relumt.runs.run_config import resolve_run_config
+from relumt.runs.scored_files import load_scored_lines
+from relumt.text_files import load_text
+from tests.attacks.attack import snapshot
+from tests.runs.cases import (
+    Step,
+    reverse_data_bin,
+    write_checkpoint,
+    write_dataset,
+    write_output,
+    write_prepared,
+)
+
+DATA = Path("data-bin/small")
+CHECKPOINTS = Path("runs/small/stock/1/checkpoints")
+
+
+@pytest.fixture
+def evaluated(run, config, fairseq):
+    """A run that is trained and scored; its configuration."""
+    write_prepared(DATA, test="a b c d e\n", valid="a b c d\n")
+    run("train")
+    assert "tok:none" in run("evaluate")
+    return config
+
+
+def test_evaluation_is_not_repeated(run, fairseq, evaluated):
+    command = fairseq.started[1]
+    assert (command.tool, command.append) == ("generate", False)
+    assert command.value("--path") == str(CHECKPOINTS / "checkpoint_best.pt") and command.arguments[-1] == "--cpu"
+    assert command.value("--results-path") == str(evaluated.folder) and command.value("--lenpen") is None
+    evaluation = load_record(evaluated.folder).test_evaluation
+    assert evaluation.sentences == 1 and 0 < evaluation.scores["bleu_tokenized"].score < 100
+    for names in evaluation.scored_files.values():
+        assert [(evaluated.folder / name).read_text() for name in names] == ["a b c d f\n", "a b c d e\n"]
+    assert "test evaluated already" in run("evaluate")
+    assert len(fairseq.started) == 2
+
+
+def change_environment(name, value):
+    return lambda patch: patch(f"relumt.runs.environment.{name}", value)
+
+
+CHANGES = {
+    "flags": (lambda _: ["--lenpen", "2"], True),
+    "checkpoint": (lambda _: write_checkpoint(CHECKPOINTS.parent, updates=7), True),
+    "data": (lambda _: (DATA / "test.de-en.de.idx").write_bytes(b"others"), True),
+    "lowercased data": (lambda _: write_prepared(DATA, lowercased=True), True),
+    "hypotheses": (lambda _: (CHECKPOINTS.parent / "test.hyp").write_text("x\n"), True),
+    "sacrebleu": (change_environment("versions", lambda: versions() | {"sacrebleu": "0.0"}), True),
+    "commit of the same code": (change_environment("revision", lambda: Revision(commit="c")), False),
+    "python": (change_environment("versions", lambda: versions() | {"python": "3.99"}), False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_evaluation_is_repeated_if_scores_could_change(run, fairseq, evaluated, monkeypatch, change):
+    cause, is_repeated = CHANGES[change]
+    found = cause(monkeypatch.setattr)
+    flags = found if isinstance(found, list) else []
+    before = load_record(evaluated.folder)
+    run("evaluate", *flags)
+    assert len(fairseq.started) == 2 + is_repeated
+    assert is_repeated or load_record(evaluated.folder) == before
+    assert "evaluated already" in run("evaluate", *flags)
+
+
+def test_another_environment_is_refused_or_recorded_once(run, fairseq, evaluated, configs, monkeypatch):
+    write_dataset(configs, "small", length_penalties=[0.6, 1.0])
+    monkeypatch.setattr("relumt.runs.environment.revision", lambda: Revision(code="f" * 40))
+    before = snapshot(evaluated.folder)
+    assert f"revision code none (now {'f' * 40})" in run("evaluate", status=2)
+    assert snapshot(evaluated.folder) == before
+    fairseq.steps = [Step(output=NBEST)]
+    run("evaluate", options=["--force"])
+    (change,) = load_record(evaluated.folder).accepted_changes
+    assert change.differences == [f"revision code none (now {'f' * 40})"]
+    assert "evaluated already" in run("evaluate")
+
+
+def test_subsets_are_evaluated_independently(run, evaluated):
+    run("evaluate", "--gen-subset", "valid")
+    assert load_record(evaluated.folder).evaluations.keys() == {"test", "valid"}
+
+
+REFUSED = {
+    "--gen-subset": "--gen-subset needs one value",
+    "--gen-subset test valid": "--gen-subset needs one value",
+    "--gen-subset nope": "the data-bin has no subset 'nope'",
+    "--bf16": "--bf16 works with relumt's architectures, found --arch transformer",
+    "--cpu-bf16": "--cpu-bf16 is set by the scripts",
+    "--path x": "--path is set by the scripts",
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_impossible_evaluations_are_refused(run, fairseq, evaluated, flags):
+    before = snapshot(evaluated.folder)
+    assert REFUSED[flags] in run("evaluate", *flags.split(), status=2)
+    assert len(fairseq.started) == 2 and snapshot(evaluated.folder) == before
+
+
+def test_documents_are_needed_for_single_sentences(run, fairseq, config):
+    message = "ONE_BY_ONE=1 needs a model trained with --document-separator; unset ONE_BY_ONE"
+    run("train")
+    assert message in run("evaluate", options=["--one-by-one"], status=2)
+    assert len(fairseq.started) == 1
+
+
+def test_an_untrained_run_is_refused(run, config):
+    assert "training is not finished; run scripts/train.sh small stock" in run("evaluate", status=2)
+    assert not config.folder.exists()
+
+
+OTHER_DATA = {
+    "its vocabulary is not the one that the run was": lambda: (DATA / "dict.en.txt").write_text("x 1\n"),
+    "translates en-de, but the run was trained on de-en; set DATA_BIN": lambda: reverse_data_bin(DATA),
+}
+
+
+@pytest.mark.parametrize("message", OTHER_DATA)
+def test_other_data_is_refused(run, config, message):
+    run("train")
+    OTHER_DATA[message]()
+    assert message in run("evaluate", options=["--force"], status=2)
+
+
+def test_scores_outlive_their_checkpoints(run, fairseq, evaluated):
+    (CHECKPOINTS / "checkpoint_best.pt").unlink()
+    before = load_record(evaluated.folder)
+    assert "evaluated already, and its checkpoints were deleted" in run("evaluate")
+    assert "trained already" in run("train")
+    assert "no checkpoint" in run("evaluate", "--beam", "1", status=2)
+    assert load_record(evaluated.folder) == before and len(fairseq.started) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "status", "message"),
+    [
+        (Step("CUDA out of memory\n", status=1), 1, "fairseq-generate failed (CUDA out of memory); see the end of"),
+        (Step("error: --beam\n", status=2), 2, "fairseq-generate failed (error: --beam); see the end of"),
+        (Step(output=""), 2, "generate-test.txt"),
+        (Step(output=write_output().partition("Generate")[0]), 2, "generate-test.txt is truncated"),
+    ],
+)
+def test_scores_are_kept_if_their_replacement_fails(run, fairseq, evaluated, step, status, message):
+    before = load_record(evaluated.folder)
+    fairseq.steps = [step]
+    assert message in run("evaluate", "--beam", "1", status=status)
+    assert load_record(evaluated.folder) == before and (evaluated.folder / "test.hyp").is_file()
+    assert "test evaluated already" in run("evaluate")
+
+
+def test_an_earlier_translation_is_not_scored_in_place_of_one_that_failed(run, fairseq, evaluated, monkeypatch):
+    fairseq.steps = [Step("killed\n", status=-9)]
+    run("evaluate", "--beam", "1", status=1)
+    assert not (evaluated.folder / "generate-test.txt").exists()
+
+
+def test_scores_are_dropped_before_their_translations_are_overwritten(run, evaluated, monkeypatch):
+    monkeypatch.setattr("relumt.runs.evaluation_results.write_lines", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("evaluate", "--beam", "1")
+    assert load_record(evaluated.folder).evaluations == {}
+
+
+def test_hard_links_to_earlier_files_keep_their_content(run, evaluated):
+    """`cp -al runs backup` links all files."""
+    names = [path.name for path in evaluated.folder.iterdir() if path.is_file() and path.name != ".lock"]
+    backup = Path("backup")
+    backup.mkdir()
+    for name in names:
+        os.link(evaluated.folder / name, backup / name)
+    before = snapshot(backup)
+    write_prepared(DATA, test="a b c d\n")
+    run("evaluate", "--lenpen", "2")
+    run("train", "--lr", "3", options=["--force"])
+    assert {name for name in before if snapshot(backup)[name] != before[name]} <= {"train.log"}
+
+
+def test_only_the_files_that_were_scored_are_read(evaluated):
+    evaluation = load_record(evaluated.folder).test_evaluation
+    hypotheses = evaluated.folder / "test.hyp.tok"
+    assert load_scored_lines(evaluated.folder, evaluation, "bleu_tokenized")[0] == load_text(hypotheses)
+    hypotheses.write_text("x y z\n")
+    with pytest.raises(UserError, match=r"test\.hyp\.tok: is not the file that was scored; translate again"):
+        load_scored_lines(evaluated.folder, evaluation, "bleu_tokenized")
+
+
+def test_the_average_of_the_last_checkpoints_translates(run, fairseq, config, configs):
+    run("train")
+    write_dataset(configs, "small", average_checkpoints=2)
+    run("train", options=["--force"])
+    assert "expected at least 2 numbered checkpoints to average, found 0" in run("evaluate", status=2)
+    numbered = [write_checkpoint(config.folder, f"checkpoint_{n}_{5 * n}.pt", 5 * n) for n in (1, 2)]
+    run("evaluate")
+    assert fairseq.started[-1].value("--path") == str(CHECKPOINTS / "checkpoint_average_2.pt")
+    numbered.append(write_checkpoint(config.folder, "checkpoint_3_15.pt", 15))
+    count = len(fairseq.started)
+    run("evaluate")
+    assert len(fairseq.started) == count + 1
+    for path in numbered:
+        path.unlink()
+    assert "test evaluated already" in run("evaluate")
+
+
+SHORT, LONG = "a b c", "a b c d"
+NBEST = (
+    "S-0\tx\nT-0\ta b c d\n"
+    f"H-0\t-3.0\t{SHORT}\nD-0\t-3.0\t{SHORT}\nP-0\t-1.0 -1.0 -0.5 -0.5\n"
+    f"H-0\t-3.5\t{LONG}\nD-0\t-3.5\t{LONG}\nP-0\t-1.0 -1.0 -0.5 -0.5 -0.5\n"
+    "Generate valid with beam=2: BLEU4 = 0\n"
+)
+"""SHORT has the higher log-probability. A penalty of len^p prefers LONG if p > log(3.5 / 3) / log(5 / 4) = 0.69."""
+
+
+@pytest.fixture
+def candidates(run, config, configs, fairseq):
+    """A run that is evaluated on a dataset with values of --lenpen to compare."""
+    write_dataset(configs, "small", length_penalties=[0.6, 1.0, 1.4])
+    write_prepared(DATA, valid="a b c d\n", test="a b c d e\n")
+    fairseq.steps = [Step(), Step(output=NBEST)]
+    run("train")
+    assert "--lenpen 1.0, by BLEU on valid (0.6: " in run("evaluate")
+    return config
+
+
+def started_subsets(fairseq, start):
+    """Return the subsets that were translated since command number `start`, with --lenpen, --nbest and the folder."""
+    flags = ("--gen-subset", "--lenpen", "--nbest", "--results-path")
+    return [tuple(command.value(flag) for flag in flags) for command in fairseq.started[start:]]
+
+
+def test_the_value_that_is_best_on_the_validation_set_is_chosen_once(run, fairseq, candidates):
+    folder = candidates.folder
+    search, test = ("valid", "0", "5", str(folder / SEARCH_FOLDER)), (None, "1.0", None, str(folder))
+    assert started_subsets(fairseq, 1) == [search, test]
+    record = load_record(folder)
+    choice = record.length_penalty_search.choice
+    assert choice.bleu["0.6"] < choice.bleu["1.0"] == choice.bleu["1.4"] and choice.chosen == "1.0"
+    assert record.test_evaluation.setup.length_penalty == choice
+    assert "test evaluated already" in run("evaluate") and len(fairseq.started) == 3
+    run("evaluate", "--lenpen", "2")  # what the user gives is not chosen
+    assert started_subsets(fairseq, 3) == [(None, "2", None, str(folder))]
+
+
+SEARCHES = {
+    "beam": (lambda configs: ["--beam", "2"], True),
+    "other candidates": (lambda configs: write_dataset(configs, "small", length_penalties=[0.6, 1.0]), True),
+    "another order": (lambda configs: write_dataset(configs, "small", length_penalties=[1.4, 0.6, 1.0]), False),
+    "checkpoint": (lambda configs: write_checkpoint(CHECKPOINTS.parent, updates=7), True),
+    "data": (lambda configs: (DATA / "valid.de-en.en.bin").write_bytes(b"x"), True),
+    "lowercased data": (lambda configs: write_prepared(DATA, lowercased=True), True),
+    "test data": (lambda configs: (DATA / "test.de-en.en.bin").write_bytes(b"x"), False),
+}
+
+
+@pytest.mark.parametrize("change", SEARCHES)
+def test_the_choice_is_made_again_if_it_could_differ(run, fairseq, candidates, configs, change):
+    cause, is_repeated = SEARCHES[change]
+    found = cause(configs)
+    fairseq.steps = [Step(output=NBEST)]
+    run("evaluate", *(found if isinstance(found, list) else []))
+    assert (("valid" in started_subsets(fairseq, 3)[0]) if fairseq.started[3:] else False) == is_repeated
+
+
+def test_an_incomplete_search_starts_over(run, fairseq, config, configs):
+    write_dataset(configs, "small", length_penalties=[0.6, 1.0])
+    fairseq.steps = [Step(), Step(output=NBEST[:40]), Step(output=NBEST)]
+    run("train")
+    assert "truncated" in run("evaluate", status=2)
+    run("evaluate")
+    assert [command.value("--gen-subset") for command in fairseq.started[1:]] == ["valid", "valid", None]
+
+
+def test_only_a_choice_from_the_same_values_counts_as_configured(candidates, configs):
+    def is_scored(**settings):
+        write_dataset(configs, "small", **settings)
+        config = resolve_run_config("small", "stock", 1, configs, Path("runs"), None)
+        return is_scored_as_configured(config, load_record(candidates.folder))
+
+    assert is_scored(length_penalties=[1.4, 1.0, 0.6])
+    assert not is_scored(length_penalties=[1.0, 0.6]) and not is_scored()
+    assert not is_scored(length_penalties=[0.6, 1.0, 1.4], generate="--beam 1")
+
+
+def test_a_choice_without_effect_or_validation_set_is_refused(run, candidates):
+    assert "length_penalties has no effect with --unnormalized" in run("evaluate", "--unnormalized", status=2)
+    (DATA / "valid.de-en.en.idx").unlink()
+    assert "the data-bin has no subset 'valid'" in run("evaluate", "--beam", "1", status=2)
+
+
+def test_candidates_are_compared_with_the_formula_of_the_dataset(run, fairseq, config, configs):
+    write_dataset(configs, "small", generate="--beam 5 --length-penalty gnmt", length_penalties=[0.6, 1.0, 2.0])
+    fairseq.steps = [Step(), Step(output=NBEST)]
+    run("train")
+    run("evaluate")
+    bleu = load_record(config.folder).length_penalty_search.choice.bleu
+    assert bleu["0.6"] == bleu["1.0"] < bleu["2.0"]  # len^p would prefer the longer one from 0.69 on
+
+
+@pytest.mark.parametrize(
+    ("bleu", "best"),
+    [
+        ({"0.6": 30.0, "1.0": 31.0, "1.4": 30.5}, "1.0"),
+        ({"0.6": 31.0, "1.4": 31.0, "2.2": 31.0}, "0.6"),
+        ({"1.8": 31.0, "1.4": 31.0, "0.6": 30.0}, "1.4"),
+        ({"-1.0": 0.0, "3.0": 0.0}, "-1.0"),
+    ],
+)
+def test_the_best_penalty_is_the_closest_to_1_of_those_with_equal_bleu(bleu, best):
+    assert best_penalty(bleu) == best
+
+
+def read_lists(folder, text=NBEST):
+    (folder / "generate-valid.txt").write_text(text)
+    return read_nbest(folder / "generate-valid.txt")
+
+
+@pytest.mark.parametrize(("power", "text"), [(0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)])
+def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path, power, text):
+    generated = read_lists(tmp_path).best(lambda length: length**power)
+    assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Generate", "", "truncated"),
+        ("P-0\t-1.0 -1.0 -0.5 -0.5\n", "", "expected a score"),
+        ("P-0", "P-1", "expected a score"),
+        ("D-0\t-3.0", "D-0\tnan", "expected a score"),
+        ("D-0\t-3.0\t", "D-0 -3.0 ", "expected D-INDEX"),
+    ],
+)
+def test_damaged_nbest_lists_are_refused(tmp_path, old, new, message):
+    with pytest.raises(UserError, match=message):
+        read_lists(tmp_path, NBEST.replace(old, new, 1))

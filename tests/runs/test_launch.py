@@ -1,0 +1,110 @@
+"""fairseq's commands as processes: what is printed and logged, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from relumt.runs.launch import failure, run_fairseq
+from relumt.runs.run_config import FairseqCommand
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = FairseqCommand(Path("log"), ["data", "--adam-betas", "(0.9, 0.98)"])
+LINE = "\n$ fairseq-train data --adam-betas '(0.9, 0.98)'\n"
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Write what `python -m fairseq_cli.train` runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'stub'}:{ROOT}")
+
+    def write(script):
+        (tmp_path / "stub" / "fairseq_cli").mkdir(parents=True)
+        (tmp_path / "stub" / "fairseq_cli" / "__init__.py").touch()
+        (tmp_path / "stub" / "fairseq_cli" / "train.py").write_text(script)
+
+    return write
+
+
+def test_commands_are_printed_and_logged_with_their_output(stub, capfdbinary):
+    stub("import sys; print(sys.argv[2:]); print('Lösung', file=sys.stderr); sys.exit(3)")
+    Path("log").write_text("earlier\n")
+    os.link("log", "backup")
+    assert run_fairseq("train", COMMAND, append=False) == 3
+    text = f"{LINE}['--adam-betas', '(0.9, 0.98)']\nLösung\n"
+    assert sorted(Path("log").read_text().splitlines()) == sorted(text.splitlines())
+    assert capfdbinary.readouterr().out == Path("log").read_bytes()
+    assert Path("backup").read_text() == "earlier\n"
+    run_fairseq("train", COMMAND, append=True)
+    assert Path("log").read_text().count(LINE) == 2
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(2, 2), (1, 1), (-9, 1)])
+@pytest.mark.parametrize(
+    ("log", "quoted"),
+    [(b"x\nno model\n\n", "no model"), (b"relumt: error: a\n", "a"), (b"\xff", "\ufffd"), (b"", "no output")],
+)
+def test_the_last_line_of_a_failed_command_is_quoted(tmp_path, status, exit_status, log, quoted):
+    command = FairseqCommand(tmp_path / "log", [])
+    command.log.write_bytes(log)
+    error = failure("generate", command, status)
+    assert error.exit_status == exit_status
+    assert str(error) == f"fairseq-generate failed ({quoted}); see the end of {command.log}"
+
+
+RUN = """
+from pathlib import Path
+from relumt.process import command_line
+from relumt.runs.launch import run_fairseq
+from relumt.runs.run_config import FairseqCommand
+with command_line():
+    raise SystemExit(run_fairseq("train", FairseqCommand(Path("log"), []), append=True))
+"""
+
+
+def test_a_command_whose_output_is_read_by_head_goes_on_with_its_log(stub):
+    stub("import time; print('first', flush=True); time.sleep(1); print('last')")
+    pipeline = f'{sys.executable} -c "$0" | head -3; exit "${{PIPESTATUS[0]}}"'
+    ended = subprocess.run(["bash", "-c", pipeline, RUN], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "\n$ fairseq-train \nfirst\n"), ended.stderr
+    assert Path("log").read_text() == "\n$ fairseq-train \nfirst\nlast\n"
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+WAIT = "import os, time; open('pid', 'w').write(f'{os.getpid()}\\n'); time.sleep(300)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_command_ends_with_its_parent(stub, number):
+    stub(WAIT)
+    with subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: Path("pid").exists() and Path("pid").read_text().endswith("\n"))
+        process.send_signal(number)
+        _, printed = process.communicate(timeout=60)
+    assert process.returncode in (-number, 128 + number) and b"Traceback" not in printed
+    wait_until(lambda: not is_running(Path("pid").read_text().strip()))
+
+
+def test_a_log_that_cannot_be_written_ends_the_command(stub):
+    stub(WAIT.replace("time.sleep(300)", "print('x' * 10_000, flush=True); time.sleep(300)"))
+    Path("log").symlink_to("/dev/full")
+    ended = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1 and "No space left on device; free some disk space" in ended.stderr

@@ -1,0 +1,291 @@
+"""`relumt run --train`: what is trained, resumed, refused and recorded."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relumt.files import file_sha256
+from relumt.git_revision import Revision
+from relumt.runs.environment import Device, versions
+from relumt.runs.record import Divergence, Initialization, find_record, load_record
+from tests.attacks.attack import snapshot
+from tests.runs.cases import (
+    DIVERGED,
+    DONE,
+    LOG,
+    Killed,
+    Step,
+    reverse_data_bin,
+    write_checkpoint,
+    write_data_bin,
+    write_dataset,
+)
+
+FAILED = Step("ValueError: dropout has to be between 0 and 1\n", checkpoints=(), status=1)
+
+
+def test_training_is_not_repeated(run, fairseq, config):
+    run("train", "--lr", "2")
+    (command,) = fairseq.started
+    assert (command.tool, command.append, command.value("--lr")) == ("train", False, "2")
+    assert command.arguments[0] == "data-bin/small" and command.arguments[-1] == "--cpu"
+    assert command.value("--finetune-from-model") is None
+    record = load_record(config.folder)
+    assert (record.training.parameters, record.extra_flags) == (1000, ["--lr", "2"])
+    assert "trained already" in run("train", "--lr", "2")
+    assert len(fairseq.started) == 1
+
+
+def test_the_same_command_resumes_a_killed_training(run, fairseq, config):
+    fairseq.steps = [Step(LOG, killed=True)]
+    with pytest.raises(Killed):
+        run("train")
+    run("train")
+    first, resumed = fairseq.started
+    assert first.arguments == resumed.arguments and resumed.append
+    assert (config.folder / "train.log").read_text().count("training on 1 devices") == 2
+
+
+def test_a_training_that_was_killed_after_its_end_is_recorded(run, fairseq, config):
+    fairseq.steps = [Step(LOG + DONE, killed=True)]
+    with pytest.raises(Killed):
+        run("train")
+    run("train")
+    assert len(fairseq.started) == 1 and load_record(config.folder).training.updates == 6
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(1, 1), (2, 2), (-9, 1)])
+def test_another_failure_is_passed_on_and_leaves_nothing_in_the_way(run, fairseq, config, status, exit_status):
+    fairseq.steps = [FAILED._replace(status=status)]
+    message = "fairseq-train failed (ValueError: dropout has to be between 0 and 1); see the end of"
+    assert f"{message} {config.folder / 'train.log'}" in run("train", "--dropout", "2", status=exit_status)
+    assert not load_record(config.folder).has_ended
+    run("train", "--dropout", "0.3")
+    record = load_record(config.folder)
+    assert record.training and not record.accepted_changes and not fairseq.started[-1].append
+    assert "ValueError" not in (config.folder / "train.log").read_text()
+
+
+def start_from_default():
+    for dataset, settings in {"small": {"starts_from": "default"}, "default": {"data_bin": "small"}}.items():
+        write_dataset(Path("configs"), dataset, **settings)
+
+
+SMALL = Path("data-bin/small")
+DIFFERENCES = {
+    "--lr 1e-3 (now --lr 9)": lambda _: ["--lr", "9"],
+    "no --fp16-scale (now --fp16-scale)": lambda _: ["--fp16-scale"],
+    "data train ": lambda _: (SMALL / "train.de-en.de.idx").write_bytes(b"others"),
+    "data valid ": lambda _: (SMALL / "valid.de-en.de.bin").write_bytes(b"others"),
+    "vocabulary en ": lambda _: (SMALL / "dict.en.txt").write_text("x 1\n"),
+    "version torch ": lambda patch: patch("runs.environment.versions", lambda: versions() | {"torch": "1.0"}),
+    "revision code none (now f)": lambda patch: patch("runs.environment.revision", lambda: Revision(code="f")),
+    "device name ": lambda patch: patch("commands.run.find_device", lambda _: Device("cuda", "H100", 2, "fp16")),
+    "kernels setting auto (now reference)": lambda patch: patch("runs.environment.kernel_choice", lambda: "reference"),
+    "initialization dataset none (now default)": lambda _: start_from_default(),
+}
+"""Phrase of a message → how to cause it, given a function that replaces a part of relumt; may return flags."""
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_every_difference_is_refused_or_recorded(run, fairseq, config, monkeypatch, difference):
+    run("train")
+    run("evaluate")
+    before = snapshot(config.folder)
+    found = DIFFERENCES[difference](lambda name, value: monkeypatch.setattr(f"relumt.{name}", value))
+    flags = found if isinstance(found, list) else []
+    error = run("train", *flags, status=2)
+    assert f"{config.folder} was created with different settings: " in error and difference in error
+    assert snapshot(config.folder) == before and len(fairseq.started) == 2
+    run("train", *flags, options=["--force"])
+    assert fairseq.started[-1].append and fairseq.started[-1].value("--finetune-from-model") is None
+    record = load_record(config.folder)
+    (change,) = record.accepted_changes
+    assert any(difference in text for text in change.differences)
+    assert record.training and not record.evaluations
+    assert "trained already" in run("train", *flags)
+
+
+def test_checkpoints_without_a_record_are_refused(run, config):
+    write_checkpoint(config.folder)
+    before = snapshot(config.folder)
+    for options in ([], ["--force"]):
+        assert "checkpoints without run.json; restore it from a copy" in run("train", options=options, status=2)
+    assert snapshot(config.folder) == before
+
+
+def test_a_diverged_run_is_not_trained_again_unless_that_is_forced(run, fairseq, config):
+    fairseq.steps = [Step(LOG + DIVERGED, checkpoints=(), status=1)]
+    message = "diverged after update 20 (gradients are Nan/Inf)"
+    assert message in run("train")
+    assert load_record(config.folder).divergence == Divergence(20, "gradients are Nan/Inf")
+    for stage in ("train", "evaluate", "analyze"):
+        assert message in run(stage)
+    assert "--lr 1e-3 (now --lr 1e-9)" in run("train", "--lr", "1e-9", status=2)
+    assert len(fairseq.started) == 1
+    run("train", "--lr", "1e-9", options=["--force"])
+    record = load_record(config.folder)
+    assert record.training and not record.divergence and not fairseq.started[-1].append
+
+
+def test_a_resumption_that_fails_did_not_diverge(run, fairseq, config):
+    fairseq.steps = [Step(LOG + DIVERGED, killed=True), FAILED._replace(status=1)]
+    with pytest.raises(Killed):
+        run("train")
+    assert "fairseq-train failed (ValueError" in run("train", status=1)
+    assert not load_record(config.folder).has_ended
+
+
+REFUSED = {
+    "--valid-subset nope": "the data-bin has no subset 'nope'",
+    "--no-epoch-checkpoints": "average_checkpoints = 2 needs 2 numbered checkpoints: --no-epoch-checkpoints saves none",
+    "--seed 7": "--seed is set by the scripts; set SEED instead",
+    "foo": "expected a flag that begins with --, found 'foo'",
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_impossible_trainings_are_refused_before_anything_is_written(run, fairseq, configs, flags):
+    write_dataset(configs, "small", average_checkpoints=2, starts_from="default")
+    assert REFUSED[flags] in run("train", *flags.split(), status=2)
+    assert not fairseq.started and not Path("runs").exists()
+
+
+def test_an_unknown_setting_of_kernels_is_refused_before_anything_is_written(run, monkeypatch):
+    monkeypatch.setenv("RELUMT_KERNELS", "fast")
+    assert "RELUMT_KERNELS is 'fast'; it must be one of auto" in run("train", status=2)
+    assert not Path("runs").exists()
+
+
+def test_a_dry_run_prints_the_commands_and_writes_nothing(run, fairseq, configs):
+    write_dataset(configs, "small", starts_from="default", length_penalties=[0.6, 1.0])
+    write_dataset(configs, "default", data_bin="small")
+    printed = run("train", "--lr", "2", "--dry-run", options=["--evaluate", "--analyze"])
+    first, second, search, generate = (line for line in printed.splitlines() if line.startswith("fairseq-"))
+    assert first.startswith("fairseq-train data-bin/small --") and " --save-dir runs/default/stock/1/" in first
+    assert " --lr 2 " in second and "--finetune-from-model runs/default/stock/1/checkpoints/checkpoint_best" in second
+    assert search.startswith("fairseq-generate ") and " --gen-subset valid " in search
+    assert "--gen-subset" not in generate and "its log would be runs/small/stock/1/generate-test.log" in printed
+    assert not fairseq.started and not Path("runs").exists()
+    run("train")
+    before = snapshot(Path("runs"))
+    assert "fairseq-generate" in run("evaluate", options=["--dry-run"])
+    assert "trained already" in run("train", options=["--dry-run"])
+    assert snapshot(Path("runs")) == before
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from relumt.runs.launch import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_run_that_another_process_is_working_on_is_refused(run, fairseq, config, monkeypatch):
+    monkeypatch.setattr("relumt.runs.launch.PATIENCE", 0.1)
+    command = [sys.executable, "-c", HOLD, str(config.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        message = f"{config.folder}: another process is working on this run; wait for it or stop it"
+        assert message in run("train", status=2) and not fairseq.started
+        holder.kill()
+    run("train")
+    assert len(fairseq.started) == 1
+
+
+def test_a_lock_that_cannot_be_created_is_refused(run, config):
+    (config.folder / ".lock").mkdir(parents=True)
+    assert "is not a writable folder; change RUNS" in run("train", status=2)
+
+
+@pytest.fixture
+def pretraining(config, configs) -> Path:
+    """The folder of the run from whose weights the run on `small` starts."""
+    start_from_default()
+    return Path("runs/default/stock/1")
+
+
+def test_the_run_that_provides_the_initial_weights_is_trained_first(run, fairseq, config, pretraining):
+    run("train", "--lr", "2")
+    first, second = fairseq.started
+    checkpoint = pretraining / "checkpoints/checkpoint_best.pt"
+    assert first.value("--save-dir") == str(checkpoint.parent) and first.value("--lr") == "1e-3"
+    assert second.value("--finetune-from-model") == str(checkpoint) and second.value("--lr") == "2"
+    initial = load_record(pretraining).provenance
+    flags = {name: value for name, value in initial.flags.items() if name != "--seed"}
+    expected = Initialization("default", file_sha256(checkpoint), flags, initial.data)
+    assert load_record(config.folder).provenance.initialization == expected
+    assert "trained already" in run("train", "--lr", "2")
+    write_checkpoint(pretraining, updates=7)
+    assert "created with different settings: initialization sha256 " in run("train", "--lr", "2", status=2)
+    checkpoint.unlink()  # what is unknown cannot differ
+    assert "trained already" in run("train", "--lr", "2")
+    assert load_record(config.folder).provenance.initialization == expected
+
+
+@pytest.mark.parametrize("checkpoints", [(), ("checkpoint_best.pt",)])
+def test_a_run_that_was_killed_resumes_from_its_own_checkpoint_if_it_has_one(run, fairseq, pretraining, checkpoints):
+    fairseq.steps = [Step(), Step(LOG, checkpoints, killed=True)]
+    with pytest.raises(Killed):
+        run("train")
+    run("train")
+    resumed = fairseq.started[2]
+    assert (resumed.value("--finetune-from-model") is None) == resumed.append == bool(checkpoints)
+
+
+def test_a_run_diverged_if_that_of_its_initial_weights_did(run, fairseq, config, pretraining):
+    fairseq.steps = [Step(LOG + DIVERGED, checkpoints=(), status=1)]
+    message = "diverged after update 0 (the run on default, from whose weights it would start, diverged)"
+    for stage in ("train", "train", "evaluate"):
+        assert message in run(stage)
+    assert len(fairseq.started) == 1 and load_record(config.folder).divergence.update == 0
+
+
+def exchange_vocabulary(configs):
+    write_dataset(configs, "default", data_bin="other")
+    write_data_bin(Path("data-bin/other"), symbols=("x",))
+
+
+def exchange_direction(configs):
+    write_dataset(configs, "default", data_bin="other")
+    reverse_data_bin(write_data_bin(Path("data-bin/other")))
+
+
+IMPOSSIBLE = {
+    "data-bin/small and data-bin/other, on which its training starts, differ in vocabulary or": exchange_vocabulary,
+    "data-bin/other, on which its training starts, differ in vocabulary or direction": exchange_direction,
+    "starts_from = 'default', which starts from small itself": lambda configs: write_dataset(
+        configs, "default", starts_from="small"
+    ),
+    "starts_from = 'small', which starts from small itself": lambda configs: write_dataset(
+        configs, "small", starts_from="small"
+    ),
+    "starts_from = 'nope', which is not a dataset in": lambda configs: write_dataset(
+        configs, "small", starts_from="nope"
+    ),
+}
+
+
+@pytest.mark.parametrize("message", IMPOSSIBLE)
+def test_impossible_initial_weights_are_refused(run, fairseq, configs, pretraining, message):
+    IMPOSSIBLE[message](configs)
+    assert message in run("train", status=2)
+    assert not fairseq.started and find_record(pretraining) is None
+
+
+def test_data_bin_is_refused_if_the_initial_weights_are_trained_on_another(run, configs, pretraining):
+    write_dataset(configs, "default", data_bin="other")
+    write_data_bin(Path("data-bin/mine"))
+    error = run("train", options=["--data-bin", "data-bin/mine"], status=2)
+    assert "DATA_BIN is set, but training starts from default, which has another data-bin; unset DATA_BIN" in error
+
+
+def test_a_run_without_a_stage_is_refused(run):
+    error = run("runs=runs", status=2)
+    assert "expected at least one stage, found none; give --train, --evaluate or --analyze" in error
+    assert not Path("runs").exists()
