@@ -1,9 +1,10 @@
 """Files and folders that appear complete or not at all.
 
-What is unfinished lies beside the result, hidden, as .NAME.unfinished; the next writer of NAME replaces what a killed
-process left there. New content is on disk before it replaces anything, so that a crash does not lose both.
+What is unfinished lies beside the result, hidden, as .NAME.PROCESS.unfinished, or for a folder as .NAME.unfinished. New
+content is on disk before it replaces anything, so that a crash of the machine does not lose both.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,6 @@ MAX_NAME = 100
 """Longer names are shortened in hidden names, because file systems allow 255 bytes."""
 
 
-def unfinished_path(path: Path) -> Path:
-    """Return the hidden path beside `path` for what is not finished."""
-    return path.with_name(f".{path.name[:MAX_NAME]}{UNFINISHED}")
-
-
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; its content replaces `path` if the block succeeds.
@@ -30,14 +26,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
     Missing parent folders are created. If the block raises, the temporary file is removed and `path` is unchanged.
     Pipes and devices, such as /dev/stdout, are not replaced: the content is written to them.
     """
-    if path.exists() and not path.is_file():
-        with tempfile.TemporaryDirectory() as folder, path.open("wb") as stream:
+    if path.exists() and (not path.is_file() or path.is_relative_to("/dev") or path.is_relative_to("/proc")):
+        with tempfile.TemporaryDirectory() as folder, path.open("ab") as stream:
             yield Path(folder) / "content"
             with (Path(folder) / "content").open("rb") as content:
                 shutil.copyfileobj(content, stream)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = unfinished_path(path)
+    unfinished = path.with_name(f".{path.name[:MAX_NAME]}.{os.getpid()}{UNFINISHED}")
     try:
         yield unfinished
         sync(unfinished)
@@ -91,7 +87,7 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     """
     require_replaceable_folder(out)
     out = out.resolve()
-    folder = unfinished_path(out)
+    folder = out.with_name(f".{out.name[:MAX_NAME]}{UNFINISHED}")
     _clear(folder, out)
     stage = StagingArea(folder / "result", folder / "scratch")
     stage.result.mkdir(parents=True)

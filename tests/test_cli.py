@@ -1,6 +1,5 @@
 """The `relumt` command."""
 
-import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -89,32 +88,7 @@ def test_ctrl_c_exits_with_status_130(monkeypatch):
     assert exit_status_after(KeyboardInterrupt(), monkeypatch) == 130
 
 
-def test_a_signal_that_a_library_turns_into_another_error_is_not_lost(monkeypatch):
-    class Module:
-        add_arguments = staticmethod(lambda parser: None)
-
-        @staticmethod
-        def run(arguments):
-            try:
-                signal.raise_signal(signal.SIGTERM)
-            except SystemExit:
-                raise ImportError("as NumPy does") from None
-
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: Module)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["synth"])
-    assert stopped.value.code == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])
     assert ended.value.code == 0 and capsys.readouterr().out == f"relumt {version('relumt')}\n"
-
-
-def test_a_closed_standard_input_is_empty():
-    command = "import sys; from relumt.process import open_standard_streams as f; f(); print(list(sys.stdin))"
-    words = ["bash", "-c", 'exec "$0" -c "$1" <&-', sys.executable, command]
-    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
