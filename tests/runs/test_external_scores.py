@@ -5,6 +5,7 @@ import os
 import shlex
 import time
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -38,12 +39,28 @@ def run(tmp_path, monkeypatch):
     write_lines(folder / "test.ref", REFERENCES)
     files = {"bleu_detokenized": ("test.hyp", "test.ref")}
     save_record(folder, with_value(scored_record(), "evaluations.test.scored_files", files))
+    update(folder)
     return folder
+
+
+def update(run, **values):
+    """Let the record describe the data-bin as it is now, and the evaluation have these `values`."""
+    record = load_record(run)
+    checksum = open_data_bin(Path("data-bin")).evaluation_checksum("test")
+    for name, value in {"setup.data": checksum, **values}.items():
+        record = with_value(record, f"evaluations.test.{name}", value)
+    save_record(run, record)
 
 
 def score(run, script, *options):
     """Score with a script of the shell."""
     main(["score", str(run), "--external", f"sh -c {shlex.quote(script)}", *options])
+
+
+def printed_segments(run, capsys, **values):
+    update(run, **values)
+    main(["score", str(run)])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def expected_segments():
@@ -90,8 +107,7 @@ def test_a_score_is_replaced_and_others_are_kept(run):
 
 def test_without_a_program_the_segments_are_printed(run, capsys):
     before = (run / "run.json").read_bytes()
-    main(["score", str(run)])
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+    assert printed_segments(run, capsys) == expected_segments()
     assert (run / "run.json").read_bytes() == before
 
 
@@ -99,26 +115,20 @@ def test_a_tokenized_data_bin_without_raw_text_is_detokenized(run, tmp_path, cap
     (tmp_path / "data-bin" / "prepare.json").write_text(json.dumps(RECORD | {"plain_references": False}))
     write_lines(tmp_path / "data-bin" / "text" / "test.de", ["Ein Hund .", "Zwei Katzen , drei Kühe .", "Er schläft ."])
     write_lines(tmp_path / "data-bin" / "text" / "test.en", ["A dog .", "Two cats , three cows .", "He sleeps ."])
-    main(["score", str(run)])
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+    assert printed_segments(run, capsys) == expected_segments()
 
 
 def test_texts_of_a_lowercased_data_bin_are_lowercased(run, tmp_path, capsys):
     """The texts before tokenization have case; a metric would penalize every translation for lacking it."""
     (tmp_path / "data-bin" / "prepare.json").write_text(json.dumps(RECORD | {"lowercased": True}))
     write_lines(run / "test.hyp", [line.lower() for line in HYPOTHESES])
-    main(["score", str(run)])
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert printed == [{key: text.lower() for key, text in segment.items()} for segment in expected_segments()]
+    assert printed_segments(run, capsys) == [
+        {key: text.lower() for key, text in segment.items()} for segment in expected_segments()
+    ]
 
 
 def test_sources_that_were_not_translated_are_refused(run, tmp_path, capsys):
-    data = tmp_path / "data-bin"
-    checksum = open_data_bin(data).evaluation_checksum("test")
-    save_record(run, with_value(load_record(run), "evaluations.test.setup.data", checksum))
-    main(["score", str(run)])
-    assert len(capsys.readouterr().out.splitlines()) == 3
-    (data / "test.de-en.de.bin").write_bytes(bytes([1] * 6))
+    (tmp_path / "data-bin" / "test.de-en.de.bin").write_bytes(bytes([1] * 6))
     message = refused(run, capsys, 2, lambda: main(["score", str(run)]))
     assert "its test set was changed after" in message and "evaluate the run again" in message
 
@@ -127,9 +137,7 @@ def test_documents_are_segments_and_their_sentences_are_joined(run, tmp_path, ca
     (tmp_path / "data-bin" / "test.docs").write_text("2\n1\n")
     write_lines(run / "test.ref", ["A dog. Two cats, three cows.", "He sleeps."])
     write_lines(run / "test.hyp", ["A dog. Two cats.", "He"])
-    save_record(run, with_value(load_record(run), "evaluations.test.documents", DocumentResults(2, 2)))
-    main(["score", str(run)])
-    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    first, second = printed_segments(run, capsys, documents=DocumentResults(2, 2))
     assert first["source"] == "Ein Hund. Zwei Katzen, drei Kühe." and second["source"] == "Er schläft."
 
 
@@ -149,18 +157,15 @@ def test_documents_are_detokenized_as_they_were_scored(run, tmp_path, capsys, fl
     (data / "test.docs").write_text("2\n1\n")
     write_lines(run / "test.ref", [expected, "He sleeps."])
     write_lines(run / "test.hyp", ["a", "b"])
-    record = with_value(load_record(run), "evaluations.test.documents", DocumentResults(2, 2))
-    save_record(run, with_value(record, "evaluations.test.setup.flags", flags))
-    main(["score", str(run)])
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["reference"] == expected
+    values = {"documents": DocumentResults(2, 2), "setup.flags": flags}
+    assert printed_segments(run, capsys, **values)[0]["reference"] == expected
 
 
 def test_a_data_bin_without_texts_has_the_sources_that_fairseq_printed(run, tmp_path, capsys):
     (tmp_path / "data-bin" / "prepare.json").unlink()
     lines = [f"S-{n}\t{line}" for n, line in ((1, "Zwei Katzen , drei Kühe ."), (0, "Ein Hund ."), (2, "Er schläft ."))]
     write_lines(run / "generate-test.txt", [*lines, "Generate test with beam=5: BLEU4 = 1"])
-    main(["score", str(run)])
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == expected_segments()
+    assert printed_segments(run, capsys) == expected_segments()
 
 
 def refused(run, capsys, status, action):
@@ -182,22 +187,16 @@ def refused(run, capsys, status, action):
         ("printf '1\\n2\\n3\\n'; echo one >&2; echo; echo no model >&2; exit 1", "sh ended with status 1: no model"),
         ("kill -SEGV $$", "sh was killed by SIGSEGV"),
         (":", "printed 0 scores for 3 segments; expected one number per line for each segment"),
-        ("printf '\\n\\n'", "printed 0 scores for 3 segments"),
         ("printf '1\\n2'", "printed 2 scores for 3 segments"),
         ("printf '1\\n2\\n3\\n4\\n'", "printed 4 scores for 3 segments"),
-        ("printf '1\\n2\\n{}'", "printed 2 scores for 3 segments"),
         ("printf '1\\nnan\\n3\\n'", "line 2 of its output: expected a finite number, found 'nan'"),
-        ("printf '1\\n2\\n-inf\\n'", "line 3 of its output: expected a finite number, found '-inf'"),
         ("printf '1\\n2\\n1e999\\n'", "line 3 of its output: expected a finite number"),
         ("printf 'loading …\\n1\\n2\\n3\\n'", "line 1 of its output: expected a finite number, found 'loading …'"),
         ("printf '1\\n\\n3\\n'", "line 2 of its output: expected a finite number, found ''"),
         ("printf '1\\n\\377\\n3\\n'", "line 2 of its output: expected a finite number"),
         ("printf '1\\n2\\n3\\n{'", "last line of its output: not in the expected format"),
         ("printf '1\\n2\\n3\\n{\"score\": NaN}'", "last line of its output: not in the expected format"),
-        ('printf \'1\\n2\\n3\\n{"score": "1"}\'', "last line of its output: not in the expected format"),
-        ("yes 1", "sh printed more than 4288 bytes"),
         ("cat /dev/zero", "sh printed more than 4288 bytes"),
-        ("while true; do echo 1; done", "sh printed more than 4288 bytes"),
     ],
 )
 def test_programs_that_fail_leave_the_run_as_it_was(run, capsys, script, message):
@@ -242,9 +241,7 @@ def test_a_program_that_hangs_is_killed_with_all_that_it_started(run, tmp_path, 
         ("no-such-program --x", "--external: no-such-program cannot be executed (No such file or directory)"),
         ("./plain.txt", "--external: ./plain.txt cannot be executed (Permission denied)"),
         ("./no-format", "--external: ./no-format cannot be executed (Exec format error)"),
-        ("./", "cannot be executed (Permission denied)"),
         ("", "expected a program and its arguments"),
-        ("  ", "expected a program and its arguments"),
         ("sh -c 'echo", "No closing quotation; quote it as for a shell"),
     ],
 )
@@ -274,14 +271,17 @@ def test_requests_that_cannot_work(run, capsys, arguments, message):
 
 def test_a_data_bin_that_was_not_translated_is_refused(run, tmp_path, capsys):
     write_lines(tmp_path / "data-bin" / "text" / "test.raw.en", [*REFERENCES[:2], "He is asleep."])
+    update(run)
     assert "its references of test are not those that" in refused(run, capsys, 2, lambda: score(run, "false"))
 
 
 def test_files_that_do_not_have_the_same_segments_are_refused(run, tmp_path, capsys):
     sources = tmp_path / "data-bin" / "text" / "test.raw.de"
     write_lines(sources, SOURCES[:2])
+    update(run)
     assert "its references of test are not those that" in refused(run, capsys, 2, lambda: score(run, "false"))
     write_lines(sources, SOURCES)
+    update(run)
     write_lines(run / "test.hyp", HYPOTHESES[:2])
     assert "test.hyp has 2 lines, " in refused(run, capsys, 2, lambda: score(run, "false"))
 
@@ -289,8 +289,9 @@ def test_files_that_do_not_have_the_same_segments_are_refused(run, tmp_path, cap
 def test_a_data_bin_without_texts_has_no_documents_and_as_many_sources_as_segments(run, tmp_path, capsys):
     (tmp_path / "data-bin" / "prepare.json").unlink()
     write_lines(run / "generate-test.txt", ["S-0\tEin Hund .", "Generate test with beam=5: BLEU4 = 1"])
+    update(run)
     assert "expected 3 sources, found 1" in refused(run, capsys, 2, lambda: score(run, "false"))
-    save_record(run, with_value(load_record(run), "evaluations.test.documents", DocumentResults(2, 2)))
+    update(run, documents=DocumentResults(2, 2))
     assert "no source text, which scoring documents needs" in refused(run, capsys, 2, lambda: score(run, "false"))
 
 

@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.errors import UserError
-from relumt.runs.flags import command_line, join_flag_values, parse_flags, read_flags
+from relumt.runs.flags import command_line, join_flag_values, parse_flag_lines, parse_flags
 
 
-def test_a_file_may_contain_comments_quotations_and_several_flags_per_line(tmp_path):
-    path = tmp_path / "train.args"
-    path.write_text("# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 1e-3\n")
-    flags = read_flags(path)
+def test_lines_may_contain_comments_quotations_and_several_flags():
+    text = "# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 1e-3\n"
+    flags = parse_flag_lines(text, "here")
     assert flags == {"--lr": ["1e-3"], "--share-all-embeddings": [], "--adam-betas": ["(0.9, 0.98)"]}
     assert join_flag_values(flags)["--share-all-embeddings"] == ""
 
@@ -41,22 +40,15 @@ def test_flags_are_recovered_from_their_command_line(flags):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("--lr 1\n--x 'open\n", "train.args:2: No closing quotation"),
-        ("--lr 1\n--lr 2\n", "train.args:2: --lr is given twice, as '1' and '2'; give it once"),
-        ("--lr ''\n", "train.args:1: empty value after --lr; give one"),
-        ("0.1\n", "train.args:1: expected a flag that begins with --, found '0.1'"),
+        ("--lr 1\n--x 'open\n", "here:2: No closing quotation"),
+        ("--lr 1\n--lr 2\n", "here:2: --lr is given twice, as '1' and '2'; give it once"),
+        ("--lr ''\n", "here:1: empty value after --lr; give one"),
+        ("0.1\n", "here:1: expected a flag that begins with --, found '0.1'"),
     ],
 )
-def test_errors_name_the_file_and_the_line(tmp_path, text, message):
-    path = tmp_path / "train.args"
-    path.write_text(text)
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        read_flags(path)
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
-        read_flags(tmp_path / "train.args")
+def test_errors_name_the_origin_and_the_line(text, message):
+    with pytest.raises(UserError, match=message):
+        parse_flag_lines(text, "here")
 
 
 @pytest.mark.parametrize("text", [b"a\nb", b"a\xff", b"\x1b[2J", "\u202e".encode()])

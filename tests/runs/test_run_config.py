@@ -4,7 +4,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device
-from relumt.runs.flags import read_flags
+from relumt.runs.model_config import read_models, require_model
 from relumt.runs.run_config import RESERVED_FLAGS, resolve_run_config
 from tests.runs.cases import CPU, write_data_bin, write_dataset
 
@@ -88,7 +88,24 @@ def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):
     assert config.folder == tmp_path / "runs" / "mine" / "stock" / "3"
 
 
-@pytest.mark.parametrize("path", sorted((CONFIGS / "models").glob("*.args")), ids=lambda path: path.stem)
-def test_models_contain_no_reserved_flags(path):
-    flags = read_flags(path)
+@pytest.mark.parametrize("model", read_models(CONFIGS))
+def test_models_contain_no_reserved_flags(model):
+    flags = require_model(model, CONFIGS)
     assert "--arch" in flags and "--criterion" in flags and not flags.keys() & RESERVED_FLAGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[stock]\ntrain = '--lr'\n[stock]\n", "models.toml: not a TOML file"),
+        ("[stock]\nflags = '--lr 1'", "models.toml: Object .*; each section has `train`"),
+        ("stock = '--lr 1'", r"models.toml: Expected `object`, got `str` - at `\$.*`; each section has `train`"),
+        ("[stock]\ntrain = 1", "models.toml: Expected `str`, got `int`"),
+        ('[stock]\ntrain = "--lr 1\\n0.1"', "models.toml:stock:2: expected a flag that begins with --"),
+        ("[other]\ntrain = '--lr 1'", "no model 'stock' in .*models.toml; known: other"),
+    ],
+)
+def test_mistakes_in_models_are_named(tmp_path, text, message):
+    (tmp_path / "models.toml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        require_model("stock", tmp_path)
