@@ -43,6 +43,16 @@ def write_output(hypotheses: Sequence[str] = ("a b c d f",), references: Sequenc
     return f"{''.join(lines)}Generate test with beam=5: BLEU4 = 0\n"
 
 
+SHORT, LONG = "a b c", "a b c d"
+NBEST = (
+    "S-0\tx\nT-0\ta b c d\n"
+    f"H-0\t-3.0\t{SHORT}\nD-0\t-3.0\t{SHORT}\nP-0\t-1.0 -1.0 -0.5 -0.5\n"
+    f"H-0\t-3.5\t{LONG}\nD-0\t-3.5\t{LONG}\nP-0\t-1.0 -1.0 -0.5 -0.5 -0.5\n"
+    "Generate valid with beam=2: BLEU4 = 0\n"
+)
+"""SHORT has the higher log-probability. A penalty of len^p prefers LONG if p > log(3.5 / 3) / log(5 / 4) = 0.69."""
+
+
 class Killed(BaseException):
     """Ends relumt in the middle of a command of fairseq."""
 
