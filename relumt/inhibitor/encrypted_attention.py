@@ -1,4 +1,7 @@
-"""What the circuits have to compute, pair by pair with Python's integers.
+"""What the circuits of circuits.py have to compute, pair by pair with Python's integers.
+
+    Inhibitor      H_ic = Σ_j max(v_jc − Σ_b |q_ib − k_jb|, 0)                              [IN] Eq. 3–4 with α = 0
+    dot product    Σ_j w_ij v_jc    w_ij = weight(s_ij − log(Σ_j exp(s_ij)))    s = q kᵀ     all three are tables
 
 The tables of `dot_product` come from decimal arithmetic here, so that this file shares no code with the circuits.
 Shapes: q, k, v and output [n, d] as lists of rows.

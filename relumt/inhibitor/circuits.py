@@ -1,12 +1,13 @@
 """Circuits of encrypted attention, and the script that compiles and times them with Concrete.
 
-`PYTHON concrete_worker.py` runs in an environment that has Concrete and NumPy 1, but not relumt: this file imports
-nothing of relumt. It reads one request (JSON) from stdin and writes messages to stdout, one JSON object per line:
+    Inhibitor      H_id = Σ_j (v_jd − Σ_c |q_ic − k_jc|)⁺      [IN] Eq. 3–4 with α = 0 and γ in the scale of v
+    dot product    Σ_j w_ij v_jd                               w_ij in place of softmax: see `dot_product`
 
-    {"kind": "ready", "versions": {...}}
-    {"kind": "circuit", "attention": "inhibitor", "bootstraps": 16, ...}   one per circuit
-    {"kind": "run", "attention": "inhibitor", "cpu_seconds": 0.7, "inputs": [q, k, v], "output": [...]}
-    {"kind": "error", "reason": "..."}                                     instead of all others
+`PYTHON circuits.py LENGTH REPETITIONS` runs in an environment that has Concrete and NumPy 1, but not relumt: this file
+imports nothing of relumt. It prints one JSON object per line; the first run of each circuit is a warm-up:
+
+    {"attention": "inhibitor", "versions": {...}, "circuit": {"bootstraps": 16, ...}}   one per circuit
+    {"attention": "inhibitor", "cpu_seconds": 0.7, "elapsed_seconds": 0.7, "inputs": [q, k, v], "output": [...]}
 
 Shapes: q, k, v and output [n, DIM], integers; queries i, keys j.
 """
@@ -17,7 +18,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -39,6 +39,9 @@ PRODUCT_BITS = 5
 reserves fewer, without a message, and decrypted products are then wrong."""
 OUTPUT_BITS = 7
 """Bits of sums of weighted values, with the sign; the examples for Concrete do not reach the largest."""
+
+SEED = 1
+"""Seed of the random inputs."""
 
 Array = Any
 """A NumPy array, or Concrete's tracer that stands for one."""
@@ -62,7 +65,7 @@ PLAIN = Operations(lambda function: function, lambda x, *, bit_width: x)
 
 
 def inhibitor(q: Array, k: Array, v: Array, operations: Operations) -> Array:
-    """Return H_id = Σ_j (v_jd − Σ_c |q_ic − k_jc|)⁺, [IN] Eq. 3–4 with α = 0 and γ in the scale of v."""
+    """Return H_id = Σ_j (v_jd − Σ_c |q_ic − k_jc|)⁺."""
     n = q.shape[0]
     distance = np.sum(np.abs(q.reshape((n, 1, DIM)) - k.reshape((1, n, DIM))), axis=2)
     # [1, n, DIM] − [n, n, 1] -> [n, n, DIM]
@@ -147,11 +150,12 @@ def compile_circuit(attention: str, n: int) -> Any:
     return compiler.compile(example_inputs(n), configuration)
 
 
-def describe_circuit(attention: str, circuit: Any, compile_seconds: float, keygen_seconds: float) -> dict[str, Any]:
-    """Return the message about a circuit that has its keys."""
-    return {
-        "kind": "circuit",
-        "attention": attention,
+def describe_circuit(attention: str, n: int) -> tuple[Any, dict[str, Any]]:
+    """Compile a circuit and make its keys; return it and the message about it."""
+    circuit, compile_seconds = cpu_seconds(lambda: compile_circuit(attention, n))
+    _, keygen_seconds = cpu_seconds(circuit.keygen)
+    packages = {name: version(name) for name in ("concrete-python", "numpy")}
+    described = {
         "bootstraps": circuit.programmable_bootstrap_count,
         "max_bits": circuit.graph.maximum_integer_bit_width(),
         "error_probability": circuit.global_p_error,
@@ -160,6 +164,8 @@ def describe_circuit(attention: str, circuit: Any, compile_seconds: float, keyge
         "compile_cpu_seconds": compile_seconds,
         "keygen_cpu_seconds": keygen_seconds,
     }
+    versions = {"python": platform.python_version()} | packages
+    return circuit, {"attention": attention, "versions": versions, "circuit": described}
 
 
 def cpu_seconds(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -176,7 +182,6 @@ def timed_run(attention: str, circuit: Any, inputs: Sequence[Array]) -> dict[str
     output, seconds = cpu_seconds(lambda: circuit.run(*encrypted))
     elapsed = time.perf_counter() - start
     return {
-        "kind": "run",
         "attention": attention,
         "cpu_seconds": seconds,
         "elapsed_seconds": elapsed,
@@ -185,50 +190,20 @@ def timed_run(attention: str, circuit: Any, inputs: Sequence[Array]) -> dict[str
     }
 
 
-def serve(request: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Compile both circuits, then run them in alternation; the first run of each is a warm-up.
-
-    request: "length" n, "repetitions" after the warm-up, "seed" of the inputs.
-    """
-    n = request["length"]
+def main(n: int, repetitions: int) -> None:
+    """Compile both circuits, then run them in alternation."""
+    messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever else is printed goes to stderr
     circuits = {}
     for attention in CIRCUITS:
-        circuits[attention], compile_seconds = cpu_seconds(partial(compile_circuit, attention, n))
-        _, keygen_seconds = cpu_seconds(circuits[attention].keygen)
-        send(describe_circuit(attention, circuits[attention], compile_seconds, keygen_seconds))
-    generator = np.random.default_rng(request["seed"])
-    for repetition in range(request["repetitions"] + 1):
+        circuits[attention], message = describe_circuit(attention, n)
+        print(json.dumps(message), file=messages, flush=True)
+    generator = np.random.default_rng(SEED)
+    for repetition in range(repetitions + 1):
         inputs = draw_inputs(generator, n)
         for attention in list(CIRCUITS)[:: 1 if repetition % 2 else -1]:
-            send(timed_run(attention, circuits[attention], inputs))
-
-
-def versions() -> dict[str, str]:
-    """Import Concrete; return the versions of what computes."""
-    from concrete import fhe  # noqa: F401 (an environment may have the package, but lack what it needs)
-
-    packages = {name: version(name) for name in ("concrete-python", "numpy")}
-    return {"python": platform.python_version()} | packages
-
-
-def main() -> None:
-    """Answer the request on stdin; whatever else is printed goes to stderr."""
-    messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def send(message: dict[str, Any]) -> None:
-        messages.write(json.dumps(message) + "\n")
-        messages.flush()
-
-    request = json.loads(sys.stdin.readline())
-    try:
-        found = versions()
-    except Exception as error:  # a broken installation can raise anything
-        send({"kind": "error", "reason": f"{type(error).__name__}: {error}"})
-        return
-    send({"kind": "ready", "versions": found})
-    serve(request, send)
+            print(json.dumps(timed_run(attention, circuits[attention], inputs)), file=messages, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from relumt.one_layer.iam import image_path, import_pillow
-from relumt.one_layer.mnist import KINDS, PARTS, SIDE, UNSIGNED_BYTES
+from relumt.inhibitor.table1_data import MNIST_KINDS, MNIST_PARTS, UNSIGNED_BYTES, image_path
 
+SIDE = 28
 NUM_EXAMPLES = {"train": 320, "test": 64}
 
 GOOD = ("good", "great", "moving")
@@ -28,9 +28,9 @@ def write_mnist(folder: Path) -> None:
     for part, count in NUM_EXAMPLES.items():
         labels = np.arange(count) % 10
         images = patterns[labels] + random.integers(0, 56, (count, SIDE, SIDE))
-        for kind, items in (("images", images), ("labels", labels)):
+        for kind, items in zip(MNIST_KINDS, (images, labels), strict=True):
             content = encode_idx(items.astype(np.uint8))
-            (folder / f"{PARTS[part]}-{KINDS[kind]}.gz").write_bytes(gzip.compress(content, mtime=0))
+            (folder / f"{MNIST_PARTS[part]}-{kind}.gz").write_bytes(gzip.compress(content, mtime=0))
 
 
 def encode_idx(items: np.ndarray) -> bytes:
@@ -53,8 +53,9 @@ def write_imdb(folder: Path) -> None:
 
 def write_iam(folder: Path) -> None:
     """Write images of words whose letters are random patterns, one for each letter."""
+    from PIL import Image  # only IAM needs Pillow
+
     random = np.random.default_rng(0)
-    pillow = import_pillow()
     letters = sorted(set("".join(SYLLABLES)))
     glyphs = dict(zip(letters, random.integers(0, 2, (len(letters), GLYPH_HEIGHT, GLYPH_WIDTH)) * 255, strict=True))
     lines = ["# generated words"]
@@ -65,7 +66,7 @@ def write_iam(folder: Path) -> None:
             path = image_path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             pixels = 255 - np.concatenate([glyphs[letter] for letter in text], axis=1)
-            pillow.fromarray(pixels.astype(np.uint8)).save(path)
+            Image.fromarray(pixels.astype(np.uint8)).save(path)
     (folder / "words.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
