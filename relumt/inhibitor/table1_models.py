@@ -54,8 +54,7 @@ class SelfAttention(nn.Module):
         heads = self.mechanism(q, k, v, AttentionMask(key_mask)).output
         # [B, H, T, D] -> [T, B, E] -> [B, T, E]
         x = self.mechanism.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2)).transpose(0, 1)
-        output: Tensor = self.out_proj(x)
-        return output
+        return self.out_proj(x)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Reshape [B, T, E] -> [B, H, T, D]."""
@@ -79,8 +78,7 @@ class EncoderLayer(nn.Module):
         """Transform tokens [B, T, E]; `key_mask` [B, T] is False at padding."""
         x = self.input_norm(x + self.positions)
         x = self.attention_norm(x + self.dropout(self.attention(x, key_mask)))
-        x = self.output_norm(x + self.dropout(self.feed_forward(x)))
-        return x
+        return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 
 class AddingModel(nn.Module):
@@ -94,8 +92,7 @@ class AddingModel(nn.Module):
 
     def forward(self, sequences: Tensor) -> Tensor:
         """Return sums [B] of sequences [B, T, 2]."""
-        output: Tensor = self.head(self.layer(self.embedding(sequences))[:, -1]).squeeze(-1)
-        return output
+        return self.head(self.layer(self.embedding(sequences))[:, -1]).squeeze(-1)
 
 
 class DigitModel(nn.Module):
@@ -109,8 +106,7 @@ class DigitModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits [B, 10] of images [B, T, T] of bytes."""
-        output: Tensor = self.head(self.layer(self.embedding(images / 255)).mean(1))
-        return output
+        return self.head(self.layer(self.embedding(images / 255)).mean(1))
 
 
 class ReviewModel(nn.Module):
@@ -128,8 +124,7 @@ class ReviewModel(nn.Module):
         key_mask = tokens != PADDING
         x = self.layer(self.embedding(tokens), key_mask) * key_mask.unsqueeze(-1)
         mean = x.sum(1) / key_mask.sum(1, keepdim=True)
-        output: Tensor = self.head(self.dropout(mean))
-        return output
+        return self.head(self.dropout(mean))
 
 
 class WordModel(nn.Module):
@@ -148,8 +143,7 @@ class WordModel(nn.Module):
         """Return logits [B, T, symbols] of images [B, 32, 128] of bytes, where T = 32 columns."""
         features = self.convolutions(images.unsqueeze(1) / 255)
         columns = features.permute(0, 3, 1, 2).flatten(2)  # [B, 64, 8, T] -> [B, T, 512]
-        output: Tensor = self.head(self.layer(self.dropout(torch.relu(self.embedding(columns)))))
-        return output
+        return self.head(self.layer(self.dropout(torch.relu(self.embedding(columns)))))
 
 
 def squared_error(predicted: Tensor, targets: Tensor) -> dict[str, float]:

@@ -76,6 +76,11 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
 
 KILL = "worker.draw_inputs = lambda *_: __import__('os').kill(__import__('os').getpid(), 9)"
 
+WRONG = """
+Circuit.decrypt = lambda self, output: output + 1
+Circuit.encrypt = lambda self, *inputs: inputs if self.attention == "dot product" else __import__("time").sleep(600)
+"""
+
 
 @pytest.mark.parametrize(
     ("change", "expected", "message"),
@@ -85,10 +90,10 @@ KILL = "worker.draw_inputs = lambda *_: __import__('os').kill(__import__('os').g
         ("sys.exit()", 2, "ended with status 0"),
         ("worker.draw_inputs = lambda *_: 1 / 0", 1, "ended with status 1"),
         (KILL, 1, "ended with status -9"),
-        ("Circuit.decrypt = lambda self, output: output + 1", 1, "dot product: expected [["),
+        (WRONG, 1, "dot product: expected [["),
     ],
 )
-def test_a_failure_is_one_line_and_leaves_no_file(measure, tmp_path, change, expected, message):
+def test_a_failure_is_one_line_ends_the_worker_and_leaves_no_file(measure, tmp_path, change, expected, message):
     status, printed = measure(change, *options(tmp_path))
     errors = [line for line in printed.splitlines() if "relumt: error" in line]
     assert status == expected and len(errors) == 1 and message in errors[0]
