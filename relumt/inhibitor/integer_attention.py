@@ -185,9 +185,8 @@ def run_compiler(*arguments: str) -> str:
     command = [*shlex.split(os.environ.get("CC") or "cc"), *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise UserError(
-            f"{shlex.join(command)} ended with status {done.returncode}; set CC to gcc 11, clang 12 or newer"
-        )
+        needed = "the kernels need x86-64 and, as cc or $CC, gcc 11, clang 12 or newer"
+        raise UserError(f"{shlex.join(command)} ended with status {done.returncode}; {needed}")
     return done.stdout
 
 

@@ -9,6 +9,7 @@ The exit status is 2 if the request is invalid, and 1 if a training failed.
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import mean, median
 
@@ -78,9 +79,7 @@ NOTES = (
 
 def render(context: TableContext, folder: Path) -> list[RenderedTable]:
     """Return the table of the finished repetitions; raise UserError if there are none."""
-    found = {
-        (task, mechanism): read_repetitions(folder / task / mechanism) for task in TASKS for mechanism in MECHANISMS
-    }
+    found = {pair: read_repetitions(folder.joinpath(*pair)) for pair in product(TASKS, MECHANISMS)}
     finished = [training for seeds in found.values() for training in seeds.values()]
     if not finished:
         raise UserError(f"no finished training in {folder}; train with {context.command}")
