@@ -15,7 +15,7 @@ setup(
     package_data={
         "relumt": ["papers.json"],
         "relumt.analysis": ["templates/*"],
-        "relumt.integer_attention": ["*.c", "*.h"],
+        "relumt.inhibitor": ["*.c"],
         "relumt.prep.corpora": ["*.toml"],
         "relumt.synth": ["*.toml"],
     },

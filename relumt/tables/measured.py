@@ -1,11 +1,11 @@
-"""Tables that a module of relumt measures, because none of their systems is a translation model.
+"""[IN] Tables 1 to 3, which modules of `relumt.inhibitor` measure: none of their systems is a translation model.
 
 `python -m MODULE --preset PRESET --out FOLDER` makes what is missing in FOLDER and prints to stderr. Its exit status is
 1 if a measurement failed and 2 if the request is invalid. `scripts/reproduce.sh NAME -- OPTION…` adds options.
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from relumt.tables.context import TableContext
@@ -19,7 +19,8 @@ class MeasuredTable(Table):
     """A table without runs.
 
     Attributes:
-        module: what measures it, for example "relumt.one_layer".
+        module: what measures it, for example "relumt.inhibitor.table1". Its function `render` takes the context and the
+            folder of results, and returns tables of what was measured.
     """
 
     module: str
@@ -33,10 +34,14 @@ class MeasuredTable(Table):
         """Return the folder that its module writes its results to."""
         return context.runs / f"{context.name}-{context.preset}"
 
-    @abstractmethod
     def render(self, context: TableContext) -> list[RenderedTable]:
         """Return tables of what was measured.
 
         Raises:
-            UserError: nothing was measured.
+            UserError: nothing was measured, or a result is damaged.
         """
+        tables: list[RenderedTable] = import_module(self.module).render(context, self.results_folder(context))
+        return tables
+
+
+TABLES = tuple(MeasuredTable("IN", item, module=f"relumt.inhibitor.{item}") for item in ("table1", "table2", "table3"))
