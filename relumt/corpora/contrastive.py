@@ -53,7 +53,7 @@ class ExampleInContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     source: str
     target: str
-    wrong: Annotated[list[str], msgspec.Meta(min_length=1)]
+    wrong: list[str]
     source_context: list[str] = []
     target_context: list[str] = []
     distance: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -61,8 +61,10 @@ class ExampleInContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block: str = ""
 
     def __post_init__(self) -> None:
-        if not normalize_line(self.source) or "" in self.variants or not self.wrong:
-            raise ValueError("the source or a variant is empty or missing")
+        if not self.wrong:
+            raise ValueError("there is no wrong variant")
+        if not normalize_line(self.source) or "" in self.variants:
+            raise ValueError("the source or a variant is empty")
         if len(set(self.variants)) < len(self.variants):
             raise ValueError("two variants are the same")
         if len(self.source_context) != len(self.target_context):

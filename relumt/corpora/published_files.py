@@ -184,8 +184,8 @@ class PublishedText:
         """Yield the lines of the text; raise `UserError` if a line should have two columns and does not."""
         path = raw / self.source.name
         for number, line in enumerate(self._lines(path, raw), start=1):
-            columns = line.split(self.separator) if self.separator else [line]
-            if self.separator and len(columns) != 2:
+            columns = line.split(self.separator) if self.separator else [line, line]
+            if len(columns) != 2:
                 raise UserError(f"{self.path}:{number}: {len(columns)} columns, expected two with {self.separator!r}")
             yield columns[self.column]
 

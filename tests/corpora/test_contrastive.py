@@ -208,7 +208,7 @@ def failing(folder, capsys, *arguments):
             '{"1": {"src": ["a", "b"], "trg": [{"correct": ["c", "d"], "incorrect": ["c", "d"]}]}}',
             "example 1: two variants are the same",
         ),
-        (json.dumps([entry(1, [])]), "example 1: the source or a variant is empty or missing"),
+        (json.dumps([entry(1, [])]), "example 1: there is no wrong variant"),
         (json.dumps([ENTRIES[0], entry(1, [" "])]), "example 2: the source or a variant is empty"),
         (json.dumps([entry(1, ["x"], **{"segment id": 0})]), "Expected `int` >= 1"),
         (json.dumps([{"src segment": "a"}]), "missing required field `document id`"),

@@ -41,7 +41,7 @@ ATTACKS = [
     ({"test.align": "0-0\n" * 3}, ["--tokenize"], "{}/test.align: --tokenize would change the words"),
     ({"test.subsets.json": '{"a": [3]}'}, NONE, "{}/test.subsets.json: 'a' excludes line 3, or every line"),
     ({"test.subsets.json": '{"a": "0"}'}, NONE, UNFIT),
-    (THREE_RAW, TOKENIZED, "{}/test.raw.en: no such file"),
+    (THREE_RAW, TOKENIZED, "{}/test.raw.en: No such file or directory"),
     (THREE_RAW | {"test.raw.en": "x\n" * 3}, TOKENIZED, "{}/valid.raw.de has 3 lines, but the tokenized text has 4"),
     ({}, ["--bpe", "wordpiece"], "unknown --bpe 'wordpiece'; choose one of subword-nmt, sentencepiece, none"),
     ({}, [*NONE, "--vocab-size", "10"], "--vocab-size has no effect with --bpe none"),
