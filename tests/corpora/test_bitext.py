@@ -51,16 +51,6 @@ def test_cleaning_drops_pairs_and_shortens_their_documents(tmp_path):
     assert lengths_after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
 
 
-def test_a_document_ends_where_a_sentence_was_removed():
-    assert lengths_after_cleaning([6, 3], [True, True, False, True, False, False, False, True, True]) == [2, 1, 2]
-
-
-def test_dropping_every_pair_is_an_error(tmp_path):
-    paths = write(tmp_path / "s", "a a a"), write(tmp_path / "t", "1")
-    with pytest.raises(UserError, match=r"drops every training pair \(1 length ratio\)"):
-        clean_pairs(paths, (tmp_path / "s2", tmp_path / "t2"), max_length=5, max_ratio=2)
-
-
 @pytest.mark.parametrize("line", ["", "two", "0", "-1", "1.5"])
 def test_document_lengths_are_positive_integers(tmp_path, line):
     with pytest.raises(UserError, match=r"test\.docs:2: "):
@@ -113,12 +103,6 @@ def test_markup_without_documents_is_refused(tmp_path, name):
     source, target, message = MARKED[name]
     with pytest.raises(UserError, match=message):
         remove(tmp_path, "d", source, target)
-
-
-def test_a_document_that_begins_on_one_side_only_is_reported(tmp_path):
-    target = [line.replace("<CHAPTER", "<SPEAKER") if number else line for number, line in enumerate(EUROPARL)]
-    with pytest.raises(UserError, match=r"in\.de:6: document markup on one side only"):
-        remove(tmp_path, "europarl", EUROPARL, target)
 
 
 def test_subsets_are_read_as_written(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from relumt.corpora.bpe import BPE_METHODS, PairFrequencies, learn_merges
+from relumt.corpora.bpe import BPE_METHODS, learn_merges
 from relumt.errors import UserError
 from tests.corpora.cases import awkward_lines
 
@@ -98,16 +98,3 @@ def test_many_merges_are_those_of_subword_nmt(letters):
     merges = list(learn_merges(Counter(words), 2000))
     assert merges == expect_merges(words, 2000)
     assert len(merges) > 500
-
-
-def test_the_most_frequent_pair_follows_changes():
-    frequencies = PairFrequencies({("a", "b"): 5, ("b", "c"): 5, ("c", "d"): 1}, 2)
-    assert frequencies.find_most_frequent() == ("b", "c")
-    frequencies["b", "c"] -= 2
-    assert frequencies.find_most_frequent() == ("a", "b")
-    frequencies["x", "y"] += 9
-    assert frequencies.find_most_frequent() == ("x", "y")
-    del frequencies["x", "y"], frequencies["a", "b"]
-    assert frequencies.find_most_frequent() == ("b", "c")
-    frequencies["b", "c"] = 1
-    assert frequencies.find_most_frequent() is None  # below the threshold

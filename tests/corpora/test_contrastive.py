@@ -121,10 +121,6 @@ def test_the_number_of_sentences_before(folder, count, expected):
     assert contexts(examples)[2] == DOCUMENT[3 - int(count) : 3]
 
 
-def test_contrapro_alone_has_no_contexts(folder):
-    assert contexts(imported(folder, "contrapro.json")) == contexts(imported(folder, "z.jsonl.gz")) == [[], [], []]
-
-
 def test_the_documents_of_a_set_whose_identifiers_are_paths(folder):
     entries = [entry(3, ["Ich sehe sie."], -1, document="1999/1999_1_2", **{"ante distance": -1})]
     (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
@@ -152,17 +148,6 @@ def test_contrapro_with_its_text_files_has_the_contexts_of_the_documents(folder,
     write_text_files(folder, per_line, start)
     from_text = imported(folder, "contrapro.json", "--text", "contrapro")
     assert from_text == imported(folder, "contrapro.json", "--documents", "documents", "--context", str(per_line))
-
-
-def test_sentences_that_perl_takes_from_the_end_of_the_document_are_dropped(folder):
-    """For the first sentence of a document, the authors' script counts backwards from its end."""
-    write_text_files(folder, 2, "null")
-    for side, language in enumerate(("en", "de")):
-        path = folder / f"contrapro.context.{language}"
-        lines = path.read_text(encoding="utf-8").splitlines()
-        lines[0] = lines[2] = DOCUMENT[-1][side]
-        write_lines(path, lines)
-    assert contexts(imported(folder, "contrapro.json", "--text", "contrapro"))[0] == []
 
 
 def test_the_anaphora_of_bawden(folder):
@@ -259,27 +244,6 @@ def test_inputs_are_not_overwritten(folder, capsys, out, arguments):
 
 def drop_line(path):
     write_lines(path, path.read_text(encoding="utf-8").splitlines()[1:])
-
-
-@pytest.mark.parametrize(
-    ("damaged", "message"),
-    [
-        (["documents/1999/1999_1_2.en"], "1999_1_2.en has 3 lines, documents/1999/1999_1_2.de has 4"),
-        (["documents/1999/1999_1_2.en", "documents/1999/1999_1_2.de"], "sentence 1 is not that of the test set"),
-    ],
-)
-def test_documents_of_another_release(folder, capsys, damaged, message):
-    for name in damaged:
-        drop_line(folder / name)
-    assert message in failing(folder, capsys, "contrapro.json", "--documents", "documents")
-
-
-def test_a_document_that_is_missing(folder, capsys):
-    for path in (folder / "documents" / "1999").iterdir():
-        path.rename(path.with_name(path.name.replace("1999_1", "1999_3")))
-    assert "has no single document YEAR/NAME for '1999_1_2.de'" in failing(
-        folder, capsys, "contrapro.json", "--documents", "documents"
-    )
 
 
 @pytest.mark.parametrize(

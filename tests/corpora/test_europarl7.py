@@ -3,7 +3,7 @@
 import pytest
 
 from relumt.cli import main
-from relumt.corpora.published_corpora import CORPORA, RUNNING_TEXT, SESSION_START, Europarl7, cut_into_documents
+from relumt.corpora.published_corpora import CORPORA, RUNNING_TEXT, SESSION_START, Europarl7
 from relumt.corpora.published_corpora import EUROPARL7_HELD_OUT as HELD_OUT
 from relumt.corpora.published_corpora import EUROPARL7_TRAIN as TRAIN
 from tests.corpora.test_published_files import write_tar
@@ -74,21 +74,6 @@ def test_running_text_is_cut_and_held_out_pairs_are_removed(raw, packed):
     for language in ("en", "de"):
         train = (texts / f"train.{language}").read_text()
         assert "follows" not in train and "Recurs" not in train and "Line 62 " not in train and "Line 63 " not in train
-
-
-def test_a_session_starts_a_document():
-    assert cut_into_documents([SESSION_START, "a", "b", SESSION_START, "c", *["d"] * 80]) == [3, 40, 40, 2]
-    assert cut_into_documents([]) == []
-
-
-def test_sides_with_different_markup_are_refused(raw, capsys):
-    write_documents(raw, TRAIN, DOCUMENTS)
-    (raw / HELD_OUT["test"][1].path).write_text(marked([DOCUMENTS[0] + DOCUMENTS[1]], "de"))
-    with pytest.raises(SystemExit) as stopped:
-        run(raw)
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "concatenated_en2de_test_en.txt has 7 lines, " in error
 
 
 def test_the_small_corpus_is_the_start_of_running_text(raw, monkeypatch):

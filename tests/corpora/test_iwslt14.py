@@ -13,7 +13,6 @@ from relumt.corpora.published_corpora import (
     Segment,
     document_lengths,
     parse_segments,
-    read_talks,
 )
 from relumt.corpora.published_files import PublishedText, Source
 from relumt.errors import UserError
@@ -51,18 +50,6 @@ def raw(tmp_path, unverified):
             else:
                 write_evaluation(folder, name, language)
     return tmp_path / "raw"
-
-
-def test_training_lines_are_titles_descriptions_and_sentences(raw):
-    with (raw / "de-en" / "train.tags.de-en.en").open() as file:
-        talks = read_talks(file)
-    assert [len(talk) for talk in talks] == [42, 42, 42]
-    assert talks[0][:2] == ["Title 0, en", "TED Talk: it’s 0."]
-
-
-def test_segments_know_their_talk(raw):
-    segments = parse_segments(IWSLT14_TEST_SETS["TED.tst2010"][0], raw)
-    assert segments[1] == Segment("69", 2, "The U.S. and “you’ll” see 2 things.")
 
 
 @pytest.mark.parametrize(
@@ -140,41 +127,6 @@ def test_repeating_does_nothing_and_another_test_set_needs_overwrite(raw, tmp_pa
     (tmp_path / "bin.text" / "sample" / "mine.de").unlink()
     main([*command, "--without-tedx", "--overwrite"])
     assert (out / "test.docs").read_text() == "3\n" * 4
-
-
-def test_a_folder_of_other_files_is_not_replaced(raw, tmp_path, capsys):
-    (tmp_path / "bin.text").mkdir()
-    (tmp_path / "bin.text" / "notes").write_text("mine")
-    for options in ([], ["--overwrite"]):
-        with pytest.raises(SystemExit):
-            main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "bin"), *options])
-        assert "bin.text: exists but was not created by this command" in capsys.readouterr().err
-    assert (tmp_path / "bin.text" / "notes").read_text() == "mine"
-
-
-def write_incomplete_archive(path):
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(path.parent / "de-en" / "train.tags.de-en.de", "de-en/train.tags.de-en.de")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda raw: write_training(raw / "de-en", "de", sentences=39), "has 123 lines, "),
-        (lambda raw: (raw / "de-en.tgz").write_bytes(b"no archive"), "de-en.tgz: broken archive"),
-        (
-            lambda raw: write_incomplete_archive(raw / "de-en.tgz"),
-            "de-en.tgz: contains no de-en/IWSLT14.TED.dev2010.de-en.de.xml",
-        ),
-    ],
-)
-def test_invalid_files_are_reported_and_nothing_is_left(raw, tmp_path, capsys, spoil, message):
-    spoil(raw)
-    with pytest.raises(SystemExit) as stopped:
-        main(["corpus", "iwslt14_de_en", "--raw", str(raw), "--out", str(tmp_path / "out" / "bin")])
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

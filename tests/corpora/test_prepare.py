@@ -68,20 +68,6 @@ def test_fairseq_reads_the_text_as_subwords(moses):
     assert any("@@" in line for line in train)
 
 
-def test_raw_text_is_kept(moses):
-    assert (moses.out / "text" / "test.raw.de").read_bytes() == moses.path("test", "de").read_bytes()
-
-
-def test_dictionary_is_joined(moses):
-    assert (moses.out / "dict.de.txt").read_bytes() == (moses.out / "dict.en.txt").read_bytes()
-
-
-def test_document_lengths_account_for_cleaning(moses):
-    assert (moses.out / "train.docs").read_text() == "40\n1\n"
-    assert (moses.out / "test.docs").read_text() == "2\n1\n"
-    assert not (moses.out / "valid.docs").exists()
-
-
 def test_word_alignments_are_copied_source_first(bitext, capsys):
     test_alignments, valid_alignments = (bitext.folder / f"{split}.align" for split in ("test", "valid"))
     test_alignments.write_text("0-0 1-2\n\n1p1\n")
@@ -118,10 +104,6 @@ def test_record(moses):
         "train.docs",
         "test.docs",
     }
-
-
-def test_no_other_file_is_left(moses):
-    assert [path.name for path in moses.out.parent.iterdir()] == ["data-bin"]
 
 
 def test_subwords_are_those_of_sacremoses_and_subword_nmt(moses, pairs, tmp_path):

@@ -30,13 +30,6 @@ def source(server, *paths, checksum=SUM, size=SIZE):
     return Source("file", tuple(f"{server.address}{path}" for path in paths or ("/file",)), checksum, size)
 
 
-def test_a_file_is_downloaded_once(server, tmp_path):
-    for _ in range(2):
-        assert fetch(source(server), tmp_path).read_bytes() == CONTENT
-    assert server.requests == [("/file", "bytes=0-")]
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 @pytest.mark.parametrize("size", [SIZE, None])
 def test_a_lost_connection_is_resumed_where_it_was(server, tmp_path, size):
     server.breaks_after = [10 * CHUNK_SIZE, 20 * CHUNK_SIZE]

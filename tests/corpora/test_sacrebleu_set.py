@@ -1,10 +1,6 @@
 """Test sets by sacreBLEU's names, from a cache that the tests fill."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -97,22 +93,6 @@ def test_options_of_a_corpus_are_refused_without_one(tmp_path, cache, capsys, op
     assert f"{option.partition('=')[0]} has no effect on a test set alone; drop it, or name a CORPUS" in line
 
 
-def test_prepare_reads_the_texts(tmp_path, cache):
-    fill(cache)
-    out = corpus(tmp_path, "--test", NAME, "--language-pair", "en-de")
-    for language in ("en", "de"):
-        for split in ("train", "valid", "valid.raw"):
-            (tmp_path / f"{split}.{language}").write_text("It is a dog . Es ist ein Hund .\n" * 9)
-    prefixes = [f"--train={tmp_path}/train", f"--valid={tmp_path}/valid"]
-    options = ["--src=en", "--tgt=de", "--bpe=none"]
-    for name, how in (("test", "--tokenized-input"), ("test.raw", "--tokenize")):
-        data = tmp_path / how
-        main(["prepare", *prefixes, f"--test={out / name}", *options, how, f"--out={data}"])
-        assert lines(data / "test.docs") == ["2", "1"]
-        assert lines(data / "text" / "test.raw.de") == REFERENCE
-        assert lines(data / "text" / "test.de")[0] == "„ Hallo “ , sagte er ."
-
-
 @pytest.mark.usefixtures("unverified")
 def test_a_corpus_with_another_test_set(tmp_path, cache):
     fill(cache)
@@ -182,12 +162,3 @@ def test_a_damaged_cache(tmp_path, cache, capsys, field, content, status, messag
 @pytest.mark.usefixtures("cache")
 def test_requests_that_cannot_work(tmp_path, capsys, arguments, message):
     assert message in failing(capsys, 2, lambda: corpus(tmp_path, *arguments))
-
-
-@pytest.mark.slow
-def test_the_cache_is_where_the_environment_says(tmp_path):
-    fill(tmp_path / "cache")
-    command = [sys.executable, "-m", "relumt.cli", "corpus", "--test", NAME, "--language-pair", "en-de"]
-    environment = os.environ | {"SACREBLEU": str(tmp_path / "cache"), "PYTHONPATH": str(Path.cwd())}
-    subprocess.run(command, check=True, cwd=tmp_path, env=environment)
-    assert lines(tmp_path / "data-bin" / "wmt14-full_en_de.text" / "test.raw.de") == REFERENCE

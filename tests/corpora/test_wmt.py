@@ -130,12 +130,6 @@ def test_invalid_archives_are_reported_and_nothing_is_left(small, capsys, spoil,
     assert sorted(path.name for path in small.iterdir()) == ["raw"]
 
 
-def test_options_for_another_corpus_are_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        run(tmp_path, "--without-tedx")
-    assert "are for IWSLT14, not for wmt14_en_de" in capsys.readouterr().err
-
-
 def test_a_line_without_two_columns_is_reported(tmp_path):
     titles = CORPORA["wmt18_en_fi"].train[-1][0]
     write_tar(tmp_path / titles.source.name, {titles.member: b"yksi ||| one\nno\n"})
