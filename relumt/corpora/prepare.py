@@ -164,11 +164,9 @@ def prepare(
             print_status(f"{name} and {other} are the same text: {inputs[name]}, {inputs[other]}")
     with atomic_folder(out) as stage:
         counts = DataBinBuilder(inputs, options, stage).build()
+        packages = {found.name: found.version for found in distributions() if found.name in PACKAGES}
         write_record(
-            stage.result,
-            PREPARE_RECORD,
-            chosen,
-            described,
+            *(stage.result, PREPARE_RECORD, chosen, described),
             source=options.source,
             target=options.target,
             tokenized=options.tokenize or options.tokenized_input,
@@ -178,15 +176,12 @@ def prepare(
             bpe_sha256=None if options.bpe == "none" else file_sha256(stage.result / BPE_METHODS[options.bpe].file),
             plain_references=not options.tokenized_input or f"test.raw.{options.target}" in inputs,
             counts=counts,
-            versions={"python": platform.python_version(), "fairseq": str(describe_fairseq())}
-            | {found.name: found.version for found in distributions() if found.name in PACKAGES},
+            versions={"python": platform.python_version(), "fairseq": str(describe_fairseq())} | packages,
         )
     sizes = (counts["types"][language] for language in options.languages)
     print_status(f"wrote {out} ({', '.join(f'{size} types' for size in sizes)})")
     if counts["binarized"]["valid"] < FAIRSEQ_BATCH_MULTIPLE:
-        print_status(
-            f"valid has less than {FAIRSEQ_BATCH_MULTIPLE} pairs, too few for a batch of fairseq-train; add pairs"
-        )
+        print_status(f"valid has less than {FAIRSEQ_BATCH_MULTIPLE} pairs, too few for fairseq-train; add pairs")
 
 
 @dataclass(frozen=True)
@@ -252,7 +247,7 @@ class DataBinBuilder:
             )
             with progress_step(f"read {split}") as advance:
                 counts = [normalize_file(*pair, advance) for pair in zip(originals, paths, strict=True)]
-            check_line_counts(originals, counts, partial(_read_side, paths))
+            check_line_counts(originals, counts, list(map(read_clean_lines, paths)).__getitem__)
             list(map(bitext.check_not_in_subwords, paths, originals))
             num_lines[split] = counts[0]
             if kind:
@@ -287,10 +282,6 @@ class DataBinBuilder:
                 rewritten[name] = self.stage.scratch / f"{step}.{name}"
                 rewrite_file(texts[name], rewritten[name], function, advance)
         return rewritten
-
-
-def _read_side(paths: PathPair, side: int) -> Iterator[str]:
-    return read_clean_lines(paths[side])
 
 
 def binarize(texts: Inputs, languages: tuple[str, str], out: Path, joined: bool) -> dict[str, int]:

@@ -174,11 +174,9 @@ class PublishedText:
 
     def find_extracted(self, raw: Path) -> list[Path]:
         """Return the files in `raw` that were extracted from the archive, in its folders or not, sorted by name."""
-        patterns = (self.member, *(() if "*" in self.member else (Path(self.member).name,))) if self.member else ()
-        for pattern in patterns:
-            if found := sorted(raw.glob(pattern)) or sorted(raw.glob(f"{pattern}.gz")):
-                return found
-        return []
+        names = (self.member, self.member if "*" in self.member else Path(self.member).name) if self.member else ()
+        found = (sorted(raw.glob(name + suffix)) for name in names for suffix in ("", ".gz"))
+        return next(filter(None, found), [])
 
     def lines(self, raw: Path) -> Iterator[str]:
         """Yield the lines of the text; raise `UserError` if a line should have two columns and does not."""
