@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from relumt.analysis.candidate_scores import Candidate, decide, require_fitting, score_candidates
+from relumt.corpora.contrastive import ExampleInContext
 from relumt.inference.loaded_model import LoadedModel
 from relumt.inference.text_encoding import TextEncoding, load_encoding
-from relumt.prep.contrastive.example import ExampleInContext
 
 MAX_DISTANCE = 3
 """Larger distances are counted together, as in ContraPro's script."""

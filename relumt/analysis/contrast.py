@@ -18,13 +18,13 @@ from msgspec import Meta
 from torch import Tensor
 
 from relumt.analysis.candidate_scores import Candidate, decide, require_fitting, score_candidates
+from relumt.corpora.bitext import RESERVED_WORDS
 from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
 from relumt.inference.loaded_model import LoadedModel
 from relumt.inference.text_encoding import load_segmenter
 from relumt.json_files import decode_json
-from relumt.prep.bitext import RESERVED_WORDS
 from relumt.text_files import normalize_line, read_lines
 
 Index = Annotated[int, Meta(ge=0)]

@@ -13,11 +13,11 @@ import numpy as np
 from relumt.analysis.pair_scoring import PairScore
 from relumt.atomic_output import atomic_file, atomic_files
 from relumt.attention import Mechanism
+from relumt.corpora.bitext import PathPair, check_line_counts
 from relumt.errors import AttemptFailedError, UserError
 from relumt.inference.loaded_model import LoadedModel, TokenPair
 from relumt.inference.text_encoding import index_words, load_segmenter
 from relumt.modules.hooks import named_attentions
-from relumt.prep.bitext import PathPair, check_line_counts
 from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
 
 MEASURES = ("null_rate", "cross_entropy")

@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> None:
     prepare_fairseq_import()
     from relumt.analysis.context_contrast import ContextTest, accuracies
     from relumt.analysis.contrast import ContrastiveTest, majority_accuracy
+    from relumt.corpora.contrastive import has_contexts, read_examples_in_context
     from relumt.inference.loaded_model import load_model
-    from relumt.prep.contrastive.example import has_contexts, read_examples_in_context
 
     if arguments.examples.exists() and not arguments.examples.is_file():
         kind = describe_kind(arguments.examples)

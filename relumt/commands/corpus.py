@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from relumt.arguments import given_flags, positive_integer, valid_path
+from relumt.corpora.bpe import BPE_METHODS
+from relumt.corpora.build import find_test_set, prepare_corpus, write_texts
+from relumt.corpora.published_corpora import CORPORA, Iwslt14
 from relumt.errors import UserError
-from relumt.prep.bpe import BPE_METHODS
-from relumt.prep.corpora.build import prepare_corpus, write_texts
-from relumt.prep.corpora.iwslt14 import Iwslt14
-from relumt.prep.corpora.registry import CORPORA
-from relumt.prep.corpora.sacrebleu_set import find_test_set
 
 CORPUS_OPTIONS = ("raw", "bpe", "vocab_size", "without_tedx", "without_misaligned")
 """Options that have no effect on a test set alone."""
@@ -73,4 +71,4 @@ def write_test_set(arguments: argparse.Namespace) -> None:
     test_set = find_test_set(arguments.test, arguments.language_pair)
     name = "_".join([test_set.name.replace("/", "-"), *test_set.languages])
     out = arguments.out or Path("data-bin") / f"{name}.text"
-    write_texts(test_set, test_set.cache, out, out, arguments.overwrite)
+    write_texts(test_set, test_set.cache, out, arguments.overwrite)

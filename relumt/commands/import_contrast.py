@@ -17,7 +17,7 @@ from relumt.errors import UserError
 from relumt.files import require_inputs_kept
 
 if TYPE_CHECKING:
-    from relumt.prep.contrastive.importing import FindContexts
+    from relumt.corpora.contrastive import FindContexts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the examples."""
-    from relumt.prep.contrastive.example import write_examples
-    from relumt.prep.contrastive.importing import import_examples
+    from relumt.corpora.contrastive import import_examples, write_examples
 
     if arguments.out.suffix == ".gz":
         raise UserError(f"--out {arguments.out}: examples are not compressed; choose a name without .gz")
@@ -65,7 +64,7 @@ def split_language_pair(pair: str) -> tuple[str, str]:
 
 def input_paths(arguments: argparse.Namespace, languages: tuple[str, str]) -> Iterator[Path]:
     """Yield everything that the arguments name to read."""
-    from relumt.prep.contrastive.contrapro import text_paths
+    from relumt.corpora.contrastive import text_paths
 
     yield arguments.set
     if arguments.text:
@@ -76,11 +75,11 @@ def input_paths(arguments: argparse.Namespace, languages: tuple[str, str]) -> It
 
 def context_finder(arguments: argparse.Namespace, languages: tuple[str, str]) -> "FindContexts | None":
     """Return what finds the contexts that the arguments ask for."""
-    from relumt.prep.contrastive.contrapro import Documents, contexts_of_documents, contexts_of_text
+    from relumt.corpora.contrastive import contexts_of_documents, contexts_of_text
 
     if arguments.documents:
-        documents = Documents(arguments.documents, languages)
-        return partial(contexts_of_documents, documents=documents, count=arguments.context)
+        folder = arguments.documents
+        return partial(contexts_of_documents, folder=folder, languages=languages, count=arguments.context)
     if arguments.text:
         return partial(contexts_of_text, prefix=arguments.text, languages=languages, count=arguments.context)
     return None

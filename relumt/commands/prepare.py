@@ -8,8 +8,9 @@ P.docs has the number of sentences of each document, one per line. P.align has g
 import argparse
 
 from relumt.arguments import finite_number, positive_integer, valid_path
-from relumt.prep.options import BPE_CHOICES, SPLITS, Options
-from relumt.prep.pipeline import prepare
+from relumt.corpora.bitext import SPLITS
+from relumt.corpora.options import BPE_CHOICES, Options
+from relumt.corpora.prepare import prepare
 
 DEFAULT_VOCAB_SIZE = 8000
 

@@ -7,7 +7,7 @@ the genders of the pronouns are exactly balanced.
 import argparse
 
 from relumt.arguments import positive_integer, valid_path, whole_number
-from relumt.synth.write import write_corpus
+from relumt.corpora.generated_corpus import write_corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

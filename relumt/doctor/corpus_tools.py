@@ -16,7 +16,7 @@ REINSTALL = "install the package again"
 
 def check_sacremoses() -> Check:
     """Check punctuation normalization, tokenization and detokenization."""
-    from relumt.prep.tokenization import detokenize, normalize_punctuation, tokenize
+    from relumt.corpora.tokenization import detokenize, normalize_punctuation, tokenize
 
     tokens = tokenize(normalize_punctuation([SENTENCE], "de"), "de")
     if tokens != [TOKENS] or detokenize(tokens, "de") != [SENTENCE]:
@@ -35,7 +35,7 @@ def check_sentencepiece() -> Check:
 
 
 def _check_subwords(package: str) -> Check:
-    from relumt.prep.bpe import BPE_METHODS
+    from relumt.corpora.bpe import BPE_METHODS
 
     method = BPE_METHODS[package]
     with tempfile.TemporaryDirectory() as name:

@@ -11,11 +11,11 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from relumt.corpora.bitext import RESERVED_WORDS
+from relumt.corpora.bpe import BPE_METHODS
+from relumt.corpora.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
 from relumt.errors import UserError
 from relumt.files import file_sha256
-from relumt.prep.bitext import RESERVED_WORDS
-from relumt.prep.bpe import BPE_METHODS
-from relumt.prep.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.run_config import POST_PROCESS
 from relumt.text_files import normalize_line

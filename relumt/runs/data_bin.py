@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from relumt.corpora.bitext import Subsets, read_subsets, subsets_path
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.json_files import read_json
-from relumt.prep.subsets import Subsets, read_subsets, subsets_path
 from relumt.runs.names import require_language, require_path, require_subset_name
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]

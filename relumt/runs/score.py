@@ -3,7 +3,7 @@
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
-from relumt.prep.tokenization import bleu_tokenizer
+from relumt.corpora.tokenization import bleu_tokenizer
 from relumt.runs.evaluation_record import Score, Scores
 from relumt.runs.translations import Translations
 

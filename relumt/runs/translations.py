@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
+from relumt.corpora.tokenization import detokenize, tokenize
 from relumt.errors import UserError, quote
-from relumt.prep.tokenization import detokenize, tokenize
 from relumt.runs.data_bin import DataBin
 from relumt.text_files import load_text
 

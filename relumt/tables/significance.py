@@ -10,8 +10,8 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
+from relumt.corpora.tokenization import BLEU_TOKENIZERS
 from relumt.errors import UserError
-from relumt.prep.tokenization import BLEU_TOKENIZERS
 from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.evaluation_record import Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores

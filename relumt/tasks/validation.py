@@ -9,7 +9,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.utils import strip_pad
 from sacrebleu.metrics import BLEU
 
-from relumt.prep.tokenization import bleu_tokenizer, detokenize
+from relumt.corpora.tokenization import bleu_tokenizer, detokenize
 
 NAMES = ("bleu", "bleu_detokenized")
 """Names in the log. "bleu" is on tokenized text, as in the papers."""

@@ -8,9 +8,9 @@ import torch
 from relumt.analysis.candidate_scores import score_candidates
 from relumt.analysis.context_contrast import ContextTest, accuracies
 from relumt.cli import main
+from relumt.corpora.contrastive import ExampleInContext, read_examples_in_context, write_examples
 from relumt.errors import UserError
 from relumt.inference.loaded_model import load_checkpoint_on_data
-from relumt.prep.contrastive.example import ExampleInContext, read_examples_in_context, write_examples
 from tests.models.build import dictionary, write_data_bin
 
 SEPARATOR = "w9"

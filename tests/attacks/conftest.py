@@ -8,7 +8,7 @@ import torch
 
 from relumt.git_revision import Revision
 from tests.attacks.attack import Attack
-from tests.prep.cases import Bitext, write_bitext
+from tests.corpora.cases import Bitext, write_bitext
 
 
 @pytest.fixture

@@ -254,7 +254,7 @@ def test_an_old_bash_is_an_error(monkeypatch, tmp_path):
 
 
 def test_a_tokenizer_with_other_rules_is_an_error(monkeypatch):
-    monkeypatch.setattr("relumt.prep.tokenization.tokenize", lambda lines, language: lines)
+    monkeypatch.setattr("relumt.corpora.tokenization.tokenize", lambda lines, language: lines)
     assert corpus_tools.check_sacremoses().status == "error"
 
 

@@ -8,14 +8,13 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from relumt.corpora.published_corpora import Corpus, Iwslt14
+from relumt.corpora.tokenization import normalize_punctuation, tokenize
 from relumt.errors import UserError
 from relumt.inference.export import write_preparation
 from relumt.inference.text_encoding import load_encoding
-from relumt.prep.corpora.corpus import Corpus
-from relumt.prep.corpora.iwslt14 import Iwslt14
-from relumt.prep.tokenization import normalize_punctuation, tokenize
 from relumt.runs.data_bin import open_data_bin
-from tests.prep.cases import PAIRS, write_bitext
+from tests.corpora.cases import PAIRS, write_bitext
 
 PREPARATIONS = {
     "subword-nmt": ("--vocab-size", "100", "--tokenize", "--lowercase"),

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# A corpus of the papers, or a test set of sacreBLEU -> fairseq data-bin, by default data-bin/CORPUS.
+#
+#   data_prep/corpus.sh CORPUS [--raw DIR] [--out DIR]
+#
+# data_prep/CORPUS.sh does the same. Published files that are missing in raw/ are downloaded.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+help_of=corpus
+begin "$@"
+relumt corpus "$@"

@@ -1,0 +1,323 @@
+"""A bitext: its files, which are read and checked once, and its cleaning."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import product, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from relumt.console import print_status
+from relumt.data.document_lengths import documents_path
+from relumt.errors import UserError
+from relumt.json_files import read_json
+from relumt.text_files import find_text_file, normalize_file, open_text, read_clean_lines, write_lines
+
+if TYPE_CHECKING:
+    from relumt.corpora.options import Options
+    from relumt.metrics.alignment import GoldAlignment
+
+SPLITS = ("train", "valid", "test")
+HELD_OUT = ("valid", "test")
+
+PathPair = tuple[Path, Path]  # source and target file
+
+# In a text, fairseq would read these as its special symbols: an end or padding in the middle of a sentence.
+RESERVED_WORDS = frozenset({"<s>", "</s>", "<pad>"})
+RESERVED_WORD = re.compile(rf"(?<!\S)({'|'.join(sorted(RESERVED_WORDS))})(?!\S)")
+
+MAX_SHARE_IN_SUBWORDS = 0.25
+"""Text that BPE has split has a marker of subwords in most lines; other text hardly ever has one."""
+
+MARKUPS = {
+    "d": (re.compile(r"<d>"), re.compile(r"<d>")),
+    "europarl": (re.compile(r"<(CHAPTER|SPEAKER|P)\b.*>"), re.compile(r"<CHAPTER\b")),
+}
+"""Kind of document markup → what matches a line of markup, and what matches one that begins a document.
+
+d: a line <d> before each document (Maruf et al. 2019). europarl: as released; each chapter is a document.
+"""
+
+Subsets = dict[str, list[int]]
+"""Subsets of a test set, which are scored in addition to it: name → numbers of the excluded lines, from 0."""
+
+SubsetsFile = dict[Annotated[str, Meta(min_length=1, max_length=200)], list[Annotated[int, Meta(ge=0)]]]
+
+Inputs = dict[str, Path]
+"""Input files by name. {split}.{language} is always there, the others only if the user has them:
+
+{split}.docs            lengths of the documents
+valid|test.raw.{language}   of a tokenized text, the text before tokenization
+valid|test.subsets.json     subsets of a test set
+valid|test.align        gold word alignments
+"""
+
+
+def side_paths(folder: Path, name: str, languages: Sequence[str]) -> PathPair:
+    """Return the paths `folder`/NAME.LANGUAGE of both sides of a bitext."""
+    source, target = (folder / f"{name}.{language}" for language in languages)
+    return source, target
+
+
+def find_inputs(prefixes: dict[str, str], options: "Options") -> Inputs:
+    """Find the input files that start with `prefixes` (by split).
+
+    Raises:
+        UserError: a text is missing, or gold alignments are ambiguous or would not fit the tokenized text.
+    """
+    source, target = languages = options.languages
+    inputs = {f"{split}.{lang}": find_text_file(prefixes[split], lang) for split in SPLITS for lang in languages}
+    for split in SPLITS:
+        if (path := documents_path(prefixes[split])).exists():
+            if options.documents:
+                raise UserError(f"{path}: documents are given here and by --documents {options.documents}; remove one")
+            inputs[f"{split}.docs"] = path
+    for split, prefix in ((split, prefixes[split]) for split in HELD_OUT):
+        if (path := subsets_path(prefix)).exists():
+            inputs[f"{split}.subsets.json"] = path
+        # P.TGT-SRC.align gives the target word first, because it was made for the opposite translation direction.
+        names = (f"{prefix}.align", f"{prefix}.{source}-{target}.align", f"{prefix}.{target}-{source}.align")
+        found = [path for path in map(Path, names) if path.exists()]
+        if len(found) > 1:
+            raise UserError(f"{found[0]} and {found[1]} are both alignments of {prefix}; remove one")
+        if found and options.tokenize:
+            raise UserError(f"{found[0]}: --tokenize would change the words; tokenize before, with --tokenized-input")
+        inputs |= {f"{split}.align": path for path in found}
+    raw = {f"{split}.raw.{lang}": Path(f"{prefixes[split]}.raw.{lang}") for split in HELD_OUT for lang in languages}
+    if options.tokenized_input and any(path.exists() for path in raw.values()):
+        inputs |= raw  # all of them, because scores are computed on the same kind of text for both splits
+    return inputs
+
+
+def subsets_path(prefix: str) -> Path:
+    """Return the path of the file that may describe subsets of the text `prefix`."""
+    return Path(f"{prefix}.subsets.json")
+
+
+def write_subsets(path: Path, subsets: Subsets) -> None:
+    """Write the subsets of a test set."""
+    path.write_text(json.dumps(subsets, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_subsets(path: Path, num_lines: int) -> Subsets:
+    """Return the subsets of a text of `num_lines` lines, none if there is no such file.
+
+    Raises:
+        UserError: the file is malformed, or a subset excludes a line that the text does not have, or all.
+    """
+    advice = f"write {{name: [excluded lines]}} for a text of {num_lines} lines, numbered from 0, or remove the file"
+    subsets = read_json(path, SubsetsFile, advice) if path.exists() else {}
+    for name, excluded in subsets.items():
+        if max(excluded, default=0) >= num_lines or len(set(excluded)) == num_lines:
+            raise UserError(f"{path}: {name!r} excludes line {max(excluded)}, or every line; {advice}")
+    return subsets
+
+
+def copy_side_files(inputs: Inputs, texts: PathPair, languages: tuple[str, str], num_lines: int, folder: Path) -> None:
+    """Copy what the evaluation of a split needs besides its texts to `folder`.
+
+    Args:
+        inputs: the input files of the split, by name.
+        texts: both sides of the text.
+        languages: language codes, source first.
+        num_lines: number of lines of either text.
+        folder: text/ of the data-bin.
+
+    Raises:
+        UserError: a file does not fit the texts.
+    """
+    for name, path in inputs.items():
+        if ".raw." in name:
+            if (count := normalize_file(path, folder / name, lambda _: None)) != num_lines:
+                raise UserError(f"{path} has {count} lines, but the tokenized text has {num_lines}; fix it")
+            check_lines(folder / name, path, is_held_out=True)
+        elif name.endswith(".subsets.json"):
+            read_subsets(path, num_lines)
+            (folder / name).write_bytes(path.read_bytes())
+        elif name.endswith(".align"):
+            sentences = zip(*map(read_clean_lines, texts), strict=True)
+            lengths = [(len(source.split()), len(target.split())) for source, target in sentences]
+            write_lines(folder / name, map(format_alignment, read_source_first(path, languages, lengths)))
+
+
+def read_source_first(
+    path: Path, languages: tuple[str, str], lengths: Sequence[tuple[int, int]]
+) -> list["GoldAlignment"]:
+    """Return the gold alignments of a text, source word first.
+
+    Raises:
+        UserError: they are not as many as `lengths`, the numbers of words of each pair, or link words beyond them.
+    """
+    # Not above: torch takes seconds, also in every worker process.
+    from relumt.metrics.alignment import is_target_first, read_alignments
+
+    alignments = read_alignments(path, 0, len(lengths))
+    if len(alignments) != len(lengths):
+        raise UserError(f"{path} has {len(alignments)} alignments, but the text has {len(lengths)} pairs; fix it")
+    if is_target_first(path, *languages):
+        alignments = [gold.swap_sides() for gold in alignments]
+    for number, (gold, (num_source, num_target)) in enumerate(zip(alignments, lengths, strict=True), start=1):
+        for source, target in sorted(gold.possible):
+            if source >= num_source or target >= num_target:
+                link = f"source word {source} and target word {target}, counted from 0"
+                raise UserError(f"{path}: pair {number} links {link}, but has {num_source} and {num_target} words")
+    return alignments
+
+
+def format_alignment(gold: "GoldAlignment") -> str:
+    """Format the links of one pair, source word first: 1-2 for a sure link, 1p2 for a possible one."""
+    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
+
+
+def check_line_counts(names: PathPair, counts: Sequence[int], read_side: Callable[[int], Iterable[str]]) -> None:
+    """Raise `UserError` if a side of a bitext is empty or the sides differ in their number of lines.
+
+    Args:
+        names: names of the two sides, for the message.
+        counts: number of lines of each side.
+        read_side: returns the lines of side 0 or 1, which are read again to locate the mismatch.
+    """
+    for name, count in zip(names, counts, strict=True):
+        if count == 0:
+            raise UserError(f"{name}: empty file; expected one sentence per line")
+    if counts[0] != counts[1]:
+        lengths = [np.fromiter(map(len, read_side(side)), dtype=np.int32) for side in (0, 1)]
+        raise UserError(
+            f"{names[0]} has {counts[0]} lines, {names[1]} has {counts[1]}; judging by line lengths, the first "
+            f"mismatch is near line {locate_extra_lines(*lengths) + 1}. Check for a missing line break."
+        )
+
+
+def locate_extra_lines(first: np.ndarray, second: np.ndarray) -> int:
+    """Return where the longer of two texts most likely has its extra lines, assuming they are consecutive.
+
+    Before that line, lines of equal number correspond; from there on, the longer text is ahead by the number of extra
+    lines. Among all lines, choose the one that minimizes the sum of |log length ratio| over corresponding lines.
+
+    Args:
+        first, second: number of characters of each line of the two texts.
+
+    Returns:
+        Number of the line, from 0.
+    """
+    longer, shorter = (np.log1p(lengths) for lengths in sorted((first, second), key=len, reverse=True))
+    num_extra = len(longer) - len(shorter)
+    cost_before = np.abs(longer[: len(shorter)] - shorter)
+    cost_after = np.abs(longer[num_extra:] - shorter)
+    # Up to a constant, the cost of choosing line i: the lines before i at cost_before, the others at cost_after.
+    cost = np.concatenate([[0.0], np.cumsum(cost_before)]) - np.concatenate([[0.0], np.cumsum(cost_after)])
+    return int(np.argmin(cost))
+
+
+def check_lines(text: Path, original: Path, is_held_out: bool, separator: str | None = None) -> None:
+    """Check every line of a text that relumt has normalized; `original` is the user's file, for messages.
+
+    Raises:
+        UserError: a line has a word that is reserved by fairseq, which may be what BPE leaves of a longer word, or
+            contains the document separator, which joining subwords could attach to other words, or a line of valid or
+            test is empty.
+    """
+    for number, line in enumerate(read_clean_lines(text), start=1):
+        where = f"{original}:{number}" if is_held_out else f"{original}: sentence {number} after cleaning"
+        if is_held_out and not line:
+            raise UserError(f"{where}: empty line; valid and test need a sentence on every line")
+        if found := RESERVED_WORD.search(line):
+            raise UserError(f"{where}: {found[1]}, a word or what BPE leaves of one, is reserved by fairseq; remove it")
+        if separator and separator in line:
+            raise UserError(f"{where}: the text contains {separator}; choose another --document-separator")
+
+
+def check_not_in_subwords(text: Path, original: Path) -> None:
+    """Raise `UserError` if many lines have the markers of subword-nmt or sentencepiece."""
+    has_marker = ["@@ " in line or line.startswith("▁") for line in read_clean_lines(text)]
+    if sum(has_marker) > MAX_SHARE_IN_SUBWORDS * len(has_marker):
+        share = f"{sum(has_marker)} of {len(has_marker)} lines"
+        raise UserError(f"{original}: expected words, but {share} have subwords (@@ or ▁); give the text before BPE")
+
+
+def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: PathPair) -> list[int]:
+    """Write both sides of a text without their markup, which is in lines of its own, the same on both sides.
+
+    Args:
+        kind: a key of MARKUPS.
+        texts: the two sides, normalized.
+        outputs: files for the sentences.
+        originals: the user's files, for error messages.
+
+    Returns:
+        The number of sentences of each document that has any.
+
+    Raises:
+        UserError: markup differs between the sides, or a sentence comes before the first document.
+    """
+    markup, document_start = MARKUPS[kind]
+    lengths: list[int] = []
+    with open_text(outputs[0], "w") as source_output, open_text(outputs[1], "w") as target_output:
+        pairs = zip_longest(*map(read_clean_lines, texts), fillvalue="")
+        for number, (source, target) in enumerate(pairs, start=1):
+            kinds = [(bool(markup.fullmatch(line)), bool(document_start.match(line))) for line in (source, target)]
+            if kinds[0] != kinds[1]:
+                raise UserError(f"{originals[0]}:{number}: document markup on one side only; check {originals[1]}")
+            if kinds[0][1]:
+                lengths.append(0)
+            elif not kinds[0][0]:
+                if not lengths:
+                    raise UserError(f"{originals[0]}:{number}: no document begins before; is it --documents {kind}?")
+                lengths[-1] += 1
+                source_output.write(source + "\n")
+                target_output.write(target + "\n")
+    if not any(lengths):
+        raise UserError(f"{originals[0]}: no sentence besides document markup; expected one sentence per line")
+    return [length for length in lengths if length]
+
+
+def reason_to_drop(source: list[str], target: list[str], max_length: int, max_ratio: float) -> str | None:
+    """Return why a training pair (given as words) should be dropped, or None to keep it."""
+    lengths = len(source), len(target)
+    if min(lengths) == 0:
+        return "empty"
+    if not RESERVED_WORDS.isdisjoint(source) or not RESERVED_WORDS.isdisjoint(target):
+        return "reserved word"
+    if max(lengths) > max_length:
+        return "too long"
+    return "length ratio" if max(lengths) > max_ratio * min(lengths) else None
+
+
+def clean_pairs(
+    inputs: PathPair, outputs: PathPair, max_length: int, max_ratio: float
+) -> tuple[list[bool], Counter[str]]:
+    """Write the pairs of `inputs` that are fit for training to `outputs`; lengths are in words.
+
+    Returns:
+        For each pair whether it was kept, and the number of dropped pairs per reason.
+
+    Raises:
+        UserError: no pair is left.
+    """
+    kept: list[bool] = []
+    dropped: Counter[str] = Counter()
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_text(output, "w")) for output in outputs]
+        for pair in zip(*map(read_clean_lines, inputs), strict=True):
+            reason = reason_to_drop(pair[0].split(), pair[1].split(), max_length, max_ratio)
+            kept.append(reason is None)
+            if reason:
+                dropped[reason] += 1
+                continue
+            for file, line in zip(files, pair, strict=True):
+                file.write(line + "\n")
+    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+    if not any(kept):
+        raise UserError(f"cleaning drops every training pair ({reasons}); raise --max-length or --max-ratio")
+    print_status(f"dropped {dropped.total()} of {len(kept)} training pairs{reasons and ': '}{reasons}")
+    return kept, dropped
+
+
+def text_names(languages: Sequence[str], splits: Sequence[str] = SPLITS) -> list[str]:
+    """Return the names of both texts of each split."""
+    return [f"{split}.{language}" for split, language in product(splits, languages)]

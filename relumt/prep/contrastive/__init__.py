@@ -1,1 +1,0 @@
-"""Public contrastive test sets as examples for `relumt contrast`."""

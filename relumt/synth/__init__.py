@@ -1,1 +1,0 @@
-"""The generated German-English corpus: a synchronous grammar with documents and gold alignments."""

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.corpora.bitext import (
+    check_line_counts,
+    clean_pairs,
+    locate_extra_lines,
+    read_subsets,
+    reason_to_drop,
+    remove_markup,
+    subsets_path,
+    write_subsets,
+)
+from relumt.data.document_lengths import lengths_after_cleaning, read_document_lengths
+from relumt.errors import UserError
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("a b c", "x", None),
+        ("a b c d", "x", "length ratio"),
+        ("x", "a b c d", "length ratio"),
+        ("a b c d e", "a b c d e", None),
+        ("a b c d e f", "a b c d e", "too long"),
+        ("", "a", "empty"),
+        ("a", "", "empty"),
+        ("a <pad> b", "a b", "reserved word"),
+        ("a b", "a </s>", "reserved word"),
+    ],
+)
+def test_reason_to_drop(source, target, reason):
+    assert reason_to_drop(source.split(), target.split(), max_length=5, max_ratio=3) == reason
+
+
+def test_cleaning_drops_pairs_and_shortens_their_documents(tmp_path):
+    source = write(tmp_path / "s", "a", "", "c c", "d d d d d d", "e")
+    target = write(tmp_path / "t", "1", "2", "3 3", "4", "5")
+    outputs = tmp_path / "s2", tmp_path / "t2"
+    kept, dropped = clean_pairs((source, target), outputs, max_length=5, max_ratio=9)
+    assert kept == [True, False, True, False, True]
+    assert dropped == {"empty": 1, "too long": 1}
+    assert [path.read_text() for path in outputs] == ["a\nc c\ne\n", "1\n3 3\n5\n"]
+    assert lengths_after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("line", ["", "two", "0", "-1", "1.5"])
+def test_document_lengths_are_positive_integers(tmp_path, line):
+    with pytest.raises(UserError, match=r"test\.docs:2: "):
+        read_document_lengths(write(tmp_path / "test.docs", "1", line), num_sentences=2)
+
+
+@given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_consecutive_extra_lines_are_located(num_extra, place, seed):
+    rng = np.random.default_rng(seed)
+    target = rng.integers(5, 200, 40)
+    source = np.insert((target * rng.uniform(0.95, 1.05, 40)).astype(int), place, [1000] * num_extra)
+    assert locate_extra_lines(source, target) == locate_extra_lines(target, source) == place
+
+
+def test_unequal_line_counts_report_where_the_sides_diverge(tmp_path):
+    sides = [["a b c", "d", "e f g h i j k", "l"], ["A B C", "E F G H I J K", "L"]]
+    with pytest.raises(UserError, match=r"s has 4 lines, .*t has 3; .* the first mismatch is near line 2\."):
+        check_line_counts((tmp_path / "s", tmp_path / "t"), (4, 3), lambda side: sides[side])
+
+
+D = ["<d>", "a", "b", "<d>", "c", "<d>"]
+EUROPARL = ["<CHAPTER ID=1>", "a", '<SPEAKER ID=1 NAME="X">', "b", "<P>", "<CHAPTER ID=2>", "c"]
+
+
+def remove(tmp_path, kind, source, target):
+    inputs = tmp_path / "in.de", tmp_path / "in.en"
+    for path, lines in zip(inputs, (source, target), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    outputs = tmp_path / "out.de", tmp_path / "out.en"
+    return remove_markup(kind, inputs, outputs, inputs), [path.read_text() for path in outputs]
+
+
+@pytest.mark.parametrize(("kind", "lines"), [("d", D), ("europarl", EUROPARL)])
+def test_markup_is_removed_and_documents_are_counted(tmp_path, kind, lines):
+    lengths, texts = remove(tmp_path, kind, lines, lines)
+    assert lengths == [2, 1]
+    assert texts == ["a\nb\nc\n"] * 2
+
+
+MARKED = {
+    "only markup": (["<d>", "<d>"], ["<d>", "<d>"], "no sentence besides document markup"),
+    "no markup": (["a", "b"], ["a", "b"], r"in\.de:1: no document begins before; is it --documents d\\?"),
+    "one side only": (["<d>", "a"], ["<d>", "<d>"], r"in\.de:2: document markup on one side only; check .*in\.en"),
+    "shifted by one": (["<d>", "a", "<d>", "b"], ["<d>", "a", "b", "<d>"], r"in\.de:3: document markup on one side"),
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_markup_without_documents_is_refused(tmp_path, name):
+    source, target, message = MARKED[name]
+    with pytest.raises(UserError, match=message):
+        remove(tmp_path, "d", source, target)
+
+
+def test_subsets_are_read_as_written(tmp_path):
+    path = subsets_path(str(tmp_path / "test"))
+    assert read_subsets(path, 3) == {}
+    write_subsets(path, {"without the last line": [2]})
+    assert read_subsets(path, 3) == {"without the last line": [2]}
+
+
+@pytest.mark.parametrize("content", ['{"a": [3]}', '{"a": 1}', "[1]", "{", '{"a": [0, 1, 2]}'])
+def test_subsets_that_do_not_fit_the_text_are_refused(tmp_path, content):
+    path = tmp_path / "test.subsets.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"test\.subsets\.json: .* for a text of 3 lines"):
+        read_subsets(path, 3)

@@ -1,0 +1,269 @@
+"""ContraPro and the sets of Bawden et al. in their own formats, from small files written by hand."""
+
+import gzip
+import json
+
+import pytest
+
+from relumt.cli import main
+from relumt.corpora.contrastive import has_contexts, read_examples_in_context
+
+DOCUMENT = [
+    ("Where is the key?", "Wo ist der Schlüssel?"),
+    ("On the table.", "Auf dem Tisch."),
+    ("I see it .", "Ich sehe ihn ."),
+    ("Then take it.", "Dann nimm ihn."),
+]
+
+
+def entry(number, wrong, distance=0, intrasegmental=None, document="1999_1_2.de", **changes):
+    source, target = DOCUMENT[number - 1]
+    return {
+        "document id": document,
+        "segment id": number,
+        "src segment": source.replace(" .", "."),
+        "ref segment": target.replace(" .", "."),
+        "src pronoun": "It",
+        "ref pronoun": "ihn",
+        "ante distance": distance,
+        "intrasegmental": intrasegmental,
+        "corpus": "opensubtitles",
+        "errors": [{"contrastive": one, "replacement": "sie", "type": "pronominal coreference"} for one in wrong],
+    } | changes
+
+
+ENTRIES = [
+    entry(1, ["Wo ist die Schlüssel?"], 0, True),
+    entry(3, ["Ich sehe sie.", "Ich sehe es."], 2, False),
+    entry(4, ["Dann nimm sie."], 12),
+]
+ANAPHORA = {
+    "10": {
+        "inspired by": ["a", "b"],
+        "src": ["The house is new.", "It is big."],
+        "trg": [
+            {
+                "correct": ["La maison est neuve.", "Elle est grande."],
+                "incorrect": ["La maison est neuve.", "Il est grand."],
+                "type": "f.sg",
+            },
+            {
+                "semi-correct": ["Le chalet est neuf.", "Il est grand."],
+                "incorrect": ["Le chalet est neuf.", "Elle est grande."],
+                "type": "m.sg",
+            },
+        ],
+    },
+    "9": {
+        "src": ["A.", "B."],
+        "trg": [{"correct": ["C.", "D."], "incorrect": ["C.", "E."]}],
+    },
+}
+LEXICAL = {
+    "1": {
+        "type": "disambig",
+        "examples": [
+            {
+                "src": ["The doctor came.", "Look at this mole."],
+                "trg": {
+                    "correct": ["Le docteur est venu.", "Regardez ce grain de beauté."],
+                    "incorrect": ["Le docteur est venu.", "Regardez cette taupe."],
+                },
+            }
+        ],
+    }
+}
+
+
+def write_lines(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the files of all forms."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "contrapro.json").write_text(json.dumps(ENTRIES, indent=1), encoding="utf-8")
+    write_lines(tmp_path / "contrapro.jsonl", map(json.dumps, ENTRIES))
+    (tmp_path / "z.jsonl.gz").write_bytes(gzip.compress((tmp_path / "contrapro.jsonl").read_bytes()))
+    for side, language in enumerate(("en", "de")):
+        write_lines(tmp_path / "documents" / "1999" / f"1999_1_2.{language}", [pair[side] for pair in DOCUMENT])
+    (tmp_path / "anaphora.json").write_text(json.dumps(ANAPHORA), encoding="utf-8")
+    (tmp_path / "lexical-choice.json").write_text(json.dumps(LEXICAL), encoding="utf-8")
+    return tmp_path
+
+
+def imported(folder, *arguments):
+    main(["import-contrast", *arguments, "--out", "examples"])
+    return read_examples_in_context(folder / "examples")
+
+
+def contexts(examples):
+    return [list(zip(example.source_context, example.target_context, strict=True)) for example in examples]
+
+
+def test_contrapro_with_documents(folder, capsys):
+    first, second, third = imported(folder, "contrapro.json", "--documents", "documents")
+    assert second.source == "I see it." and second.variants == ("Ich sehe ihn.", "Ich sehe sie.", "Ich sehe es.")
+    assert contexts([first, second, third]) == [[], DOCUMENT[:2], DOCUMENT[:3]]
+    assert [example.distance for example in (first, second, third)] == [0, 2, 12]
+    assert second.categories == {"pronouns": "it:ihn", "antecedent": "before the sentence"}
+    assert third.categories["antecedent"] == "unknown"
+    assert "wrote 3 examples with 1.67 sentences of context on average" in capsys.readouterr().err
+    assert has_contexts(folder / "examples")
+
+
+@pytest.mark.parametrize(("count", "expected"), [("0", [0, 0, 0]), ("1", [0, 1, 1]), ("2", [0, 2, 2])])
+def test_the_number_of_sentences_before(folder, count, expected):
+    examples = imported(folder, "contrapro.jsonl", "--documents", "documents", "--context", count)
+    assert [len(example.source_context) for example in examples] == expected
+    assert contexts(examples)[2] == DOCUMENT[3 - int(count) : 3]
+
+
+def test_the_documents_of_a_set_whose_identifiers_are_paths(folder):
+    entries = [entry(3, ["Ich sehe sie."], -1, document="1999/1999_1_2", **{"ante distance": -1})]
+    (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
+    (example,) = imported(folder, "contrapro.json", "--documents", "documents")
+    assert contexts([example]) == [DOCUMENT[:2]] and example.distance is None
+
+
+def write_text_files(folder, per_line, start):
+    """Write what the authors' script writes, with `start` in place of sentences before the first."""
+    padded = [(start, start)] * per_line + DOCUMENT
+    text, context = [], []
+    for given in ENTRIES:
+        number = given["segment id"]
+        for variant in (given["ref segment"], *(error["contrastive"] for error in given["errors"])):
+            text.append((DOCUMENT[number - 1][0], variant))
+            context += padded[number - 1 : number - 1 + per_line]
+    for side, language in enumerate(("en", "de")):
+        write_lines(folder / f"contrapro.text.{language}", [pair[side] for pair in text])
+        write_lines(folder / f"contrapro.context.{language}", [pair[side] for pair in context])
+
+
+@pytest.mark.parametrize("start", ["", "null"])
+@pytest.mark.parametrize("per_line", [1, 3])
+def test_contrapro_with_its_text_files_has_the_contexts_of_the_documents(folder, per_line, start):
+    write_text_files(folder, per_line, start)
+    from_text = imported(folder, "contrapro.json", "--text", "contrapro")
+    assert from_text == imported(folder, "contrapro.json", "--documents", "documents", "--context", str(per_line))
+
+
+def test_the_anaphora_of_bawden(folder):
+    examples = imported(folder, "anaphora.json")
+    assert [example.block for example in examples] == ["9", "10", "10"]
+    assert examples[1].source == "It is big." and examples[1].variants == ("Elle est grande.", "Il est grand.")
+    assert contexts(examples)[1] == [("The house is new.", "La maison est neuve.")]
+    assert [example.categories for example in examples] == [
+        {"translation": "correct"},
+        {"translation": "correct", "pronoun": "f.sg"},
+        {"translation": "semi-correct", "pronoun": "m.sg"},
+    ]
+    assert {example.distance for example in examples} == {1}
+
+
+def test_the_lexical_choices_of_bawden(folder):
+    (example,) = imported(folder, "lexical-choice.json")
+    assert example.variants == ("Regardez ce grain de beauté.", "Regardez cette taupe.")
+    assert example.categories == {"type": "disambig"} and example.distance is None
+    assert contexts([example]) == [[("The doctor came.", "Le docteur est venu.")]]
+
+
+def failing(folder, capsys, *arguments):
+    """Return the message of an import that ends with status 2, one line and no file."""
+    with pytest.raises(SystemExit) as stopped:
+        imported(folder, *arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stopped.value.code == 2 and not (folder / "examples").exists()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not in the expected format"),
+        ("{}", "has no examples"),
+        ("[]", "has no examples"),
+        ("null", "Expected `array`, got `null`"),
+        ('{"1": {"src": ["a", "b"]}}', "expected either 'src' and 'trg' or 'examples'"),
+        ('{"1": {"src": ["a"], "trg": []}}', "not in the expected format"),
+        ('{"1": {"src": ["a", "b"], "trg": [{"incorrect": ["c", "d"]}]}}', "expected either 'correct' or"),
+        (
+            '{"1": {"src": ["a", "b"], "trg": [{"correct": ["c", "d"], "incorrect": ["c", "d"]}]}}',
+            "example 1: two variants are the same",
+        ),
+        (json.dumps([entry(1, [])]), "example 1: there is no wrong variant"),
+        (json.dumps([ENTRIES[0], entry(1, [" "])]), "example 2: the source or a variant is empty"),
+        (json.dumps([entry(1, ["x"], **{"segment id": 0})]), "Expected `int` >= 1"),
+        (json.dumps([{"src segment": "a"}]), "missing required field `document id`"),
+        ("[" * 100_000, "not in the expected format"),
+    ],
+)
+def test_files_of_another_format(folder, capsys, content, message):
+    (folder / "contrapro.json").write_text(content, encoding="utf-8")
+    assert message in failing(folder, capsys, "contrapro.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.json"], "none.json: no such file"),
+        (["anaphora.json", "--documents", "documents"], "has its own contexts; drop --documents and --text"),
+        (["contrapro.json", "--documents", "none"], "none: has no single document YEAR/NAME for '1999_1_2.de'"),
+        (
+            ["contrapro.json", "--documents", "documents", "--language-pair", "en-fr"],
+            "has no single document YEAR/NAME",
+        ),
+        (["contrapro.json", "--documents", "documents", "--language-pair", "de"], "expected two languages"),
+        (["contrapro.json", "--text", "none"], "none.text.en: no such file"),
+        (["contrapro.json", "--text", "a", "--documents", "b"], "not allowed with argument"),
+        (["contrapro.json", "--context", "-1"], "expected a whole number from 0"),
+    ],
+)
+def test_requests_that_cannot_work(folder, capsys, arguments, message):
+    assert message in failing(folder, capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("out", "arguments"),
+    [
+        ("contrapro.json", []),
+        ("contrapro.context.de", ["--text", "contrapro"]),
+        ("documents/1999/1999_1_2.en", ["--documents", "documents"]),
+    ],
+)
+def test_inputs_are_not_overwritten(folder, capsys, out, arguments):
+    write_text_files(folder, 1, "")
+    before = (folder / out).read_bytes()
+    with pytest.raises(SystemExit, match="2"):
+        main(["import-contrast", "contrapro.json", *arguments, "--out", f"../{folder.name}/{out}"])
+    assert f"would overwrite the input {out}" in capsys.readouterr().err
+    assert (folder / out).read_bytes() == before
+
+
+def drop_line(path):
+    write_lines(path, path.read_text(encoding="utf-8").splitlines()[1:])
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["text.en"], "contrapro.text.en has 6 lines, contrapro.text.de has 7"),
+        (["text.en", "text.de"], "have 6 and 7 lines, expected 7 and a multiple of it"),
+        (["context.en", "context.de"], "have 7 and 6 lines, expected 7 and a multiple of it"),
+    ],
+)
+def test_text_files_of_another_set(folder, capsys, names, message):
+    write_text_files(folder, 1, "")
+    for name in names:
+        drop_line(folder / f"contrapro.{name}")
+    assert message in failing(folder, capsys, "contrapro.json", "--text", "contrapro")
+
+
+def test_text_files_that_were_tokenized(folder, capsys):
+    write_text_files(folder, 1, "")
+    path = folder / "contrapro.text.en"
+    path.write_text(path.read_text().replace("it", "&it"))
+    message = failing(folder, capsys, "contrapro.json", "--text", "contrapro")
+    assert "contrapro.text, line 3: expected 'I see it.'" in message

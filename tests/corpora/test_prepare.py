@@ -1,0 +1,293 @@
+"""`relumt prepare` as a whole on forty pairs, read back through fairseq."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fairseq import options as fairseq_options
+from fairseq_cli import preprocess
+from sacremoses import MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from relumt.corpora import parallel
+from relumt.corpora.prepare import binarize
+from tests.corpora.cases import PAIRS
+
+SCRIPT = Path(__file__).parents[2] / "data_prep" / "prepare.sh"
+
+
+def read_binarized(out, split, language):
+    """Return the sentences that fairseq reads from a data-bin, as strings of subwords."""
+    from fairseq.data import Dictionary, indexed_dataset
+
+    dictionary = Dictionary.load(str(out / f"dict.{language}.txt"))
+    dataset = indexed_dataset.make_dataset(str(out / f"{split}.de-en.{language}"), "mmap", dictionary=dictionary)
+    return [dictionary.string(sentence) for sentence in dataset]
+
+
+@pytest.fixture(scope="module")
+def moses(tmp_path_factory, pairs, write_bitext):
+    """A data-bin with subword-nmt, tokenized and lowercased, of a text with documents and an unfit pair."""
+    bitext = write_bitext(tmp_path_factory.mktemp("moses"))
+    bitext.write("train", [*pairs, ("", "no source"), ("ein\rWort", "a\u2028word")])
+    (bitext.folder / "train.docs").write_text("40\n1\n1\n")
+    (bitext.folder / "test.docs").write_text("2\n1\n")
+    bitext.prepare("--vocab-size", "100", "--tokenize", "--lowercase")
+    return bitext
+
+
+@pytest.fixture
+def unchanged(moses):
+    """Check that a test does not write to the data-bin."""
+    before = {path: path.stat().st_mtime_ns for path in moses.out.rglob("*")}
+    yield
+    assert {path: path.stat().st_mtime_ns for path in moses.out.rglob("*")} == before
+
+
+def test_fairseq_reads_the_text_as_subwords(moses):
+    for split in ("valid", "test"):
+        for language in ("de", "en"):
+            text = (moses.out / "text" / f"{split}.{language}").read_text().splitlines()
+            pieces = read_binarized(moses.out, split, language)
+            assert [line.replace("@@ ", "") for line in pieces] == text
+    assert (
+        (moses.out / "text" / "test.de")
+        .read_text()
+        .startswith("der hund frisst im garten , sagt jörg &apos; s vater .\n")
+    )
+    train = read_binarized(moses.out, "train", "en")
+    assert len(train) == 41
+    assert train[-1].replace("@@ ", "") == "a word"
+    assert any("@@" in line for line in train)
+
+
+def test_word_alignments_are_copied_source_first(bitext, capsys):
+    test_alignments, valid_alignments = (bitext.folder / f"{split}.align" for split in ("test", "valid"))
+    test_alignments.write_text("0-0 1-2\n\n1p1\n")
+    valid_alignments.write_text("0-0\n")
+    for flags, message in (
+        (["--tokenized-input"], "valid.align has 1 alignments, but the text has 4 pairs"),
+        (["--tokenize"], "--tokenize would change the words"),
+    ):
+        with pytest.raises(SystemExit):
+            bitext.prepare("--bpe", "none", *flags)
+        assert message in capsys.readouterr().err and not bitext.out.exists()
+    valid_alignments.unlink()
+    bitext.prepare("--bpe", "none", "--tokenized-input")
+    kept = bitext.out / "text" / "test.align"
+    assert kept.read_text() == test_alignments.read_text()
+    test_alignments.rename(bitext.folder / "test.en-de.align")
+    bitext.prepare("--bpe", "none", "--tokenized-input", "--overwrite")
+    assert kept.read_text() == "0-0 2-1\n\n1p1\n"
+    (bitext.folder / "test.de-en.align").write_text("0-0\n1-2\n2-2\n")
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none", "--tokenized-input", "--overwrite")
+    assert "remove one" in capsys.readouterr().err
+
+
+def test_record(moses):
+    record = json.loads((moses.out / "prepare.json").read_text())
+    expected = {"source": "de", "target": "en", "tokenized": True, "lowercased": True, "bpe": "subword-nmt"}
+    assert {field: record[field] for field in expected} == expected
+    assert record["counts"]["read"] == {"train": 42, "valid": 4, "test": 3}
+    assert record["counts"]["dropped"] == {"empty": 1}
+    assert record["counts"]["binarized"] == {"train": 41, "valid": 4, "test": 3}
+    assert set(record["inputs"]) == {
+        *(f"{split}.{language}" for split in ("train", "valid", "test") for language in ("de", "en")),
+        "train.docs",
+        "test.docs",
+    }
+
+
+def test_subwords_are_those_of_sacremoses_and_subword_nmt(moses, pairs, tmp_path):
+    sides = []
+    for language, lines in zip(("de", "en"), zip(*pairs, ("ein Wort", "a word"), strict=True), strict=True):
+        tokenizer = MosesTokenizer(lang=language)
+        sides.append([tokenizer.tokenize(line, return_str=True).lower() for line in lines])
+    with (tmp_path / "codes").open("w+", encoding="utf-8") as codes:
+        learn_bpe([*sides[0], *sides[1]], codes, 100)
+        bpe = BPE(codes)
+    assert (moses.out / "bpe.codes").read_bytes() == (tmp_path / "codes").read_bytes()
+    for language, lines in zip(("de", "en"), sides, strict=True):
+        assert read_binarized(moses.out, "train", language) == [bpe.process_line(line) for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bpe", ["subword-nmt", "sentencepiece"])
+def test_the_number_of_processes_does_not_change_a_byte(tmp_path, pairs, write_bitext, monkeypatch, bpe):
+    monkeypatch.setattr(parallel, "CHUNK_BYTES", 500)
+    bitext = write_bitext(tmp_path)
+    bitext.write("train", [*pairs, ("", "no source"), ("ein\rWort's", "„quoted“\u2028(words) , 5.")])
+    contents = []
+    for processes in (1, 3):
+        monkeypatch.setattr(parallel, "num_processes", lambda paths, processes=processes: processes)
+        bitext.prepare("--vocab-size", "80", "--bpe", bpe, "--tokenize", "--lowercase", "--overwrite")
+        contents.append({path.name: path.read_bytes() for path in bitext.out.rglob("*") if path.is_file()})
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_repeating_does_nothing(moses, capsys):
+    moses.prepare("--vocab-size", "100", "--tokenize", "--lowercase")
+    assert capsys.readouterr().err == f"relumt: {moses.out} is up to date\n"
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_data_bin_with_other_options_or_inputs_is_not_replaced(moses, capsys):
+    with pytest.raises(SystemExit):
+        moses.prepare("--vocab-size", "90", "--tokenize", "--lowercase", "--valid", str(moses.folder / "test"))
+    error = capsys.readouterr().err
+    assert "vocab_size was 100, now 90, " in error
+    assert "valid.de has changed" in error
+    assert error.endswith("give --overwrite or another --out\n")
+
+
+def test_files_of_others_in_a_data_bin_are_not_deleted(bitext, capsys):
+    bitext.prepare("--bpe", "none")
+    (bitext.out / "text" / "my_notes.txt").write_text("x")
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none", "--overwrite")
+    assert "--overwrite would delete text/my_notes.txt, which this command did not write" in capsys.readouterr().err
+    (bitext.out / "text" / "my_notes.txt").unlink()
+    bitext.prepare("--bpe", "none", "--overwrite")
+
+
+def test_equal_texts_are_named(bitext, capsys):
+    bitext.prepare("--bpe", "none", "--test", str(bitext.folder / "valid"))
+    printed = capsys.readouterr().err
+    assert "relumt: valid.de and test.de are the same text: " in printed and "train.de and" not in printed
+
+
+@pytest.mark.parametrize("name", ["test.de-en.de.bin", "dict.en.txt", "text/valid.de"])
+def test_a_data_bin_with_a_damaged_file_is_not_up_to_date(bitext, capsys, name):
+    bitext.prepare("--bpe", "none")
+    with (bitext.out / name).open("r+b") as file:
+        file.truncate(5)
+    with pytest.raises(SystemExit):
+        bitext.prepare("--bpe", "none")
+    assert f"{name} is not as it was written; give --overwrite" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_script_with_sentencepiece_and_separate_dictionaries(tmp_path, pairs, write_bitext):
+    bitext = write_bitext(tmp_path / "bitext with a space")
+    options = ["--bpe", "sentencepiece", "--vocab-size", "80", "--separate-dictionaries"]
+    result = subprocess.run(
+        [SCRIPT, *bitext.arguments(), *options],
+        env=os.environ | {"PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stderr  # no progress bars, because stderr is not a terminal
+    for language, side in zip(("de", "en"), zip(*pairs, strict=True), strict=True):
+        pieces = read_binarized(bitext.out, "train", language)
+        assert [line.replace(" ", "").replace("▁", " ").strip() for line in pieces] == list(side)
+    assert (bitext.out / "dict.de.txt").read_bytes() != (bitext.out / "dict.en.txt").read_bytes()
+    record = json.loads((bitext.out / "prepare.json").read_text())
+    assert (record["tokenized"], record["lowercased"], record["bpe"]) == (False, False, "sentencepiece")
+
+
+def test_document_markup_is_replaced_by_lengths(bitext, pairs):
+    for split in ("train", "valid", "test"):
+        lines = pairs[:6]
+        bitext.write(split, [("<d>", "<d>"), *lines[:4], ("<d>", "<d>"), *lines[4:]])
+    bitext.prepare("--bpe", "none", "--documents", "d")
+    assert (bitext.out / "test.docs").read_text() == "4\n2\n"
+    assert "<d>" not in (bitext.out / "text" / "test.de").read_text()
+
+
+def test_a_separator_is_added_to_the_dictionaries_only(bitext, capsys):
+    bitext.prepare("--vocab-size", "60", "--document-separator", "<sep>")
+    for language in ("de", "en"):
+        words = (bitext.out / f"dict.{language}.txt").read_text().splitlines()
+        assert words[-1] == "<sep> 1" and words.count("<sep> 1") == 1
+    for word, message in (
+        ("two words", "is not one word"),
+        ("</s>", "is reserved, or like a subword"),
+        ("Der", "the text contains Der;"),
+        ("e", "the text contains e;"),
+    ):
+        with pytest.raises(SystemExit):
+            bitext.prepare("--bpe", "none", "--document-separator", word, "--overwrite")
+        assert message in capsys.readouterr().err
+
+
+LANGUAGES = ("de", "en")
+
+
+def write_random_texts(folder: Path, num_types: int) -> None:
+    """Write random words, with ties in frequency, words that only valid and test have, and empty lines."""
+    generator = random.Random(num_types)
+    folder.mkdir()
+    for split, num_lines in (("train", 300), ("valid", 20), ("test", 1)):
+        for language in LANGUAGES:
+            first = 0 if split == "train" else num_types // 2
+            words = [f"{language[0]}ß{generator.randrange(first, first + num_types)}@@" for _ in range(num_lines * 5)]
+            lines = [" ".join(words[start : start + generator.randrange(6)]) for start in range(0, len(words), 5)]
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    every_type = " ".join(f"w{number}" for number in range(num_types))
+    with (folder / "train.en").open("a", encoding="utf-8") as file:
+        file.write(f"{every_type}\n")
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("num_types", [1, 50, 70_000])  # more than 65,500 types need four bytes per token
+def test_files_equal_those_of_fairseq_preprocess(tmp_path, num_types, joined):
+    texts, expected, out = (tmp_path / name for name in ("texts", "expected", "out"))
+    write_random_texts(texts, num_types)
+    arguments = ["--source-lang", "de", "--target-lang", "en", "--destdir", str(expected)]
+    for split in ("train", "valid", "test"):
+        arguments += [f"--{split}pref", str(texts / split)]
+    preprocess.main(
+        fairseq_options.get_preprocessing_parser().parse_args(
+            [*arguments, *(["--joined-dictionary"] if joined else [])]
+        )
+    )
+    preprocess.logger.handlers.clear()  # every call adds a file
+    out.mkdir()
+    names = [f"{split}.{language}" for split in ("train", "valid", "test") for language in LANGUAGES]
+    binarize({name: texts / name for name in names}, LANGUAGES, out, joined)
+    files = {path.name: path.read_bytes() for path in expected.iterdir() if path.name != "preprocess.log"}
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
+    assert len(files) == 14
+
+
+PREPARE = """
+import sys
+import relumt.corpora.parallel as parallel
+parallel.PARALLEL_FROM_BYTES, parallel.CHUNK_BYTES, parallel.MAX_PROCESSES = 1000, 10_000, 2
+from relumt.cli import main
+main(sys.argv[1:])
+"""
+"""`relumt prepare` with worker processes although the text is short."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_prepare_leaves_no_process_and_is_repeated(bitext, number):
+    bitext.write("train", PAIRS * 100)
+    arguments = ["prepare", *bitext.arguments(), "--tokenize", "--vocab-size", "20"]
+    process = subprocess.Popen([sys.executable, "-P", "-c", PREPARE, *arguments], stderr=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 60
+    while len(workers := children.read_text().split()) < 3 and time.monotonic() < end:  # with multiprocessing's tracker
+        time.sleep(0.02)
+    assert len(workers) == 3
+    process.send_signal(number)
+    assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
+    while any(Path(f"/proc/{worker}/exe").exists() for worker in workers) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(Path(f"/proc/{worker}/exe").exists() for worker in workers)
+    assert not bitext.out.exists()
+    bitext.prepare("--bpe", "none")
+    assert [path.name for path in bitext.out.parent.iterdir()] == ["data-bin"]

@@ -1,0 +1,96 @@
+"""Tokens and punctuation are those of sacremoses, for every code of a language."""
+
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from relumt.corpora.tokenization import (
+    WordTokenizer,
+    bleu_tokenizer,
+    detokenize,
+    normalize_punctuation,
+    primary_language,
+    punctuation_normalizer,
+    tokenize,
+)
+from tests.corpora.cases import awkward_lines
+
+LANGUAGES = ["en", "de", "fr", "fi", "ro", "zh"]  # each rule about apostrophes, quotation marks and letters
+
+
+@cache
+def make_tokenizers(language):
+    return WordTokenizer(language), MosesTokenizer(lang=language)
+
+
+@cache
+def make_normalizers(language):
+    return punctuation_normalizer(language), MosesPunctNormalizer(lang=language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=300, deadline=None)
+@given(line=awkward_lines)
+def test_tokens_are_those_of_sacremoses(language, line):
+    cached, moses = make_tokenizers(language)
+    assert cached.tokenize(line) == moses.tokenize(line, return_str=True)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=300, deadline=None)
+@given(line=awkward_lines)
+def test_punctuation_is_that_of_sacremoses(language, line):
+    normalize, moses = make_normalizers(language)
+    assert normalize(line) == moses.normalize(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "No. 5 and No. five",  # a period before a number, before lowercase, and before a capital
+        "at 5 p.m. he left. He left at 5 p.m.",
+        ",5 is not ,5 within a line, nor 5,",
+        "' '5 and 5' '5'",  # two apostrophes share a space
+        "he said 'no.'",  # a space follows the last apostrophe
+        "DOTMULTI",
+    ],
+)
+def test_the_context_of_a_word_counts(line):
+    cached, moses = make_tokenizers("en")
+    assert cached.tokenize(line) == moses.tokenize(line, return_str=True)
+
+
+def test_moses_tokens():
+    assert tokenize(["Das ist z.B. <ein> Hut, oder?"], "de") == ["Das ist z.B. &lt; ein &gt; Hut , oder ?"]
+    assert tokenize(["Mr. Jones's hat isn't here."], "en") == ["Mr. Jones &apos;s hat isn &apos;t here ."]
+
+
+def test_a_region_keeps_the_rules_of_the_language():
+    assert tokenize(["It isn't here."], "en-US") == ["It isn &apos;t here ."]
+    assert tokenize(["日本"], "zh_CN") == ["日 本"]
+    assert detokenize(["l&apos; eau est"], "fr-CA") == ["l'eau est"]
+    assert normalize_punctuation(['"Ja", sagt er.'], "DE-at") == ['"Ja", sagt er.']  # not '"Ja,"' as in English
+
+
+@pytest.mark.parametrize(
+    ("codes", "language"),
+    [
+        ("de deu ger deu_Latn de-DE DE-at", "de"),
+        ("zh zho chi cmn zho_Hans zh_CN zh-Hant-TW", "zh"),
+        ("ja jpn jpn_Jpan", "ja"),
+        ("ko kor kor_Hang", "ko"),
+        ("pt por pt_br pt-BR", "pt"),
+        ("yue yue_Hant", "yue"),
+        ("zh-yue zh_yue", "zh"),
+        ("lv lav lvs_Latn", "lv"),
+        ("or ori ory_Orya", "or"),
+        ("src", "src"),
+        ("x", "x"),
+        ("part-1-of-10-languages", "part"),
+    ],
+)
+def test_codes_of_one_language_have_the_same_rules(codes, language):
+    assert {primary_language(code) for code in codes.split()} == {language}
+    assert {bleu_tokenizer(code) for code in codes.split()} == {bleu_tokenizer(language)}
