@@ -11,7 +11,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from relumt.checkpoints.seed import training_seed
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.data_bin import DataBin
@@ -63,7 +62,7 @@ def describe_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict
     Raises:
         UserError: the checkpoint has settings that are not allowed.
     """
-    from relumt.checkpoints.settings import fairseq_config  # imports PyTorch, which takes seconds
+    from relumt.checkpoints.loading import fairseq_config, training_seed  # imports PyTorch, which takes seconds
     from relumt.options import VARIANT_CHOICES
 
     config = fairseq_config(checkpoint, path)
@@ -127,7 +126,7 @@ def refuse_vocabulary_of_checkpoint(path: Path, checkpoint: Mapping[str, Any], d
     """
     from fairseq.data import Dictionary
 
-    from relumt.checkpoints.settings import fairseq_config
+    from relumt.checkpoints.loading import fairseq_config
     from relumt.models.mechanism_transformer import vocabulary_fingerprint
 
     source, target = (Dictionary.load(str(data_bin.dictionary_path(language))) for language in data_bin.languages)

@@ -217,10 +217,7 @@ def _try_out(settings: argparse.Namespace) -> None:
     from fairseq import tasks
     from fairseq.tasks.translation import TranslationTask
 
-    from relumt.checkpoints.fairseq_hooks import refuse_unloadable_checkpoints
-
     config = _convert(settings)
-    refuse_unloadable_checkpoints(config)
     task = tasks.setup_task(config.task)
     model = task.build_model(config.model)
     criterion = task.build_criterion(config.criterion)

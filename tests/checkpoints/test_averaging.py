@@ -115,7 +115,7 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, nam
 
 def test_another_mechanism_with_the_same_shapes_is_rejected():
     one, other = checkpoint(w=[1.0]), checkpoint(w=[2.0])
-    other["cfg"]["model"] |= {"attention": "softmax"}
+    other["cfg"]["model"] |= {"attention": "relu"}
     with pytest.raises(UserError, match="y: is another model than x"):
         average_checkpoints([("x", one), ("y", other)])
 

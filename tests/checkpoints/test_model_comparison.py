@@ -3,7 +3,7 @@
 import pytest
 
 from relumt.attention import MECHANISMS
-from relumt.checkpoints.model_comparison import refuse_other_embeddings, refuse_other_model
+from relumt.checkpoints.averaging import refuse_other_embeddings, refuse_other_model
 from relumt.errors import UserError
 from relumt.feedforward import FEEDFORWARDS
 from relumt.options import SITES
