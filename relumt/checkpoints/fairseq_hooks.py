@@ -175,13 +175,12 @@ def require_restore_file(cfg: Any, suffix: str) -> None:
     --restore-file may name the last or the best checkpoint in --save-dir before there is one: the first of several
     starts with the same flags writes it. fairseq reads --continue-once only if there is no last checkpoint.
     """
-    last, best = (
-        Path(cfg.save_dir, name.replace(".pt", f"{suffix}.pt")) for name in (LAST_CHECKPOINT, BEST_CHECKPOINT)
-    )
+    names = (name.replace(".pt", f"{suffix}.pt") for name in (LAST_CHECKPOINT, BEST_CHECKPOINT))
+    written = [Path(cfg.save_dir, name) for name in names]
     flag, path = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
     if cfg.restore_file == LAST_CHECKPOINT:
-        flag, path = "--continue-once", None if last.exists() else cfg.continue_once
-    if path is not None and Path(path) not in (last, best) and not PathManager.exists(path):
+        flag, path = "--continue-once", None if written[0].exists() else cfg.continue_once
+    if path is not None and Path(path) not in written and not PathManager.exists(path):
         raise UserError(f"{flag} {path}: no such file; correct the path, or drop the flag")
 
 
@@ -242,8 +241,8 @@ class FP16Optimizer(optim.FP16Optimizer):
             with torch.no_grad():
                 for weights, saved in zip(self._master_weights(), state_dict[MASTER_WEIGHTS], strict=True):
                     weights.copy_(saved)
-        if self.scaler is not None:
-            vars(self.scaler).update(state_dict.get(SCALER, {}))
+        if self.scaler is not None and SCALER in state_dict:
+            vars(self.scaler).update({name: state_dict[SCALER][name] for name in SCALER_COUNTERS})
 
     def _master_weights(self) -> list[Tensor]:
         """Return the fp32 weights: one per parameter, or all of a device in one (in a dictionary by device)."""

@@ -1,6 +1,5 @@
 """Resuming after the last or the best checkpoint was lost or damaged, and files that do not count as checkpoints."""
 
-import math
 import os
 import subprocess
 from pathlib import Path
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.attack("checkpoints")
         ([], 6),
         (["checkpoint_last.pt"], 6),
         (["checkpoint_last.pt", "checkpoint_1_6.pt"], 4),
-        (["checkpoint_last.pt", "checkpoint_1_6.pt", "checkpoint_1_4.pt"], 4),
         (["checkpoint_last.pt", "checkpoint_1_6.pt", "checkpoint_1_4.pt", "checkpoint_best.pt"], 2),
         (["checkpoint_1_6.pt"], 6),
     ],
@@ -86,12 +84,9 @@ def test_a_user_who_goes_back_on_purpose_is_not_overruled(attack, command):
 
 BEST = {
     "missing": lambda path: None,
-    "dangling": lambda path: path.symlink_to("checkpoint_1_5.pt"),
     "truncated": lambda path: path.write_bytes(b"PK"),
     "older": lambda path: save_checkpoint_durably(content(4), path),
-    "link to an older one": lambda path: path.symlink_to("checkpoint_1_4.pt"),
     "the last one": lambda path: save_checkpoint_durably(content(6), path),
-    "link to the last one": lambda path: path.symlink_to("checkpoint_last.pt"),
     "newer": lambda path: save_checkpoint_durably(content(8), path),
     "average": lambda path: save_checkpoint_durably({name: content(4)[name] for name in ("model", "cfg")}, path),
 }
@@ -102,16 +97,11 @@ BEST = {
     ("best", "loss", "problem"),
     [
         ("missing", 2.5, "is missing"),
-        ("dangling", 2.5, "is missing"),
         ("truncated", 2.5, "is damaged"),
         ("older", 2.5, "is older"),
-        ("link to an older one", 2.5, "is older"),
         ("older", 2.6, ""),
-        ("older", math.nan, ""),
         ("older", None, ""),
-        ("missing", None, ""),
         ("the last one", 2.5, ""),
-        ("link to the last one", 2.5, ""),
         ("newer", 2.5, ""),  # a user went back to an older checkpoint_last.pt
         ("average", 2.5, ""),
     ],

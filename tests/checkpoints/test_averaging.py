@@ -35,12 +35,6 @@ def test_tied_matrices_in_double_precision_are_averaged():
     assert averaged["embedding"].item() == averaged["output"].item() == 2
 
 
-def test_half_precision_is_averaged_in_double_precision():
-    checkpoints = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
-    average = average_checkpoints(checkpoints)["model"]["w"]
-    assert average.item() == pytest.approx(59989, abs=32) and average.dtype == torch.float16
-
-
 def test_other_parameters_are_rejected():
     with pytest.raises(UserError, match="b: has other parameters than a"):
         average_checkpoints([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
