@@ -153,19 +153,18 @@ def _require_finite_training(checkpoint: dict[str, Any], path: Path) -> None:
 
 def _require_same_training(checkpoint: dict[str, Any], path: Path, first: dict[str, Any], first_path: Path) -> None:
     """Raise UserError unless two checkpoints have the same shapes, model settings, criterion and seed."""
-    same_training = "average checkpoints of one training run"
-    shapes, first_shapes = ({name: t.shape for name, t in each["model"].items()} for each in (checkpoint, first))
-    if shapes != first_shapes:
-        raise UserError(f"{path}: has other parameters than {first_path}; {same_training}")
+    shapes = [{name: tensor.shape for name, tensor in each["model"].items()} for each in (first, checkpoint)]
     models = [Namespace(**stored_settings(each, "model")) for each in (first, checkpoint)]
-    if differences := describe_differences(*models):
-        raise UserError(f"{path}: is another model than {first_path}, with {differences}; {same_training}")
-    criterion, first_criterion = (stored_settings(each, "criterion") for each in (checkpoint, first))
-    for name in sorted(criterion.keys() & first_criterion.keys()):  # older versions of relumt did not store all
-        if criterion[name] != first_criterion[name]:
+    old, new = (stored_settings(each, "criterion") for each in (first, checkpoint))
+    changed = [name for name in old if name in new and old[name] != new[name]]  # older versions did not store all
+    differences = {
+        "parameters": "other shapes" if shapes[0] != shapes[1] else "",
+        "model": describe_differences(*models),
+        "criterion": ", ".join(f"{name} {old[name]} (now {new[name]})" for name in changed),
+        "seed": "" if training_seed(first) == training_seed(checkpoint) else f"{training_seed(checkpoint)}",
+    }
+    for kind, found in differences.items():
+        if found:
             raise UserError(
-                f"{path}: was trained with another criterion than {first_path} ({name} is {criterion[name]} instead of "
-                f"{first_criterion[name]}); {same_training}, or train on until the last ones have one criterion"
+                f"{path}: differs from {first_path} in its {kind}: {found}; average checkpoints of one training run"
             )
-    if training_seed(checkpoint) != training_seed(first):
-        raise UserError(f"{path}: has another seed than {first_path}; {same_training}")

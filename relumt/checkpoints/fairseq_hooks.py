@@ -242,7 +242,8 @@ class FP16Optimizer(optim.FP16Optimizer):
                 for weights, saved in zip(self._master_weights(), state_dict[MASTER_WEIGHTS], strict=True):
                     weights.copy_(saved)
         if self.scaler is not None and SCALER in state_dict:
-            vars(self.scaler).update({name: state_dict[SCALER][name] for name in SCALER_COUNTERS})
+            for name in SCALER_COUNTERS:
+                setattr(self.scaler, name, state_dict[SCALER][name])
 
     def _master_weights(self) -> list[Tensor]:
         """Return the fp32 weights: one per parameter, or all of a device in one (in a dictionary by device)."""

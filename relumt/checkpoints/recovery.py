@@ -18,10 +18,9 @@ from relumt.checkpoints.folder import (
     LAST_CHECKPOINT,
     SEAL_LENGTH,
     SEAL_PREFIX,
-    is_intact,
     training_checkpoints,
 )
-from relumt.checkpoints.loading import count_updates, open_checkpoint_safely
+from relumt.checkpoints.loading import UnreadableCheckpointError, count_updates, open_checkpoint_safely
 from relumt.console import print_status
 from relumt.errors import UserError
 
@@ -103,13 +102,14 @@ def recover_last_checkpoint(folder: Path) -> int:
         unfinished.unlink(missing_ok=True)
     last = folder / LAST_CHECKPOINT
     others, updates, problem = [path for path in training_checkpoints(folder) if path != last], -1, "is missing"
-    if last.is_file() and not is_intact(last):
-        problem = "is damaged"
-    elif last.is_file():
-        placed, updates, problem = last.lstat(), _count_updates(last), "is older than another"
-        others = [path for path in others if path.stat().st_mtime_ns > max(placed.st_mtime_ns, placed.st_ctime_ns)]
-    elif not others:
+    if not last.is_file() and not others:
         return 0
+    if last.is_file():
+        try:
+            placed, updates, problem = last.lstat(), _count_updates(last), "is older than another"
+            others = [path for path in others if path.stat().st_mtime_ns > max(placed.st_mtime_ns, placed.st_ctime_ns)]
+        except UnreadableCheckpointError:
+            problem = "is damaged"
     intact = {}
     for path in others:
         with suppress(UserError, OSError):
@@ -145,10 +145,14 @@ def recover_best_checkpoint(folder: Path) -> None:
     updates, state = count_updates(checkpoint, last), checkpoint["extra_state"]
     if state.get("val_loss") is None or state["val_loss"] != state.get("best"):
         return
-    problem = "is missing" if not best.exists() else "" if is_intact(best) else "is damaged"
-    if not problem:
-        with suppress(UserError):  # without the state of a training: a user stripped it, or put an average there
+    problem = "is missing"
+    if best.exists():
+        try:
             problem = "is older" if _count_updates(best) < updates else ""
+        except UnreadableCheckpointError:
+            problem = "is damaged"
+        except UserError:  # without the state of a training: a user stripped it, or put an average there
+            return
     if problem:
         copy_checkpoint_durably(last, best)
         print_status(
