@@ -1,5 +1,5 @@
 """Checkpoint files: saving that survives crashes, loading that runs no code, recovery, averaging.
 
-`integrity` finds damage, `settings` and `vetting` say what of a checkpoint fairseq may see, `loading` reads one with
-both checks, `saving` writes one, `recovery` chooses the one to resume from. `fairseq_hooks` makes fairseq use them.
+`folder` finds files and damage, `loading` reads a checkpoint and says what of it fairseq may see, `recovery` saves one
+and chooses the one to resume from. `fairseq_hooks` makes fairseq use them.
 """

@@ -3,10 +3,9 @@
 fairseq has no hooks for this, so `install` replaces five names in fairseq's modules. Each replacement does what the
 original does, and in addition:
 
-- training whose checkpoints could not be loaded is refused before it begins, and so is resuming with another model or
-  from a file that does not exist;
+- resuming with another model or from a file that does not exist is refused;
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
-- loading refuses files that are damaged or contain code, and passes on only settings that are known to be harmless;
+- loading refuses files that are damaged or contain code, and passes on only settings that are harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
   and replaces checkpoint_best.pt by it if that was not yet done;
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
@@ -19,29 +18,40 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, optim
-from fairseq.checkpoint_utils import load_checkpoint, load_checkpoint_to_cpu, torch_persistent_save
+from fairseq.checkpoint_utils import load_checkpoint, torch_persistent_save
 from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
+from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
+from torch import Tensor
 
+from relumt.checkpoints.averaging import refuse_other_embeddings, refuse_other_model
 from relumt.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
-from relumt.checkpoints.fp16_optimizer import FP16Optimizer
-from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely
-from relumt.checkpoints.model_comparison import refuse_other_embeddings, refuse_other_model
-from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
-from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
-from relumt.checkpoints.settings import RejectedSettingError, fairseq_config
-from relumt.checkpoints.vetting import vet_checkpoint
+from relumt.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
+from relumt.checkpoints.recovery import (
+    copy_checkpoint_durably,
+    recover_best_checkpoint,
+    recover_last_checkpoint,
+    save_checkpoint_durably,
+)
 from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
 
 PAUSES = (2.5, 2.5)
 """Seconds before each new attempt to save a checkpoint, as in fairseq."""
+
+MASTER_WEIGHTS = "fp32_params"
+"""Key of the master weights in the optimizer's state."""
+
+SCALER = "loss_scaler"
+"""Key of the loss scaler's state in the optimizer's state."""
+
+SCALER_COUNTERS = ("loss_scale", "_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+"""The attributes of fairseq's DynamicLossScaler that change in training."""
 
 logger = logging.getLogger(__name__)
 
@@ -109,17 +119,15 @@ def _try_to_write(path: Path, write: Callable[[], None]) -> None:
 
 
 def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = False) -> dict[str, Any]:
-    """Replace fairseq's `load_checkpoint_to_cpu`; exit with a one-line message if the file must not be loaded.
-
-    fairseq gets what was vetted in place of what it would read from the file.
-    """
+    """Replace fairseq's `load_checkpoint_to_cpu`; exit with a one-line message if the file must not be loaded."""
     with exit_on_user_error():
-        checkpoint = vet_checkpoint(load_checkpoint_safely(path), path)
-    checkpoint["cfg"] = default_sections() | checkpoint["cfg"]
-    # A copy of fairseq's function with a `torch` of its own, because other threads may load checkpoints meanwhile.
-    names = vars(checkpoint_utils) | {"torch": _TorchWithLoaded(checkpoint)}
-    load: Callable[..., dict[str, Any]] = FunctionType(load_checkpoint_to_cpu.__code__, names)
-    return load(path, arg_overrides, load_on_all_ranks)
+        checkpoint = vet_checkpoint(load_checkpoint_safely(PathManager.get_local_path(path)), path)
+    # As fairseq does. Without the flag, OmegaConf refuses the namespace in it.
+    checkpoint["cfg"] = OmegaConf.create(default_sections() | checkpoint["cfg"], flags={"allow_objects": True})
+    if arg_overrides is not None:
+        overwrite_args_by_name(checkpoint["cfg"], arg_overrides)
+    upgraded: dict[str, Any] = checkpoint_utils._upgrade_state_dict(checkpoint)
+    return upgraded
 
 
 def default_sections() -> dict[str, Any]:
@@ -129,16 +137,6 @@ def default_sections() -> dict[str, Any]:
     return structured | {"tokenizer": None, "bpe": None}
 
 
-class _TorchWithLoaded:
-    """PyTorch, except that `load` returns a checkpoint that is loaded already."""
-
-    def __init__(self, checkpoint: dict[str, Any]) -> None:
-        self.load = lambda *_, **__: checkpoint
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-
 def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     """Replace fairseq's `load_checkpoint`; recover the last and the best checkpoint if training resumes from the last.
 
@@ -146,8 +144,6 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     optimizer's state, training begins at update 0 with the weights that the user put there.
     """
     with exit_on_user_error():
-        if not cfg.no_save:
-            refuse_unloadable_checkpoints(trainer.cfg)
         require_restore_file(cfg, trainer.checkpoint_suffix)
     resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
     is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
@@ -179,18 +175,12 @@ def require_restore_file(cfg: Any, suffix: str) -> None:
     --restore-file may name the last or the best checkpoint in --save-dir before there is one: the first of several
     starts with the same flags writes it. fairseq reads --continue-once only if there is no last checkpoint.
     """
-
-    def with_suffix(name: str) -> str:
-        return name.replace(".pt", f"{suffix}.pt")
-
-    written = [Path(cfg.save_dir, with_suffix(name)) for name in (LAST_CHECKPOINT, BEST_CHECKPOINT)]
-    if cfg.restore_file != LAST_CHECKPOINT:
-        flag, path = "--restore-file", with_suffix(cfg.restore_file)
-    elif cfg.continue_once is not None and not written[0].exists():
-        flag, path = "--continue-once", cfg.continue_once
-    else:
-        return
-    if not (Path(path) in written or PathManager.exists(path)):
+    names = (name.replace(".pt", f"{suffix}.pt") for name in (LAST_CHECKPOINT, BEST_CHECKPOINT))
+    written = [Path(cfg.save_dir, name) for name in names]
+    flag, path = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
+    if cfg.restore_file == LAST_CHECKPOINT:
+        flag, path = "--continue-once", None if written[0].exists() else cfg.continue_once
+    if path is not None and Path(path) not in written and not PathManager.exists(path):
         raise UserError(f"{flag} {path}: no such file; correct the path, or drop the flag")
 
 
@@ -216,21 +206,6 @@ def refusing_unsuitable_models(cfg: Any, trainer: Any) -> Iterator[None]:
         checkpoint_utils.load_checkpoint_to_cpu = load_vetted
 
 
-def refuse_unloadable_checkpoints(config: Any) -> None:
-    """Raise UserError if `load_vetted` would refuse the checkpoints of a training with fairseq's `config`.
-
-    Otherwise the user would learn it when the training is to be resumed or to translate.
-    """
-    stored = OmegaConf.to_container(config, resolve=True, enum_to_str=True)  # as fairseq stores it in a checkpoint
-    try:
-        fairseq_config({"cfg": stored}, "the training to start")
-    except RejectedSettingError as error:
-        raise UserError(
-            f"relumt would not load the checkpoints of this training: it rejects {error.reason}; choose another, or "
-            "train without --user-dir"
-        ) from None
-
-
 def finish_epoch_of_scheduler(trainer: Any, extra_state: Mapping[str, Any]) -> None:
     """Tell the learning-rate scheduler the validation loss with which the last epoch ended.
 
@@ -240,3 +215,36 @@ def finish_epoch_of_scheduler(trainer: Any, extra_state: Mapping[str, Any]) -> N
     position, loss = extra_state["train_iterator"], extra_state.get("val_loss")
     if position["iterations_in_epoch"] == 0 and loss is not None:
         trainer.lr_step(position["epoch"] - 1, loss)
+
+
+class FP16Optimizer(optim.FP16Optimizer):
+    """fairseq's optimizer for --fp16 and --bf16 with a complete state, so that resuming is exact.
+
+    fairseq updates fp32 master weights and copies them, rounded, to the model. It saves only the rounded weights and
+    the current loss scale, so a resumed training would start from rounded weights and rescale at other updates.
+
+    It keeps fairseq's name, because fairseq resumes only if the name of the optimizer's class is the same. Stock
+    fairseq ignores the additional entries, and checkpoints without them load as in stock fairseq.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return fairseq's state, the master weights, and the loss scaler's state if there is one."""
+        state = super().state_dict() | {MASTER_WEIGHTS: [weights.detach() for weights in self._master_weights()]}
+        if self.scaler is not None:
+            state[SCALER] = {name: getattr(self.scaler, name) for name in SCALER_COUNTERS}
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict(state_dict, optimizer_overrides)
+        if MASTER_WEIGHTS in state_dict:
+            with torch.no_grad():
+                for weights, saved in zip(self._master_weights(), state_dict[MASTER_WEIGHTS], strict=True):
+                    weights.copy_(saved)
+        if self.scaler is not None and SCALER in state_dict:
+            for name in SCALER_COUNTERS:
+                setattr(self.scaler, name, state_dict[SCALER][name])
+
+    def _master_weights(self) -> list[Tensor]:
+        """Return the fp32 weights: one per parameter, or all of a device in one (in a dictionary by device)."""
+        return list(self.fp32_params.values() if isinstance(self.fp32_params, dict) else self.fp32_params)

@@ -1,16 +1,86 @@
-"""Chooses the checkpoint from which training resumes, and finishes the copies that a killed process had not made."""
+"""Saves checkpoints, chooses the one to resume from, and finishes the copies that a killed process had not made.
 
+A checkpoint is written beside its destination, sealed (`relumt.checkpoints.folder`) and flushed to the disk before it
+replaces anything, so that a crash, a full disk or a power failure never damages the previous one.
+"""
+
+import hashlib
+import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
 
-from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
-from relumt.checkpoints.integrity import UnreadableCheckpointError
-from relumt.checkpoints.loading import count_updates, read_checkpoint
-from relumt.checkpoints.saving import copy_checkpoint_durably, remove_unfinished_checkpoints
+import torch
+
+from relumt.atomic_output import atomic_file, remove_files_of_dead_processes
+from relumt.checkpoints.folder import (
+    BEST_CHECKPOINT,
+    LAST_CHECKPOINT,
+    SEAL_LENGTH,
+    SEAL_PREFIX,
+    training_checkpoints,
+)
+from relumt.checkpoints.loading import UnreadableCheckpointError, count_updates, open_checkpoint_safely
 from relumt.console import print_status
 from relumt.errors import UserError
 
-SAVING_NS = 60 * 10**9
-"""Nanoseconds in which a checkpoint that was written is also on the disk and has its name."""
+
+class SealingWriter:
+    """Writes an archive to a file and computes its checksum on the way; to be passed to `torch.save`.
+
+    Attributes:
+        error: the first error of the file, which PyTorch hides behind errors of its own.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.error: OSError | None = None
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write the next bytes of the archive."""
+        self._hash.update(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+    def flush(self) -> None:
+        """Pass on what the file has buffered."""
+        self._file.flush()
+
+    def seal(self) -> None:
+        """Append the comment with the checksum to the complete archive, which ends with the length of the comment."""
+        self._file.seek(-2, 2)
+        self._file.write(SEAL_LENGTH.to_bytes(2, "little") + SEAL_PREFIX + self._hash.hexdigest().encode())
+
+
+def save_checkpoint_durably(checkpoint: dict[str, Any], path: Path) -> None:
+    """Save a sealed checkpoint; if that fails, `path` is unchanged and no other file remains.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with atomic_file(path) as unfinished, unfinished.open("wb") as file:
+        writer = SealingWriter(file)
+        try:
+            torch.save(checkpoint, cast(IO[bytes], writer))  # torch.save calls only write and flush
+        except RuntimeError:
+            raise writer.error or RuntimeError from None
+        writer.seal()
+
+
+def copy_checkpoint_durably(source: Path, destination: Path) -> None:
+    """Copy a checkpoint; if that fails, `destination` is unchanged and no other file remains.
+
+    The copy is no link, so that damage to one file leaves the other intact.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with atomic_file(destination) as unfinished:
+        shutil.copyfile(source, unfinished)
 
 
 def recover_last_checkpoint(folder: Path) -> int:
@@ -26,29 +96,36 @@ def recover_last_checkpoint(folder: Path) -> int:
     """
     if not folder.is_dir():
         return 0
-    remove_unfinished_checkpoints(folder)
+    for prefix in (".checkpoint", ".crash.pt"):
+        remove_files_of_dead_processes(folder, prefix)
+    for unfinished in folder.glob("c*.pt.tmp"):  # of stock fairseq
+        unfinished.unlink(missing_ok=True)
     last = folder / LAST_CHECKPOINT
-    others = [path for path in training_checkpoints(folder) if path != last]
-    if not last.is_file():
-        return _replace_last_checkpoint(last, others, "is missing") if others else 0
-    try:
-        updates = count_updates(read_checkpoint(last, mmap=True), last)
-    except UnreadableCheckpointError:
-        return _replace_last_checkpoint(last, others, "is damaged")
-    saved_later = [path for path in others if _was_saved_later(path, last)]
-    newer = [path for path, (count, _) in _intact_checkpoints(saved_later).items() if count > updates]
-    return _replace_last_checkpoint(last, newer, "is older than another") if newer else updates
-
-
-def _was_saved_later(other: Path, last: Path) -> bool:
-    """Return whether a checkpoint was saved after the last one was put in its place.
-
-    Moving or copying a file there changes the time of its inode only. That time says nothing if the other file's has
-    changed since it was saved, too, as for a copy of the whole folder.
-    """
-    saved, placed = other.stat(), last.lstat()
-    is_as_saved = saved.st_ctime_ns - saved.st_mtime_ns < SAVING_NS
-    return saved.st_mtime_ns > (max(placed.st_mtime_ns, placed.st_ctime_ns) if is_as_saved else placed.st_mtime_ns)
+    others, updates, problem = [path for path in training_checkpoints(folder) if path != last], -1, "is missing"
+    if not last.is_file() and not others:
+        return 0
+    if last.is_file():
+        try:
+            placed, updates, problem = last.lstat(), _count_updates(last), "is older than another"
+            others = [path for path in others if path.stat().st_mtime_ns > max(placed.st_mtime_ns, placed.st_ctime_ns)]
+        except UnreadableCheckpointError:
+            problem = "is damaged"
+    intact = {}
+    for path in others:
+        with suppress(UserError, OSError):
+            intact[path] = _count_updates(path), path.stat().st_mtime_ns
+    newest = max(intact, key=intact.__getitem__, default=last)
+    if updates >= intact.get(newest, (0, 0))[0]:
+        return updates
+    if newest == last:
+        raise UserError(
+            f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
+            "folder away to train from the beginning"
+        )
+    copy_checkpoint_durably(newest, last)
+    updates, _ = intact[newest]
+    print_status(f"{last} {problem}; resuming from the newest intact checkpoint, {newest.name} ({updates} updates)")
+    return updates
 
 
 def recover_best_checkpoint(folder: Path) -> None:
@@ -64,50 +141,24 @@ def recover_best_checkpoint(folder: Path) -> None:
     last, best = folder / LAST_CHECKPOINT, folder / BEST_CHECKPOINT
     if not last.is_file():
         return
-    checkpoint = read_checkpoint(last, mmap=True)
+    checkpoint = open_checkpoint_safely(last)
     updates, state = count_updates(checkpoint, last), checkpoint["extra_state"]
     if state.get("val_loss") is None or state["val_loss"] != state.get("best"):
         return
-    if problem := _find_problem(best, updates):
+    problem = "is missing"
+    if best.exists():
+        try:
+            problem = "is older" if _count_updates(best) < updates else ""
+        except UnreadableCheckpointError:
+            problem = "is damaged"
+        except UserError:  # without the state of a training: a user stripped it, or put an average there
+            return
+    if problem:
         copy_checkpoint_durably(last, best)
         print_status(
             f"{best} {problem}; replaced by {last.name} ({updates} updates), which has the best validation loss"
         )
 
 
-def _find_problem(best: Path, updates: int) -> str:
-    """Say why checkpoint_best.pt is not the checkpoint after so many updates or a later one; "" if it may be."""
-    if not best.exists():
-        return "is missing"
-    try:
-        return "is older" if count_updates(read_checkpoint(best, mmap=True), best) < updates else ""
-    except UnreadableCheckpointError:
-        return "is damaged"
-    except UserError:  # without the state of a training: a user stripped it, or put an average there
-        return ""
-
-
-def _replace_last_checkpoint(last: Path, others: list[Path], problem: str) -> int:
-    """Replace checkpoint_last.pt by the newest intact one of the others, and return that one's number of updates."""
-    intact = _intact_checkpoints(others)
-    if not intact:
-        raise UserError(
-            f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
-            "folder away to train from the beginning"
-        )
-    newest = max(intact, key=intact.__getitem__)
-    updates, _ = intact[newest]
-    copy_checkpoint_durably(newest, last)
-    print_status(f"{last} {problem}; resuming from the newest intact checkpoint, {newest.name} ({updates} updates)")
-    return updates
-
-
-def _intact_checkpoints(paths: list[Path]) -> dict[Path, tuple[int, int]]:
-    """Return the usable checkpoints with their numbers of updates and modification times."""
-    intact: dict[Path, tuple[int, int]] = {}
-    for path in paths:
-        try:
-            intact[path] = count_updates(read_checkpoint(path, mmap=True), path), path.stat().st_mtime_ns
-        except (UserError, OSError):
-            continue
-    return intact
+def _count_updates(path: Path) -> int:
+    return count_updates(open_checkpoint_safely(path), path)

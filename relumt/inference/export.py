@@ -10,9 +10,8 @@ from fairseq.data import Dictionary
 
 import relumt
 from relumt.atomic_output import atomic_folder
-from relumt.checkpoints.loading import open_checkpoint_safely
-from relumt.checkpoints.saving import save_checkpoint_durably
-from relumt.checkpoints.settings import fairseq_config
+from relumt.checkpoints.loading import fairseq_config, open_checkpoint_safely
+from relumt.checkpoints.recovery import save_checkpoint_durably
 from relumt.errors import UserError
 from relumt.inference.loaded_model import find_checkpoint, find_data_bin, find_record_of_checkpoint
 from relumt.inference.model_folder import write_model

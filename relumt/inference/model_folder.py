@@ -15,8 +15,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 import relumt
-from relumt.checkpoints.settings import fairseq_config
-from relumt.checkpoints.vetting import vet_checkpoint
+from relumt.checkpoints.loading import fairseq_config, vet_checkpoint
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.inference.search_settings import SearchSettings
@@ -32,7 +31,7 @@ class ModelConfig:
 
     Attributes:
         weights_sha256: SHA-256 of model.safetensors.
-        model: settings of the model, which the list in `relumt.checkpoints.settings` allows.
+        model: settings of the model that `relumt.checkpoints.loading` allows.
         task: settings of the translation task.
         search: how to translate.
         relumt: version that wrote it.

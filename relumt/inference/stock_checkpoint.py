@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from relumt.checkpoints.settings import MODEL_TYPES, fairseq_config
-from relumt.checkpoints.vetting import empty_training_state
+from relumt.checkpoints.loading import empty_training_state, fairseq_config, variant_types
 from relumt.errors import UserError
 from relumt.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 
@@ -38,7 +37,8 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
     """
     config = fairseq_config(checkpoint, path)
     require_stock_counterpart(config["model"], config["task"], path)
-    settings = {name: value for name, value in vars(config["model"]).items() if name in MODEL_TYPES}
+    variants = variant_types()
+    settings = {name: value for name, value in vars(config["model"]).items() if name not in variants}
     settings |= {name: value for name, value in config["task"].items() if not name.startswith("_")}
     for name in UNKNOWN_TO_FAIRSEQ:
         settings.pop(name, None)

@@ -8,11 +8,11 @@ from relumt.atomic_output import write_text_atomically
 from relumt.checkpoints.folder import (
     BEST_CHECKPOINT,
     LAST_CHECKPOINT,
+    is_intact,
     last_checkpoints,
     numbered_checkpoints,
     training_checkpoints,
 )
-from relumt.checkpoints.integrity import is_intact
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.json_files import encode_json, read_json

@@ -18,8 +18,8 @@ from fairseq_cli.train import main as fairseq_train
 
 from relumt.checkpoints import fairseq_hooks
 from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
-from relumt.checkpoints.integrity import SealingWriter
 from relumt.checkpoints.loading import load_checkpoint_safely
+from relumt.checkpoints.recovery import SealingWriter
 from tests.models.build import SMALL, write_data_bin
 
 UPDATES = 12

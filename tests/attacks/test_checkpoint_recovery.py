@@ -1,6 +1,5 @@
 """Resuming after the last or the best checkpoint was lost or damaged, and files that do not count as checkpoints."""
 
-import math
 import os
 import subprocess
 from pathlib import Path
@@ -8,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
-from relumt.checkpoints.saving import copy_checkpoint_durably, save_checkpoint_durably
+from relumt.checkpoints.recovery import (
+    copy_checkpoint_durably,
+    recover_best_checkpoint,
+    recover_last_checkpoint,
+    save_checkpoint_durably,
+)
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints, recover_checkpoints
 from tests.attacks.attack import snapshot
 from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
@@ -23,7 +26,6 @@ pytestmark = pytest.mark.attack("checkpoints")
         ([], 6),
         (["checkpoint_last.pt"], 6),
         (["checkpoint_last.pt", "checkpoint_1_6.pt"], 4),
-        (["checkpoint_last.pt", "checkpoint_1_6.pt", "checkpoint_1_4.pt"], 4),
         (["checkpoint_last.pt", "checkpoint_1_6.pt", "checkpoint_1_4.pt", "checkpoint_best.pt"], 2),
         (["checkpoint_1_6.pt"], 6),
     ],
@@ -70,16 +72,6 @@ def test_a_save_that_was_not_copied_is_not_lost(attack, capfd):
     attack.outcomes.append("handled")
 
 
-def test_a_copy_of_the_whole_folder_is_recovered_like_the_original(attack):
-    """`cp -a` keeps the times at which files were saved, and gives their inodes new ones."""
-    write_folder(attack.folder, FOLDER | {"checkpoint_1_8.pt": 8})
-    for path in attack.folder.glob("*.pt"):
-        saved = path.stat().st_mtime_ns - 3600 * 10**9
-        os.utime(path, ns=(saved, saved))
-    assert recover_last_checkpoint(attack.folder) == 8
-    attack.outcomes.append("handled")
-
-
 @pytest.mark.parametrize("command", ["mv", "cp -p", "cp -a", "ln -sf", "ln -f"])
 def test_a_user_who_goes_back_on_purpose_is_not_overruled(attack, command):
     """These commands keep the time at which the earlier checkpoint was saved."""
@@ -92,12 +84,9 @@ def test_a_user_who_goes_back_on_purpose_is_not_overruled(attack, command):
 
 BEST = {
     "missing": lambda path: None,
-    "dangling": lambda path: path.symlink_to("checkpoint_1_5.pt"),
     "truncated": lambda path: path.write_bytes(b"PK"),
     "older": lambda path: save_checkpoint_durably(content(4), path),
-    "link to an older one": lambda path: path.symlink_to("checkpoint_1_4.pt"),
     "the last one": lambda path: save_checkpoint_durably(content(6), path),
-    "link to the last one": lambda path: path.symlink_to("checkpoint_last.pt"),
     "newer": lambda path: save_checkpoint_durably(content(8), path),
     "average": lambda path: save_checkpoint_durably({name: content(4)[name] for name in ("model", "cfg")}, path),
 }
@@ -108,16 +97,11 @@ BEST = {
     ("best", "loss", "problem"),
     [
         ("missing", 2.5, "is missing"),
-        ("dangling", 2.5, "is missing"),
         ("truncated", 2.5, "is damaged"),
         ("older", 2.5, "is older"),
-        ("link to an older one", 2.5, "is older"),
         ("older", 2.6, ""),
-        ("older", math.nan, ""),
         ("older", None, ""),
-        ("missing", None, ""),
         ("the last one", 2.5, ""),
-        ("link to the last one", 2.5, ""),
         ("newer", 2.5, ""),  # a user went back to an older checkpoint_last.pt
         ("average", 2.5, ""),
     ],

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
-from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.vetting import vet_checkpoint
 from tests.attacks.attack import ROOT, Attack
 from tests.attacks.training_state import hash_training_state
-from tests.models.build import write_checkpoint, write_data_bin
+from tests.models.build import write_data_bin
 
 pytestmark = pytest.mark.attack("signals")
 
@@ -105,15 +102,6 @@ def data_bin(tmp_path) -> Path:
         pairs = [(lengths.randint(1, 20), lengths.randint(1, 20)) for _ in range(size)]
         write_data_bin(tmp_path / "data-bin", pairs, subset)
     return tmp_path / "data-bin"
-
-
-@pytest.mark.attack("checkpoints")
-def test_the_training_time_is_a_number_or_a_tensor_of_several_devices(attack, tmp_path):
-    path = write_checkpoint(tmp_path)
-    checkpoint = load_checkpoint_safely(path)
-    for seconds, is_read in ((1.5, True), (torch.tensor(1.5), True), (torch.ones(2), False), ("1", False)):
-        checkpoint["extra_state"]["previous_training_time"] = seconds
-        assert (attack.reads(vet_checkpoint, checkpoint, path) == "") == is_read
 
 
 @pytest.mark.slow

@@ -35,14 +35,8 @@ def test_tied_matrices_in_double_precision_are_averaged():
     assert averaged["embedding"].item() == averaged["output"].item() == 2
 
 
-def test_half_precision_is_averaged_in_double_precision():
-    checkpoints = [("x", checkpoint(w=torch.tensor(x, dtype=torch.float16))) for x in (60000.0, 60000.0, 59968.0)]
-    average = average_checkpoints(checkpoints)["model"]["w"]
-    assert average.item() == pytest.approx(59989, abs=32) and average.dtype == torch.float16
-
-
 def test_other_parameters_are_rejected():
-    with pytest.raises(UserError, match="b: has other parameters than a"):
+    with pytest.raises(UserError, match="b: differs from a in its parameters"):
         average_checkpoints([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
 
 
@@ -50,7 +44,7 @@ def test_checkpoints_of_two_seeds_are_rejected():
     checkpoints = [(name, checkpoint(w=[1.0])) for name in ("a", "b")]
     for (_, content), seed in zip(checkpoints, (1, 7), strict=True):
         content["cfg"]["common"] = {"seed": seed}
-    with pytest.raises(UserError, match="b: has another seed than a; average checkpoints of one training run"):
+    with pytest.raises(UserError, match="b: differs from a in its seed: 7; average checkpoints of one"):
         average_checkpoints(checkpoints)
 
 
@@ -58,7 +52,7 @@ def test_checkpoints_of_two_criterions_are_rejected():
     checkpoints = [(name, checkpoint(w=[1.0])) for name in ("a", "b")]
     for (_, content), smoothing in zip(checkpoints, (0.1, 0.2), strict=True):
         content["cfg"]["criterion"] = {"_name": "label_smoothed_cross_entropy", "label_smoothing": smoothing}
-    with pytest.raises(UserError, match=r"b: was trained with another criterion than a \(label_smoothing is 0.2 in"):
+    with pytest.raises(UserError, match=r"b: differs from a in its criterion: label_smoothing 0.1 \(now 0.2"):
         average_checkpoints(checkpoints)
     del checkpoints[1][1]["cfg"]["criterion"]["label_smoothing"]  # as in checkpoints of older versions
     average_checkpoints(checkpoints)
@@ -115,8 +109,8 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, nam
 
 def test_another_mechanism_with_the_same_shapes_is_rejected():
     one, other = checkpoint(w=[1.0]), checkpoint(w=[2.0])
-    other["cfg"]["model"] |= {"attention": "softmax"}
-    with pytest.raises(UserError, match="y: is another model than x"):
+    other["cfg"]["model"] |= {"attention": "relu"}
+    with pytest.raises(UserError, match="y: differs from x in its model"):
         average_checkpoints([("x", one), ("y", other)])
 
 

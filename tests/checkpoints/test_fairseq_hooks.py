@@ -1,36 +1,10 @@
 """What fairseq gets when it loads a checkpoint through relumt's replacement."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-import torch
-from fairseq import checkpoint_utils
 
 from relumt.checkpoints.fairseq_hooks import load_vetted
 from relumt.models.mechanism_transformer import MechanismTransformer
 from tests.models.build import write_checkpoint, write_data_bin
-
-EMBEDDING = "decoder.embed_tokens.weight"
-
-
-def test_a_thread_that_loads_meanwhile_gets_its_own_checkpoint(tmp_path, monkeypatch):
-    paths = [str(write_checkpoint(tmp_path / name)) for name in "ab"]
-    weights = [torch.load(path, weights_only=False)["model"][EMBEDDING] for path in paths]
-    assert not torch.equal(*weights)
-    torch_load, found = torch.load, []
-    get_local_path = checkpoint_utils.PathManager.get_local_path
-
-    def load_the_other(path):
-        """Fairseq calls this before it reads the first checkpoint."""
-        monkeypatch.setattr(checkpoint_utils.PathManager, "get_local_path", get_local_path)
-        with ThreadPoolExecutor() as pool:
-            found.append(pool.submit(load_vetted, paths[1]).result())
-        assert torch.load is torch_load
-        return path
-
-    monkeypatch.setattr(checkpoint_utils.PathManager, "get_local_path", load_the_other)
-    found.insert(0, load_vetted(paths[0]))
-    assert all(torch.equal(one["model"][EMBEDDING], weight) for one, weight in zip(found, weights, strict=True))
 
 
 @pytest.mark.parametrize("flag", ["eval_bleu", "eval_bleu_print_samples"])

@@ -12,8 +12,7 @@ from fairseq.models.transformer import TransformerModel
 from safetensors.torch import save
 
 import relumt
-from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.settings import fairseq_config
+from relumt.checkpoints.loading import fairseq_config, load_checkpoint_safely
 from relumt.cli import main
 from relumt.errors import UserError
 from relumt.inference.loaded_model import load_checkpoint_on_data
@@ -118,8 +117,8 @@ def set_in_config(*names, value):
         (lambda folder: (folder / CONFIG).write_text("{"), "not in the expected format"),
         (set_in_config("format", value=2), "not in the expected format"),
         (set_in_config("search", "beam", value=0), "not in the expected format"),
-        (set_in_config("model", "encoder_layers", value=3), "its weights are not those of its settings"),
-        (set_in_config("model", "_name", value="hubert"), "rejected the model 'hubert'"),
+        (set_in_config("model", "encoder_layers", value=3), "does not fit the data"),
+        (set_in_config("model", "_name", value="hubertus"), "rejected the model 'hubertus'"),
         (set_in_config("model", "dropout", value="__import__('os')"), "rejected the setting dropout"),
         (lambda folder: (folder / "dict.en.txt").unlink(), "No such file or directory"),
         (lambda folder: (folder / "prepare.json").unlink(), "expected one training set"),
@@ -180,7 +179,7 @@ def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
         (("--attention-gate", "headwise"), {}, "--attention-gate headwise"),
         (("--feedforward", "swiglu"), {}, "feed-forward layer swiglu, which"),
         (("--feedforward-encoder", "gelu"), {}, "feed-forward layers gelu and stock, which"),
-        ((), {"document_length": 512}, "chunks of documents of up to 512 tokens"),
+        ((), {"_name": "translation_documents", "document_length": 512}, "chunks of documents of up to 512 tokens"),
     ],
 )
 def test_a_model_without_stock_counterpart_is_refused_in_one_line(flags, task, reason):

@@ -19,8 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 import relumt
 from relumt.attention import GATES, MECHANISMS
-from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.settings import fairseq_config
+from relumt.checkpoints.loading import fairseq_config, load_checkpoint_safely
 from relumt.feedforward import FEEDFORWARDS
 from relumt.models import mechanism_transformer
 from relumt.models.mechanism_transformer import MechanismTransformer
