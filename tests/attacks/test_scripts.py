@@ -15,9 +15,7 @@ pytestmark = pytest.mark.attack("flags")
 
 RUN_SCRIPTS = ("run.sh", "train.sh", "evaluate.sh", "analyze.sh")
 WITHOUT_NAMES = ("scripts/demo.sh", "scripts/smoke.sh", "data_prep/smoke.sh")
-OPTION_SCRIPTS = sorted(
-    str(path.relative_to(ROOT)) for path in (ROOT / "data_prep").glob("*.sh") if path.name != "smoke.sh"
-)
+OPTION_SCRIPTS = ("data_prep/corpus.sh", "data_prep/prepare.sh")
 HELP_POSITIONS = (
     "-h",
     "--help",
