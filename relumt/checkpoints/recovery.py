@@ -12,7 +12,7 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 
-from relumt.atomic_output import atomic_file, remove_files_of_dead_processes
+from relumt.atomic_output import atomic_file, remove_unfinished_files
 from relumt.checkpoints.folder import (
     BEST_CHECKPOINT,
     LAST_CHECKPOINT,
@@ -96,8 +96,8 @@ def recover_last_checkpoint(folder: Path) -> int:
     """
     if not folder.is_dir():
         return 0
-    for prefix in (".checkpoint", ".crash.pt"):
-        remove_files_of_dead_processes(folder, prefix)
+    for prefix in ("checkpoint", "crash.pt"):
+        remove_unfinished_files(folder, prefix)
     for unfinished in folder.glob("c*.pt.tmp"):  # of stock fairseq
         unfinished.unlink(missing_ok=True)
     last = folder / LAST_CHECKPOINT

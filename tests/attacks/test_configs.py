@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from relumt.runs.initialization import resolve_pretraining
 
 from relumt.runs.dataset_config import dataset_names, load_dataset
 from relumt.runs.flags import parse_flag_lines, read_flags
-from relumt.runs.initialization import resolve_pretraining
 from relumt.runs.run_config import resolve_run_config
 from tests.runs.cases import write_data_bin, write_dataset
 

@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-
-from relumt.errors import exit_on_user_error
 from relumt.runs.evaluation_check import check_evaluation
-from relumt.runs.record import load_record
-from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training_results import finish_training, record_divergence
 from relumt.runs.training_steps import check_training, start_training
+
+from relumt.errors import exit_on_user_error
+from relumt.runs.record import load_record
+from relumt.runs.run_config import resolve_run_config
 from tests.attacks.attack import Attack
 from tests.runs.cases import LOG, take_step, write_checkpoint, write_data_bin, write_dataset
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
+from relumt.runs.flag_checks import check_generate_flags
 
 from relumt.errors import UserError
-from relumt.runs.flag_checks import check_generate_flags
 from relumt.search.generator import BeamSearchGenerator
 from relumt.search.length_penalty import LENGTH_PENALTIES, check_length_penalty
 from tests.models.build import dictionary, sample, task, write_checkpoint, write_data_bin
