@@ -1,4 +1,4 @@
-"""Builds the C kernels with the installed compiler, and keeps the libraries in relumt's cache folder."""
+"""Builds the C kernels with the installed compiler, and keeps the libraries in the user's cache folder."""
 
 import hashlib
 import os
@@ -11,7 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from relumt.atomic_output import atomic_file
-from relumt.attention.kernels.verdict_cache import cache_folder
 from relumt.child_processes import signal_name
 from relumt.errors import AttemptFailedError, UserError
 from relumt.runs.environment import CPU_INFO
@@ -72,7 +71,8 @@ class Compiler:
         """
         flags = self.flags(instruction_set, width)
         key = hashlib.sha256(repr((source_digest(), self, flags)).encode()).hexdigest()[:16]
-        library = cache_folder() / "integer_attention" / f"{instruction_set.march}-{width}-{key}.so"
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        library = cache / "relumt" / "integer_attention" / f"{instruction_set.march}-{width}-{key}.so"
         if not library.is_file():
             with atomic_file(library) as unfinished:
                 source = files(__package__).joinpath("kernels.c")

@@ -96,7 +96,7 @@ def test_without_comparisons_there_is_no_table(measured, tmp_path):
 )
 def test_if_nothing_can_be_built_the_request_is_refused(compiler, status, reason, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CC", compiler)
-    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(SystemExit) as ended:
         command.main(["--out", str(tmp_path / "out")])
     printed = capsys.readouterr()

@@ -14,7 +14,7 @@ from relumt.integer_attention.kernels import Kernels
 @pytest.fixture
 def fake_compiler(tmp_path, monkeypatch):
     """Return a function that makes CC a shell script, which counts its calls in a file."""
-    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def make(build):
         script = tmp_path / "my cc"
@@ -70,7 +70,7 @@ def test_a_compiler_that_fails_is_reported_in_one_line(build, reason, fake_compi
         found.build(INSTRUCTION_SETS["AVX2"], 16)
     message = str(failed.value)
     assert reason in message and "my cc 1.0" in message and "-march=x86-64-v3; install" in message
-    assert "\n" not in message and not list((tmp_path / "cache" / "integer_attention").iterdir())
+    assert "\n" not in message and not list((tmp_path / "cache" / "relumt" / "integer_attention").iterdir())
 
 
 def test_a_library_is_built_once_for_each_compiler_code_and_flags(fake_compiler, tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def test_all_instruction_sets_are_built_and_exact_where_they_run(name, width):
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_other_compilers_build_exact_kernels(compiler, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", compiler)
-    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     try:
         found = find_compiler()
     except UserError:
