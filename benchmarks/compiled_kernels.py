@@ -25,8 +25,7 @@ from relumt.attention.kernels import (
     pointwise_triton_backward,
     pointwise_triton_forward,
 )
-from relumt.attention.kernels.launch_config import CallKind, KernelName
-from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, table_config
+from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, CallKind, KernelName, table_config
 
 SHARED_MEMORY = {80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 """Compute capability -> KiB of shared memory that a program may use: `max_shared_memory_per_block_optin` in

@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
 # Measure what docs/kernels.md leaves open, on a machine with a GPU: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]
-# Runs `relumt doctor`, tests the kernels against float64, times all kinds of calls, searches block sizes and times the
-# kernels again with them; given data-bins of sentences and of documents, it times whole training steps. OUT/report.md
-# collects all results: attach it to an issue. A step that fails is reported there, and the others go on. Called again
-# with the same OUT, it runs only the steps that failed, were not reached or have another command. What relumt learns
-# about the GPU stays in OUT/cache and, from the search on, in OUT/cache_tuned. PYTHON is the interpreter (default:
-# .venv/bin/python).
+# Runs `relumt doctor`, tests the kernels against float64 and times all kinds of calls; given data-bins of sentences and of
+# documents, it times whole training steps. OUT/report.md collects all results: attach it to an issue. A step that fails
+# is reported there, and the others go on. Called again with the same OUT, it runs only the steps that failed, were not
+# reached or have another command. PYTHON is the interpreter (default: .venv/bin/python).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 if (($# < 1 || $# > 3)) || [[ $1 == -* ]]; then
@@ -23,7 +21,6 @@ out=$(mkdir -p "$1" 2>/dev/null && cd "$1" && pwd) && : 2>/dev/null >>"$out/repo
 sentences=${2:+$(realpath "$2")}
 documents=${3:+$(realpath "$3")}
 report=$out/report.md
-export RELUMT_CACHE=$out/cache
 cd "$root"
 failed=0
 sections=()
@@ -129,11 +126,6 @@ fi
 if [[ -n $documents ]]; then
     training training_documents "$documents" europarl7_en_de_2048
 fi
-export RELUMT_CACHE=$out/cache_tuned # so that the steps above do not use its blocks if they are repeated
-[[ -f $out/tune.done ]] || rm -rf "$RELUMT_CACHE" # a search that was cut off would be compared with its own blocks
-text tune relumt doctor --tune
-kernels long_tuned
-kernels sentences_tuned --batch 64 --heads 4 --lengths 64 128 --padding 0.25 --causal --dropout 0.1
 text clocks_at_the_end clocks
 echo "all results: $report"
 exit "$failed"

@@ -23,19 +23,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from kernel_timing import kernel_seconds
 from peer_kernels import peer_systems
 from timing import benchmark_device, peak_bytes, print_origin, write_results
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relumt.arguments import ArgumentParser, positive_integer, share
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import sparse_adasplash
-from relumt.doctor.kernel_speeds import BACKENDS, softmax_by
 from relumt.errors import AttemptFailedError, exit_on_user_error
-from relumt.kernel_timing import kernel_seconds
 from relumt.runs.environment import Device
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
 MECHANISM_SYSTEMS = {
     "relu": ("relu", {}, Need.NOTHING),
     "relu, with row stats": ("relu", {}, Need.ROW_STATS),
@@ -79,8 +86,7 @@ def all_systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[s
     """Return every system by name."""
     systems: dict[str, Attend] = {}
     for name, backend in BACKENDS.items():
-        attend = softmax_by(backend, mask, n, torch.device(device()), args.dropout)
-        systems[f"softmax, {name}"] = lambda q, k, v, attend=attend: attend(q, k, v)[0]
+        systems[f"softmax, {name}"] = softmax_by(backend, mask, n, args.dropout)
     for name, (mechanism, options, need) in MECHANISM_SYSTEMS.items():
         systems[name] = attend_with("fused", mechanism, options, need, args, mask)
     systems[UNFUSED] = attend_with("reference", "relu", {}, Need.NOTHING, args, mask)
@@ -91,6 +97,18 @@ def all_systems(args: argparse.Namespace, mask: AttentionMask, n: int) -> dict[s
     if device() == "cuda" and not args.dropout and mask.key_mask is None:
         systems[FLEX] = flex(args, mask, n)
     return systems
+
+
+def softmax_by(backend: SDPBackend, mask: AttentionMask, n: int, dropout_p: float) -> Attend:
+    """Return softmax attention by one backend, which raises RuntimeError if it does not accept the call."""
+    is_causal = mask.is_causal and mask.key_mask is None
+    attn_mask = None if is_causal else mask.to_dense(n, n, torch.device(device()))  # made once, so it takes no time
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=dropout_p, is_causal=is_causal)
+
+    return attend
 
 
 def attend_with(

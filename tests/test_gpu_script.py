@@ -19,7 +19,7 @@ case $* in
     *kernel_speed.py*--causal*--padding*|*kernel_speed.py*--padding*--causal*)
         echo "| n | system |"; echo "no kernel image" >&2; exit 1 ;;
     *training.py*) echo "cuDNN deprioritized: ${TORCH_CUDNN_SDPA_DEPRIORITIZED:-0}" ;;
-    *kernel_speed.py*) echo "RELUMT_CACHE is $RELUMT_CACHE"; echo "| n | system |" ;;
+    *kernel_speed.py*) echo "| n | system |" ;;
     *) echo "done: $1" ;;
 esac
 """
@@ -75,18 +75,15 @@ def test_one_report_has_every_step(run, tmp_path):
     report = (tmp_path / "out" / "report.md").read_text()
     steps = re.findall(r"^## (.+)$", report, re.MULTILINE)
     assert steps[:4] == ["versions", "clocks", "doctor", "tests"] and steps[-1] == "clocks_at_the_end"
-    assert {
-        "training_sentences", "training_documents", "training_documents_without_cudnn", "tune", "long_tuned",
-    } < set(steps)  # fmt: skip
+    assert {"training_sentences", "training_documents", "training_documents_without_cudnn"} < set(steps)
     assert all((tmp_path / "out" / f"{step}.md").is_file() for step in steps)
     assert re.search(r"^commit: [0-9a-f]{7,}", report, re.MULTILINE)
     assert "torch: 2.13.0\nTriton: 3.7.1" in report
     assert report.count("0, H100, 570.86.15") == 3
     assert "## doctor\n\n`relumt doctor`\n\n```\nok       relumt: 0.1.0\n```\n" in report
     failed = re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE)
-    assert failed == ["sentences", "inhibitor_padded", "sentences_tuned"]
-    assert report.count("**Failed with status 1.**") == 3 and report.count("\nno kernel image\n") == 3
-    assert f"RELUMT_CACHE is {tmp_path}/out/cache" in report
+    assert failed == ["sentences", "inhibitor_padded"]
+    assert report.count("**Failed with status 1.**") == 2 and report.count("\nno kernel image\n") == 2
     assert printed.endswith(f"all results: {tmp_path}/out/report.md\n")
     calls = (tmp_path / "calls").read_text()
     assert f"benchmarks/training.py {data} --config" in calls
@@ -98,10 +95,8 @@ def test_a_second_call_runs_only_the_steps_that_failed(run, tmp_path):
     (tmp_path / "calls").unlink()
     status, _, error = run("out")
     assert status == 1
-    assert re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE) == [
-        "sentences", "inhibitor_padded", "sentences_tuned",
-    ]  # fmt: skip
-    assert (tmp_path / "calls").read_text().count("kernel_speed.py") == 3
+    assert re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE) == ["sentences", "inhibitor_padded"]
+    assert (tmp_path / "calls").read_text().count("kernel_speed.py") == 2
     assert (tmp_path / "out" / "report.md").read_text() == report
 
 
@@ -144,21 +139,14 @@ def test_results_of_uncommitted_changes_are_not_continued(run, tmp_path, monkeyp
     assert run("out")[0] == 2
 
 
-def test_blocks_that_are_found_are_not_used_by_steps_before_the_search(run, tmp_path):
-    run("out")
-    assert f"RELUMT_CACHE is {tmp_path}/out/cache\n" in (tmp_path / "out" / "long.md").read_text()
-    assert f"RELUMT_CACHE is {tmp_path}/out/cache_tuned\n" in (tmp_path / "out" / "long_tuned.md").read_text()
-
-
 def test_all_kinds_of_calls_are_timed(run, tmp_path):
     run("out")
     calls = [call for call in (tmp_path / "calls").read_text().splitlines() if "kernel_speed.py" in call]
-    without_tuned = [call for call in calls if "_tuned" not in call]
     for flags in (
         "--lengths 32 64", "--dropout 0.1 --lengths 512", "--head-dim 128", "--dtype float16", "--dtype float32",
         "--causal --lengths", "--padding 0.25 --lengths", "--padding 0.25 --causal",
     ):  # fmt: skip
-        assert any(flags in call for call in without_tuned), flags
+        assert any(flags in call for call in calls), flags
 
 
 def test_a_doctor_that_finds_errors_is_part_of_the_report(run, tmp_path, monkeypatch):

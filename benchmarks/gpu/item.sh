@@ -27,7 +27,7 @@ start() {
         "$python" -m pip install -q --no-index --no-deps --no-compile --target site "$bundle"/wheels/*.whl ||
             fail 1 "$python cannot install the wheels of $bundle; run benchmarks/gpu/pack.sh with its version of Python"
     fi
-    export PYTHONPATH=$work/site:$PYTHONPATH PYTHONWARNINGS=ignore RELUMT_CACHE=$work/cache
+    export PYTHONPATH=$work/site:$PYTHONPATH PYTHONWARNINGS=ignore
     mkdir data-bin
     ! compgen -G "$bundle/data-bin/*" >/dev/null || ln -s "$bundle"/data-bin/* data-bin/
     [[ -z $tiny ]] || "$root/data_prep/smoke.sh" 2>/dev/null # a generated corpus

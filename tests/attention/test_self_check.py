@@ -1,10 +1,7 @@
-"""The self-check finds faulty kernels, training goes on without them, and outcomes are remembered."""
+"""The self-check finds faulty kernels, and training goes on without them."""
 
 import logging
-import tempfile
-from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
@@ -16,12 +13,10 @@ from relumt.attention.kernels import (
     self_check,
     self_check_inhibitor,
     self_check_pointwise,
-    verdict_cache,
 )
-from relumt.attention.kernels.self_check import Verdicts, all_configs, check_config, environment
+from relumt.attention.kernels.self_check import all_configs, check_config
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
-from relumt.attention.kernels.verdict_cache import VerdictCache, cache_folder
 from relumt.errors import AttemptFailedError
 
 pytest.importorskip("triton")
@@ -36,10 +31,9 @@ CONFIG = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "f
 
 
 @pytest.fixture(autouse=True)
-def auto_on_the_interpreter(monkeypatch, tmp_path):
-    """Let `auto` choose Triton in its interpreter, as on a GPU, with small cases and an empty cache."""
+def auto_on_the_interpreter(monkeypatch):
+    """Let `auto` choose Triton in its interpreter, as on a GPU, with small cases and no verdicts."""
     monkeypatch.setenv("RELUMT_KERNELS", "auto")
-    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(dispatch, "_is_triton_wanted", lambda device: True)
     monkeypatch.setattr(dispatch, "fused_inhibitor_without_triton", lambda device: dispatch.inhibitor_cdist.attend)
     monkeypatch.setattr(self_check_pointwise, "LENGTHS", dict.fromkeys(("short", "float32"), 20))
@@ -196,38 +190,13 @@ def test_leaves_random_numbers_and_settings_alone(monkeypatch):
         assert torch.is_inference_mode_enabled() and torch.is_autocast_enabled("cpu")
 
 
-def test_what_passed_is_remembered_for_the_same_environment_only(monkeypatch):
-    checked = []
-    monkeypatch.setattr(self_check, "check_config", lambda config, device: checked.append(config) or "")
-
-    def start(**changes):
-        return Verdicts(CPU, VerdictCache(environment(CPU) | changes, cache_folder()))
-
-    assert start().run(CONFIG, lambda: 1) == 1
-    assert start().run(CONFIG, lambda: 2) == 2
-    assert checked == [CONFIG]
-    for name in environment(CPU):
-        start(**{name: "another one"}).run(CONFIG, lambda: 3)
-    assert len(checked) == 1 + len(environment(CPU))
-
-
-def test_what_failed_is_checked_again_at_the_next_start(monkeypatch):
-    reasons = ["no compiler", ""]
-    monkeypatch.setattr(self_check, "check_config", lambda config, device: reasons.pop(0))
-    assert self_check.verdicts(CPU).run(CONFIG, lambda: 1) is None
-    self_check.verdicts.cache_clear()
-    assert self_check.verdicts(CPU).run(CONFIG, lambda: 1) == 1
-
-
-def test_a_kernel_that_crashed_the_gpu_is_not_used_at_the_next_start(monkeypatch):
+def test_a_kernel_that_crashes_the_gpu_ends_the_process_with_advice(monkeypatch):
     monkeypatch.setattr(self_check, "check_config", lambda config, device: "an illegal memory access")
-    with monkeypatch.context() as context:
-        context.setattr(self_check, "is_usable", lambda device: False)
-        with pytest.raises(AttemptFailedError, match=r"made cpu unusable .*illegal memory access.*; start again"):
-            self_check.verdicts(CPU).run(CONFIG, lambda: 1)
-    self_check.verdicts.cache_clear()
-    monkeypatch.setattr(self_check, "check_config", raising(AssertionError))
-    assert self_check.verdicts(CPU).run(CONFIG, lambda: 1) is None
+    monkeypatch.setattr(self_check, "is_usable", lambda device: False)
+    with pytest.raises(
+        AttemptFailedError, match=r"made cpu unusable .*illegal memory access.*RELUMT_KERNELS=reference"
+    ):
+        self_check.verdicts(CPU).run(CONFIG, lambda: 1)
 
 
 def test_a_launch_that_fails_later_is_not_tried_again(monkeypatch, caplog):
@@ -245,53 +214,6 @@ def test_running_out_of_memory_is_not_the_kernels_fault(monkeypatch):
     with pytest.raises(torch.OutOfMemoryError):
         verdicts.run(CONFIG, raising(torch.OutOfMemoryError("CUDA out of memory")))
     assert verdicts.run(CONFIG, lambda: 1) == 1
-
-
-POISONED = {
-    "no JSON": b"\x00\xff",
-    "another format": b'{"passed": true}',
-    "nothing": b"",
-    "unknown verdicts": b'{"environment": {}, "passed": [], "crashed": [], "trusted": []}',
-    "another environment": b'{"environment": {"gpu": "H100"}, "passed": ["%s"], "crashed": []}' % str(CONFIG).encode(),
-}
-
-
-@pytest.mark.parametrize("content", POISONED.values(), ids=POISONED)
-def test_a_poisoned_cache_is_not_trusted(content, monkeypatch, caplog):
-    path = VerdictCache(environment(CPU), cache_folder()).path
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    break_kernels(monkeypatch, FAULTS["writes nothing"])
-    expected = reference_step("relu", monkeypatch)
-    torch.testing.assert_close(train_step("relu"), expected)
-    assert "using PyTorch operators" in caplog.text
-
-
-@pytest.mark.parametrize("content", POISONED.values(), ids=POISONED)
-def test_a_poisoned_cache_is_replaced_with_one_warning(content, caplog):
-    path = VerdictCache(environment(CPU), cache_folder()).path
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    train_step("relu")
-    assert len(caplog.records) == (b"H100" not in content)
-    assert msgspec.json.decode(path.read_bytes())["passed"]
-
-
-def test_a_cache_that_cannot_be_written_costs_a_warning(monkeypatch, caplog):
-    monkeypatch.setenv("RELUMT_CACHE", "/proc/relumt")
-    train_step("relu")
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "kernels are checked again at the next start" in caplog.text
-
-
-def test_a_user_without_a_home_folder_gets_a_temporary_cache(monkeypatch, tmp_path, caplog):
-    for name in ("RELUMT_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(Path, "home", raising(RuntimeError("Could not determine home directory.")))
-    train_step("relu")
-    assert cache_folder().parent == tmp_path and list(cache_folder().glob("kernels-*.json")) and not caplog.records
-    verdict_cache._temporary_folder.cache_clear()
 
 
 def test_the_configurations_of_doctor_have_different_names():

@@ -56,10 +56,9 @@ def interpreted(monkeypatch):
 
 
 @pytest.fixture
-def as_on_a_gpu(monkeypatch, tmp_path):
-    """Let `auto` ask AdaSplash, as on a GPU, with an empty cache of verdicts and small cases."""
+def as_on_a_gpu(monkeypatch):
+    """Let `auto` ask AdaSplash, as on a GPU, with no verdicts and small cases."""
     monkeypatch.setenv("RELUMT_KERNELS", "auto")
-    monkeypatch.setenv("RELUMT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(dispatch, "_is_triton_wanted", lambda device: True)
     monkeypatch.setattr(sparse_adasplash, "serves", lambda device, dtype: dtype == torch.float32)
     monkeypatch.setattr(self_check_sparse, "ROWS", 2)

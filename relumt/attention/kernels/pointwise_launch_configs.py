@@ -2,20 +2,31 @@
 
 Tile sizes are multiples of 16, as dropout's random numbers require. The table was made by counting instructions,
 registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md); measurements on an H100
-replaced some entries for heads up to 64 that need 224 KiB. `relumt doctor --tune` times candidates on the GPU at hand;
-the fastest ones are then used instead of the table.
+replaced some entries for heads up to 64 that need 224 KiB.
 """
 
 import functools
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from relumt.attention.kernels import tuned_blocks
-from relumt.attention.kernels.launch_config import CallKind, KernelName, LaunchConfig
+KernelName = Literal["forward", "backward_dq", "backward_dkdv"]
+CallKind = Literal["short", "long", "long_full", "dropout", "wide", "wide_dropout", "float32"]
+"""Kind of call, see `call_kind`."""
 
 SHORT = 64
 """The longest sentence that gets small tiles."""
+
+
+class LaunchConfig(NamedTuple):
+    """How a kernel is launched, by the names of its arguments: tile size, warps per program, stages of its pipeline."""
+
+    BLOCK_T: int
+    BLOCK_S: int
+    num_warps: int
+    num_stages: int
+
 
 # A wgmma instruction takes 64 rows per four warps: queries where a program holds queries, keys where it holds keys.
 LAUNCH_CONFIGS: dict[KernelName, dict[CallKind, dict[int, LaunchConfig]]] = {
@@ -74,12 +85,6 @@ def call_kind(x: Tensor, dropout_p: float, is_plain: bool) -> CallKind:
     if dropout_p:
         return "dropout"
     return "long" if is_plain else "long_full"
-
-
-def launch_config(kernel: KernelName, kind: CallKind, device: torch.device) -> LaunchConfig:
-    """Return the configuration that was fastest when this GPU was tuned, otherwise the table's."""
-    tuned = tuned_blocks.read(device).get(kernel, {}).get(kind)
-    return tuned or table_config(kernel, kind, shared_memory(device))
 
 
 def table_config(kernel: KernelName, kind: CallKind, shared_memory: int) -> LaunchConfig:

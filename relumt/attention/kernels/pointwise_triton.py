@@ -8,6 +8,7 @@ maximum, no rescaling, and only q, k and v are saved for the backward pass. The 
 same dropout: one kernel loops over keys for q's gradient, one over queries for those of k and v.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +16,30 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton import OutOfResources
 
 from relumt.attention.kernels.current_device import use_tensor_device
 from relumt.attention.kernels.double_backward import forbid_double_backward
-from relumt.attention.kernels.fitting_blocks import fitting_blocks
 from relumt.attention.kernels.key_bounds import key_bounds, key_bytes
-from relumt.attention.kernels.launch_config import KernelName, LaunchConfig
-from relumt.attention.kernels.pointwise_launch_configs import call_kind
+from relumt.attention.kernels.pointwise_launch_configs import (
+    CallKind,
+    KernelName,
+    LaunchConfig,
+    call_kind,
+    shared_memory,
+    table_config,
+)
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton_backward import backward_dkdv, backward_dq
 from relumt.attention.kernels.pointwise_triton_forward import forward
+
+logger = logging.getLogger(__name__)
+
+MIN_TILE = 16
+"""Dropout's random numbers and the products of tensor cores need as much."""
+
+FITTING: dict[tuple[KernelName, CallKind, torch.device], LaunchConfig] = {}
+"""The largest configurations that a GPU did not refuse, where they are smaller than the table's."""
 
 
 def attend(
@@ -84,20 +99,36 @@ class _Call:
         ]  # fmt: skip
 
     def launch(self, name: KernelName, kernel: Any, x: Tensor, arguments: Sequence[Any]) -> None:
-        """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k."""
+        """Launch a kernel whose programs hold blocks of x [B, H, length, D], which is q or k.
+
+        Blocks that do not fit the GPU are halved until they do; OutOfResources if the smallest ones do not fit either.
+        """
         B, H, length, D = x.shape
         constants = {
             "D": D, "BLOCK_D": max(16, triton.next_power_of_2(D)), "ACTIVATION": self.params.activation,
             "CAUSAL": self.is_causal, "ROW_STATS": self.need_row_stats, "DROPOUT": self.dropout_p > 0,
         }  # fmt: skip
 
-        def start(config: LaunchConfig) -> None:
+        kind = call_kind(x, self.dropout_p, self.params.is_plain(self.need_row_stats))
+        config = FITTING.get((name, kind, x.device)) or table_config(name, kind, shared_memory(x.device))
+        while True:
             block = config.BLOCK_S if name == "backward_dkdv" else config.BLOCK_T
             grid = (B * H, triton.cdiv(length, block))
-            kernel[grid](*arguments, **constants, **config._asdict())
+            try:
+                kernel[grid](*arguments, **constants, **config._asdict())
+                return
+            except OutOfResources as error:
+                if (smaller := halve_larger_tile(config)) == config:
+                    raise
+                logger.info("%s does not fit the GPU (%s); trying %s", config, error, smaller)
+                config = FITTING[name, kind, x.device] = smaller
 
-        kind = call_kind(x, self.dropout_p, self.params.is_plain(self.need_row_stats))
-        fitting_blocks(name, kind, x.device).launch(start)
+
+def halve_larger_tile(config: LaunchConfig) -> LaunchConfig:
+    """Halve the larger dimension of the tiles, of two equal ones the keys'; neither below MIN_TILE."""
+    if config.BLOCK_T > config.BLOCK_S:
+        return config._replace(BLOCK_T=config.BLOCK_T // 2)
+    return config._replace(BLOCK_S=max(MIN_TILE, config.BLOCK_S // 2))
 
 
 class _Attend(torch.autograd.Function):

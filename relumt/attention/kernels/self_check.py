@@ -2,33 +2,24 @@
 
 On the first use of a configuration, its output, row sums and gradients are compared with float64 on a small random
 case. A configuration that is wrong or cannot be launched is not used: the caller computes with PyTorch operators, and
-the log says so once. What passed is remembered on disk for the same GPU, driver, versions and kernels.
+the log says so once.
 """
 
 import functools
-import hashlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import torch
 
-from relumt.attention.kernels import (
-    self_check_inhibitor,
-    self_check_pointwise,
-    self_check_sparse,
-    sparse_adasplash,
-    tuned_blocks,
-)
+from relumt.attention.kernels import self_check_inhibitor, self_check_pointwise, self_check_sparse
 from relumt.attention.kernels.pointwise_launch_configs import SHORT, call_kind
 from relumt.attention.kernels.pointwise_params import Activation
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.self_check_sparse import SparseConfig
-from relumt.attention.kernels.verdict_cache import Environment, VerdictCache, cache_folder
 from relumt.errors import AttemptFailedError, describe_error
 
 logger = logging.getLogger(__name__)
@@ -43,7 +34,6 @@ ALL_OPTIONS = MASKS | ROW_STATS | {"has_dropout": True}
 
 CheckedConfig = KernelConfig | SparseConfig
 Returned = TypeVar("Returned")
-DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
 def check_config(config: CheckedConfig, device: torch.device) -> str:
@@ -88,17 +78,14 @@ def _undisturbed(device: torch.device) -> Iterator[None]:
 
 
 class Verdicts:
-    """Which configurations can be used on a device; each is checked once.
+    """Which configurations can be used on a device; each is checked once per process.
 
     Args:
         device: where the kernels run.
-        cache: remembers outcomes on disk.
     """
 
-    def __init__(self, device: torch.device, cache: VerdictCache) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.cache = cache
-        self.remembered = cache.read()
         self.reasons: dict[CheckedConfig, str] = {}
 
     def run(self, config: CheckedConfig, attend: Callable[[], Returned]) -> Returned | None:
@@ -110,8 +97,6 @@ class Verdicts:
         Raises:
             AttemptFailedError: the check left the GPU unusable for this process.
         """
-        if config not in self.reasons and (outcome := self.remembered.get(str(config))):
-            self.reasons[config] = "" if outcome == "passed" else "it made the GPU fail before"
         if config not in self.reasons:
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 return None
@@ -130,14 +115,12 @@ class Verdicts:
         reason = check_config(config, self.device)
         if not reason:
             self.reasons[config] = ""
-            self.cache.add(str(config), "passed")
         elif is_usable(self.device):
             self._reject(config, reason)
         else:
-            self.cache.add(str(config), "crashed")
             raise AttemptFailedError(
-                f"the kernel for {config} made {self.device} unusable for this process ({reason}); start again: it "
-                "will not be used any more"
+                f"the kernel for {config} made {self.device} unusable for this process ({reason}); start again with "
+                "RELUMT_KERNELS=reference"
             )
 
     def _reject(self, config: CheckedConfig, reason: str) -> None:
@@ -148,24 +131,7 @@ class Verdicts:
 @functools.cache
 def verdicts(device: torch.device) -> Verdicts:
     """Return the verdicts on a device, the same object at each call."""
-    return Verdicts(device, VerdictCache(environment(device), cache_folder()))
-
-
-def environment(device: torch.device) -> Environment:
-    """Return everything that the outcome of a check depends on."""
-    import triton
-
-    folder = Path(__file__).parent
-    sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
-    return {
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else "none: interpreted",
-        "driver": DRIVER_VERSION.read_text().partition("\n")[0] if DRIVER_VERSION.exists() else "unknown",
-        "torch": str(torch.__version__),
-        "triton": triton.__version__,
-        "adasplash": sparse_adasplash.package_version(),
-        "kernels": sources[:16],
-        "tuned blocks": repr(tuned_blocks.read(device)),
-    }
+    return Verdicts(device)
 
 
 def is_usable(device: torch.device) -> bool:

@@ -49,7 +49,7 @@ class InhibitorConfig:
         return cls(half, q.shape[3], v.shape[3], key_mask is not None, is_causal, dropout_p > 0)
 
     def __str__(self) -> str:
-        """Return a name for the log and for the cache of verdicts."""
+        """Return a name for the log and for `relumt doctor`."""
         flags = ("has_key_mask", "is_causal", "has_dropout")
         words = [flag.partition("_")[2].replace("_", " ") for flag in flags if getattr(self, flag)]
         precision = "half precision" if self.half else "float32"

@@ -64,7 +64,7 @@ class PointwiseConfig:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        """Return a name for the log and for the cache of verdicts."""
+        """Return a name for the log and for `relumt doctor`."""
         flags = ("has_bias", "has_key_mask", "is_causal", "has_row_stats", "has_dropout")
         words = [flag.partition("_")[2].replace("_", " ") for flag in flags if getattr(self, flag)]
         types = " to ".join(str(x).removeprefix("torch.") for x in (self.dtype, self.output_dtype))

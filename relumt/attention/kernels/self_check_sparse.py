@@ -33,7 +33,7 @@ class SparseConfig:
     size: int
 
     def __str__(self) -> str:
-        """Return a name for the log and for the cache of verdicts."""
+        """Return a name for the log and for `relumt doctor`."""
         return f"{self.alpha:g}-entmax of rows of {self.size} by AdaSplash"
 
 

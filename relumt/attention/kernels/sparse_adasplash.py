@@ -6,7 +6,7 @@ do not run in Triton's interpreter.
 """
 
 import functools
-from importlib.metadata import PackageNotFoundError, version
+import importlib.util
 
 import torch
 import torch.nn.functional as F
@@ -26,17 +26,9 @@ def serves(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cuda" and dtype == torch.float32 and _is_installed()
 
 
-def package_version() -> str:
-    """Return the version of the package, "none" if it is not installed."""
-    try:
-        return version("adasplash")
-    except PackageNotFoundError:
-        return "none"
-
-
 @functools.cache
 def _is_installed() -> bool:
-    return package_version() != "none"
+    return importlib.util.find_spec("adasplash") is not None
 
 
 def padded_size(size: int) -> int:
