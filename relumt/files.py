@@ -82,29 +82,6 @@ def changed_files(folder: Path, checksums: Mapping[str, str]) -> list[str]:
     ]
 
 
-def require_only(folder: Path, written: Iterable[str], writer: str) -> None:
-    """Raise UserError if a folder that --overwrite would replace has other files than `writer` has written there."""
-    own = set(written)
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    if foreign := [name for name in names if name not in own]:
-        raise UserError(
-            f"{folder}: --overwrite would delete {', '.join(foreign[:3])}, which {writer} did not write; move what you "
-            "need, or give another --out"
-        )
-
-
-def optional_file(path: Path) -> Path | None:
-    """Return `path` if a file is there, and None if nothing is.
-
-    Raises:
-        UserError: something else is there, which must not be taken for a missing file.
-    """
-    kind = describe_kind(path)
-    if kind not in (None, "a file"):
-        raise UserError(f"{path}: expected a file, found {kind}; remove or rename it")
-    return path if kind else None
-
-
 def require_simple_name(path: Path | str) -> None:
     """Raise UserError if a path has line breaks or other control characters, or bytes that are not UTF-8."""
     if (shown := printable(str(path))) != str(path):
@@ -156,13 +133,3 @@ def require_replaceable_folder(out: Path) -> None:
     for used in (Path.cwd(), Path(os.path.expanduser("~"))):
         if folder == used or folder in used.parents:
             raise UserError(f"{out}: {used} is in it, which must not be replaced; name a new folder inside it")
-
-
-def require_outside(folder: Path, paths: Iterable[Path]) -> None:
-    """Raise UserError if one of these paths is `folder`, which is to be replaced, or in it, by whatever name."""
-    if not folder.exists():
-        return
-    for path in paths:
-        for name in (Path(os.path.abspath(path)), path.resolve()):
-            if any(parent.exists() and parent.samefile(folder) for parent in (name, *name.parents)):
-                raise UserError(f"{path}: is in {folder}, which would be replaced; move it, or choose another --out")

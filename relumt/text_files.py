@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, cast
 
 from relumt.errors import UserError
-from relumt.files import optional_file
 
 Advance = Callable[[int], object]
 """Advances a progress bar by a number of lines."""
@@ -42,8 +41,9 @@ def find_text_file(prefix: str, language: str) -> Path:
     compressed = Path(f"{prefix}.{language}.gz")
     if plain.exists() and compressed.exists():
         raise UserError(f"{plain} and {compressed} are both there and may differ; remove or rename one")
-    if found := optional_file(plain) or optional_file(compressed):
-        return found
+    for path in (plain, compressed):
+        if path.exists():
+            return path
     raise UserError(f"{plain}: no such file, nor {compressed}; pass a prefix P such that P.{language} is the text")
 
 
