@@ -5,10 +5,7 @@ al. 2018, which contain their contexts. The contexts of ContraPro come from docu
 """
 
 import argparse
-from collections.abc import Iterator
 from functools import partial
-from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.arguments import valid_path, whole_number
@@ -22,21 +19,18 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: the set, where its contexts are, and where to write."""
-    parser.add_argument("set", type=valid_path, metavar="SET", help="file of the test set")
-    parser.add_argument("--out", type=valid_path, required=True, metavar="FILE", help="file of examples to write")
+    add = parser.add_argument
+    add("set", type=valid_path, metavar="SET", help="file of the test set")
+    add("--out", type=valid_path, required=True, metavar="FILE", help="file of examples to write")
     contexts = parser.add_mutually_exclusive_group()
-    contexts.add_argument(
-        "--documents", type=valid_path, metavar="DIR", help="documents that setup_opensubs.sh of ContraPro made"
-    )
-    contexts.add_argument(
-        "--text", metavar="P", help="P.text.LANGUAGE and P.context.LANGUAGE, as json2text_and_context.pl writes them"
-    )
-    parser.add_argument(
-        "--context", type=whole_number, default=5, metavar="N", help="sentences before each at most (default: 5)"
-    )
-    parser.add_argument(
-        "--language-pair", default="en-de", metavar="SRC-TGT", help="names of ContraPro's files (default: en-de)"
-    )
+    documents_help = "documents that setup_opensubs.sh of ContraPro made"
+    text_help = "P.text.LANGUAGE and P.context.LANGUAGE, as json2text_and_context.pl writes them"
+    contexts.add_argument("--documents", type=valid_path, metavar="DIR", help=documents_help)
+    contexts.add_argument("--text", metavar="P", help=text_help)
+    context_help = "sentences before each at most (default: 5)"
+    add("--context", type=whole_number, default=5, metavar="N", help=context_help)
+    pair_help = "names of ContraPro's files (default: en-de)"
+    add("--language-pair", default="en-de", metavar="SRC-TGT", help=pair_help)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -44,11 +38,9 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.prep.contrastive.example import write_examples
     from relumt.prep.contrastive.importing import import_examples
 
-    if arguments.out.suffix == ".gz":
-        raise UserError(f"--out {arguments.out}: examples are not compressed; choose a name without .gz")
     languages = split_language_pair(arguments.language_pair)
     find_contexts = context_finder(arguments, languages)
-    require_inputs_kept(input_paths(arguments, languages), [arguments.out])
+    require_inputs_kept([arguments.set], [arguments.out])
     examples = import_examples(arguments.set, find_contexts)
     write_examples(arguments.out, examples)
     mean = sum(len(example.source_context) for example in examples) / len(examples)
@@ -61,17 +53,6 @@ def split_language_pair(pair: str) -> tuple[str, str]:
     if not source or not target or "/" in pair:
         raise UserError(f"--language-pair {pair!r}: expected two languages, for example en-de")
     return source, target
-
-
-def input_paths(arguments: argparse.Namespace, languages: tuple[str, str]) -> Iterator[Path]:
-    """Yield everything that the arguments name to read."""
-    from relumt.prep.contrastive.contrapro import text_paths
-
-    yield arguments.set
-    if arguments.text:
-        yield from chain(*text_paths(arguments.text, languages))
-    if arguments.documents:
-        yield from arguments.documents.rglob("*")
 
 
 def context_finder(arguments: argparse.Namespace, languages: tuple[str, str]) -> "FindContexts | None":
