@@ -48,7 +48,7 @@ def main() -> None:
     def analyze() -> None:
         model, task = loaded.model, loaded.task
         reader = BatchReader(task, find_subwords(args.data_bin, task.cfg.target_lang), args.units)
-        attention, maps = AttentionCollector(model, reader), MapCollector(loaded, 50)
+        attention, maps = AttentionCollector(model, reader), MapCollector(model, task, 50)
         collect(loaded, test, [FeedForwardCollector(model, pad), attention, maps])
         collect(loaded, shuffled, [AttentionCollector(model, reader, null_rates_only=True)])
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import torch
 from fairseq.data import Dictionary
-from torch import Tensor
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
 
 from relumt.atomic_output import atomic_file
 from relumt.attention import AttentionOutput
@@ -62,7 +63,8 @@ class MapCollector:
     """Keeps the attention maps of the first sentence pairs of a subset.
 
     Args:
-        loaded: a model of relumt's architectures.
+        model: a model of relumt's architectures.
+        task: fairseq's task, for the dictionaries.
         count: number of sentence pairs.
         origin: whether the targets are references or the model's own translations.
         use_cross_maps: called with the cross-attention maps of each sentence pair of the subset, in any order.
@@ -70,12 +72,13 @@ class MapCollector:
 
     def __init__(
         self,
-        loaded: LoadedModel,
+        model: nn.Module,
+        task: FairseqTask,
         count: int,
         origin: Origin = "reference",
         use_cross_maps: Callable[[SentenceMaps], None] | None = None,
     ) -> None:
-        self.model, self.task = loaded.model, loaded.task
+        self.model, self.task = model, task
         self.count = count
         self.origin: Origin = origin
         self.use_cross_maps = use_cross_maps
@@ -146,7 +149,7 @@ def map_pairs(
     """
     maps: list[SentenceMaps] = []
     for index, source, translation in zip(indices, sources, translations, strict=True):
-        collector = MapCollector(loaded, 1, origin="translation")
+        collector = MapCollector(loaded.model, loaded.task, 1, origin="translation")
         sample = loaded.collate([source], [translation])
         with collector.observe(sample), torch.no_grad():
             loaded.force_decode(sample)

@@ -89,7 +89,7 @@ def measure_checkpoint(
     alignment = None if gold is None else AlignmentScorer(gold, subwords)
     feedforward = FeedForwardCollector(model, task.target_dictionary.pad())
     attention, shuffled = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
-    maps = MapCollector(loaded, config.num_maps, use_cross_maps=alignment.add if alignment else None)
+    maps = MapCollector(model, task, config.num_maps, use_cross_maps=alignment.add if alignment else None)
 
     def read(subset: str, collectors: Sequence[Collector]) -> int:
         batches = loaded.batches(subset, config.max_tokens)
