@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from relumt.analysis.attention_maps import SentenceMaps, load_maps
-from relumt.analysis.report import encode_models, write_explorer
 from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
+from relumt.analysis.report import encode_models, write_explorer
 from relumt.cli import main
 from relumt.inference.model_folder import CONFIG
 from relumt.inference.translator import load
