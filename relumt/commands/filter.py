@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.inference.loaded_model import load_model
 
     texts, by = (arguments.src, arguments.tgt), arguments.by
+    if arguments.out.name in ("", ".."):
+        raise UserError(f"--out {arguments.out}: expected a prefix of file names, found a folder")
     require_writable(arguments.out.parent)
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
