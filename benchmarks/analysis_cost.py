@@ -29,10 +29,10 @@ def main() -> None:
     parser.add_argument("--units", choices=["subwords", "words"], default="subwords", help="(default: subwords)")
     args = parser.parse_args()
     prepare_fairseq_import()
-    from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
+    from relumt.analysis.attention_collector import AttentionCollector
     from relumt.analysis.attention_maps import MapCollector
-    from relumt.analysis.collector import collect
     from relumt.analysis.ffn_collector import FeedForwardCollector
+    from relumt.analysis.measure import collect
     from relumt.analysis.units import BatchReader
     from relumt.inference.loaded_model import load_model
     from relumt.runs.data_bin import find_subwords
@@ -50,7 +50,7 @@ def main() -> None:
         reader = BatchReader(task, find_subwords(args.data_bin, task.cfg.target_lang), args.units)
         attention, maps = AttentionCollector(model, reader), MapCollector(model, task, 50)
         collect(loaded, test, [FeedForwardCollector(model, pad), attention, maps])
-        collect(loaded, shuffled, [NullRateCollector(model, reader)])
+        collect(loaded, shuffled, [AttentionCollector(model, reader, null_rates_only=True)])
 
     @torch.no_grad()
     def validate() -> None:

@@ -9,6 +9,7 @@ the precision of detecting these is reported at recalls of 50, 80, 90 and 95%.
 
 import argparse
 import json
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the AUC and precisions of both scores."""
-    from relumt.analysis.pair_scoring import score_pairs
+    from relumt.analysis.filter import score_pairs
     from relumt.inference.loaded_model import load_model
 
     loaded, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
@@ -50,7 +51,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         pairs = [(pair["source"], pair["target"]) for pair in map(dataset.__getitem__, range(len(dataset)))]
         scores_by_subset.append(score_pairs(loaded, pairs, 4096))
     both = zip(*scores_by_subset, strict=True)
-    measured = [pair for pair in both if not any(getattr(score, name) is None for score in pair for name in MEASURES)]
+    measured = [pair for pair in both if not any(isnan(x) for score in pair for x in score)]
     if not measured:
         raise UserError(
             f"{arguments.checkpoint}: no pair has both {' and '.join(MEASURES)}; give a model with row stats"

@@ -4,7 +4,6 @@ Measures are summed while the model reads the references, so memory holds one ba
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from relumt.analysis.units import AttentionRows, BatchReader, SiteTokens
+from relumt.analysis.units import AttentionRows, BatchReader
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.attention.row_stats import NULL_WEIGHT_SUM
 from relumt.metrics import attention_metrics as metrics
@@ -28,7 +27,16 @@ TOP_PERCENTS = (*(tenths / 10 for tenths in range(1, 16)), 2, 5, 10, 20, 50)
 DISTANT = 10
 """A key more than this many tokens away from a self-attention query counts as distant."""
 
-DIVERSITY_KEYS = ("normalized", *head_diversity.TEMPERATURES)
+DIVERSITY_KEYS = ("normalized", *map(str, head_diversity.TEMPERATURES))
+
+HEAD_MEASURES = (
+    "sparsity", "null_rate", "entropy", "entropy_non_null", "sparsity_non_null", "sink_rate", "distance",
+    "distant_share", "stop_word_share",
+)  # fmt: skip
+"""Fields of `AttentionMetrics` with a mean for each head."""
+
+LAYER_MEASURES = ("sink_rate_uniform", "stop_word_rate")
+"""Fields of `AttentionMetrics` with a mean over heads: what uniform weights would give."""
 
 
 class RunningMeans:
@@ -42,9 +50,8 @@ class RunningMeans:
     def add(self, name: str, values: Tensor) -> None:
         """Add the values [..., R, H] of a measure; rows with NaN are left out of its mean."""
         is_defined = ~values.isnan()
-        total, count = values.double().where(is_defined, 0.0).sum(-2).cpu(), is_defined.sum(-2).cpu()
-        self.totals[name] = self.totals[name] + total if name in self.totals else total
-        self.counts[name] = self.counts[name] + count if name in self.counts else count
+        self.totals[name] = self.totals.get(name, 0) + values.double().where(is_defined, 0.0).sum(-2).cpu()
+        self.counts[name] = self.counts.get(name, 0) + is_defined.sum(-2).cpu()
 
     def heads(self, name: str) -> PerHead | None:
         """Return the mean of each head, None for a head without values; None if the measure was never added."""
@@ -55,24 +62,19 @@ def _nan_to_none(values: Tensor) -> PerHead:
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
-def _repeat_over_heads(values: Tensor, is_null: Tensor) -> Tensor:
-    """Return values [R] of rows for each head, NaN where its row is null: [R, H]."""
-    return values[:, None].expand(is_null.shape).masked_fill(is_null, math.nan)
-
-
-class _RowCollector(ABC):
-    """Hands each attention result of a model to `_add`.
+class AttentionCollector:
+    """Collects every measure of attention, or null rates only, which needs no attention maps.
 
     Args:
         model: a model of relumt's architectures.
         reader: says what the queries and keys of a batch are.
+        null_rates_only: whether to leave out all other measures.
     """
 
-    need: Need
-
-    def __init__(self, model: nn.Module, reader: BatchReader) -> None:
+    def __init__(self, model: nn.Module, reader: BatchReader, null_rates_only: bool = False) -> None:
         self.model = model
         self.reader = reader
+        self.null_rates_only = null_rates_only
         self.means: dict[str, RunningMeans] = defaultdict(RunningMeans)
 
     @contextmanager
@@ -81,63 +83,15 @@ class _RowCollector(ABC):
         tokens = self.reader.read(sample)
 
         def add(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
-            self._add(name, attention, result, mask, tokens[attention.site])
+            means, own_tokens = self.means[name], tokens[attention.site]
+            if self.null_rates_only and result.row_stats is not None:
+                weight_sum = own_tokens.select_weight_sums(result.row_stats.weight_sum)
+                means.add("null_rate", (weight_sum <= NULL_WEIGHT_SUM).float())
+            if not self.null_rates_only and result.weights is not None:
+                _add_rows(means, attention, own_tokens.select_rows(result.weights, mask))
 
-        with attention_hook(self.model, add, self.need):
+        with attention_hook(self.model, add, Need.ROW_STATS if self.null_rates_only else Need.WEIGHTS):
             yield
-
-    @abstractmethod
-    def _add(
-        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, tokens: SiteTokens
-    ) -> None:
-        """Add one attention result, whose queries and keys are `tokens`."""
-
-
-class AttentionCollector(_RowCollector):
-    """Collects every measure of attention."""
-
-    need = Need.WEIGHTS
-
-    def _add(
-        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, tokens: SiteTokens
-    ) -> None:
-        if result.weights is None:
-            return
-        selected = tokens.select_rows(result.weights, mask)
-        rows, num_visible = selected.weights, selected.num_visible
-        means = self.means[name]
-        means.num_rows += len(rows)
-        sparsity = metrics.sparsity(rows, num_visible)
-        means.add("sparsity", sparsity)
-        if attention.mechanism.has_negative_weights:
-            return  # the other measures need p = α/Σα to be a distribution
-        is_null, entropy = metrics.is_null_row(rows), metrics.entropy(rows)
-        means.add("null_rate", is_null.float())
-        means.add("entropy", entropy)
-        means.add("entropy_non_null", entropy.masked_fill(is_null, math.nan))
-        means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))
-        means.add("top_share", metrics.top_share(rows, num_visible, TOP_PERCENTS))
-        means.add("sink_rate", metrics.sink_rate(rows, selected.visible))
-        # What uniform weights would give is compared with a share of the weight, so both need the same rows.
-        means.add("sink_rate_uniform", _repeat_over_heads(metrics.uniform_sink_rate(num_visible), is_null))
-        if selected.is_stop_word is not None:
-            means.add("stop_word_share", metrics.mean_over_keys(rows, selected.is_stop_word))
-            num_stop_words = (selected.is_stop_word & selected.visible).sum(-1)
-            means.add("stop_word_rate", _repeat_over_heads(num_stop_words / num_visible, is_null))
-        if attention.site != "cross":
-            means.add("distance", metrics.mean_distance(rows, selected.positions))
-            means.add("distant_share", metrics.distant_share(rows, selected.positions, DISTANT))
-        self._add_diversity(means, attention, selected)
-
-    def _add_diversity(self, means: RunningMeans, attention: MechanismAttention, selected: AttentionRows) -> None:
-        """Add the head diversity of the normalized weights, and of their softmax unless they are distributions."""
-        distributions = {"normalized": head_diversity.normalize_with_dummy(selected.weights)}
-        if not attention.mechanism.weights_sum_to_one:
-            for tau in head_diversity.TEMPERATURES:
-                p = head_diversity.softmax_with_dummy(selected.weights, selected.visible, tau)
-                distributions[str(tau)] = p
-        for key, p in distributions.items():
-            means.add(f"diversity {key}", head_diversity.jensen_shannon_divergence(p)[:, None])
 
     def result(self) -> dict[str, AttentionMetrics]:
         """Return the measures by attention module, e.g. "decoder.layers.0.encoder_attn"."""
@@ -146,47 +100,59 @@ class AttentionCollector(_RowCollector):
         }
 
 
+def _add_rows(means: RunningMeans, attention: MechanismAttention, selected: AttentionRows) -> None:
+    """Add all measures of the rows of one attention result."""
+    rows, visible, num_visible = selected.weights, selected.visible, selected.visible.sum(-1)
+    means.num_rows += len(rows)
+    sparsity = metrics.sparsity(rows, num_visible)
+    means.add("sparsity", sparsity)
+    if attention.mechanism.has_negative_weights:
+        return  # the other measures need p = α/Σα to be a distribution
+    is_null, entropy = metrics.is_null_row(rows), metrics.entropy(rows)
+    means.add("null_rate", is_null.float())
+    means.add("entropy", entropy)
+    means.add("entropy_non_null", entropy.masked_fill(is_null, math.nan))
+    means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))
+    means.add("top_share", metrics.top_share(rows, num_visible, TOP_PERCENTS))
+    means.add("sink_rate", metrics.sink_rate(rows, visible))
+    # What uniform weights would give is compared with a share of the weight, so both need the same rows.
+    means.add("sink_rate_uniform", _repeat_over_heads(metrics.uniform_sink_rate(num_visible), is_null))
+    if selected.is_stop_word is not None:
+        means.add("stop_word_share", metrics.mean_over_keys(rows, selected.is_stop_word))
+        stop_word_rate = (selected.is_stop_word & visible).sum(-1) / num_visible
+        means.add("stop_word_rate", _repeat_over_heads(stop_word_rate, is_null))
+    if attention.site != "cross":
+        means.add("distance", metrics.mean_distance(rows, selected.positions))
+        means.add("distant_share", metrics.distant_share(rows, selected.positions, DISTANT))
+    distributions = {"normalized": head_diversity.normalize_with_dummy(rows)}
+    if not attention.mechanism.weights_sum_to_one:
+        for tau in head_diversity.TEMPERATURES:
+            distributions[str(tau)] = head_diversity.softmax_with_dummy(rows, visible, tau)
+    for key, p in distributions.items():
+        means.add(f"diversity {key}", head_diversity.jensen_shannon_divergence(p)[:, None])
+
+
+def _repeat_over_heads(values: Tensor, is_null: Tensor) -> Tensor:
+    """Return values [R] of rows for each head, NaN where its row is null: [R, H]."""
+    return values[:, None].expand(is_null.shape).masked_fill(is_null, math.nan)
+
+
 def _to_metrics(attention: MechanismAttention, means: RunningMeans) -> AttentionMetrics:
-    null_rate = means.heads("null_rate")
-    known_rates = [rate for rate in null_rate or () if rate is not None]
+    heads: dict[str, Any] = {measure: means.heads(measure) for measure in HEAD_MEASURES}
+    layer: dict[str, Any] = {measure: mean_over_heads(means.heads(measure)) for measure in LAYER_MEASURES}
+    known_rates = [rate for rate in heads["null_rate"] or () if rate is not None]
     top_share = None
     if "top_share" in means.totals:
         shares = means.totals["top_share"] / means.counts["top_share"]  # [percents, H]
-        top_share = {f"{percent:g}": _nan_to_none(heads) for percent, heads in zip(TOP_PERCENTS, shares, strict=True)}
-    diversity = {str(key): mean_over_heads(means.heads(f"diversity {key}")) for key in DIVERSITY_KEYS}
+        top_share = {f"{percent:g}": _nan_to_none(row) for percent, row in zip(TOP_PERCENTS, shares, strict=True)}
+    diversity = {key: mean_over_heads(means.heads(f"diversity {key}")) for key in DIVERSITY_KEYS}
     return AttentionMetrics(
         site=attention.site,
         mechanism=type(attention.mechanism).__name__,
         num_queries=means.num_rows,
-        sparsity=means.heads("sparsity"),
-        null_rate=null_rate,
         null_rate_variance=variance(known_rates) if len(known_rates) > 1 else None,
-        entropy=means.heads("entropy"),
-        entropy_non_null=means.heads("entropy_non_null"),
-        sparsity_non_null=means.heads("sparsity_non_null"),
         top_share=top_share,
-        sink_rate=means.heads("sink_rate"),
-        sink_rate_uniform=mean_over_heads(means.heads("sink_rate_uniform")),
-        distance=means.heads("distance"),
-        distant_share=means.heads("distant_share"),
-        stop_word_share=means.heads("stop_word_share"),
-        stop_word_rate=mean_over_heads(means.heads("stop_word_rate")),
         head_diversity={key: value for key, value in diversity.items() if value is not None},
+        **heads,
+        **layer,
     )
-
-
-class NullRateCollector(_RowCollector):
-    """Collects null rates only, which needs no attention maps."""
-
-    need = Need.ROW_STATS
-
-    def _add(
-        self, name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask, tokens: SiteTokens
-    ) -> None:
-        if result.row_stats is not None:
-            weight_sum = tokens.select_weight_sums(result.row_stats.weight_sum)
-            self.means[name].add("null_rate", (weight_sum <= NULL_WEIGHT_SUM).float())
-
-    def result(self) -> dict[str, PerHead]:
-        """Return the null rates by attention module; modules whose mechanism has no row statistics are missing."""
-        return {name: heads for name, means in self.means.items() if (heads := means.heads("null_rate")) is not None}

@@ -1,18 +1,22 @@
-"""Complete attention maps of a few sentences, for the explorer, plots and bertviz. Shapes: H heads, T S tokens."""
+"""Complete attention maps of sentences, for the explorer, plots, bertviz and alignments. Shapes: H T S."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.atomic_output import atomic_file
 from relumt.attention import AttentionOutput
+from relumt.inference.loaded_model import LoadedModel
+from relumt.inference.search_settings import SearchSettings
+from relumt.inference.translator import search_hypotheses
 from relumt.metrics.norm_weighted_attention import contribution_norms
 from relumt.modules.attention import MechanismAttention
 from relumt.modules.output_terms import BatchTerms, output_terms_hook
@@ -63,53 +67,109 @@ class MapCollector:
         task: fairseq's task, for the dictionaries.
         count: number of sentence pairs.
         origin: whether the targets are references or the model's own translations.
+        use_cross_maps: called with the cross-attention maps of each sentence pair of the subset, in any order.
     """
 
-    def __init__(self, model: nn.Module, task: FairseqTask, count: int, origin: Origin = "reference") -> None:
-        self.model = model
-        self.source_dictionary, self.target_dictionary = task.source_dictionary, task.target_dictionary
+    def __init__(
+        self,
+        model: nn.Module,
+        task: FairseqTask,
+        count: int,
+        origin: Origin = "reference",
+        use_cross_maps: Callable[[SentenceMaps], None] | None = None,
+    ) -> None:
+        self.model, self.task = model, task
         self.count = count
-        self.origin = origin
+        self.origin: Origin = origin
+        self.use_cross_maps = use_cross_maps
         self.sentences: dict[int, SentenceMaps] = {}
 
     @contextmanager
     def observe(self, sample: dict[str, Any]) -> Iterator[None]:
-        """Keep the maps that the model computes inside the block, which must run on this batch."""
-        index_of_row = {row: index for row, index in enumerate(sample["id"].tolist()) if index < self.count}
-        if not index_of_row:
+        """Collect the maps that the model computes inside the block, which must run on this batch."""
+        source, target = self.task.source_dictionary, self.task.target_dictionary
+        inputs = sample["net_input"]
+        batch: dict[int, SentenceMaps] = {}  # by row
+        for row, index in enumerate(sample["id"].tolist()):
+            if index < self.count or self.use_cross_maps:
+                batch[row] = SentenceMaps(
+                    index,
+                    _symbols(inputs["src_tokens"][row], source),
+                    _symbols(inputs["prev_output_tokens"][row], target),
+                    _symbols(sample["target"][row], target),
+                    origin=self.origin,
+                )
+        if not batch:
             yield
             return
-        source, decoder_input = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
-        source_pad, target_pad = self.source_dictionary.pad(), self.target_dictionary.pad()
-        for row, index in index_of_row.items():
-            self.sentences[index] = SentenceMaps(
-                index,
-                [self.source_dictionary[token] for token in source[row].tolist() if token != source_pad],
-                [self.target_dictionary[token] for token in decoder_input[row].tolist() if token != target_pad],
-                [self.target_dictionary[token] for token in sample["target"][row].tolist() if token != target_pad],
-                origin=self.origin,
-            )
+        is_source, is_target = inputs["src_tokens"].ne(source.pad()), inputs["prev_output_tokens"].ne(target.pad())
 
-        def keep(name: str, attention: MechanismAttention, result: AttentionOutput, terms: BatchTerms | None) -> None:
+        def add(name: str, attention: MechanismAttention, result: AttentionOutput, terms: BatchTerms | None) -> None:
             if result.weights is None:
                 return
-            real_queries = source.ne(source_pad) if attention.site == "encoder" else decoder_input.ne(target_pad)
-            real_keys = decoder_input.ne(target_pad) if attention.site == "decoder" else source.ne(source_pad)
-            for row, index in index_of_row.items():
-                sentence = self.sentences[index]
+            is_query = is_source if attention.site == "encoder" else is_target
+            is_key = is_target if attention.site == "decoder" else is_source
+            for row, sentence in batch.items():
+                if sentence.index >= self.count and attention.site != "cross":
+                    continue
                 sentence.sites[name] = attention.site
                 # [H, T, S] without padding
-                sentence.maps[name] = result.weights[row][:, real_queries[row]][:, :, real_keys[row]].float().cpu()
+                sentence.maps[name] = result.weights[row][:, is_query[row]][:, :, is_key[row]].float().cpu()
                 if terms is not None:
-                    norms, joint_norms = contribution_norms(terms.select(row, real_queries[row], real_keys[row]))
+                    norms, joint_norms = contribution_norms(terms.select(row, is_query[row], is_key[row]))
                     sentence.norms[name], sentence.joint_norms[name] = norms.float().cpu(), joint_norms.float().cpu()
 
-        with output_terms_hook(self.model, keep):
+        with output_terms_hook(self.model, add):
             yield
+        for sentence in batch.values():
+            if self.use_cross_maps:
+                self.use_cross_maps(sentence)
+            if sentence.index < self.count:
+                self.sentences[sentence.index] = sentence
 
     def result(self) -> list[SentenceMaps]:
-        """Return the sentence pairs in the order of the subset."""
+        """Return the first sentence pairs in the order of the subset."""
         return [self.sentences[index] for index in sorted(self.sentences)]
+
+
+def _symbols(tokens: Tensor, dictionary: Dictionary) -> list[str]:
+    return [dictionary[token] for token in tokens.tolist() if token != dictionary.pad()]
+
+
+def map_pairs(
+    loaded: LoadedModel, sources: Sequence[Tensor], translations: Sequence[Tensor], indices: Sequence[int]
+) -> list[SentenceMaps]:
+    """Return the attention maps of a model that reads each source with its own translation, in order.
+
+    Args:
+        loaded: the model.
+        sources: token indices, each with the end-of-sentence symbol.
+        translations: the same for the target side.
+        indices: `SentenceMaps.index` of each pair.
+    """
+    maps: list[SentenceMaps] = []
+    for index, source, translation in zip(indices, sources, translations, strict=True):
+        collector = MapCollector(loaded.model, loaded.task, 1, origin="translation")
+        sample = loaded.collate([source], [translation])
+        with collector.observe(sample), torch.no_grad():
+            loaded.force_decode(sample)
+        (sentence,) = collector.result()
+        sentence.index = index
+        maps.append(sentence)
+    return maps
+
+
+def map_own_translations(loaded: LoadedModel, subset: str, count: int, search: SearchSettings) -> list[SentenceMaps]:
+    """Return the maps on the model's own translations of the first `count` pairs of a loaded subset.
+
+    Pairs beyond the maximum positions of the model are left out, as they are with references, and empty sources.
+    """
+    dataset = loaded.task.dataset(subset)
+    indices = [index for index in loaded.fitting_indices(subset).tolist() if index < count]
+    indices = [index for index in indices if len(dataset[index]["source"]) > 1]
+    sources = [dataset[index]["source"] for index in indices]
+    found = search_hypotheses(loaded, sources, search)
+    return map_pairs(loaded, sources, [hypotheses[0]["tokens"].cpu() for hypotheses in found], indices)
 
 
 def save_maps(sentences: Sequence[SentenceMaps], path: Path) -> None:

@@ -1,95 +1,40 @@
-"""Contrastive evaluation of context use: is a reference more probable than wrong variants of one of its sentences?
+"""Contrastive evaluation: is a reference translation more probable than wrong variants of it?
 
-An example (a line of test.contrast.jsonl) has a sentence of a document, its reference translation and wrong variants
-of it. It counts as correct if the reference is more probable than every variant. The model reads the source chunk that
-contains the sentence; its decoder is fed the references of the earlier sentences of the chunk, then the translation.
+An example is a sentence of a test set (a line of test.contrast.jsonl), or has a context of its own, as in ContraPro.
+The model reads a source chunk that ends with the sentence, or contains it; its decoder is fed the references of the
+earlier sentences of the chunk, then a translation. A model that reads single sentences has no earlier ones.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Protocol
+from statistics import fmean
+from typing import Annotated, Any, Protocol
 
+import msgspec
 import numpy as np
 import torch
-from msgspec import Meta
+from fairseq.data import Dictionary
 from torch import Tensor
 
-from relumt.analysis.candidate_scores import Candidate, decide, require_fitting, score_candidates
-from relumt.corpora.bitext import RESERVED_WORDS
+from relumt.corpora.contrastive import ExampleInContext
 from relumt.data.concatenated_sentences import ConcatenatedSentences
 from relumt.data.document_lengths import read_document_lengths
-from relumt.errors import UserError
+from relumt.errors import AttemptFailedError, UserError
+from relumt.inference.batching import batches_by_length
 from relumt.inference.loaded_model import LoadedModel
-from relumt.inference.text_encoding import load_segmenter
+from relumt.inference.text_encoding import TextEncoding, index_words, load_encoding, load_segmenter
 from relumt.json_files import decode_json
 from relumt.text_files import normalize_line, read_lines
 
-Index = Annotated[int, Meta(ge=0)]
+MAX_DISTANCE = 3
+"""Larger distances are counted together, as in ContraPro's script."""
+
+Index = Annotated[int, msgspec.Meta(ge=0)]
 """Number of a document or of a sentence in it, from 0."""
-
-
-@dataclass(frozen=True)
-class ContrastiveExample:
-    """A sentence with several translations.
-
-    Attributes:
-        sentence: index of the sentence in the test set.
-        variants: translations, the reference first.
-    """
-
-    sentence: int
-    variants: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _ExampleLine:
-    """The fields of a line of test.contrast.jsonl that are used. A ValueError ends up in the error message."""
-
-    document: Index
-    sentence: Index
-    target: str
-    wrong: list[str]
-
-    def __post_init__(self) -> None:
-        if not self.wrong:
-            raise ValueError("there is no wrong variant")
-        if "" in self.variants:
-            raise ValueError("a variant is empty")
-        if len(set(self.variants)) < len(self.variants):
-            raise ValueError("two variants are the same")
-        if reserved := RESERVED_WORDS.intersection(" ".join(self.variants).split()):
-            raise ValueError(f"the word {min(reserved)} is reserved by fairseq")
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """All translations, normalized, the reference first."""
-        return tuple(map(normalize_line, (self.target, *self.wrong)))
-
-
-def read_examples(path: Path, documents: Sequence[int]) -> list[ContrastiveExample]:
-    """Read the examples for a test set of documents with these numbers of sentences.
-
-    Raises:
-        UserError: the file is missing or empty, or a line is not an example, repeats another one, or names a sentence
-            that does not exist.
-    """
-    first_sentences = np.cumsum([0, *documents]).tolist()
-    examples: dict[ContrastiveExample, int] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        where = f"{path}:{number}"
-        parsed = decode_json(line, _ExampleLine, where, "give a file such as test.contrast.jsonl of relumt synth")
-        document, sentence = parsed.document, parsed.sentence
-        if not (document < len(documents) and sentence < documents[document]):
-            raise UserError(f"{where}: the test set has no sentence {sentence} in document {document}")
-        example = ContrastiveExample(first_sentences[document] + sentence, parsed.variants)
-        if (first := examples.setdefault(example, number)) < number:
-            raise UserError(f"{where}: repeats the example of line {first}; remove one of them")
-    if not examples:
-        raise UserError(f"{path}: expected contrastive examples, found an empty file; relumt synth writes such a file")
-    return list(examples)
 
 
 class HasVariants(Protocol):
@@ -98,6 +43,187 @@ class HasVariants(Protocol):
     @property
     def variants(self) -> tuple[str, ...]:
         """All translations."""
+
+
+class SentenceExample(msgspec.Struct, frozen=True):
+    """A line of test.contrast.jsonl: a sentence of a test set, with its reference and wrong variants of it."""
+
+    document: Index
+    sentence: Index
+    target: str
+    wrong: Annotated[list[str], msgspec.Meta(min_length=1)]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All translations, normalized, the reference first."""
+        return tuple(map(normalize_line, (self.target, *self.wrong)))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A translation to score.
+
+    Attributes:
+        source: token indices of the source chunk.
+        target: token indices of the context's references, the translation and the end-of-sentence symbol.
+        start: position of the translation in `target`.
+    """
+
+    source: Tensor
+    target: Tensor
+    start: int
+
+
+def read_examples(path: Path) -> list[SentenceExample]:
+    """Read a file of examples; raises UserError if it is missing or empty, or a line is no example."""
+    examples = [
+        decode_json(
+            line, SentenceExample, f"{path}:{number}", "give a file such as test.contrast.jsonl of relumt synth"
+        )
+        for number, line in enumerate(read_lines(path), start=1)
+    ]
+    if not examples:
+        raise UserError(f"{path}: expected contrastive examples, found an empty file; relumt synth writes such a file")
+    return examples
+
+
+def sentence_candidates(
+    loaded: LoadedModel, data: Path, subset: str, examples: Sequence[SentenceExample]
+) -> Iterator[list[Candidate]]:
+    """Yield the variants of each example of a test set, in the chunk that the sentence belongs to.
+
+    Args:
+        loaded: the model; its task determines whether it reads chunks of documents, and how long they are.
+        data: the data-bin.
+        subset: name of the subset, which is loaded here.
+        examples: what to score.
+
+    Raises:
+        UserError: an example is from another test set, or the data-bin has no document boundaries.
+    """
+    num_pairs = loaded.load_subset(subset)
+    dataset = loaded.task.dataset(subset)
+    references, bounds, separator = dataset.tgt, np.arange(num_pairs + 1), torch.tensor([], dtype=torch.long)
+    if isinstance(dataset.tgt, ConcatenatedSentences):
+        references, bounds, separator = dataset.tgt.sentences, dataset.tgt.bounds, dataset.tgt.separator
+    documents = read_document_lengths(data / f"{subset}.docs", len(references))
+    segment = load_segmenter(data)
+    for number, example in enumerate(examples, start=1):
+        if example.document >= len(documents) or example.sentence >= documents[example.document]:
+            raise UserError(
+                f"example {number}: the test set has no sentence {example.sentence} in document {example.document}"
+            )
+        sentence = sum(documents[: example.document]) + example.sentence
+        lines = segment(list(example.variants))
+        variants = [index_words(line, loaded.task.target_dictionary) for line in lines]
+        if not torch.equal(variants[0], references[sentence]):
+            raise UserError(
+                f"example {number}: its target is not the reference of sentence {sentence + 1} in {data}; give the "
+                "examples of this test set, or a data-bin for this target language"
+            )
+        chunk = int(np.searchsorted(bounds, sentence, side="right")) - 1
+        context = [references[i] for i in range(bounds[chunk], sentence)]
+        yield [_candidate(dataset.src[chunk], context, variant, separator) for variant in variants]
+
+
+def _candidate(source: Tensor, context: Sequence[Tensor], variant: Tensor, separator: Tensor) -> Candidate:
+    target = concatenate([*context, variant], separator)
+    return Candidate(source, target, len(target) - len(variant))
+
+
+def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
+    """Return sentences as one chunk with one end-of-sentence symbol; `separator` has length 1, or 0 for none."""
+    tokens = [part for sentence in sentences[:-1] for part in (sentence[:-1], separator)]
+    return torch.cat([*tokens, sentences[-1]])
+
+
+class ContextCandidates:
+    """Yields the variants of each example in the context of its own, as far as it fits into a chunk.
+
+    Args:
+        loaded: the model; its task determines how much context it reads.
+        data: the data-bin, which says how text is prepared.
+        examples: what to score.
+
+    Attributes:
+        context_lengths: the number of sentences before each example that was yielded.
+    """
+
+    def __init__(self, loaded: LoadedModel, data: Path, examples: Sequence[ExampleInContext]) -> None:
+        self.loaded = loaded
+        self.examples = examples
+        self.limit = getattr(loaded.task.cfg, "document_length", 0)
+        self.source = load_encoding(data, loaded.task, False)
+        target_as_source = replace(self.source.data_bin, source=self.source.data_bin.target)
+        self.target = replace(self.source, data_bin=target_as_source, source=self.source.target)
+        self.context_lengths: list[int] = []
+
+    def __iter__(self) -> Iterator[list[Candidate]]:
+        separators = self._separator(self.source.source), self._separator(self.target.source)
+        for example in self.examples:
+            source = _encode(self.source, [*example.source_context, example.source])
+            context, variants = _encode(self.target, example.target_context), _encode(self.target, example.variants)
+            longest = max(variants, key=len)
+            first = len(context)
+            for start in range(len(context) if self.limit else 0):
+                sides = source[start:], [*context[start:], longest]
+                if all(len(concatenate(*side)) <= self.limit for side in zip(sides, separators, strict=True)):
+                    first = start
+                    break
+            self.context_lengths.append(len(context) - first)
+            chunk = concatenate(source[first:], separators[0])
+            yield [_candidate(chunk, context[first:], variant, separators[1]) for variant in variants]
+
+    def _separator(self, dictionary: Dictionary) -> Tensor:
+        """Return the token between two sentences of a chunk in a tensor, which is empty if there is none."""
+        index = self.loaded.task.separator_index(dictionary) if self.limit else None
+        return torch.tensor([] if index is None else [index], dtype=torch.long)
+
+
+def _encode(encoding: TextEncoding, texts: Sequence[str]) -> list[Tensor]:
+    return encoding.encode(texts) if texts else []
+
+
+@torch.no_grad()
+def score_examples(loaded: LoadedModel, examples: Iterable[Sequence[Candidate]], batch_size: int) -> list[list[float]]:
+    """Return the log-probability of every variant of each example, given its context, without the end of the sentence.
+
+    Raises:
+        UserError: the model cannot read a candidate.
+        AttemptFailedError: a probability is NaN, so the model cannot be used.
+    """
+    groups = list(examples)
+    max_source, max_target = loaded.max_positions
+    for number, group in enumerate(groups, start=1):
+        if any(len(one.source) > max_source or len(one.target) > max_target for one in group):
+            raise UserError(
+                f"example {number} exceeds the model's maximum length ({max_source} source and {max_target} target "
+                "tokens); leave it out"
+            )
+    candidates = [candidate for group in groups for candidate in group]
+    scores = [math.nan] * len(candidates)
+    for indices in batches_by_length([len(candidate.target) for candidate in candidates], batch_size):
+        batch = [candidates[index] for index in indices]
+        sample = loaded.collate([one.source for one in batch], [one.target for one in batch])
+        log_probs = loaded.target_log_probs(sample).double()
+        for position, row in zip(sample["id"].tolist(), log_probs, strict=True):
+            translation = row[batch[position].start : len(batch[position].target) - 1]
+            scores[indices[position]] = translation.sum().item()
+    if not all(map(math.isfinite, scores)):
+        raise AttemptFailedError(f"{loaded.path}: probabilities are not numbers; use another model")
+    remaining = iter(scores)
+    return [[next(remaining) for _ in group] for group in groups]
+
+
+def decide(loaded: LoadedModel, examples: Iterable[Sequence[Candidate]], batch_size: int) -> list[bool]:
+    """Return for each example whether its first variant, the reference, is more probable than every other one."""
+    return [reference > max(wrong) for reference, *wrong in score_examples(loaded, examples, batch_size)]
+
+
+def summarize(examples: Sequence[HasVariants], decisions: Sequence[bool]) -> dict[str, Any]:
+    """Return the number of examples, the accuracy and that of the majority baseline, which ignores the context."""
+    majority = majority_accuracy(examples)
+    return {"examples": len(decisions), "majority_accuracy": majority, "accuracy": fmean(decisions)}
 
 
 def majority_accuracy(examples: Iterable[HasVariants]) -> float:
@@ -116,65 +242,33 @@ def majority_accuracy(examples: Iterable[HasVariants]) -> float:
     return sum(decided) / sum(map(Counter.total, correct.values()))
 
 
-class ContrastiveTest:
-    """Scores the contrastive examples of a test set with a model.
+def accuracies(examples: Sequence[ExampleInContext], decisions: Sequence[bool]) -> dict[str, Any]:
+    """Return the accuracy by distance to the antecedent, by category, and of blocks, as far as examples have them."""
+    by_distance: dict[str, list[bool]] = defaultdict(list)
+    by_category: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    by_block: dict[str, list[bool]] = defaultdict(list)
+    for example, decision in zip(examples, decisions, strict=True):
+        by_distance[describe_distance(example.distance)].append(decision)
+        by_block[example.block].append(decision)
+        for name, value in example.categories.items():
+            by_category[name][value].append(decision)
+    found: dict[str, Any] = {}
+    if set(by_distance) != {"unknown"}:
+        found["accuracy_by_distance"] = _shares(by_distance)
+    if by_category:
+        found["accuracy_by_category"] = {name: _shares(groups) for name, groups in by_category.items()}
+    if blocks := [all(group) for name, group in by_block.items() if name]:
+        found["blocks"] = {"blocks": len(blocks), "all_correct": fmean(blocks)}
+    return found
 
-    Args:
-        loaded: the model; its task determines whether it reads chunks of documents, and how long they are.
-        data: the data-bin.
-        subset: name of the subset, which is loaded here.
-        examples: file of examples.
 
-    Raises:
-        UserError: the examples are invalid or from another test set, or the data-bin has no document boundaries.
-    """
+def describe_distance(distance: int | None) -> str:
+    """Return the group of a distance: "0" to "3", ">3" or "unknown"."""
+    if distance is None:
+        return "unknown"
+    return str(distance) if distance <= MAX_DISTANCE else f">{MAX_DISTANCE}"
 
-    def __init__(self, loaded: LoadedModel, data: Path, subset: str, examples: Path) -> None:
-        self.loaded = loaded
-        num_pairs = loaded.load_subset(subset)
-        dataset = loaded.task.dataset(subset)
-        self.source = dataset.src
-        self.targets, self.chunk_bounds = dataset.tgt, np.arange(num_pairs + 1)
-        self.separator = torch.tensor([], dtype=torch.long)
-        if isinstance(dataset.tgt, ConcatenatedSentences):
-            self.targets, self.chunk_bounds = dataset.tgt.sentences, dataset.tgt.bounds
-            self.separator = dataset.tgt.separator
-        self.segment = load_segmenter(data)
-        self.examples = read_examples(examples, read_document_lengths(data / f"{subset}.docs", len(self.targets)))
-        for example in self.examples:
-            if not torch.equal(self.encode(example.variants[0]), self.targets[example.sentence][:-1]):
-                raise UserError(
-                    f"{examples}: the target of sentence {example.sentence + 1} is not the reference in {data}; give "
-                    "the examples of this test set, or a data-bin for this target language"
-                )
 
-    def encode(self, text: str) -> Tensor:
-        """Return the token indices of a translation without an end-of-sentence symbol."""
-        (segmented,) = self.segment([text])
-        dictionary = self.loaded.task.target_dictionary
-        return dictionary.encode_line(segmented, add_if_not_exist=False, append_eos=False).long()
-
-    def candidates(self) -> Iterator[Candidate]:
-        """Yield each variant of each example with its context; raise UserError for one that the model cannot read."""
-        eos = torch.tensor([self.loaded.task.target_dictionary.eos()])
-        for example in self.examples:
-            chunk = int(np.searchsorted(self.chunk_bounds, example.sentence, side="right")) - 1
-            context = [tokens for i in range(self.chunk_bounds[chunk], example.sentence)
-                       for tokens in (self.targets[i][:-1], self.separator)]  # fmt: skip
-            start = sum(map(len, context))
-            for variant in example.variants:
-                candidate = Candidate(self.source[chunk], torch.cat([*context, self.encode(variant), eos]), start)
-                require_fitting(candidate, self.loaded, f"sentence {example.sentence + 1} or a translation of it")
-                yield candidate
-
-    def scores(self, batch_size: int) -> list[float]:
-        """Return the log-probability of every variant, given its context, in the order of `candidates`.
-
-        Raises:
-            AttemptFailedError: a probability is NaN, so the model cannot be used.
-        """
-        return score_candidates(self.loaded, list(self.candidates()), batch_size)
-
-    def decisions(self, batch_size: int) -> list[bool]:
-        """Return for each example whether its reference is more probable than every wrong variant."""
-        return list(decide(self.scores(batch_size), (len(example.variants) for example in self.examples)))
+def _shares(groups: dict[str, list[bool]]) -> dict[str, dict[str, float]]:
+    """Return the number of examples and the accuracy of each group, by name."""
+    return {name: {"examples": len(groups[name]), "accuracy": fmean(groups[name])} for name in sorted(groups)}

@@ -41,6 +41,21 @@ class _Sums:
             self.num_null += int(is_null.sum())
             self.top_share += shares[:, ~is_null].sum(1, dtype=torch.float64).cpu()
 
+    def to_metrics(self, values: Tensor) -> FeedForwardMetrics:
+        """Return the measures of the layer with the value slots `values`, [h, d]."""
+        num_scored = self.num_positions - self.num_null
+        shares = None
+        if num_scored and not self.has_negative_scores:
+            shares = dict(zip(map(str, TOP_PERCENTS), (self.top_share / num_scored).tolist(), strict=True))
+        return FeedForwardMetrics(
+            num_slots=len(values),
+            num_positions=self.num_positions,
+            variance_ratio=self.output_variance / self.residual_variance,
+            null_rate=None if self.has_negative_scores else self.num_null / self.num_positions,
+            top_share=shares,
+            anisotropy=anisotropy(values).item() if len(values) > 1 else None,
+        )
+
 
 class FeedForwardCollector:
     """Collects the measures of every feed-forward layer, over positions that are not padding.
@@ -58,14 +73,10 @@ class FeedForwardCollector:
     @contextmanager
     def observe(self, sample: dict[str, Any]) -> Iterator[None]:
         """Add what the model computes inside the block, which must run on this batch."""
-        tokens = sample["net_input"]
-        is_real = {  # [B, T] -> [T, B], fairseq's order inside the layers
-            "encoder": tokens["src_tokens"].ne(self.pad).T,
-            "decoder": tokens["prev_output_tokens"].ne(self.pad).T,
-        }
+        inputs = {"encoder": sample["net_input"]["src_tokens"], "decoder": sample["net_input"]["prev_output_tokens"]}
 
         def add(name: str, activations: FeedForwardActivations) -> None:
-            real = is_real[name.partition(".")[0]]
+            real = inputs[name.partition(".")[0]].ne(self.pad).T  # [B, T] -> [T, B], fairseq's order inside the layers
             self.sums[name].add(activations.scores[real], activations.output[real], activations.residual[real])
 
         with feedforward_hook(self.model, add):
@@ -73,39 +84,26 @@ class FeedForwardCollector:
 
     def result(self) -> dict[str, FeedForwardMetrics]:
         """Return the measures by layer, e.g. "encoder.layers.0"."""
-        layers = {name: layer for name, layer in self.model.named_modules() if isinstance(layer, FeedForwardMixin)}
-        return {name: _to_metrics(value_slots(layers[name]), sums) for name, sums in self.sums.items()}
+        layers = _feedforward_layers(self.model)
+        return {name: sums.to_metrics(value_slots(layers[name])) for name, sums in self.sums.items()}
 
 
-def _to_metrics(values: Tensor, sums: _Sums) -> FeedForwardMetrics:
-    num_scored = sums.num_positions - sums.num_null
-    shares = None
-    if num_scored and not sums.has_negative_scores:
-        shares = dict(zip(map(str, TOP_PERCENTS), (sums.top_share / num_scored).tolist(), strict=True))
-    return FeedForwardMetrics(
-        num_slots=len(values),
-        num_positions=sums.num_positions,
-        variance_ratio=sums.output_variance / sums.residual_variance,
-        null_rate=None if sums.has_negative_scores else sums.num_null / sums.num_positions,
-        top_share=shares,
-        anisotropy=anisotropy(values).item() if len(values) > 1 else None,
-    )
+def _feedforward_layers(model: nn.Module) -> dict[str, FeedForwardMixin]:
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, FeedForwardMixin)}
 
 
 def value_slots(layer: FeedForwardMixin) -> Tensor:
     """Return the value slots of a layer, [h, d]: the columns of fc2's weight."""
     # With an output norm, fc2 is a sequence of a linear layer and the norm.
-    return (
-        layer.fc2.get_parameter("linear.weight" if layer.feedforward.has_output_norm else "weight").detach().float().T
-    )
+    name = "linear.weight" if layer.feedforward.has_output_norm else "weight"
+    return layer.fc2.get_parameter(name).detach().float().T
 
 
 def learned_activations(model: nn.Module) -> dict[str, dict[str, float]]:
     """Return the trained parameters of activation functions by layer and name; empty if there are none."""
-    learned = {}
-    for name, layer in model.named_modules():
-        if isinstance(layer, FeedForwardMixin) and isinstance(layer.activation_fn, nn.Module):
-            parameters = {key: value.item() for key, value in layer.activation_fn.named_parameters()}
-            if parameters:
-                learned[name] = parameters
-    return learned
+    learned = {
+        name: {key: value.item() for key, value in layer.activation_fn.named_parameters()}
+        for name, layer in _feedforward_layers(model).items()
+        if isinstance(layer.activation_fn, nn.Module)
+    }
+    return {name: parameters for name, parameters in learned.items() if parameters}

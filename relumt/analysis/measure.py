@@ -1,15 +1,15 @@
 """Measure a checkpoint on a test set: load it, force-decode the references, and put the collected measures together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
-from relumt.analysis.alignment_collector import AlignmentCollector
-from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
-from relumt.analysis.attention_maps import MapCollector, SentenceMaps
-from relumt.analysis.collector import Collector, collect
+from relumt.analysis.alignment_scorer import AlignmentScorer
+from relumt.analysis.attention_collector import AttentionCollector
+from relumt.analysis.attention_maps import MapCollector, SentenceMaps, map_own_translations
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
-from relumt.analysis.own_translations import map_own_translations
 from relumt.analysis.units import BatchReader
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError, printable
@@ -50,6 +50,25 @@ class AnalysisConfig:
     maps_own_translations: bool = False
 
 
+class Collector(Protocol):
+    """Collects measures of a model's layers batch by batch."""
+
+    def observe(self, sample: dict[str, Any]) -> AbstractContextManager[None]:
+        """Collect what the model computes inside the block; it must run on this batch there."""
+
+
+def collect(loaded: LoadedModel, batches: Iterable[dict[str, Any]], collectors: Sequence[Collector]) -> int:
+    """Force-decode batches while the collectors observe the model; return the number of sentence pairs."""
+    pairs = 0
+    for sample in batches:
+        with ExitStack() as stack:
+            for collector in collectors:
+                stack.enter_context(collector.observe(sample))
+            loaded.force_decode(sample)
+        pairs += sample["nsentences"]
+    return pairs
+
+
 def measure_checkpoint(
     checkpoint_or_run: Path, name: str, config: AnalysisConfig
 ) -> tuple[CheckpointAnalysis, list[SentenceMaps]]:
@@ -59,37 +78,34 @@ def measure_checkpoint(
         UserError: the checkpoint or the test set is missing or unusable, or the number of gold alignments is wrong.
     """
     loaded, data = load_model(checkpoint_or_run, config.data, config.cpu)
+    require_attentions(loaded)
     model, task, path, subset = loaded.model, loaded.task, loaded.path, config.subset
-    require_sites(loaded)
     num_pairs = loaded.load_subset(subset)
     gold, gold_path = load_gold_alignments(loaded, data, num_pairs, config)
-    alignments_sha256 = hash_alignments(gold_path)
-    pad = task.target_dictionary.pad()
+    # None for a pipe, which can be read only once
+    alignments_sha256 = file_sha256(gold_path) if gold_path.is_file() else None if gold_path.exists() else ""
     subwords = find_subwords(data, task.cfg.target_lang)
     reader = BatchReader(task, subwords, config.unit)
-    feedforward, attention = FeedForwardCollector(model, pad), AttentionCollector(model, reader)
-    maps, null_rates = MapCollector(model, task, config.num_maps), NullRateCollector(model, reader)
-    collectors: list[Collector] = [feedforward, attention, maps]
-    alignment = None
-    if gold is not None:
-        alignment = AlignmentCollector(model, task, gold, subwords)
-        collectors.append(alignment)
-    num_read = _read(loaded, subset, config.max_tokens, collectors)
+    alignment = None if gold is None else AlignmentScorer(gold, subwords)
+    feedforward = FeedForwardCollector(model, task.target_dictionary.pad())
+    attention, shuffled = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
+    maps = MapCollector(model, task, config.num_maps, use_cross_maps=alignment.add if alignment else None)
+
+    def read(subset: str, collectors: Sequence[Collector]) -> int:
+        batches = loaded.batches(subset, config.max_tokens)
+        return collect(loaded, track_on_stderr(batches, f"{path}: {subset}"), collectors)
+
+    num_read = read(subset, [feedforward, attention, maps])
     if not num_read:
         raise UserError(f"{data}: every pair of '{subset}' exceeds the maximum positions of {path}")
     if num_read > 1:
-        _read(loaded, loaded.shuffle_targets(subset), config.max_tokens, [null_rates])
-    shuffled = null_rates.result()
+        read(loaded.shuffle_targets(subset), [shuffled])
+    null_rates = {module: measured.null_rate for module, measured in shuffled.result().items()}
     metrics = {
-        module: replace(measured, null_rate_shuffled=shuffled.get(module))
+        module: replace(measured, null_rate_shuffled=null_rates[module])
         for module, measured in attention.result().items()
     }
-    report_missing_measures(path, metrics)
-    if reader.languages_without_stop_words:
-        print_status(
-            f"{path}: NLTK has no stop words for {' or '.join(reader.languages_without_stop_words)}; shares of weight "
-            "on them are left out"
-        )
+    report_missing_measures(path, metrics, reader)
     if alignment is not None:
         report_alignment_problems(alignment, path, gold_path, config.first_word if config.alignments else 0)
     analysis = CheckpointAnalysis(
@@ -102,7 +118,7 @@ def measure_checkpoint(
         num_pairs=num_read,
         num_pairs_too_long=num_pairs - num_read,
         attention=metrics,
-        alignment=None if alignment is None else alignment.result(),
+        alignment=alignment.result() if alignment else None,
         feedforward=feedforward.result(),
         activations=learned_activations(model),
         data_sha256=find_subset_checksum(data, subset),
@@ -114,13 +130,8 @@ def measure_checkpoint(
     return analysis, kept
 
 
-def require_sites(loaded: LoadedModel) -> None:
-    """Raise UserError unless the model has relumt's attention modules at the three usual sites."""
-    if getattr(loaded.model.decoder, "cross_self_attention", False):
-        raise UserError(
-            f"{loaded.path}: trained with --cross-self-attention, which mixes decoder and cross-attention; "
-            "such a model cannot be analyzed"
-        )
+def require_attentions(loaded: LoadedModel) -> None:
+    """Raise UserError unless the model has relumt's attention modules."""
     if not named_attentions(loaded.model):
         raise UserError(
             f"{loaded.path}: expected one of relumt's architectures; to analyze a stock Transformer, load its weights "
@@ -165,13 +176,6 @@ def load_gold_alignments(
     return (gold if len(gold) == num_pairs else None), path
 
 
-def hash_alignments(path: Path) -> str | None:
-    """Return the SHA-256 of a file of alignments, "" if there is none; None for a pipe, which can be read only once."""
-    if path.is_file():
-        return file_sha256(path)
-    return None if path.exists() else ""
-
-
 def find_subset_checksum(data: Path, subset: str) -> str:
     """Return the checksum that an evaluation of this subset records (`EvaluationSetup.data`).
 
@@ -183,29 +187,28 @@ def find_subset_checksum(data: Path, subset: str) -> str:
         return ""
 
 
-def _read(loaded: LoadedModel, subset: str, max_tokens: int, collectors: Sequence[Collector]) -> int:
-    batches = loaded.batches(subset, max_tokens)
-    title = f"{loaded.path}: {subset}"
-    return collect(loaded, track_on_stderr(batches, title), collectors)
-
-
-def report_missing_measures(path: Path, attention: dict[str, AttentionMetrics]) -> None:
-    """Print which attention modules lack measures, and why."""
+def report_missing_measures(path: Path, attention: dict[str, AttentionMetrics], reader: BatchReader) -> None:
+    """Print which attention modules or languages lack measures, and why."""
     without_weights = [name for name, metrics in attention.items() if not metrics.has_weights]
+    negative = [name for name, metrics in attention.items() if metrics.has_weights and metrics.entropy is None]
     if without_weights:
         print_status(
             f"{path}: {', '.join(without_weights)}: this mechanism has no attention weights; measures of attention, "
             "maps and alignments are left out"
         )
-    negative = [name for name, metrics in attention.items() if metrics.has_weights and metrics.entropy is None]
     if negative:
         print_status(
             f"{path}: {', '.join(negative)}: weights can be negative; null rate, entropy, distance, shares and head "
             "diversity are left out"
         )
+    if reader.languages_without_stop_words:
+        print_status(
+            f"{path}: NLTK has no stop words for {' or '.join(reader.languages_without_stop_words)}; shares of weight "
+            "on them are left out"
+        )
 
 
-def report_alignment_problems(alignment: AlignmentCollector, path: Path, gold_path: Path, first_word: int) -> None:
+def report_alignment_problems(alignment: AlignmentScorer, path: Path, gold_path: Path, first_word: int) -> None:
     """Print which gold links and sentence pairs the alignment error rates leave out."""
     for pair, links in sorted(alignment.links_out_of_range.items()):
         printed = " ".join(f"{s + first_word}-{t + first_word}" for s, t in sorted(links))

@@ -1,23 +1,32 @@
-"""Plots of an analysis, each as PNG and SVG."""
+"""Plots of an analysis, each as PNG and SVG. Shapes: H heads, T S tokens."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from relumt.atomic_output import atomic_file
+from relumt.console import print_status
 from relumt.errors import UserError, printable
 from relumt.feedforward import FEEDFORWARDS
+from relumt.metrics.attention_metrics import normalize
 from relumt.options import SITES
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
 
+if TYPE_CHECKING:
+    from relumt.analysis.attention_maps import SentenceMaps  # imports fairseq
+
 try:
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
     raise UserError(f"plots need {error.name}; run pip install '.[report]' in the checkout") from None
 
+PLOTS = ("activations", "parameters", "attention", "maps")
 PLOT_FORMATS = ("png", "svg")
 
 SCORE_RANGE = (-4.0, 4.0)
@@ -25,6 +34,15 @@ SCORE_RANGE = (-4.0, 4.0)
 
 MEASURES = {"sparsity": "sparsity", "null_rate": "null rate", "entropy": "entropy (nats)"}
 """Measures of attention and their axis labels."""
+
+MAX_COLUMNS = 3
+MAX_LABEL = 24
+READABLE_LENGTHS = range(8, 15)
+"""Numbers of source and target tokens for which a map is easy to read."""
+
+# The palest color is clearly not white, so that white can mean a weight of exactly 0.
+BLUES = colormaps["Blues"]([0.12 + 0.88 * step / 255 for step in range(256)])
+COLORS = ListedColormap(BLUES).with_extremes(bad="white")
 
 
 def plain_text(text: str) -> str:
@@ -39,24 +57,35 @@ def save_figure(figure: Figure, out: Path, name: str) -> None:
             figure.savefig(unfinished, dpi=150, format=extension)
 
 
-def remove_figure(out: Path, name: str) -> None:
-    """Remove what an earlier analysis left of a figure that the present one does not have."""
-    for extension in PLOT_FORMATS:
-        (out / f"{name}.{extension}").unlink(missing_ok=True)
+def write_plots(
+    analyses: Sequence[CheckpointAnalysis], maps: Sequence[Sequence["SentenceMaps"]], out: Path, number: int | None
+) -> None:
+    """Write the plots that the analyses have data for, and remove those that an earlier analysis left.
 
-
-def plot_activations(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
-    """Write activations.png, the learned function of every layer, and parameters.png, the learned parameters by layer.
-
-    Checkpoints without trained activations are left out; without any, earlier plots are removed.
+    Args:
+        analyses: the measures of all checkpoints.
+        maps: the attention maps of each checkpoint.
+        out: folder for the plots.
+        number: the sentence pair to draw in maps.png, counted from 1; None for the first one that is easy to read.
     """
+    drawn = draw_activations(analyses) | draw_attention(analyses)
+    drawn |= draw_maps({found.name: own for found, own in zip(analyses, maps, strict=True)}, number)
+    for name in PLOTS:
+        if name in drawn:
+            save_figure(drawn[name], out, name)
+            continue
+        for extension in PLOT_FORMATS:
+            (out / f"{name}.{extension}").unlink(missing_ok=True)
+    if number is not None and "maps" not in drawn:
+        print_status(f"no attention maps of pair {number}, so {out / 'maps.png'} is not written")
+
+
+def draw_activations(analyses: Sequence[CheckpointAnalysis]) -> dict[str, Figure]:
+    """Return the learned activation of every layer, and the learned parameters by layer, of checkpoints with them."""
     analyses = [analysis for analysis in analyses if analysis.activations]
     if not analyses:
-        for name in ("activations", "parameters"):
-            remove_figure(out, name)
-        return
-    curves = Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained")
-    parameters = Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained")
+        return {}
+    curves, parameters = (Figure(figsize=(9, 3.6 * len(analyses)), layout="constrained") for _ in range(2))
     curve_axes = curves.subplots(len(analyses), 2, sharex=True, sharey="row", squeeze=False)
     parameter_axes = parameters.subplots(len(analyses), 1, squeeze=False)
     for analysis, axes, (parameter_ax,) in zip(analyses, curve_axes, parameter_axes, strict=True):
@@ -65,8 +94,7 @@ def plot_activations(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
             ax.set_title(plain_text(f"{side}, {analysis.path}"), fontsize=8, wrap=True)
         _draw_parameters(parameter_ax, analysis.activations)
         parameter_ax.set_title(plain_text(analysis.path), fontsize=8, wrap=True)
-    save_figure(curves, out, "activations")
-    save_figure(parameters, out, "parameters")
+    return {"activations": curves, "parameters": parameters}
 
 
 def _draw_curves(ax: Any, layers: Mapping[str, dict[str, float]]) -> None:
@@ -90,24 +118,20 @@ def _draw_parameters(ax: Any, layers: Mapping[str, dict[str, float]]) -> None:
 
 def build_activation(parameters: Mapping[str, float]) -> torch.nn.Module:
     """Return the registered activation function that has parameters of these names, with these values."""
-    for spec in FEEDFORWARDS.values():
-        factory = spec().activation
-        activation = factory() if factory else torch.nn.Identity()
-        if parameters.keys() == dict(activation.named_parameters()).keys():
-            activation.load_state_dict({name: torch.tensor([value]) for name, value in parameters.items()})
-            return activation
-    raise UserError(f"no activation function of this version has the parameters {', '.join(parameters)}")
+    factories = [factory for spec in FEEDFORWARDS.values() if (factory := spec().activation)]
+    activations = (factory() for factory in factories)
+    found = next(one for one in activations if dict(one.named_parameters()).keys() == parameters.keys())
+    found.load_state_dict({name: torch.tensor([value]) for name, value in parameters.items()})
+    return found
 
 
-def plot_attention(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
-    """Write attention.png: sparsity, null rate and entropy by layer, one column per site, one line per checkpoint.
+def draw_attention(analyses: Sequence[CheckpointAnalysis]) -> dict[str, Figure]:
+    """Return sparsity, null rate and entropy by layer, one column per site, one line per checkpoint with weights.
 
-    Shading shows the range over heads; dashed lines are null rates with shuffled targets. Without attention weights in
-    any checkpoint, an earlier plot is removed.
+    Shading shows the range over heads; dashed lines are null rates with shuffled targets.
     """
     if not any(layer.has_weights for analysis in analyses for layer in analysis.attentions()):
-        remove_figure(out, "attention")
-        return
+        return {}
     figure = Figure(figsize=(10, 8), layout="constrained")
     axes = figure.subplots(len(MEASURES), len(SITES), sharex="col", sharey="row")
     for row, (measure, label) in zip(axes, MEASURES.items(), strict=True):
@@ -120,7 +144,7 @@ def plot_attention(analyses: Sequence[CheckpointAnalysis], out: Path) -> None:
     for ax in axes[-1]:
         ax.set_xlabel("layer")
     axes[0][-1].legend(fontsize=7)
-    save_figure(figure, out, "attention")
+    return {"attention": figure}
 
 
 def _draw_layers(ax: Any, layers: Sequence[AttentionMetrics], measure: str, color: str, label: str) -> None:
@@ -136,3 +160,71 @@ def _draw_layers(ax: Any, layers: Sequence[AttentionMetrics], measure: str, colo
     if measure == "null_rate" and all(shuffled.values()):
         ax.plot(list(shuffled), [mean_over_heads(values) for values in shuffled.values()], linestyle="--", color=color)
     ax.set_xticks(range(1, len(layers) + 1))
+
+
+def draw_maps(maps: Mapping[str, Sequence["SentenceMaps"]], number: int | None = None) -> dict[str, Figure]:
+    """Return the sharpest cross-attention head of each checkpoint with weights of a sentence pair.
+
+    Args:
+        maps: sentence pairs of each checkpoint, by its label.
+        number: the sentence pair to draw, counted from 1; None for the first one that is easy to read.
+    """
+    index = choose_sentence(next(iter(maps.values()))) if number is None else number - 1
+    drawn = {
+        name: sentence
+        for name, sentences in maps.items()
+        for sentence in sentences
+        if sentence.index == index and sentence.origin == "reference" and sentence.site_maps("cross")
+    }
+    if not drawn:
+        return {}
+    columns = min(len(drawn), MAX_COLUMNS)
+    rows = -(-len(drawn) // columns)
+    figure = Figure(figsize=(1.0 + 3.1 * columns, 4.0 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat[len(drawn) :]:
+        ax.set_axis_off()
+    for number_drawn, (ax, (name, sentence)) in enumerate(zip(axes.flat, drawn.items(), strict=False)):
+        image = _draw_map(ax, name, sentence, is_labeled=number_drawn % columns == 0)
+    figure.colorbar(image, ax=axes, label="share of weight (white: exactly 0)", shrink=0.7, pad=0.01)
+    return {"maps": figure}
+
+
+def choose_sentence(sentences: Sequence["SentenceMaps"]) -> int:
+    """Return the index of the first sentence pair that is easy to read, if possible without split words."""
+    readable = [s for s in sentences if len(s.source) in READABLE_LENGTHS and len(s.target) in READABLE_LENGTHS]
+    unsplit = [s for s in readable if not any(token.endswith("@@") for token in (*s.source, *s.target))]
+    return next((sentence.index for sentence in (*unsplit, *readable, *sentences)), 0)
+
+
+def sharpest_head(layers: Sequence[Tensor]) -> tuple[int, int]:
+    """Return the layer and head with the highest share of a query's weight on a single key, on average.
+
+    Args:
+        layers: weights [H, T, S] of each layer. Queries without weights count as 0.
+    """
+    # normalize expects [rows, heads, keys]
+    sharpness = torch.stack([normalize(w.transpose(0, 1)).amax(-1).nan_to_num().mean(0) for w in layers])
+    layer, head = divmod(int(sharpness.argmax()), sharpness.shape[1])
+    return layer, head
+
+
+def _draw_map(ax: Any, name: str, sentence: "SentenceMaps", is_labeled: bool) -> Any:
+    """Draw one panel, with target tokens on the left if `is_labeled`; return the image for the color bar."""
+    layers = [weights.abs() for weights in sentence.site_maps("cross")]
+    layer, head = sharpest_head(layers)
+    weights = layers[layer][head]  # [T, S]
+    shares = normalize(weights[:, None])[:, 0].masked_fill(weights == 0, torch.nan)
+    image = ax.imshow(shares.numpy(), cmap=COLORS, vmin=0, vmax=1, aspect="auto")
+    zeros = (weights == 0).float().mean().item()
+    label = name if len(name) <= MAX_LABEL else f"…{name[-MAX_LABEL:]}"
+    ax.set_title(f"{plain_text(label)}: {zeros:.0%} exact zeros\nlayer {layer + 1}, head {head + 1}", fontsize=10)
+    targets = list(map(plain_text, sentence.target)) if is_labeled else []
+    ax.set_xticks(range(len(sentence.source)), list(map(plain_text, sentence.source)), rotation=90, fontsize=9)
+    ax.set_yticks(range(len(sentence.target)), targets, fontsize=9)
+    # Thin lines between the cells, so that neighboring zeros can be counted.
+    ax.set_xticks([s - 0.5 for s in range(1, len(sentence.source))], minor=True)
+    ax.set_yticks([t - 0.5 for t in range(1, len(sentence.target))], minor=True)
+    ax.grid(which="minor", color="#e6e6e6", linewidth=0.5)
+    ax.tick_params(which="both", length=0)
+    return image

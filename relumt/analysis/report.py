@@ -1,24 +1,30 @@
-"""report.html: the results of `relumt analyze` in one file that opens offline, with an explorer of attention maps."""
+"""HTML pages that open offline: report.html of `relumt analyze`, and the explorer of attention maps. Shapes: H T S."""
 
-import itertools
+import base64
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps, save_maps
-from relumt.analysis.explorer import encode_models, page_templates
-from relumt.analysis.map_plot import plot_maps
-from relumt.analysis.plots import plot_activations, plot_attention
-from relumt.analysis.report_figures import QUERIES, build_figures
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
 from relumt.options import SITES
 from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, mean_over_heads
 
 try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 except ModuleNotFoundError as error:
-    raise UserError(f"a report needs {error.name}; run pip install '.[report]' in the checkout") from None
+    raise UserError(f"attention maps need {error.name}; run pip install '.[report]' in the checkout") from None
+
+from relumt.analysis.plots import write_plots
+from relumt.analysis.report_figures import QUERIES, build_figures
 
 REPORT = "report.html"
 
@@ -42,14 +48,11 @@ def write_plots_and_report(
         out: folder for the files.
         map_sentence: sentence pair drawn in maps.png, counted from 1; None to choose one.
     """
-    plot_activations(analysis.checkpoints, out)
-    plot_attention(analysis.checkpoints, out)
-    plot_maps({c.name: sentences for c, sentences in zip(analysis.checkpoints, maps, strict=True)}, out, map_sentence)
+    write_plots(analysis.checkpoints, maps, out, map_sentence)
+    for path in out.glob("maps-*.pt"):
+        path.unlink()
     for number, sentences in enumerate(maps, start=1):
         save_maps(sentences, out / f"maps-{number}.pt")
-    later = (out / f"maps-{number}.pt" for number in itertools.count(len(maps) + 1))
-    for path in itertools.takewhile(Path.is_file, later):
-        path.unlink()
     return write_report(analysis, maps, out)
 
 
@@ -57,27 +60,38 @@ def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out
     """Write report.html and return its path. The arguments are those of `write_plots_and_report`."""
     checkpoints = analysis.checkpoints
     summary = drop_empty_columns([summarize(checkpoint) for checkpoint in checkpoints])
-    page = (
-        page_templates()
-        .get_template("report.html")
-        .render(
-            subset=analysis.subset,
-            unit=checkpoints[0].unit,
-            checkpoints=checkpoints,
-            summary=summary,
-            site_groups=group_columns([key for key in summary[0] if key[0] in SITES]),
-            error_groups=group_columns([key for key in summary[0] if key[0] not in SITES]),
-            figures=[
-                {"id": name, "title": title, "text": text, "json": figure.to_json()}
-                for name, (title, text, figure) in build_figures(checkpoints).items()
-            ],
-            plotly=get_plotlyjs(),
-            maps=encode_models([(c.name, sentences) for c, sentences in zip(checkpoints, maps, strict=True)]),
-        )
+    figures = [
+        {"id": name, "title": title, "text": text, "json": figure.to_json()}
+        for name, (title, text, figure) in build_figures(checkpoints).items()
+    ]
+    _write_page(
+        out / REPORT,
+        "report.html",
+        subset=analysis.subset,
+        unit=checkpoints[0].unit,
+        checkpoints=checkpoints,
+        summary=summary,
+        site_groups=group_columns(key for key in summary[0] if key[0] in SITES),
+        error_groups=group_columns(key for key in summary[0] if key[0] not in SITES),
+        figures=figures,
+        plotly=get_plotlyjs(),
+        maps=encode_models((c.name, sentences) for c, sentences in zip(checkpoints, maps, strict=True)),
     )
-    path = out / REPORT
-    write_text_atomically(path, page)
-    return path
+    return out / REPORT
+
+
+def write_explorer(title: str, name: str, maps: Sequence[SentenceMaps], path: Path) -> None:
+    """Write a page with the attention maps of a model; `title` is its heading, `name` the label of the model."""
+    _write_page(path, "attend.html", title=title, maps=encode_models([(name, maps)]))
+
+
+def _write_page(path: Path, template: str, **values: Any) -> None:
+    """Write a page in which every value is escaped unless the template says otherwise."""
+    environment = Environment(
+        loader=PackageLoader("relumt.analysis", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    write_text_atomically(path, environment.get_template(template).render(values))
 
 
 def summarize(checkpoint: CheckpointAnalysis) -> Columns:
@@ -107,7 +121,38 @@ def drop_empty_columns(table: Sequence[Columns]) -> list[Columns]:
 
 def group_columns(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the columns of each group of a summary table, in order."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = defaultdict(list)
     for group, column in keys:
-        groups.setdefault(group, []).append(column)
+        groups[group].append(column)
     return groups
+
+
+def encode_models(models: Iterable[tuple[str, Sequence[SentenceMaps]]]) -> str:
+    """Return the maps of models with these labels as JSON for the explorer."""
+    return json.dumps([{"name": name, "sentences": list(map(_encode_sentence, maps))} for name, maps in models])
+
+
+def _encode_sentence(sentence: SentenceMaps) -> dict[str, Any]:
+    names = ("index", "origin", "source", "decoder_input", "target")
+    maps = [
+        {
+            "site": sentence.sites[module],
+            "weights": _encode_map(weights),
+            "norms": _encode_map(sentence.norms[module]) if module in sentence.norms else None,
+            "joint_norms": _encode_map(sentence.joint_norms[module][None]) if module in sentence.norms else None,
+        }
+        for module, weights in sentence.maps.items()
+    ]
+    return {name: getattr(sentence, name) for name in names} | {"maps": maps}
+
+
+def _encode_map(numbers: Tensor) -> dict[str, Any]:
+    """Encode a map [H, T, S] in two bytes per number, as bfloat16.
+
+    bfloat16 has 8 significant bits at any magnitude, so shares of rows of small weights are right, too. Only an exact 0
+    becomes 0, so that zeros and null rows can be told from small weights.
+    """
+    rounded = numbers.bfloat16()
+    smallest = numbers.sign().bfloat16() * torch.finfo(torch.bfloat16).tiny
+    codes = torch.where(rounded == 0, smallest, rounded).view(torch.int16).numpy().astype("<i2")
+    return {"shape": numbers.shape, "data": base64.b64encode(codes.tobytes()).decode("ascii")}

@@ -5,9 +5,8 @@ cross-attention, a query stands for the token that the decoder predicts, as in a
 a word of its own.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,15 +16,7 @@ from torch import Tensor
 
 from relumt.analysis.stop_words import is_stop_word, load_stop_words
 from relumt.attention import AttentionMask
-from relumt.metrics.words import (
-    NO_WORD,
-    belongs_to_word,
-    join_words,
-    merge_queries,
-    merge_to_words,
-    merge_visibility,
-    word_indices,
-)
+from relumt.metrics import words
 from relumt.runs.analysis_record import Unit
 
 
@@ -45,56 +36,53 @@ class AttentionRows:
     positions: Tensor
     is_stop_word: Tensor | None
 
-    @property
-    def num_visible(self) -> Tensor:
-        """The number of keys that each query can attend to, [R]."""
-        return self.visible.sum(-1)
 
-
+@dataclass
 class BatchTokens:
     """The tokens of one side of a batch, and the words that they form.
 
-    Args:
+    Attributes:
         tokens: [B, L] token indices.
         dictionary: their dictionary.
         subwords: segmentation, see `word_indices`.
-        stop_words: stop words of their language.
+        stop_word_list: stop words of their language.
     """
 
-    def __init__(self, tokens: Tensor, dictionary: Dictionary, subwords: str, stop_words: frozenset[str]) -> None:
-        self.tokens = tokens
-        self.is_real = tokens.ne(dictionary.pad())
-        self.has_stop_words = bool(stop_words)
-        self._dictionary = dictionary
-        self._subwords = subwords
-        self._stop_words = stop_words
+    tokens: Tensor
+    dictionary: Dictionary
+    subwords: str
+    stop_word_list: frozenset[str]
+
+    @cached_property
+    def is_real(self) -> Tensor:
+        """Which tokens are not padding, [B, L] bool."""
+        return self.tokens.ne(self.dictionary.pad())
 
     @cached_property
     def words(self) -> Tensor:
         """Index of the word of each token, [B, L] int64; NO_WORD for padding."""
-        words = torch.full_like(self.tokens, NO_WORD)
-        indices = [index for sentence in self._sentences for index in word_indices(sentence, self._subwords)]
-        words[self.is_real] = torch.tensor(indices, device=words.device)
-        return words
+        indices = torch.full_like(self.tokens, words.NO_WORD)
+        found = [index for sentence in self._sentences for index in words.word_indices(sentence, self.subwords)]
+        indices[self.is_real] = torch.tensor(found, device=indices.device)
+        return indices
 
     @cached_property
-    def stop_words(self) -> Tensor:
-        """Which tokens are subwords of stop words, [B, L] bool."""
-        is_stop_token = torch.zeros_like(self.is_real)
+    def stop_words(self) -> Tensor | None:
+        """Which tokens are subwords of stop words, [B, L] bool; None without a list for their language."""
+        if not self.stop_word_list:
+            return None
         found: list[bool] = []
         for sentence in self._sentences:
-            is_stop = [is_stop_word(word, self._stop_words) for word in join_words(sentence, self._subwords)]
-            found += [is_stop[index] for index in word_indices(sentence, self._subwords)]
+            is_stop = [is_stop_word(word, self.stop_word_list) for word in words.join_words(sentence, self.subwords)]
+            found += [is_stop[index] for index in words.word_indices(sentence, self.subwords)]
+        is_stop_token = torch.zeros_like(self.is_real)
         is_stop_token[self.is_real] = torch.tensor(found, device=is_stop_token.device)
         return is_stop_token
 
     @cached_property
     def _sentences(self) -> list[list[str]]:
-        rows = zip(self.tokens.tolist(), self.is_real.tolist(), strict=True)
-        return [
-            [self._dictionary[token] for token, is_real in zip(tokens, real, strict=True) if is_real]
-            for tokens, real in rows
-        ]
+        pad = self.dictionary.pad()
+        return [[self.dictionary[token] for token in row if token != pad] for row in self.tokens.tolist()]
 
 
 @dataclass(frozen=True)
@@ -120,12 +108,12 @@ class SiteTokens:
         B, _, T, S = weights.shape
         dense = mask.to_dense(T, S, weights.device)  # [B or 1, 1, T or 1, S], None if nothing is hidden
         visible = weights.new_ones(B, T, S, dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)
-        is_stop_word = self.keys.stop_words if self.keys.has_stop_words else None
+        is_stop_word = self.keys.stop_words
         if self.unit == "words":
-            visible = merge_visibility(visible, self.queries.words, self.keys.words)
-            weights = merge_to_words(weights, self.queries.words, self.keys.words)
-            if is_stop_word is not None:
-                is_stop_word = (belongs_to_word(self.keys.words) & is_stop_word[:, None]).any(-1)  # [B, W, S] -> [B, W]
+            visible = words.merge_visibility(visible, self.queries.words, self.keys.words)
+            weights = words.merge_to_words(weights, self.queries.words, self.keys.words)
+            if is_stop_word is not None:  # [B, W, S] -> [B, W]
+                is_stop_word = (words.belongs_to_word(self.keys.words) & is_stop_word[:, None]).any(-1)
         is_real = self.is_real_query
         B, Q = is_real.shape
         return AttentionRows(
@@ -138,13 +126,13 @@ class SiteTokens:
     def select_weight_sums(self, weight_sum: Tensor) -> Tensor:
         """Return the sums of the weights of the queries that are not padding: [B, H, T] -> [R, H]."""
         if self.unit == "words":
-            weight_sum = merge_queries(weight_sum[..., None], self.queries.words).squeeze(-1)  # N = 1
+            weight_sum = words.merge_queries(weight_sum[..., None], self.queries.words).squeeze(-1)  # N = 1
         return weight_sum.transpose(1, 2)[self.is_real_query]
 
     @property
     def is_real_query(self) -> Tensor:
         """Which queries are not padding, [B, queries or query words] bool."""
-        return belongs_to_word(self.queries.words).any(-1) if self.unit == "words" else self.queries.is_real
+        return words.belongs_to_word(self.queries.words).any(-1) if self.unit == "words" else self.queries.is_real
 
 
 class BatchReader:
@@ -158,25 +146,21 @@ class BatchReader:
 
     def __init__(self, task: FairseqTask, subwords: str, unit: Unit = "subwords") -> None:
         self.unit = unit
-        self.languages = (task.cfg.source_lang, task.cfg.target_lang)
-        source, target = (load_stop_words(language) for language in self.languages)
-        self.languages_without_stop_words = [
-            language for language, words in zip(self.languages, (source, target), strict=True) if not words
-        ]
-        self._source: Callable[[Tensor], BatchTokens] = lambda tokens: BatchTokens(
-            tokens, task.source_dictionary, subwords, source
-        )
-        self._target: Callable[[Tensor], BatchTokens] = lambda tokens: BatchTokens(
-            tokens, task.target_dictionary, subwords, target
-        )
+        stop_words = {language: load_stop_words(language) for language in (task.cfg.source_lang, task.cfg.target_lang)}
+        self.languages_without_stop_words = [language for language, found in stop_words.items() if not found]
+        self._source, self._target = (
+            partial(BatchTokens, dictionary=dictionary, subwords=subwords, stop_word_list=stop_words[language])
+            for dictionary, language in (
+                (task.source_dictionary, task.cfg.source_lang), (task.target_dictionary, task.cfg.target_lang)
+            )
+        )  # fmt: skip
 
     def read(self, sample: dict[str, Any]) -> dict[str, SiteTokens]:
         """Return the queries and keys by site for one of fairseq's batches."""
         inputs = sample["net_input"]
         source, decoder_input = self._source(inputs["src_tokens"]), self._target(inputs["prev_output_tokens"])
-        predicted = self._target(sample["target"])
         return {
             "encoder": SiteTokens(source, source, self.unit),
             "decoder": SiteTokens(decoder_input, decoder_input, self.unit),
-            "cross": SiteTokens(predicted, source, self.unit),
+            "cross": SiteTokens(self._target(sample["target"]), source, self.unit),
         }

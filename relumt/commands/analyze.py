@@ -20,57 +20,27 @@ from relumt.runs.run_checkpoints import CHECKPOINTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "checkpoints",
-        nargs="+",
-        type=valid_path,
-        metavar="CHECKPOINT",
-        help="a checkpoint, or the folder of a trained run for its scored (else best) checkpoint",
-    )
-    parser.add_argument(
-        "--data", type=valid_path, help="data-bin with the models' dictionaries (default: that of each run)"
-    )
-    parser.add_argument("--subset", default="test", help="subset of the data-bin (default: test)")
-    parser.add_argument("--out", type=valid_path, required=True, metavar="DIR", help="folder for the results")
-    parser.add_argument(
-        "--alignments",
-        type=valid_path,
-        metavar="FILE",
-        help="gold word alignments of the subset (default: those of the data-bin, if any)",
-    )
-    parser.add_argument(
-        "--first-word",
-        type=whole_number,
-        default=0,
-        choices=[0, 1],
-        help="number of the first word in FILE (default: 0)",
-    )
-    parser.add_argument(
-        "--sentences",
-        type=positive_integer,
-        default=50,
-        help="sentence pairs whose attention maps are kept (default: 50)",
-    )
-    parser.add_argument(
-        "--own-translations",
-        action="store_true",
-        help="also keep the maps of the models' own translations of these sentences, by beam search",
-    )
-    parser.add_argument(
-        "--map-sentence",
-        type=positive_integer,
-        metavar="N",
-        help="sentence pair drawn in maps.png, counted from 1 (default: the first of a readable length)",
-    )
-    parser.add_argument(
-        "--units",
-        default="subwords",
-        choices=["subwords", "words"],
-        help="measure the attention of subwords, or merge their weights to those of words (default: subwords)",
-    )
-    parser.add_argument("--numbers-only", action="store_true", help="write nothing but analysis.json")
-    parser.add_argument("--max-tokens", type=positive_integer, default=4096, help="tokens in a batch (default: 4096)")
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add, path = parser.add_argument, valid_path
+    checkpoint_help = "a checkpoint, or the folder of a trained run for its scored (else best) checkpoint"
+    alignments_help = "gold word alignments of the subset (default: those of the data-bin, if any)"
+    own_help = "also keep the maps of the models' own translations of these sentences, by beam search"
+    number_help = "sentence pair drawn in maps.png, counted from 1 (default: the first of a readable length)"
+    units_help = "measure the attention of subwords, or merge their weights to those of words (default: subwords)"
+    add("checkpoints", nargs="+", type=path, metavar="CHECKPOINT", help=checkpoint_help)
+    add("--data", type=path, help="data-bin with the models' dictionaries (default: that of each run)")
+    add("--subset", default="test", help="subset of the data-bin (default: test)")
+    add("--out", type=path, required=True, metavar="DIR", help="folder for the results")
+    add("--alignments", type=path, metavar="FILE", help=alignments_help)
+    first_help = "number of the first word in FILE (default: 0)"
+    add("--first-word", type=whole_number, default=0, choices=[0, 1], help=first_help)
+    kept_help = "sentence pairs whose attention maps are kept (default: 50)"
+    add("--sentences", type=positive_integer, default=50, help=kept_help)
+    add("--own-translations", action="store_true", help=own_help)
+    add("--map-sentence", type=positive_integer, metavar="N", help=number_help)
+    add("--units", default="subwords", choices=["subwords", "words"], help=units_help)
+    add("--numbers-only", action="store_true", help="write nothing but analysis.json")
+    add("--max-tokens", type=positive_integer, default=4096, help="tokens in a batch (default: 4096)")
+    add("--cpu", action="store_true", help="do not use a GPU")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -81,9 +51,9 @@ def run(arguments: argparse.Namespace) -> None:
             f"--map-sentence must be between 1 and --sentences ({arguments.sentences}), not {arguments.map_sentence}"
         )
     require_writable(arguments.out)
-    names = [ANALYSIS, "report.html", *(f"maps-{number}.pt" for number in range(1, len(arguments.checkpoints) + 1))]
     inputs = [*arguments.checkpoints, *filter(None, [arguments.alignments])]
-    require_inputs_kept(inputs, [arguments.out / name for name in names])
+    maps_files = [f"maps-{number}.pt" for number in range(1, len(arguments.checkpoints) + 1)]
+    require_inputs_kept(inputs, [arguments.out / name for name in (ANALYSIS, "report.html", *maps_files)])
     from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
     from relumt.inference.loaded_model import require_model
 

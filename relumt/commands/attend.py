@@ -19,20 +19,15 @@ MAPS = "maps.pt"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "checkpoint",
-        type=valid_path,
-        metavar="RUN",
-        help="folder of a trained run, for its scored (else best) checkpoint; or a checkpoint",
-    )
-    parser.add_argument("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language")
-    parser.add_argument(
-        "--data", type=valid_path, help="data-bin with the model's dictionaries (default: that of the run)"
-    )
-    parser.add_argument("--out", type=valid_path, default=valid_path("attend"), metavar="DIR", help="default: attend")
-    parser.add_argument("--beam", type=positive_integer, help="size of the beam (default: as the run was evaluated)")
-    parser.add_argument("--tokenized", action="store_true", help="the sentences consist of Moses tokens")
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add = parser.add_argument
+    run_help = "folder of a trained run, for its scored (else best) checkpoint; or a checkpoint"
+    add("checkpoint", type=valid_path, metavar="RUN", help=run_help)
+    add("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language")
+    add("--data", type=valid_path, help="data-bin with the model's dictionaries (default: that of the run)")
+    add("--out", type=valid_path, default=valid_path("attend"), metavar="DIR", help="default: attend")
+    add("--beam", type=positive_integer, help="size of the beam (default: as the run was evaluated)")
+    add("--tokenized", action="store_true", help="the sentences consist of Moses tokens")
+    add("--cpu", action="store_true", help="do not use a GPU")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,23 +36,23 @@ def run(arguments: argparse.Namespace) -> None:
     require_writable(arguments.out)
     require_inputs_kept([arguments.checkpoint], outputs)
     prepare_fairseq_import()
-    from relumt.analysis.attention_maps import save_maps
-    from relumt.analysis.explorer import write_explorer  # fails early if a package is missing
-    from relumt.analysis.measure import require_sites, require_weights
-    from relumt.analysis.own_translations import map_pairs
+    from relumt.analysis.attention_maps import map_pairs, save_maps
+    from relumt.analysis.measure import require_attentions, require_weights
+    from relumt.analysis.report import write_explorer  # fails early if a package is missing
     from relumt.inference.translator import load
 
     translator = load(arguments.checkpoint, arguments.data, arguments.cpu, arguments.tokenized)
-    require_sites(translator.loaded)
+    require_attentions(translator.loaded)
     require_weights(translator.loaded)
     translations = translator.translate(arguments.sentences, arguments.beam)
     for number, translation in enumerate(translations, start=1):
         if not len(translation.source):
             raise UserError(f"sentence {number} has no words; give text in the model's source language")
-    maps = map_pairs(translator.loaded, [x.source for x in translations], [x.target for x in translations])
+    sources, targets = ([getattr(x, side) for x in translations] for side in ("source", "target"))
+    maps = map_pairs(translator.loaded, sources, targets, range(len(sources)))
     page, maps_file = outputs
     save_maps(maps, maps_file)
-    write_explorer(f"Attention of {arguments.checkpoint}", {str(arguments.checkpoint): maps}, page)
+    write_explorer(f"Attention of {arguments.checkpoint}", str(arguments.checkpoint), maps, page)
     for translation in translations:
         print(f"{translation.text}\t{translation.score:.3f}")
     print_status(f"wrote {page}")

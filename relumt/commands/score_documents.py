@@ -15,22 +15,17 @@ from relumt.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: the texts, and how they divide into chunks and documents."""
-    parser.add_argument("--hyp", type=valid_path, required=True, help="translations, one chunk per line")
-    parser.add_argument(
-        "--chunks", type=valid_path, help="number of sentences in each chunk, one per line (default: 1)"
-    )
-    parser.add_argument("--ref", type=valid_path, required=True, help="references, one sentence per line")
-    parser.add_argument(
-        "--docs", type=valid_path, required=True, help="number of sentences in each document, one per line"
-    )
-    parser.add_argument("--separator", default="", help="token between the sentences of a chunk")
-    parser.add_argument(
-        "--sentences", type=valid_path, help="translations of single sentences, for chunks that lost separators"
-    )
-    parser.add_argument(
-        "--tokenize", default="13a", choices=["none", "13a", "zh", "char"], help="sacreBLEU's tokenizer (default: 13a)"
-    )
-    parser.add_argument("--lowercase", action="store_true", help="ignore case")
+    add, path = parser.add_argument, valid_path
+    sentences_help = "translations of single sentences, for chunks that lost separators"
+    tokenizers = ["none", "13a", "zh", "char"]
+    add("--hyp", type=path, required=True, help="translations, one chunk per line")
+    add("--chunks", type=path, help="number of sentences in each chunk, one per line (default: 1)")
+    add("--ref", type=path, required=True, help="references, one sentence per line")
+    add("--docs", type=path, required=True, help="number of sentences in each document, one per line")
+    add("--separator", default="", help="token between the sentences of a chunk")
+    add("--sentences", type=path, help=sentences_help)
+    add("--tokenize", default="13a", choices=tokenizers, help="sacreBLEU's tokenizer (default: 13a)")
+    add("--lowercase", action="store_true", help="ignore case")
 
 
 def run(arguments: argparse.Namespace) -> None:

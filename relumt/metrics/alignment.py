@@ -42,40 +42,15 @@ class GoldAlignment:
         return GoldAlignment(sure, possible)
 
 
-@dataclass(frozen=True)
-class AlignmentCounts:
-    """Counts for the error rate of predicted links A; they add up over sentence pairs.
+def count_links(predicted: Links, gold: GoldAlignment) -> tuple[int, int, int, int]:
+    """Return |A|, |A ∩ S|, |A ∩ P| and |S| for the predicted links A of a sentence pair; they add up over pairs."""
+    return len(predicted), len(predicted & gold.sure), len(predicted & gold.possible), len(gold.sure)
 
-    Attributes:
-        predicted: |A|.
-        predicted_sure: |A ∩ S|.
-        predicted_possible: |A ∩ P|.
-        sure: |S|.
-    """
 
-    predicted: int = 0
-    predicted_sure: int = 0
-    predicted_possible: int = 0
-    sure: int = 0
-
-    @classmethod
-    def compare(cls, predicted: Links, gold: GoldAlignment) -> "AlignmentCounts":
-        """Count the links of one sentence pair."""
-        return cls(len(predicted), len(predicted & gold.sure), len(predicted & gold.possible), len(gold.sure))
-
-    def __add__(self, other: "AlignmentCounts") -> "AlignmentCounts":
-        return AlignmentCounts(
-            self.predicted + other.predicted,
-            self.predicted_sure + other.predicted_sure,
-            self.predicted_possible + other.predicted_possible,
-            self.sure + other.sure,
-        )
-
-    @property
-    def error_rate(self) -> float:
-        """AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|); 0 if there are neither sure nor predicted links."""
-        total = self.predicted + self.sure
-        return 1 - (self.predicted_sure + self.predicted_possible) / total if total else 0.0
+def error_rate(counts: Sequence[int]) -> float:
+    """Return AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|) of `count_links`; 0 if there are no predicted and sure links."""
+    predicted, predicted_sure, predicted_possible, sure = counts
+    return 1 - (predicted_sure + predicted_possible) / (predicted + sure) if predicted + sure else 0.0
 
 
 def links_of_largest_weight(weights: Tensor) -> list[Links]:

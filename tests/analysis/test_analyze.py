@@ -3,23 +3,22 @@
 import gzip
 import json
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from relumt.analysis.alignment_collector import AlignmentCollector
+from relumt.analysis.alignment_scorer import AlignmentScorer
 from relumt.analysis.attention_maps import MapCollector
-from relumt.analysis.measure import AnalysisConfig, hash_alignments, load_gold_alignments
+from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.analysis.report import summarize
 from relumt.cli import main
 from relumt.commands.analyze import short_names
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.inference.loaded_model import find_checkpoint, load_model
-from relumt.metrics.alignment import AlignmentCounts, GoldAlignment, links_of_largest_weight
+from relumt.metrics.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
 from relumt.runs.analysis_record import read_analysis
 from relumt.runs.environment import describe_revision
 from relumt.runs.record import save_record
@@ -80,23 +79,14 @@ def test_labels_are_the_shortest_unambiguous_part_of_the_path(tmp_path):
     assert short_names([best, last]) == [str(best), str(last)]
 
 
-def test_a_pair_that_is_left_out_does_not_make_the_batches_larger(data, checkpoint_with):
-    loaded, _ = load_model(checkpoint_with("--max-source-positions", "6"), data, cpu=True)
-    loaded.load_subset("test")
-    assert [len(batch["id"]) for batch in loaded.batches("test", 6)] == [1, 1]
-
-
-def test_a_sentence_longer_than_a_batch_is_measured(tmp_path, data, checkpoint_with):
-    analyze(checkpoint_with(), "--data", data, "--out", tmp_path, "--max-tokens", "2", "--numbers-only")
-    (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
-    assert analysis.num_pairs == len(LENGTHS)
-
-
 def test_pairs_beyond_the_maximum_positions_are_left_out_and_counted(tmp_path, data, checkpoint_with):
     checkpoint = checkpoint_with("--max-source-positions", "6")
-    analyze(checkpoint, "--data", data, "--out", tmp_path, "--numbers-only")
+    analyze(checkpoint, "--data", data, "--out", tmp_path, "--numbers-only", "--max-tokens", "2")
     (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
     assert (analysis.num_pairs, analysis.num_pairs_too_long) == (2, 1)
+    loaded, _ = load_model(checkpoint, data, cpu=True)
+    loaded.load_subset("test")
+    assert [len(batch["id"]) for batch in loaded.batches("test", 6)] == [1, 1], "the long pair makes none larger"
 
 
 def test_shuffled_targets_belong_to_other_sentences_of_the_same_set(tmp_path, checkpoint_with):
@@ -191,14 +181,12 @@ def test_the_data_bins_own_alignments_are_used(tmp_path, aligned_data, checkpoin
     assert analysis.alignments_sha256 == file_sha256(aligned_data / "text" / "test.align")
 
 
-def test_alignments_that_do_not_fit_are_recorded_and_those_of_pipes_are_not(tmp_path, aligned_data, checkpoint_with):
+def test_alignments_that_do_not_fit_are_recorded(tmp_path, aligned_data, checkpoint_with):
     path = aligned_data / "text" / "test.align"
     path.write_text("0-0 1-1\n" * 9)
     analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
     (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
     assert analysis.alignment is None and analysis.alignments_sha256 == file_sha256(path)
-    os.mkfifo(tmp_path / "pipe")
-    assert hash_alignments(tmp_path / "pipe") is None and hash_alignments(tmp_path / "none") == ""
 
 
 def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
@@ -206,21 +194,23 @@ def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
     loaded.load_subset("test")
     links = [frozenset({(0, 0), (5, 3)}), frozenset({(0, 1)}), frozenset()]
     gold = [GoldAlignment(sure, sure) for sure in links]
-    collector = AlignmentCollector(loaded.model, loaded.task, gold, "none")
-    maps = MapCollector(loaded.model, loaded.task, 3)
+    scorer = AlignmentScorer(gold, "none")
+    kept, maps = (MapCollector(loaded.model, loaded.task, count, use_cross_maps=add) for count, add in
+                  ((1, scorer.add), (3, None)))  # fmt: skip
     for batch in loaded.batches("test", 100):
-        with collector.observe(batch), maps.observe(batch):
+        with kept.observe(batch), maps.observe(batch):
             loaded.force_decode(batch)
-    for module, layer in collector.result().norm_layers.items():
+    assert [sentence.index for sentence in kept.result()] == [0] and len(kept.result()[0].maps) == 6
+    for module, layer in scorer.result().norm_layers.items():
         for query, shift in (("normal", 0), ("shifted", 1)):
-            counts = [AlignmentCounts()] * 3  # two heads, and both together
+            counts = torch.zeros(3, 4)  # two heads, and both together
             for sentence, pair in zip(maps.result()[:2], gold, strict=False):  # the third pair has no words
                 words = len(sentence.target) - 1  # a token is a word; the end of the sentence has no links
                 together = torch.cat((sentence.norms[module], sentence.joint_norms[module][None]))
                 found = links_of_largest_weight(together[:, shift : shift + words, :-1])
-                counts = [a + AlignmentCounts.compare(b, pair) for a, b in zip(counts, found, strict=True)]
+                counts += torch.tensor([count_links(links, pair) for links in found])
             errors = getattr(layer, query)
-            assert [*errors.heads, errors.mean_weights] == pytest.approx([100 * x.error_rate for x in counts])
+            assert [*errors.heads, errors.mean_weights] == pytest.approx([100 * error_rate(x) for x in counts.tolist()])
 
 
 def test_files_without_sink_rates_and_norms_are_read(tmp_path, aligned_data, checkpoint_with):
@@ -253,13 +243,7 @@ def test_the_data_bins_alignments_are_swapped_for_a_model_of_the_other_direction
 
 @pytest.mark.parametrize(
     ("name", "link"),
-    [
-        ("gold", (6, 4)),
-        ("gold.de-en.align", (6, 4)),
-        ("gold.en-de.align", (4, 6)),
-        ("gold.de-en.align.gz", (6, 4)),
-        ("gold.en-de.align.gz", (4, 6)),
-    ],
+    [("gold", (6, 4)), ("gold.de-en.align", (6, 4)), ("gold.en-de.align", (4, 6)), ("gold.en-de.align.gz", (4, 6))],
 )
 def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with, name, link):
     """The model translates from German to English."""

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from relumt.analysis.attention_maps import SentenceMaps, load_maps
-from relumt.analysis.explorer import encode_models, write_explorer
 from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
+from relumt.analysis.report import encode_models, write_explorer
 from relumt.cli import main
 from relumt.inference.model_folder import CONFIG
 from relumt.inference.translator import load
@@ -110,7 +110,7 @@ def test_tokens_and_names_cannot_break_the_page(tmp_path):
     sentence = SentenceMaps(
         0, tokens, tokens, tokens, {"m": weights}, {"m": "cross"}, {"m": weights}, {"m": weights[0]}
     )
-    write_explorer("<b>&", {"</script><i>": [sentence]}, tmp_path / "page.html")
+    write_explorer("<b>&", "</script><i>", [sentence], tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert text.count("</script>") == 2 and "<i>" not in text and "<h1>&lt;b&gt;&amp;</h1>" in text
     (model,) = read_models(tmp_path / "page.html")

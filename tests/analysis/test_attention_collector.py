@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 import torch
 
-from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
+from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.attention_maps import MapCollector, bertviz_arguments, load_maps, save_maps
 from relumt.analysis.units import BatchReader
 from relumt.attention import MECHANISMS
@@ -22,8 +22,8 @@ def reader(units="subwords"):
     return BatchReader(task(), "none", units)
 
 
-def measured(model, batches, collector=AttentionCollector):
-    observer = collector(model, reader())
+def measured(model, batches, **settings):
+    observer = AttentionCollector(model, reader(), **settings)
     for batch in batches:
         with observer.observe(batch), torch.no_grad():
             model(**batch["net_input"])
@@ -78,7 +78,8 @@ def test_softmax_has_no_zeros_no_null_rows_and_shares_that_grow():
 
 def test_both_collectors_agree_on_null_rates():
     model = build("mechanism_transformer", "--attention", "rela_i").eval()
-    result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], NullRateCollector)
+    result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], null_rates_only=True)
+    nulls = {name: measures.null_rate for name, measures in nulls.items()}
     assert {name: measures.null_rate for name, measures in result.items()} == nulls
     assert any(rate > 0 for rates in nulls.values() for rate in rates)
     first, second = nulls["encoder.layers.0.self_attn"]  # of two numbers a sample's variance is half their square

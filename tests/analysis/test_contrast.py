@@ -1,21 +1,38 @@
 """Contrastive accuracy: against log-probabilities computed sentence by sentence, and by hand."""
 
 import json
-import os
 from statistics import fmean
 
 import numpy as np
 import pytest
 import torch
 
-from relumt.analysis.contrast import ContrastiveExample, ContrastiveTest, majority_accuracy
+from relumt.analysis.contrast import (
+    ContextCandidates,
+    SentenceExample,
+    accuracies,
+    decide,
+    majority_accuracy,
+    read_examples,
+    score_examples,
+    sentence_candidates,
+)
 from relumt.cli import main
-from relumt.errors import UserError
+from relumt.corpora.contrastive import ExampleInContext, read_examples_in_context, write_examples
+from relumt.errors import AttemptFailedError, UserError
 from relumt.inference.loaded_model import load_checkpoint_on_data
 from tests.models.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
 DOCUMENTS = [4, 2]
+SEPARATOR = "w9"
+EXAMPLES = [
+    ExampleInContext(
+        "w1 w2", "w3 w4 w5", ["w3 w4 w6", "w7"], ["w1 w1 w1", "w2"], ["w4", "w5 w5"], 1, {"kind": "a"}, "x"
+    ),
+    ExampleInContext("w8", "w1", ["w2"], [], [], 0, {"kind": "b"}, "x"),
+    ExampleInContext("w1 w4", "w1", ["w2 w1 w1"], ["w1 " * 9], ["w2"], None, {"kind": "a"}, "y"),
+]
 
 
 @pytest.fixture
@@ -33,7 +50,7 @@ def references(data):
     return [sentences[i] for i in range(len(sentences))]
 
 
-def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
+def write_examples_of_the_test_set(data, path, sentences=((0, 1), (0, 3), (1, 1))):
     firsts, texts = [0, DOCUMENTS[0]], [dictionary().string(tokens) for tokens in references(data)]
     with path.open("w") as file:
         for document, sentence in sentences:
@@ -45,62 +62,132 @@ def write_examples(data, path, sentences=((0, 1), (0, 3), (1, 1))):
     return path
 
 
-def build_contrast(tmp_path, data, checkpoint_with, *flags):
-    checkpoint = checkpoint_with("--task", "translation_documents", *flags)
-    return ContrastiveTest(
-        load_checkpoint_on_data(checkpoint, data, cuda=False), data, "test", write_examples(data, tmp_path / "x")
-    )
+def tokens(words):
+    return [dictionary().index(word) for word in words.split()]
+
+
+def load(checkpoint_with, data, *flags):
+    return load_checkpoint_on_data(checkpoint_with("--task", "translation_documents", *flags), data, cuda=False)
+
+
+@torch.no_grad()
+def log_probability(loaded, source, before, variant):
+    """The log-probability of the words of a variant after the tokens `before`, given the source tokens."""
+    source, prefix = torch.tensor([[*source, 2]]), torch.tensor([[2, *before, *tokens(variant)]])
+    log_probs = loaded.model(source, torch.tensor([source.shape[1]]), prefix)[0].log_softmax(-1)[0]
+    chosen = log_probs[torch.arange(prefix.shape[1] - 1), prefix[0, 1:]]
+    return chosen[len(before) :].sum().item()
+
+
+def flat(groups):
+    return [score for group in groups for score in group]
 
 
 @pytest.mark.parametrize(
-    "flags", [(), ("--document-length", "16"), ("--document-length", "24", "--document-separator", "w9")]
+    "flags", [(), ("--document-length", "16"), ("--document-length", "24", "--document-separator", SEPARATOR)]
 )
 def test_scores_are_conditioned_on_the_chunk(tmp_path, data, checkpoint_with, flags):
-    contrast = build_contrast(tmp_path, data, checkpoint_with, *flags)
-    model, dataset = contrast.loaded.model, contrast.loaded.task.dataset("test")
-    texts, separator = references(data), [dictionary().index("w9")] * ("w9" in flags)
+    loaded = load(checkpoint_with, data, *flags)
+    examples = read_examples(write_examples_of_the_test_set(data, tmp_path / "x"))
+    found = [score_examples(loaded, sentence_candidates(loaded, data, "test", examples), size) for size in (4, 100)]
+    dataset, texts = loaded.task.dataset("test"), references(data)
+    bounds = getattr(dataset.tgt, "bounds", np.arange(len(LENGTHS) + 1))
+    assert (len(bounds) - 1 < len(LENGTHS)) == bool(flags)
     expected = []
-    for example in contrast.examples:
-        chunk = np.searchsorted(contrast.chunk_bounds, example.sentence, side="right") - 1
-        source = dataset[chunk]["source"]
-        earlier = range(contrast.chunk_bounds[chunk], example.sentence)
-        before = [token for i in earlier for token in [*texts[i].tolist()[:-1], *separator]]
-        for variant in example.variants:
-            words = [dictionary().index(word) for word in variant.split()]
-            prefix = torch.tensor([[2, *before, *words]])
-            logits, _ = model(source[None], torch.tensor([len(source)]), prefix)
-            log_probs = logits.log_softmax(-1)[0, torch.arange(prefix.shape[1] - 1), prefix[0, 1:]]
-            expected.append(log_probs[len(before) :].sum().item())
-    assert contrast.scores(4) == pytest.approx(expected, rel=1e-4)
-    assert contrast.scores(100) == pytest.approx(expected, rel=1e-4)
-    if flags:
-        assert len(contrast.chunk_bounds) - 1 < len(LENGTHS)
-    first, others = np.array(expected).reshape(-1, 3)[:, 0], np.array(expected).reshape(-1, 3)[:, 1:]
-    assert fmean(contrast.decisions(64)) == pytest.approx((first > others.max(1)).mean())
+    for example in examples:
+        sentence = sum(DOCUMENTS[: example.document]) + example.sentence
+        chunk = np.searchsorted(bounds, sentence, side="right") - 1
+        separator = tokens(SEPARATOR) if SEPARATOR in flags else []
+        before = [x for i in range(bounds[chunk], sentence) for x in [*texts[i].tolist()[:-1], *separator]]
+        source = dataset[chunk]["source"].tolist()[:-1]
+        expected.append([log_probability(loaded, source, before, variant) for variant in example.variants])
+    for scores in found:
+        assert flat(scores) == pytest.approx(flat(expected), rel=1e-4)
+    decisions = decide(loaded, sentence_candidates(loaded, data, "test", examples), 64)
+    assert fmean(decisions) == fmean(first > max(others) for first, *others in expected)
 
 
-def test_majority_accuracy_by_hand():
-    er, sie = ContrastiveExample(0, ("er lacht", "sie lacht")), ContrastiveExample(0, ("sie lacht", "er lacht"))
-    ihn = ContrastiveExample(0, ("ich sehe ihn", "ich sehe sie"))
-    assert majority_accuracy([er, sie, sie]) == pytest.approx(2 / 3)
-    assert majority_accuracy([er, sie, sie, ihn, ihn]) == pytest.approx(4 / 5)
-    assert majority_accuracy([er, sie, sie, ihn]) == pytest.approx(2.5 / 4), "alone with its choice: by chance"
-    longer, shorter = (
-        ContrastiveExample(0, ("er lacht laut", "er lacht")),
-        ContrastiveExample(0, ("er lacht", "er lacht laut")),
-    )
-    cat, car = ContrastiveExample(0, ("the cat", "the dog")), ContrastiveExample(0, ("a red car", "a blue car"))
-    assert majority_accuracy([cat, car]) == pytest.approx(1 / 2)
-    assert majority_accuracy([longer, shorter]) == pytest.approx(1 / 2)
+@pytest.mark.parametrize(
+    ("limit", "separator", "num_context"),
+    [
+        (0, "", [0, 0, 0]),
+        (7, "", [2, 0, 0]),
+        (6, "", [1, 0, 0]),
+        (8, SEPARATOR, [1, 0, 0]),
+        (9, SEPARATOR, [2, 0, 0]),
+        (30, SEPARATOR, [2, 0, 1]),
+    ],
+)
+def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, limit, separator, num_context):
+    """With both sentences before it, the first example has 7 tokens per side, and 9 with separators."""
+    loaded = load(checkpoint_with, data)
+    loaded.task.cfg.document_length, loaded.task.cfg.document_separator = limit, separator
+    expected = []
+    for example, count in zip(EXAMPLES, num_context, strict=True):
+        first = len(example.source_context) - count
+        source = [token for words in example.source_context[first:] for token in tokens(f"{words} {separator}")]
+        before = [token for words in example.target_context[first:] for token in tokens(f"{words} {separator}")]
+        source += tokens(example.source)
+        expected.append([log_probability(loaded, source, before, variant) for variant in example.variants])
+    candidates = ContextCandidates(loaded, data, EXAMPLES)
+    scores = score_examples(loaded, candidates, batch_size=3)
+    assert candidates.context_lengths == num_context
+    assert flat(scores) == pytest.approx(flat(expected), rel=1e-4)
+    assert decide(loaded, ContextCandidates(loaded, data, EXAMPLES), 2) == [x[0] > max(x[1:]) for x in expected]
+
+
+def test_accuracies_by_hand():
+    examples = [
+        ExampleInContext("a", "b", ["c"], distance=distance, categories={"kind": kind}, block=block)
+        for distance, kind, block in ((0, "a", "x"), (0, "b", "x"), (4, "a", "y"), (9, "a", "y"), (None, "b", ""))
+    ]
+    assert accuracies(examples, [True, False, True, True, True]) == {
+        "accuracy_by_distance": {
+            "0": {"examples": 2, "accuracy": 0.5},
+            ">3": {"examples": 2, "accuracy": 1.0},
+            "unknown": {"examples": 1, "accuracy": 1.0},
+        },
+        "accuracy_by_category": {
+            "kind": {"a": {"examples": 3, "accuracy": 1.0}, "b": {"examples": 2, "accuracy": 0.5}},
+        },
+        "blocks": {"blocks": 2, "all_correct": 0.5},
+    }
+    assert accuracies([ExampleInContext("a", "b", ["c"])], [True]) == {}
+
+
+@pytest.mark.parametrize(
+    ("examples", "expected"),
+    [
+        (["er lacht|sie lacht", "sie lacht|er lacht", "sie lacht|er lacht"], 2 / 3),
+        (["er lacht|sie lacht", *["sie lacht|er lacht"] * 2, *["ich sehe ihn|ich sehe sie"] * 2], 4 / 5),
+        # alone with its choice: by chance
+        (["er lacht|sie lacht", *["sie lacht|er lacht"] * 2, "ich sehe ihn|ich sehe sie"], 2.5 / 4),
+        (["the cat|the dog", "a red car|a blue car"], 1 / 2),
+        (["er lacht laut|er lacht", "er lacht|er lacht laut"], 1 / 2),
+    ],
+)
+def test_majority_accuracy_by_hand(examples, expected):
+    variants = [example.split("|") for example in examples]
+    found = majority_accuracy(SentenceExample(0, 0, reference, wrong) for reference, *wrong in variants)
+    assert found == pytest.approx(expected)
+
+
+def contrast(*arguments):
+    main(["contrast", *map(str, arguments)])
 
 
 def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
     checkpoint = checkpoint_with("--task", "translation_documents", "--document-length", "16")
-    examples = write_examples(data, tmp_path / "x")
-    main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples)])
-    result = json.loads(capsys.readouterr().out)
-    assert result["examples"] == 3 and result["document_length"] == 16
-    assert 0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0
+    write_examples_of_the_test_set(data, tmp_path / "sentences")
+    write_examples(tmp_path / "contexts", EXAMPLES)
+    results = []
+    for name in ("sentences", "contexts"):
+        contrast("--checkpoint", checkpoint, "--data", data, "--examples", tmp_path / name)
+        results.append(json.loads(capsys.readouterr().out))
+    assert all(result["examples"] == 3 and result["document_length"] == 16 for result in results)
+    assert all(0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0 for result in results)
+    assert results[1]["mean_context_sentences"] == 1 and results[1]["blocks"]["blocks"] == 2
+    assert results[1]["accuracy_by_distance"].keys() == {"0", "1", "unknown"}
 
 
 @pytest.mark.parametrize(
@@ -108,38 +195,59 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
     [
         ("{}", "x:1: not in the expected format"),
         ("[]", "x:1: not in the expected format"),
-        (
-            '{"document": 2, "sentence": 0, "target": "w2", "wrong": ["w1"]}',
-            "x:1: the test set has no sentence 0 in document 2",
-        ),
-        ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference in"),
+        ('{"document": 2, "sentence": 0, "target": "w2", "wrong": ["w1"]}', "has no sentence 0 in document 2"),
+        ('{"document": 0, "sentence": 4, "target": "w2", "wrong": ["w1"]}', "has no sentence 4 in document 0"),
+        ('{"document": -1, "sentence": 0, "target": "w2", "wrong": ["w1"]}', "Expected `int` >= 0"),
+        ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference of sentence 5"),
         (None, "x: no such file"),
         ("", "x: expected contrastive examples, found an empty file"),
         ("\n{}", "x: expected contrastive examples, found an empty first line"),
-        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "x:1: not in the expected format"),
-        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "x:1: not in the expected format"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "Expected `array` of length >= 1"),
+        ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "Expected `array`, got `str`"),
+        ("NO DOCUMENTS", "test.docs: no such file"),
     ],
 )
 def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_with, line, message):
-    if line is not None:
+    if line == "NO DOCUMENTS":
+        (data / "test.docs").unlink()
+        write_examples_of_the_test_set(data, tmp_path / "x")
+    elif line is not None:
         (tmp_path / "x").write_text(line and line + "\n")
-    checkpoint = checkpoint_with()
     with pytest.raises(SystemExit) as stopped:
-        main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(tmp_path / "x")])
+        contrast("--checkpoint", checkpoint_with(), "--data", data, "--examples", tmp_path / "x")
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_examples_from_a_pipe_are_refused(tmp_path, data, capsys):
-    """They are read twice, and what was buffered the first time would be missing."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SystemExit) as refusal:
-        main(["contrast", "--checkpoint", "none", "--data", str(data), "--examples", str(tmp_path / "pipe")])
-    assert refusal.value.code == 2
-    assert "expected a file, which is read twice, found a pipe; write it to a file" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"source": "a", "target": "b", "wrong": []}', "there is no wrong variant"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "source_context": ["d"]}', "differ in their number of"),
+        ('{"source": "", "target": "b", "wrong": ["c"]}', "the source or a variant is empty"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "distance": "1"}', "Expected `int | null`, got `str`"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "distance": -1}', "Expected `int` >= 0"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "source_contexts": []}', "unknown field `source_contexts`"),
+        ('{"source": "a", "target": "b", "wrong": ["c"], "document": 0}', "unknown field `document`"),
+    ],
+)
+def test_examples_of_another_form(tmp_path, line, message):
+    (tmp_path / "x").write_text('{"source": "a", "target": "b", "wrong": ["c"]}\n' + line + "\n")
+    with pytest.raises(UserError, match=r"x:2: not in the expected format") as refused:
+        read_examples_in_context(tmp_path / "x")
+    assert message in str(refused.value)
 
 
-def test_a_data_bin_without_documents_is_refused(tmp_path, data, checkpoint_with):
-    (data / "test.docs").unlink()
-    with pytest.raises(UserError, match=r"test\.docs: no such file"):
-        build_contrast(tmp_path, data, checkpoint_with)
+def test_an_example_that_the_model_cannot_read(data, checkpoint_with):
+    loaded = load(checkpoint_with, data)
+    examples = [EXAMPLES[1], ExampleInContext("w1 " * 2000, "w1", ["w2"])]
+    with pytest.raises(UserError, match="example 2 exceeds the model's maximum length"):
+        decide(loaded, ContextCandidates(loaded, data, examples), 2)
+
+
+def test_probabilities_that_are_not_numbers(data, checkpoint_with, monkeypatch):
+    nan = lambda _, sample: torch.full(sample["target"].shape, torch.nan)  # noqa: E731
+    monkeypatch.setattr("relumt.inference.loaded_model.LoadedModel.target_log_probs", nan)
+    loaded = load(checkpoint_with, data)
+    with pytest.raises(AttemptFailedError, match="probabilities are not numbers"):
+        decide(loaded, ContextCandidates(loaded, data, EXAMPLES), 2)

@@ -1,13 +1,12 @@
 """`relumt filter`: scores equal those of single pairs, in order, and --keep and --threshold select the right pairs."""
 
 import gzip
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.analysis import pair_scoring
+from relumt.analysis import filter as corpus_filter
 from relumt.cli import main
 from relumt.inference.loaded_model import LoadedModel
 from tests.models.build import build, dictionary, task, write_data_bin
@@ -37,12 +36,12 @@ def run(folder, checkpoint, *options):
 
 @pytest.mark.parametrize("max_tokens", [1, 12, 4096])
 def test_scores_do_not_depend_on_the_batch(max_tokens, monkeypatch):
-    monkeypatch.setattr(pair_scoring, "BUFFER_SIZE", 3)
+    monkeypatch.setattr(corpus_filter, "BUFFER_SIZE", 3)
     model, words = build("mechanism_transformer", "--attention", "rela_i").eval().double(), dictionary()
     loaded = LoadedModel(None, model, task(), False)
     encode = lambda line: words.encode_line(line, add_if_not_exist=False).long()  # noqa: E731
     pairs = [(encode(source), encode(target)) for source, target in TEXT]
-    scores = list(pair_scoring.score_pairs(loaded, pairs, max_tokens))
+    scores = list(corpus_filter.score_pairs(loaded, pairs, max_tokens))
     for (source, target), score in zip(pairs, scores, strict=True):
         given = torch.cat([target[-1:], target[:-1]])[None]
         logits, _ = model(source[None], torch.tensor([len(source)]), given)
@@ -98,16 +97,16 @@ def test_gzipped_texts_are_read(files, checkpoint_with):
     ("options", "message"),
     [
         (["--keep", "2"], "argument --keep: expected a number above 0 and at most 1"),
-        (["--keep", "0.5", "--threshold", "1"], "exclude each other"),
+        (["--keep", "0.5", "--threshold", "1"], "not allowed with argument --keep"),
         (["--threshold", "nan"], "argument --threshold: expected a finite number, found 'nan'"),
-        (["--tgt", "FDE"], "given as --src and as --tgt; give two texts"),
+        (["--tgt", "FDE"], "expected en, but the file name says de; swap --src and --tgt"),
         (
             ["--by", "cross_entropy", "--src", "FEN", "--tgt", "FDE"],
             "expected de, but the file name says en; swap --src and --tgt",
         ),
         (["--max-tokens", "0"], "argument --max-tokens: expected a whole number from 1"),
-        (["--src", "none.de"], "none.de: no such file"),
-        (["--src", "SHORT"], "short has 1 lines, "),
+        (["--by", "cross_entropy", "--src", "none.de"], "none.de: no such file"),
+        (["--by", "cross_entropy", "--src", "SHORT"], "short has 1 lines, "),
         ([], "never has null rows; use --by cross_entropy"),
         (["--by", "cross_entropy", "--out", "F"], "f.de; choose another --out"),
     ],
@@ -132,11 +131,11 @@ def test_a_model_without_null_rows_cannot_rank_by_them(files, capsys, checkpoint
 
 def test_pairs_with_equal_scores_are_ranked_by_cross_entropy(files, monkeypatch, checkpoint_with):
     checkpoint = checkpoint_with("--attention", "rela_i")
-    score_batch = pair_scoring.score_batch
+    score_batch = corpus_filter.score_batch
     monkeypatch.setattr(
-        pair_scoring,
+        corpus_filter,
         "score_batch",
-        lambda *arguments: [replace(score, null_rate=0.0) for score in score_batch(*arguments)],
+        lambda *arguments: [score._replace(null_rate=0.0) for score in score_batch(*arguments)],
     )
     scores = run(files, checkpoint, "--keep", "0.6")
     least = sorted(sorted(range(5), key=lambda number: scores[number][1])[:3])

@@ -11,7 +11,7 @@ import torch
 from plotly.offline import get_plotlyjs
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.analysis.map_plot import choose_sentence, sharpest_head
+from relumt.analysis.plots import choose_sentence, sharpest_head
 from relumt.analysis.report import summarize
 from relumt.analysis.report_figures import build_figures
 from relumt.cli import main

@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.analysis.attention_collector import AttentionCollector, NullRateCollector
+from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.stop_words import is_stop_word, load_stop_words
 from relumt.analysis.units import BatchReader
 from relumt.attention import MECHANISMS
@@ -172,7 +172,7 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
     found, batch = subword_task(), sample(PAIRS)
     model = build("mechanism_transformer", "--attention", name).eval().double()
     reader = BatchReader(found, "subword-nmt", "words")
-    collector, nulls = AttentionCollector(model, reader), NullRateCollector(model, reader)
+    collector, nulls = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
     for one in (collector, nulls):
         with one.observe(batch), torch.no_grad():
             model(**batch["net_input"])
@@ -182,7 +182,7 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
         assert layer.num_queries == queries
         assert layer.sparsity == pytest.approx([t[0] / queries for t in totals], abs=1e-6)
         assert layer.null_rate == pytest.approx([t[1] / queries for t in totals], abs=1e-6)
-        assert nulls.result()[module] == pytest.approx(layer.null_rate)
+        assert nulls.result()[module].null_rate == pytest.approx(layer.null_rate)
         for values, index in ((layer.stop_word_share, 2), (layer.distance, 3)):
             means = [t[index] / (queries - t[1]) if queries > t[1] else None for t in totals]
             assert (values is None and layer.site == "cross") or values == pytest.approx(means, abs=1e-5)

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from relumt import atomic_output
-from relumt.analysis import corpus_filter
-from relumt.analysis.corpus_filter import CopiedPairs
-from relumt.analysis.pair_scoring import PairScore
+from relumt.analysis import filter as corpus_filter
+from relumt.analysis.filter import CopiedPairs
 from tests.models.build import write_checkpoint, write_data_bin
 
 pytestmark = pytest.mark.attack("corpora")
@@ -93,13 +92,9 @@ def test_process_substitution(attack, run, checkpoint):
     ("paths", "link"),
     [
         ({"src": "o.scores", "out": "o"}, None),
-        ({"tgt": "o.scores", "out": "./o"}, None),
-        ({"src": "o.scores", "out": "data-bin/../o"}, None),
         ({"out": "o"}, None),
-        ({"out": "data-bin/dict"}, ("hard", "o.de", "data-bin/dict.en")),
         ({"out": "new"}, ("symlink", "o.de", "new.de")),
         ({"out": "new"}, ("hard", "o.en", "new.en")),
-        ({"out": "new"}, ("hard", "o.en", "new.scores")),
         ({"out": "new"}, ("symlink", "data-bin/dict.de.txt", "new.scores")),
         ({"out": "new"}, ("symlink", "CHECKPOINT", "new.en")),
         ({"out": "new"}, ("hard", "data-bin/train.de-en.de.idx", "new.de")),
@@ -122,7 +117,7 @@ def test_a_folder_in_place_of_an_output_is_refused_before_the_work(attack, run, 
     assert ended.status == 2 and "found a folder" in ended.error
 
 
-@pytest.mark.parametrize("out", [".", "..", "/", "o.de/kept", "/dev/null/kept", "/proc/kept"])
+@pytest.mark.parametrize("out", [".", "/", "o.de/kept"])
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(run, out):
     assert run("--keep", "1", out=out).status == 2
 
@@ -146,49 +141,12 @@ def test_texts_that_do_not_fit(attack, run, source, target, message):
     assert ended.status == 2 and message in ended.error
 
 
-@pytest.mark.parametrize("data", [b"", b"\x1f\x8b", gzip.compress(b"w1\n" * 4, mtime=0)[:-9], b"w1\nw1\nw1\nw1\n"])
-def test_damaged_gzip_files(attack, run, data):
-    (attack.folder / "o.de.gz").write_bytes(data)
-    assert run("--keep", "1", src="o.de.gz", out="kept").status == 2
-
-
 def test_odd_lines_are_scored(attack, run):
     lines = ["", "\x00\x0b\x85", "</s> <pad> <unk>", "w1\rw2\u2028w3", "w1 " * 500, "\U0010ffff \ufeff"]
     for name in ("o.de", "o.en"):
         (attack.folder / name).write_text("".join(f"{line}\n" for line in lines), newline="\n")
     assert run("--keep", "1").status == 0
     assert [len(text.splitlines()) for text in read(attack, "kept.de", "kept.en")] == [6, 6]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--keep", "0.5", "--threshold", "0.5"],
-        ["--src", "o.en"],
-        ["--src", "./o.en"],
-        ["--src", "none"],
-        ["--src", "data-bin"],
-        ["--src", "o.en", "--tgt", "o.de"],
-        ["--checkpoint", "o.de"],
-        ["--data", "o.de"],
-        ["--data", "none"],
-    ],
-)
-def test_requests_that_contradict_themselves(run, options):
-    assert run(*options, out="kept").status == 2
-
-
-def test_the_same_text_under_two_names(attack, run):
-    os.link("o.en", "copy.de")
-    assert "given as --src and as --tgt" in run(src="copy.de", out="kept").error
-
-
-@pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf")])
-def test_a_model_without_probabilities_ends_with_status_1_and_no_files(attack, run, monkeypatch, score):
-    monkeypatch.setattr("relumt.analysis.pair_scoring.score_pairs", lambda *_: iter([PairScore(0.0, score)] * 4))
-    ended = run("--keep", "1")
-    assert ended.status == 1 and "pair 1: the model's probabilities are not numbers" in ended.error
-    assert not list(attack.folder.glob("*kept*"))
 
 
 def test_both_selected_texts_appear_or_none(attack, run, monkeypatch):
@@ -225,14 +183,6 @@ def test_an_interruption_never_leaves_a_new_text_beside_an_old_one(attack, run, 
     assert len(set(are_old.values())) < 2, are_old
 
 
-def test_texts_of_the_user_are_not_replaced(attack, run):
-    (attack.folder / "kept.en").write_text("the user's\n")
-    ended = run("--keep", "1", out="kept")
-    assert ended.status == 2 and "kept.en: exists, and there is no kept.scores of an earlier filtering" in ended.error
-    assert run(out="kept").status == 2, "later, the scores would be taken for those of an earlier filtering"
-    assert read(attack, "kept.en") == ["the user's\n"] and not (attack.folder / "kept.scores").exists()
-
-
 def test_a_text_that_changes_meanwhile_is_selected_as_it_was_scored(attack, run, monkeypatch):
     write_scores = corpus_filter.write_scores
 
@@ -252,4 +202,5 @@ def test_scores_of_damaged_weights(attack, run, checkpoint):
             value.fill_(float("nan"))
     torch.save(state, attack.folder / "nan.pt")
     ended = run("--keep", "1", checkpoint="nan.pt")
-    assert ended.status in (1, 2) and not list(attack.folder.glob("*kept*"))
+    assert ended.status == 1 and "probabilities are not numbers" in ended.error
+    assert not list(attack.folder.glob("*kept*"))

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.analysis.map_plot import plot_maps
-from relumt.analysis.plots import save_figure
+from relumt.analysis.plots import draw_maps, save_figure
 from relumt.analysis.report import write_report
 from relumt.errors import UserError, as_user_error, exit_on_user_error, printable
 from relumt.runs.analysis_record import AnalysisFile
@@ -198,7 +197,8 @@ def test_names_in_reports(attack):
 def test_names_in_plots(attack):
     attack.outcomes += ["handled"] * len(LABELS)
     weights = {"a": torch.rand(1, len(LABELS), len(LABELS))}
-    plot_maps({LABELS[0]: [SentenceMaps(0, LABELS, LABELS, LABELS, weights, {"a": "cross"})]}, attack.folder)
+    sentence = SentenceMaps(0, LABELS, LABELS, LABELS, weights, {"a": "cross"})
+    save_figure(draw_maps({LABELS[0]: [sentence]})["maps"], attack.folder, "maps")
     tree = ET.fromstring((attack.folder / "maps.svg").read_bytes())
     assert not [node for node in tree.iter() if node.tag.rpartition("}")[2] == "script"]
 
