@@ -12,7 +12,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.grid.jobs import Job, JobState, TrainingProgress, read_progress
 from relumt.runs.evaluation_record import DocumentResults, SubsetScores
-from relumt.runs.record import BACKUP, RUN_RECORD, EnvironmentChange, RunRecord, find_record, save_record
+from relumt.runs.record import BACKUP, RUN_RECORD, AcceptedChange, RunRecord, find_record, save_record
 from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record
 
@@ -52,8 +52,7 @@ def full_record() -> RunRecord:
     )
     return replace(
         record,
-        environment_changes=[EnvironmentChange("2026-01-02", ["device name A (now B)"])],
-        pending_evaluation=test.setup,
+        accepted_changes=[AcceptedChange("2026-01-02", ["device name A (now B)"])],
         evaluations={"test": test},
         extra_flags=["--lr", "1"],
     )
@@ -123,13 +122,13 @@ def test_what_is_accepted_makes_a_table(attack, folder):
 @pytest.mark.parametrize(
     "text",
     [
-        *(b"", b"\0" * 500, b"null", b"[]", b"1", b'"run"', b"{}", b'{"schema": 1}', b"\xff\xfe{\0}\0", b"{'a': 1}"),
+        *(b"", b"\0" * 500, b"null", b"[]", b"1", b'"run"', b"{}", b'{"schema": 2}', b"\xff\xfe{\0}\0", b"{'a': 1}"),
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b'{"schema": ' + b"1" * 5000 + b"}",
         *(
             b'{"schema": %s}' % schema
-            for schema in (b"true", b"1.0", b'"1"', b"0", b"2", b"-1", b"null", b"[1]", b"1e0")
+            for schema in (b"true", b"2.0", b'"2"', b"0", b"1", b"-1", b"null", b"[2]", b"2e0")
         ),
     ],
     ids=lambda text: repr(text[:24]),

@@ -1,10 +1,13 @@
 """analysis.json: what is written is read back, and anything else ends in one line."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from relumt.commands.run import analyze
 from relumt.errors import UserError
+from relumt.files import file_sha256
 from relumt.runs.analysis_record import (
     SCHEMA,
     AlignmentErrors,
@@ -17,6 +20,9 @@ from relumt.runs.analysis_record import (
     read_analysis,
     write_analysis,
 )
+from relumt.runs.data_bin import gold_alignments_path
+from relumt.runs.record import load_record
+from relumt.runs.scored_analysis import needs_analysis
 
 LAYERS = {
     "a": LayerAlignment(AlignmentErrors([40.0, 30.0], 50.0), AlignmentErrors([20.0, 30.0], 60.0)),
@@ -77,3 +83,39 @@ def test_another_format_ends_in_one_line(tmp_path, change, message):
     path.write_text(json.dumps(found))
     with pytest.raises(UserError, match=f"^.*{message}.*; delete it and run relumt analyze again$"):
         read_analysis(path)
+
+
+OUTDATED = {
+    "up to date": ({}, False),
+    "of a version that did not record the data": ({"data_sha256": None, "alignments_sha256": None}, False),
+    "another checkpoint": ({"sha256": "other"}, True),
+    "another test set": ({"data_sha256": "other"}, True),
+    "other gold alignments": ({"alignments_sha256": "other"}, True),
+    "no gold alignments": ({"alignments_sha256": ""}, True),
+}
+
+
+def test_only_an_analysis_of_what_was_scored_counts(run, config):
+    run("train")
+    assert needs_analysis(config)
+    alignments = gold_alignments_path(config.data_bin.folder, "test")
+    alignments.parent.mkdir()
+    alignments.write_text("0-0\n")
+    run("evaluate")
+    scored = load_record(config.folder).test_evaluation.setup
+    current = {"sha256": scored.checkpoint_sha256, "data_sha256": scored.data}
+    current |= {"alignments_sha256": file_sha256(alignments)}
+    path = config.folder / "analysis.json"
+    for case, (changes, is_needed) in OUTDATED.items():
+        write_analysis(AnalysisFile("test", [replace(ANALYSIS.checkpoints[0], **current | changes)]), path)
+        assert needs_analysis(config) == is_needed, case
+    write_analysis(AnalysisFile("test", [replace(ANALYSIS.checkpoints[0], **current)], schema=SCHEMA - 1), path)
+    assert needs_analysis(config)
+
+
+def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
+    measured = []
+    monkeypatch.setattr("relumt.commands.analyze.run", measured.append)
+    for data_bin in (config.data_bin.folder, None):
+        analyze(config, data_bin)
+    assert [arguments.data for arguments in measured] == [config.data_bin.folder, None]

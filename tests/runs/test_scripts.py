@@ -1,7 +1,10 @@
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,13 @@ def test_an_invalid_request_exits_with_one_line_and_status_2(script, tmp_path):
 
 
 @pytest.fixture
+def configs(tmp_path):
+    (tmp_path / "configs" / "datasets").mkdir(parents=True)
+    shutil.copy(ROOT / "configs" / "models.toml", tmp_path / "configs")
+    return tmp_path / "configs"
+
+
+@pytest.fixture
 def data_bin(tmp_path):
     """A data-bin made by fairseq-preprocess alone; the translation of a sentence is the sentence in upper case."""
     words = random.Random(1)
@@ -67,51 +77,10 @@ def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
     assert f"training is not finished; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
-FAILING_TRAINING = """
-import os
-from relumt import cli
-from relumt.commands import run
-from relumt.runs import step_processes
-
-def fail(tool, arguments, output):
-    os.dup2(output, 1)
-    print("no such optimizer")
-    raise SystemExit(2)
-
-run.preload_fairseq = step_processes.preload_fairseq = lambda: None
-run.check_training = lambda config, *_: [config]
-step_processes._call_fairseq = fail
-cli.main()
-"""
-
-
-def test_failed_training_exits_with_status_1(tmp_path):
-    """Status 2 would tell a grid that nothing was started."""
-    data_bin = write_data_bin(tmp_path / "tiny")
-    (tmp_path / "failing.py").write_text(FAILING_TRAINING)
-    python = tmp_path / "python"
-    failing = f'[[ $* != *"relumt.cli run"* ]] || exec {sys.executable} -P {tmp_path}/failing.py "${{@:4}}"'
-    python.write_text(f'#!/bin/bash\n{failing}\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    failed = run_script(
-        "run.sh", str(data_bin), "stock", RUNS=tmp_path / "runs", CUDA_VISIBLE_DEVICES="", PYTHON=python
-    )
-    assert failed.returncode == 1
-    assert (
-        failed.stdout == "no such optimizer\n"
-        and "fairseq-train failed (no such optimizer); see the end of" in failed.stderr
-    )
-
-
 @pytest.mark.slow
-def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
-    configs = tmp_path / "configs"
-    (configs / "datasets").mkdir(parents=True)
+def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, configs, tmp_path):
     evaluation = {"average_checkpoints": 2, "length_penalties": [0.6, 1.0, 2.2]}
     write_dataset(configs, "default", train=TINY, generate="--beam 2 --max-len-b 10", **evaluation)
-    (configs / "models").mkdir()
-    for model in ("stock", "reluformer"):
-        (configs / "models" / f"{model}.args").write_text((ROOT / "configs" / "models" / f"{model}.args").read_text())
     settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
 
     for model, scripts in (("stock", ["run.sh"]), ("reluformer", ["train.sh", "run.sh"])):
@@ -130,56 +99,22 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, tmp_path):
         assert list(setup.length_penalty.bleu) == ["0.6", "1.0", "2.2"]
 
     again = run_script("run.sh", str(data_bin), "stock", **settings)
-    assert again.returncode == 0 and again.stdout == ""
+    assert again.returncode == 0 and "$ fairseq" not in again.stdout
     assert "trained already" in again.stderr and "evaluated already" in again.stderr
 
     longer = run_script("train.sh", str(data_bin), "stock", "--max-epoch", "3", **settings)
     assert longer.returncode == 2 and "--max-epoch 2 (now --max-epoch 3)" in longer.stderr
-    resumed = run_script("train.sh", str(data_bin), "stock", "--max-epoch", "3", ACCEPT_MIXED="1", **settings)
+    resumed = run_script("train.sh", str(data_bin), "stock", "--max-epoch", "3", FORCE="1", **settings)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     record = load_record(tmp_path / "runs" / "tiny" / "stock" / "1")
-    assert record.training.epochs == 3 and len(record.environment_changes) == 1
+    assert record.training.epochs == 3 and len(record.accepted_changes) == 1
     assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2
 
 
-COUNT_IMPORTS = """
-import os, sys
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "fairseq.models":
-            with open(os.environ["IMPORT_LOG"], "a") as log:
-                log.write(f"{os.getpid()}\\n")
-
-sys.meta_path.insert(0, Finder())
-"""
-"""A sitecustomize that logs each process that imports fairseq."""
-
-
 @pytest.mark.slow
-def test_a_run_imports_fairseq_once_and_a_finished_one_not_at_all(data_bin, tmp_path):
-    configs, log, hooks = tmp_path / "configs", tmp_path / "imports", tmp_path / "hooks"
-    (configs / "datasets").mkdir(parents=True)
-    write_dataset(configs, "default", train=f"{TINY} --max-update 2", generate="--beam 1 --max-len-b 5")
-    (configs / "models").mkdir()
-    (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
-    hooks.mkdir()
-    (hooks / "sitecustomize.py").write_text(COUNT_IMPORTS)
-    settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": "", "ACCEPT_MIXED": "1"}
-    for _ in range(2):
-        ended = run_script("run.sh", str(data_bin), "stock", PYTHONPATH=hooks, IMPORT_LOG=log, **settings)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert len(log.read_text().splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, tmp_path):
-    configs = tmp_path / "configs"
-    (configs / "datasets").mkdir(parents=True)
+def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, configs, tmp_path):
     write_dataset(configs, "default", train=TINY.replace("--max-tokens 400", "--max-tokens 40 --dropout 0.1"))
-    (configs / "models").mkdir()
-    (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
-    settings = {"CONFIGS": configs, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "ACCEPT_MIXED": "1"}
+    settings = {"CONFIGS": configs, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "FORCE": "1"}
     weights = []
     for runs, stops in (("whole", [4]), ("stopped", [2, 4])):
         for stop in stops:
@@ -192,10 +127,52 @@ def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, 
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def fairseq_processes(folder):
+    """Return the processes of fairseq that work on a run."""
+    lines = subprocess.run(
+        ["ps", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return [line for line in lines if "fairseq_cli" in line and str(folder) in line and " Z" not in line]
+
+
 @pytest.mark.slow
-def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
-    configs = tmp_path / "configs"
-    (configs / "datasets").mkdir(parents=True)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_leaves_no_fairseq_process_and_the_same_command_resumes(data_bin, configs, tmp_path, number):
+    write_dataset(
+        configs, "default", train=TINY.replace("--max-epoch 2", "--max-update 3000 --save-interval-updates 20")
+    )
+    settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
+    command = ["bash", ROOT / "scripts" / "train.sh", data_bin, "stock"]
+    environment = os.environ | {"PYTHON": sys.executable} | {name: str(value) for name, value in settings.items()}
+    folder = tmp_path / "runs" / "tiny" / "stock" / "1"
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints" / "checkpoint_last.pt").exists():
+        assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "output").read_text()
+        time.sleep(0.05)
+    assert fairseq_processes(folder)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as from a terminal
+    else:
+        process.kill()
+    assert process.wait(60) in (-number, 128 + number)
+    while fairseq_processes(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    updates = load_checkpoint_safely(folder / "checkpoints" / "checkpoint_last.pt")["optimizer_history"][-1][
+        "num_updates"
+    ]
+    resumed = run_script("train.sh", str(data_bin), "stock", **settings)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert load_record(folder).training.updates == 3000 > updates >= 20
+    assert (folder / "train.log").read_text().count("$ fairseq-train") == 2
+
+
+@pytest.mark.slow
+def test_documents_are_trained_translated_and_scored_whole(data_bin, configs, tmp_path):
     document_flags = "--task translation_documents --document-length 40 --max-source-positions 40"
     document_flags += " --document-separator '<sep>'"
     for language in ("xx", "en"):
@@ -205,8 +182,6 @@ def test_documents_are_trained_translated_and_scored_whole(data_bin, tmp_path):
     write_dataset(
         configs, "default", train=train, generate="--beam 2 --max-len-a 2 --max-len-b 10", length_penalties=[0.6, 1.0]
     )
-    (configs / "models").mkdir()
-    (configs / "models" / "stock.args").write_text((ROOT / "configs" / "models" / "stock.args").read_text())
     for subset, documents in (("train", [20] * 3), ("valid", [12]), ("test", [5, 8])):
         (data_bin / f"{subset}.docs").write_text("".join(f"{sentences}\n" for sentences in documents))
     runs = tmp_path / "runs"

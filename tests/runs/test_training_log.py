@@ -1,7 +1,8 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.training_log import find_divergence, read_training_log
+from relumt.runs.training_log import find_divergence, has_finished, read_training_log
+from tests.runs.cases import DONE
 
 STARTED = """\
 2026-01-01 10:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,234,567 (num. trained: 1,234,567)
@@ -90,3 +91,19 @@ def test_inconsistent_gradients_are_divergence_only_if_a_norm_is_not_finite(tmp_
     assert find_divergence(log).reason.startswith("Fatal error: gradients are inconsistent")
     log.write_text(STARTED + WORKERS.format("nan") + STARTED)
     assert find_divergence(log) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "finished"),
+    [
+        ("", False),
+        (STARTED, False),
+        (STARTED + DONE, True),
+        (STARTED + DONE + "a warning\n", True),
+        (STARTED + DONE + "$ fairseq-train data\n", False),
+        (STARTED + DONE + "$ fairseq-train data\n" + DONE, True),
+        (f"--restore-file '{DONE}", False),
+    ],
+)
+def test_training_has_finished_if_the_last_start_came_to_its_end(tmp_path, text, finished):
+    assert has_finished(write(tmp_path, text)) == finished
