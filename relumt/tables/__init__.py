@@ -11,33 +11,18 @@ from operator import attrgetter
 from relumt.errors import UserError
 from relumt.runs.names import list_known
 from relumt.tables import (
-    activations,
     ffn_table,
-    figures,
-    flops,
     inhibitor_table1,
     inhibitor_table2,
     inhibitor_table3,
-    scores,
+    rela,
+    reluformer,
     speed_tables,
     study,
-    sweep,
 )
 from relumt.tables.table import Table
 
-MODULES = (
-    activations,
-    ffn_table,
-    figures,
-    flops,
-    inhibitor_table1,
-    inhibitor_table2,
-    inhibitor_table3,
-    scores,
-    speed_tables,
-    study,
-    sweep,
-)
+MODULES = (ffn_table, inhibitor_table1, inhibitor_table2, inhibitor_table3, rela, reluformer, speed_tables, study)
 ALL_TABLES: list[Table] = [table for module in MODULES for table in module.TABLES]
 TABLES = {table.name: table for table in sorted(ALL_TABLES, key=attrgetter("name"))}
 """Name on the command line -> table or figure."""

@@ -7,7 +7,7 @@ from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_record import SubsetScores
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
-from relumt.runs.record import Divergence, AcceptedChange, Initialization, save_record
+from relumt.runs.record import AcceptedChange, Divergence, Initialization, save_record
 from relumt.tables.measures import DIVERGED_NOTE
 from relumt.tables.overview import dataset_tables, overview_tables
 from relumt.tables.rendering import to_markdown

@@ -10,13 +10,15 @@ from relumt.criterions.attention_regularization import AttentionRegularizationCo
 from relumt.errors import UserError
 from relumt.papers import papers
 from relumt.runs.dataset_config import load_dataset
-from relumt.runs.flags import read_flags
+from relumt.runs.flags import parse_flag_lines
+from relumt.runs.model_config import read_models
 from relumt.tables import TABLES, get_table
 from relumt.tables.experiments import PRESETS
 from relumt.tables.runs import MODEL_FLAGS
 from tests.tables.cases import render
 
 ROOT = Path(__file__).resolve().parents[2]
+MODELS = read_models(ROOT / "configs")
 
 
 def test_every_table_and_figure_of_the_papers_can_be_reproduced():
@@ -33,7 +35,7 @@ def test_its_experiments_and_benchmark_exist(name):
     assert table.title and (not table.speed_benchmark or (ROOT / "benchmarks" / table.speed_benchmark).is_file())
     for experiment in [experiment for preset in PRESETS for experiment in table.experiments(preset)]:
         assert load_dataset(experiment.dataset, ROOT / "configs" / "datasets"), experiment
-        assert (ROOT / "configs" / "models" / f"{experiment.model}.args").is_file(), experiment
+        assert experiment.model in MODELS, experiment
 
 
 @pytest.mark.parametrize("name", sorted(TABLES.keys() - {"rela_table4"}))
@@ -55,9 +57,9 @@ def test_an_unknown_table_is_refused():
         get_table("reluformer_tabel1")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "models").glob("*.args")), ids=lambda path: path.stem)
-def test_models_of_configs_differ_only_in_flags_that_may_differ_within_a_column(path):
-    assert not [flag for flag in read_flags(path) if not MODEL_FLAGS.fullmatch(flag)]
+@pytest.mark.parametrize("model", MODELS)
+def test_models_of_configs_differ_only_in_flags_that_may_differ_within_a_column(model):
+    assert not [flag for flag in parse_flag_lines(MODELS[model], model) if not MODEL_FLAGS.fullmatch(flag)]
 
 
 def test_every_flag_of_the_regularizer_and_no_other_one_of_training_may_differ_within_a_column():
