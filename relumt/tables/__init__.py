@@ -17,12 +17,12 @@ from relumt.tables import (
     inhibitor_table3,
     rela,
     reluformer,
-    speed_tables,
+    speeds,
     study,
 )
 from relumt.tables.table import Table
 
-MODULES = (ffn_table, inhibitor_table1, inhibitor_table2, inhibitor_table3, rela, reluformer, speed_tables, study)
+MODULES = (ffn_table, inhibitor_table1, inhibitor_table2, inhibitor_table3, rela, reluformer, speeds, study)
 ALL_TABLES: list[Table] = [table for module in MODULES for table in module.TABLES]
 TABLES = {table.name: table for table in sorted(ALL_TABLES, key=attrgetter("name"))}
 """Name on the command line -> table or figure."""

@@ -13,7 +13,7 @@ from relumt.tables.measures import BLEU_TOKENIZED, Measure, external_scores, uni
 from relumt.tables.rendering import RenderedTable, format_p_value
 from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.seed_statistics import MIN_SEEDS, SEEDS_NOTE, describe_common_seeds, seed_columns
-from relumt.tables.speed_tables import decoding_speed_tables
+from relumt.tables.speeds import decoding_speed_tables
 from relumt.tables.table import Table
 
 
