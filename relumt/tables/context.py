@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.comparability import describe_decoding_choices, describe_revisions
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RUN_RECORD, RunRecord
+from relumt.tables.comparability import describe_decoding_choices, describe_revisions
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import (
     DIVERGED_NOTE,

@@ -7,7 +7,7 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
-from relumt.runs.comparability import describe_revisions
+from relumt.tables.comparability import describe_revisions
 from relumt.tables.context import TableContext
 from relumt.tables.experiments import WMT_RELA, Experiment, by_preset
 from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED, unit_note

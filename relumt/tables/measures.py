@@ -7,8 +7,8 @@ from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
-from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.record import RUN_RECORD
+from relumt.tables.comparability import METRIC_TITLES
 from relumt.tables.rendering import format_average
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 

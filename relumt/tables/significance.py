@@ -15,11 +15,11 @@ from sacrebleu.significance import PairedTest
 
 from relumt.errors import UserError
 from relumt.prep.tokenization import BLEU_TOKENIZERS
-from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.evaluation_record import Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
 from relumt.runs.scored_files import load_scored_lines
+from relumt.tables.comparability import METRIC_TITLES
 from relumt.tables.context import MIN_CHANGED, SIGNIFICANCE_TESTS
 from relumt.tables.runs import Run
 
