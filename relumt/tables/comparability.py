@@ -48,9 +48,7 @@ def require_all_equal(records: Mapping[str, RunRecord], aspects: Aspects) -> Non
 
 
 def require_equal_training(
-    records: Mapping[str, RunRecord],
-    is_free: Callable[[str], bool] = "--seed".__eq__,
-    varied: Collection[str] = (),
+    records: Mapping[str, RunRecord], is_free: Callable[[str], bool] = "--seed".__eq__, varied: Collection[str] = ()
 ) -> None:
     """Raise UserError unless runs, and the weights that they start from, were trained alike.
 

@@ -56,9 +56,7 @@ def variance_ratio(label: str, side: str = "") -> Measure:
 
 
 ANISOTROPY = analysis_measure(
-    "anisotropy",
-    lambda analysis: mean_over_layers(layer.anisotropy for layer in analysis.feedforward.values()),
-    ".4f",
+    "anisotropy", lambda analysis: mean_over_layers(layer.anisotropy for layer in analysis.feedforward.values()), ".4f"
 )
 
 

@@ -15,11 +15,7 @@ from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.table import Table
 
-SITE_TITLES = {
-    "encoder": "Encoder self-attention",
-    "decoder": "Decoder self-attention",
-    "cross": "Cross-attention",
-}
+SITE_TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
 LINE_STYLES = ("-", "--", ":", "-.")
 """Style of each curve of a figure; the color is that of the model."""

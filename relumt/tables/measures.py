@@ -175,14 +175,12 @@ def unit_note(runs: Iterable[Run]) -> list[str]:
 
 
 ENTROPY = analysis_measure(
-    "entropy",
-    lambda analysis: mean_over_layers(mean_over_heads(layer.entropy) for layer in analysis.attentions()),
+    "entropy", lambda analysis: mean_over_layers(mean_over_heads(layer.entropy) for layer in analysis.attentions())
 )
 """H(s) of [RF] Tables 3 and 5 in nats, mean over heads and layers; a null row counts as 0."""
 
 NULL_RATE = analysis_measure(
-    "null rows",
-    lambda analysis: mean_over_layers(mean_over_heads(layer.null_rate) for layer in analysis.attentions()),
+    "null rows", lambda analysis: mean_over_layers(mean_over_heads(layer.null_rate) for layer in analysis.attentions())
 )
 """Share of the rows that give no weight to any key."""
 

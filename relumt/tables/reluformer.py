@@ -101,9 +101,7 @@ TABLES = (
             "reluformer": "reluformer",
         },
         columns=columns_per_corpus(
-            BLEU_TOKENIZED,
-            {"IWSLT14 De-En BLEU": IWSLT, "WMT14 En-De BLEU": WMT},
-            shown_in_small="IWSLT14 De-En BLEU",
+            BLEU_TOKENIZED, {"IWSLT14 De-En BLEU": IWSLT, "WMT14 En-De BLEU": WMT}, shown_in_small="IWSLT14 De-En BLEU"
         ),
         baseline="transformer",
         speed_benchmark="train_decode_speed.py",
