@@ -19,22 +19,23 @@ METRIC_TITLES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok",
 T = TypeVar("T")
 
 
-def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object]) -> None:
+SAME_SETTINGS = "train and evaluate them with the same settings, or move one to another RUNS folder"
+
+
+def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object], advice: str = SAME_SETTINGS) -> None:
     """Raise UserError unless `key` returns the same for all values; the message names two that differ.
 
     Args:
         values: records or anything else that is compared, by the name to use in the message.
         what: what `key` returns, in words.
         key: returns what has to be equal.
+        advice: what to do; it ends the message.
     """
     keys = {name: key(value) for name, value in values.items()}
     for name, found in keys.items():
         first, expected = next(iter(keys.items()))
         if found != expected:
-            raise UserError(
-                f"{first} and {name} differ in {what}: {expected} and {found}; "
-                "train and evaluate them with the same settings, or move one to another RUNS folder"
-            )
+            raise UserError(f"{first} and {name} differ in {what}: {expected} and {found}; {advice}")
 
 
 Aspects = dict[str, Callable[[RunRecord], object]]

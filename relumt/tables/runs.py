@@ -109,11 +109,6 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
         experiment.model_folder(runs).glob(f"*/{RUN_RECORD}"), key=lambda path: path.parent.name.rjust(20)
     ):
         record = load_record(path.parent)
-        if (record.dataset, record.model) != (experiment.dataset, experiment.model):
-            raise UserError(
-                f"{path}: expected a run of {experiment.dataset}/{experiment.model}, found one of "
-                f"{record.dataset}/{record.model}; move it to its folder"
-            )
         require_run_folder(path.parent, record)
         require_experiment_flags(path, record, experiment)
         if has_results(experiment, record) or record.divergence:

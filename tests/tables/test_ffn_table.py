@@ -73,7 +73,7 @@ def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
         ({"change": ("evaluations.test.setup.flags", {})}, "differ in the flags of translation"),
         (
             {"change": ("dataset", "other")},
-            "expected a run of multi30k_de_en_small/ffn_relu, found one of other/ffn_relu",
+            "expected the folder of a run, found that of other/ffn_relu/1",
         ),
     ],
 )

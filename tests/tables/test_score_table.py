@@ -189,7 +189,7 @@ def test_without_any_run_the_message_names_the_runs_and_the_command(tmp_path):
             Initialization("first", "s"),
             "differ in the dataset of the initial weights: new weights and first",
         ),
-        ("dataset", "smoke", "expected a run of multi30k_de_en_small/sparsemax, found one of smoke/sparsemax"),
+        ("dataset", "smoke", "expected the folder of a run, found that of smoke/sparsemax/1; rename or move it"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, path, value, message):
