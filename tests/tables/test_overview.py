@@ -105,19 +105,6 @@ def test_accepted_changes_are_marked_and_devices_named():
 
 
 @pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        (Device("cpu", "x86_64", 1, "bf16"), "x86_64 (cpu, bf16)"),
-        (Device("cpu", "x86_64", 1, "fp32", "onednn"), "x86_64 (cpu, fp32, onednn)"),
-    ],
-)
-def test_models_of_another_precision_or_backend_are_named(device, name):
-    other = with_value(scored_record(model="relu"), "provenance.environment.device", device)
-    (note,) = (line for line in printed(scored_record(), other).splitlines() if "tokens/s:" in line)
-    assert "x86_64 (cpu, fp32): softmax" in note and f"{name}: relu" in note
-
-
-@pytest.mark.parametrize(
     ("path", "value", "message"),
     [
         ("evaluations.test.scores.chrf.signature", "nc:7", "differ in the signature of chrF: nc:6 and nc:7"),
