@@ -11,29 +11,16 @@ from operator import attrgetter
 from relumt.errors import UserError
 from relumt.runs.names import list_known
 from relumt.tables import (
-    activations,
     ffn_table,
-    figures,
-    flops,
     measured,
-    scores,
-    speed_tables,
+    rela,
+    reluformer,
+    speeds,
     study,
-    sweep,
 )
 from relumt.tables.table import Table
 
-MODULES = (
-    activations,
-    ffn_table,
-    figures,
-    flops,
-    measured,
-    scores,
-    speed_tables,
-    study,
-    sweep,
-)
+MODULES = (ffn_table, measured, rela, reluformer, speeds, study)
 ALL_TABLES: list[Table] = [table for module in MODULES for table in module.TABLES]
 TABLES = {table.name: table for table in sorted(ALL_TABLES, key=attrgetter("name"))}
 """Name on the command line -> table or figure."""

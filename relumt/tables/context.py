@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.runs.comparability import describe_decoding_choices, describe_revisions
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RUN_RECORD, RunRecord
+from relumt.tables.comparability import describe_decoding_choices, describe_revisions
 from relumt.tables.experiments import PRESETS, Experiment
 from relumt.tables.measures import (
     DIVERGED_NOTE,
     ENVIRONMENTS_NOTE,
     SPREAD_NOTE,
     Measure,
-    require_same_alignments,
-    require_same_unit,
+    require_same_analyses,
 )
 from relumt.tables.runs import Run, any_diverged, find_runs
 
@@ -104,8 +103,7 @@ class TableContext:
         Raises:
             UserError: their units of attention or their gold alignments differ.
         """
-        require_same_unit(chain(*runs.values()))
-        require_same_alignments(chain(*runs.values()))
+        require_same_analyses(chain(*runs.values()))
         missing = [str(run.folder) for run in chain(*runs.values()) if not is_analyzed_or_diverged(run)]
         if missing:
             print_status(

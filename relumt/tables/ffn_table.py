@@ -1,4 +1,4 @@
-"""Feed-forward layers as key-value memories, [RF] section 3: Table 1 and Figures 1 to 3."""
+"""Feed-forward layers: [RF] section 3 (Table 1, Figures 1 to 3, the temperature) and the claims of [AF]."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,10 @@ from relumt.errors import UserError
 from relumt.papers import papers, printed_values
 from relumt.tables.context import TableContext, spread_note
 from relumt.tables.experiments import IWSLT, Experiment, by_preset
-from relumt.tables.measures import BLEU_TOKENIZED, Measure, analysis_measure, mean_over_layers
+from relumt.tables.measures import BLEU_TOKENIZED, VALIDATION_LOSS, Measure, analysis_measure, mean_over_layers
 from relumt.tables.rendering import RenderedTable, format_average
 from relumt.tables.runs import Run, require_comparable
+from relumt.tables.score_table import Column, ScoreTable, TableRow, columns_on_one_corpus
 from relumt.tables.speeds import FeedForwardSpeeds, format_ratio, read_speeds, speed_file
 from relumt.tables.table import Table
 
@@ -55,9 +56,7 @@ def variance_ratio(label: str, side: str = "") -> Measure:
 
 
 ANISOTROPY = analysis_measure(
-    "anisotropy",
-    lambda analysis: mean_over_layers(layer.anisotropy for layer in analysis.feedforward.values()),
-    ".4f",
+    "anisotropy", lambda analysis: mean_over_layers(layer.anisotropy for layer in analysis.feedforward.values()), ".4f"
 )
 
 
@@ -197,9 +196,72 @@ def top_shares(run: Run) -> dict[str, float]:
     return {percentage: mean(layer[percentage] for layer in layers) for percentage in layers[0]}
 
 
-TABLES = (
+VARIANTS = ("relu", "relu2", "aptx1", "relu_gt", "swiglu", "geglu", "gelu", "swish", "mish")
+"""Names in FEEDFORWARDS: the baseline, the variants that [AF] compares, the others."""
+
+
+def num_parameters(run: Run) -> float | None:
+    """Return the number of parameters of the model; None before training has ended."""
+    return run.record.training.parameters if run.record.training else None
+
+
+class ParameterCount(Measure):
+    """The number of parameters, which does not depend on the seed."""
+
+    def format_mean(self, runs: Sequence[Run]) -> str:
+        """Return the number without a standard deviation; "" without values."""
+        values = self.values(runs)
+        return format(values[0], self.format_spec) if values else ""
+
+
+PARAMETERS = ParameterCount("parameters", num_parameters, ",")
+
+TEMPERATURE_SLOTS = {"paper": 1024, "small": 512, "smoke": 32}
+"""Preset -> memory slots of the feed-forward layers whose temperature varies; runs of reluformer_table1 have τ = 1."""
+
+
+class TemperatureTable(ScoreTable):
+    """Softmax(x/τ) in the feed-forward layers, one row per τ."""
+
+    def experiment(self, row: TableRow, column: Column) -> Experiment:
+        """See ScoreTable; the flags of the row are added to those of [RF] Table 1."""
+        (preset,) = (preset for preset, dataset in DATASETS.items() if dataset == column.dataset)
+        base = ffn_experiment(preset, row.model, TEMPERATURE_SLOTS[preset])
+        return replace(base, variant=base.variant + row.variant, flags=base.flags + row.flags)
+
+
+TEMPERATURES = {
+    f"τ = {value}": TableRow("ffn_softmax", "", f"-temperature-{value}", ("--memory-temperature", value))
+    for value in ("0.25", "0.5", "1", "2", "4")
+} | {"τ = 1": TableRow("ffn_softmax")}
+
+TABLES: tuple[Table, ...] = (
     FfnScores("RF", "table1", speed_benchmark="training.py"),
     FfnCurves("RF", "figure1", replace(BLEU_TOKENIZED, label="BLEU (tokenized)")),
     FfnTopShares("RF", "figure2"),
     FfnCurves("RF", "figure3", ANISOTROPY),
+    TemperatureTable(
+        "RF",
+        "temperature",
+        caption="τ of softmax in feed-forward layers, [RF] section 3.4",
+        rows=TEMPERATURES,
+        columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, variance_ratio("variance ratio")),
+        baseline="τ = 1",
+        needs_analysis=True,
+        notes=("the paper: the temperature has little effect; its values and scores are not in papers.json",),
+    ),
+    ScoreTable(
+        "AF",
+        "activations",
+        caption="feed-forward activations, the claims of [AF]",
+        rows={name: f"ffn_{name}" for name in VARIANTS},
+        columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, PARAMETERS),
+        baseline="relu",
+        notes=(
+            "[AF] trains an encoder to classify reviews (IMDB); these models translate",
+            "[AF] puts aptx1 above relu2, and swiglu above relu2 above relu",
+            "swiglu and geglu have two thirds of the slots, so they have about as many parameters as the others",
+            "p tests the sentences of the test set; it says nothing about how much another seed would change the BLEU",
+        ),
+    ),
 )

@@ -1,38 +1,36 @@
-"""The papers' figures of attention by layer, as tables and plots: [RF] Figures 4 and 5, [RL] Figures 3 to 7."""
+"""Figures of what models attend to, one panel per attention site, as tables and plots."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from statistics import mean
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
-from relumt.runs.comparability import describe_revisions
+from relumt.tables.comparability import describe_revisions
 from relumt.tables.context import TableContext
-from relumt.tables.experiments import ALIGNED, SMOKE_DOCUMENTS, WMT_RELA, Experiment, by_preset
+from relumt.tables.experiments import WMT_RELA, Experiment, by_preset
+from relumt.tables.measures import BLEU_TOKENIZED, DIVERGED, unit_note
 from relumt.tables.rendering import RenderedTable
-from relumt.tables.runs import Run, any_diverged
-from relumt.tables.site_figure import SiteFigure
-from relumt.tables.site_panels import make_panels
+from relumt.tables.runs import Run, any_diverged, require_comparable
 from relumt.tables.table import Table
-from relumt.tables.top_shares import TopShareFigure
+
+SITE_TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
 LINE_STYLES = ("-", "--", ":", "-.")
 """Style of each curve of a figure; the color is that of the model."""
 
-ValuesByLayer = Callable[[CheckpointAnalysis, str], list[float | None]]
-"""Function of an analysis and a site that returns a value for each layer, None if the layer has none."""
-
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve over the layers: its label and its values."""
+    """A curve: its label, and a function of an analysis and a site that returns its values, None where it has none."""
 
     label: str
-    values: ValuesByLayer
+    values: Callable[[CheckpointAnalysis, str], list[float | None]]
 
 
 def attention_curve(label: str, value: Callable[[AttentionMetrics], float | None]) -> Curve:
-    """Return the curve of a measure of the attention weights."""
+    """Return the curve of a measure of the attention weights over the layers."""
     return Curve(label, lambda analysis, site: [value(layer) for layer in analysis.attentions(site)])
 
 
@@ -45,78 +43,113 @@ def alignment_curve(label: str, value: Callable[[LayerAlignment], float]) -> Cur
     return Curve(label, values)
 
 
+def top_share_curve(percentages: Sequence[str]) -> Curve:
+    """Return the curve of the share of the weight on the top p % of the keys, mean over layers and heads."""
+
+    def values(analysis: CheckpointAnalysis, site: str) -> list[float | None]:
+        layers = [layer.top_share for layer in analysis.attentions(site) if layer.top_share]
+        return [mean_over_heads([mean_over_heads(layer.get(p)) for layer in layers]) for p in percentages]
+
+    return Curve("", values)
+
+
 @dataclass(frozen=True, kw_only=True)
-class LayerFigure(SiteFigure):
-    """Measures by layer, means over seeds: one panel per site, one or more curves per model.
+class SiteFigure(Table):
+    """Measures of attention, means over seeds: one panel per site, one or more curves per model.
 
     Attributes:
+        models: names in configs/models.toml.
         curves: drawn for each model.
         axis_label: label of the vertical axis.
+        sites: attention sites to draw.
+        datasets: preset -> dataset.
+        percentages: values of the horizontal axis; empty for a figure by layer.
         explanation: a note about the curves, "" for none.
     """
 
+    models: tuple[str, ...]
     curves: tuple[Curve, ...]
     axis_label: str
+    sites: tuple[str, ...] = tuple(SITE_TITLES)
+    datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
+    percentages: tuple[str, ...] = ()
     explanation: str = ""
 
+    def experiments(self, preset: str) -> list[Experiment]:
+        """See Table."""
+        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
+
     def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; one row per model, site and curve, one column per layer."""
-        found = self.analyzed_runs(context)
+        """See Table; one row per model, site and curve, one column per layer or percentage."""
+        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
+        all_runs = list(chain(*found.values()))
+        require_comparable(all_runs, BLEU_TOKENIZED.metric)
         values = {
-            (experiment.model, site, curve): by_layer
+            (experiment.model, site, curve): numbers
             for experiment, runs in found.items()
             if not any_diverged(runs)
             for site in self.sites
             for curve in self.curves
-            if (by_layer := self.values_by_layer(runs, site, curve))
+            if (numbers := mean_over_seeds(runs, site, curve))
         }
         if not values:
             raise UserError(f"{context.runs}: no run has an analysis with {self.axis_label}; run {context.command}")
-        num_layers = max(map(len, values.values()))
+        count = max(map(len, values.values()))
+        titles = [f"top {p}%" for p in self.percentages]
+        titles = titles or [self.axis_label, *(f"layer {n}" for n in range(1, count + 1)), "mean"]
         rows = []
-        for (model, site, curve), by_layer in values.items():
-            padding = [""] * (num_layers - len(by_layer))
-            rows.append([model, site, curve.label, *map("{:.3f}".format, by_layer), *padding, f"{mean(by_layer):.3f}"])
+        for (model, site, curve), numbers in values.items():
+            cells = [*map("{:.3f}".format, numbers), *[""] * (count - len(numbers))]
+            rows.append([model, site, *(cells if self.percentages else [curve.label, *cells, f"{mean(numbers):.3f}"])])
         notes = [
             context.preset_note,
-            *self.run_notes(found, context),
+            *context.notes(self.datasets[context.preset], all_runs),
+            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
+            *unit_note(all_runs),
             *filter(None, [self.explanation]),
             self.figure_note,
             self.plot(values, context),
         ]
-        header = ["model", "site", self.axis_label, *(f"layer {n}" for n in range(1, num_layers + 1)), "mean"]
-        return [RenderedTable(context.caption(self.title), header, rows, notes)]
-
-    def values_by_layer(self, runs: Sequence[Run], site: str, curve: Curve) -> list[float]:
-        """Return the mean over seeds by layer; nothing if a layer of the site has no value.
-
-        Raises:
-            UserError: the analyses of the seeds do not have the same number of layers.
-        """
-        by_run = {run.folder: curve.values(run.analysis, site) for run in runs if run.analysis}
-        if any(None in values for values in by_run.values()):
-            return []
-        if len(set(map(len, by_run.values()))) > 1:
-            found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
-            raise UserError(
-                f"analyses of one model have different numbers of layers with {curve.label} ({site}): {found}; "
-                "run relumt analyze again"
-            )
-        return [mean(values) for values in zip(*by_run.values(), strict=True)]
+        return [RenderedTable(context.caption(self.title), ["model", "site", *titles], rows, notes)]
 
     def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""
-        panels = make_panels(self.sites)
-        for (model, site, curve), by_layer in values.items():
+        from relumt.analysis.plots import Figure  # matplotlib is optional
+
+        figure = Figure(figsize=(2 + 3.6 * len(self.sites), 3.6), layout="constrained")
+        panels = figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0]
+        axes = dict(zip(self.sites, panels, strict=True))
+        legend = {}
+        for (model, site, curve), numbers in values.items():
             label = f"{model}, {curve.label}" if len(self.curves) > 1 else model
             style, color = LINE_STYLES[self.curves.index(curve)], f"C{self.models.index(model)}"
-            layers = range(1, len(by_layer) + 1)
-            panels.draw(site, label, layers, by_layer, color, style)
-            panels.axes[site].set_xticks(layers)
-        return context.save_plot(panels.finish("Layer", self.axis_label.capitalize()))
+            x = [float(p) for p in self.percentages] or list(range(1, len(numbers) + 1))
+            (legend[label],) = axes[site].plot(x, numbers, style, marker=".", color=color)
+            if not self.percentages:
+                axes[site].set_xticks(x)
+        for site, ax in axes.items():
+            ax.set(title=SITE_TITLES[site], xlabel="Top p % of the visible keys" if self.percentages else "Layer")
+        panels[0].set_ylabel(self.axis_label.capitalize())
+        figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
+        return context.save_plot(figure)
 
 
-DOCUMENTS = {"paper": "europarl7_en_de_1024", "small": "europarl7_small_512", "smoke": SMOKE_DOCUMENTS}
+def mean_over_seeds(runs: Sequence[Run], site: str, curve: Curve) -> list[float]:
+    """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value.
+
+    Raises:
+        UserError: the analyses of the seeds do not have the same number of layers.
+    """
+    by_run = {run.folder: curve.values(run.analysis, site) for run in runs if run.analysis}
+    if any(None in values for values in by_run.values()):
+        return []
+    if len(set(map(len, by_run.values()))) > 1:
+        found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
+        raise UserError(
+            f"analyses of one model have different numbers of layers with {curve.label} ({site}): {found}; "
+            "run relumt analyze again"
+        )
+    return [mean(values) for values in zip(*by_run.values(), strict=True)]
 
 
 class NullHeads(Table):
@@ -146,75 +179,3 @@ class NullHeads(Table):
         ]
         header = ["null rate", *(f"head {n}" for n in range(1, len(null_rates[0]) + 1))]
         return [RenderedTable(context.caption(self.title), header, rows, notes)]
-
-
-TABLES = (
-    TopShareFigure(
-        "RF",
-        "figure4",
-        models=("softmax", "reluformer"),
-        datasets=DOCUMENTS,
-        sites=("encoder", "decoder"),
-    ),
-    LayerFigure(
-        "RF",
-        "figure5",
-        report_sentences=2,
-        models=("softmax", "reluformer"),
-        datasets=DOCUMENTS,
-        curves=(
-            attention_curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),
-            attention_curve("on stop words", lambda layer: mean_over_heads(layer.stop_word_share)),
-            attention_curve("stop words among the keys", lambda layer: layer.stop_word_rate),
-        ),
-        axis_label="share of the weight",
-        sites=("encoder", "decoder"),
-        explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys; "
-        "null rows are left out",
-    ),
-    LayerFigure(
-        "RL",
-        "figure3",
-        models=("sparsemax", "entmax15", "rela_g"),
-        curves=(attention_curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
-        axis_label="sparsity rate",
-    ),
-    LayerFigure(
-        "RL",
-        "figure4",
-        models=("softmax", "sparsemax", "entmax15", "rela_g"),
-        datasets=ALIGNED,
-        curves=(
-            alignment_curve("normal, best head", lambda layer: layer.normal.best_head),
-            alignment_curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
-            alignment_curve("shifted, best head", lambda layer: layer.shifted.best_head),
-            alignment_curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
-        ),
-        axis_label="alignment error rate (%)",
-        sites=("cross",),
-    ),
-    LayerFigure(
-        "RL",
-        "figure5",
-        models=("softmax", "entmax15", "rela_g", "reluformer"),
-        curves=(
-            attention_curve("softmax of α", lambda layer: layer.rela_diversity),
-            attention_curve("α/Σα", lambda layer: layer.head_diversity.get("normalized")),
-        ),
-        axis_label="head diversity",
-        explanation="Jensen–Shannon divergence of the heads' weights α as distributions; softmax of α: as in the "
-        "paper, only of weights that do not sum to 1; nearly uniform for weights as small as reluformer's",
-    ),
-    LayerFigure(
-        "RL",
-        "figure6",
-        models=("rela_g",),
-        curves=(
-            attention_curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
-            attention_curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
-            attention_curve("variance over heads", lambda layer: layer.null_rate_variance),
-        ),
-        axis_label="null rate",
-    ),
-    NullHeads("RL", "figure7", report_sentences=10),
-)

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from relumt.errors import UserError
 from relumt.runs.analysis_record import CheckpointAnalysis, mean_over_heads
-from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.record import RUN_RECORD
+from relumt.tables.comparability import METRIC_TITLES, require_equal
 from relumt.tables.rendering import format_average
 from relumt.tables.runs import MIN_BLEU, Run, any_diverged
 
@@ -142,30 +141,16 @@ def mean_over_layers(values: Iterable[float | None]) -> float | None:
     return mean(present) if present and len(present) == len(values) else None
 
 
-def require_same_unit(runs: Iterable[Run]) -> None:
-    """Raise UserError if the attention of some runs was measured on subwords and that of others on words."""
-    by_unit = {run.analysis.unit: run.folder for run in runs if not run.diverged and run.analysis}
-    if len(by_unit) > 1:
-        described = ", ".join(f"{folder} ({unit})" for unit, folder in sorted(by_unit.items()))
-        raise UserError(
-            f"expected analyses of one kind of units, found {described}; "
-            "repeat one with relumt analyze RUN --out RUN --numbers-only --units subwords|words"
-        )
+def require_same_analyses(runs: Iterable[Run]) -> None:
+    """Raise UserError if analyses of some runs have other units of attention or gold alignments than those of others.
 
-
-def require_same_alignments(runs: Iterable[Run]) -> None:
-    """Raise UserError if alignment errors of some runs were measured with other gold alignments than those of others.
-
-    Analyses of earlier versions, which do not say, are not compared.
+    Analyses of earlier versions, which do not name their gold alignments, are not compared.
     """
+    advice = "repeat one with relumt analyze RUN --out RUN --numbers-only --units subwords|words"
     analyses = {str(run.folder): run.analysis for run in runs if not run.diverged and run.analysis}
-    used = {folder: found.alignments_sha256 for folder, found in analyses.items() if found.alignment}
-    folders = {checksum: folder for folder, checksum in used.items() if checksum is not None}
-    if len(folders) > 1:
-        raise UserError(
-            f"{' and '.join(sorted(folders.values()))}: expected analyses with the same gold alignments, found "
-            f"{len(folders)} files; repeat them with relumt analyze RUN --out RUN --numbers-only"
-        )
+    require_equal(analyses, "the unit of attention", lambda analysis: analysis.unit, advice)
+    aligned = {name: found for name, found in analyses.items() if found.alignment and found.alignments_sha256}
+    require_equal(aligned, "the gold alignments", lambda analysis: analysis.alignments_sha256, advice)
 
 
 def unit_note(runs: Iterable[Run]) -> list[str]:
@@ -175,14 +160,12 @@ def unit_note(runs: Iterable[Run]) -> list[str]:
 
 
 ENTROPY = analysis_measure(
-    "entropy",
-    lambda analysis: mean_over_layers(mean_over_heads(layer.entropy) for layer in analysis.attentions()),
+    "entropy", lambda analysis: mean_over_layers(mean_over_heads(layer.entropy) for layer in analysis.attentions())
 )
 """H(s) of [RF] Tables 3 and 5 in nats, mean over heads and layers; a null row counts as 0."""
 
 NULL_RATE = analysis_measure(
-    "null rows",
-    lambda analysis: mean_over_layers(mean_over_heads(layer.null_rate) for layer in analysis.attentions()),
+    "null rows", lambda analysis: mean_over_layers(mean_over_heads(layer.null_rate) for layer in analysis.attentions())
 )
 """Share of the rows that give no weight to any key."""
 

@@ -4,21 +4,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.runs.comparability import (
+from relumt.runs.flags import join_flag_values, parse_flags
+from relumt.runs.provenance import format_flag
+from relumt.runs.record import RUN_RECORD, RunRecord, load_record
+from relumt.tables.comparability import (
+    DATA,
+    INITIALIZATION,
     METRIC_TITLES,
+    Aspects,
     describe_decoding_choices,
     describe_revisions,
-    require_equal,
-    require_equal_data,
+    require_all_equal,
     require_equal_evaluations,
-    require_equal_initialization,
     require_equal_signatures,
     require_equal_training,
     require_run_folder,
 )
-from relumt.runs.flags import join_flag_values, parse_flags
-from relumt.runs.provenance import format_flag
-from relumt.runs.record import RUN_RECORD, RunRecord, load_record
 from relumt.tables.context import difference_notes
 from relumt.tables.measures import DIVERGED, DIVERGED_NOTE, ENVIRONMENTS_NOTE, SPREAD_NOTE
 from relumt.tables.rendering import RenderedTable, format_average
@@ -70,11 +71,12 @@ def dataset_tables(dataset: str, records: list[RunRecord]) -> list[RenderedTable
     external = sorted({metric for record in records for metric in record.external_scores})
     for metric in (*METRIC_TITLES, *external):
         require_equal_signatures(by_name, metric)
-    require_equal_data(by_name)
+    require_all_equal(by_name, DATA)
     scored = {name: record for name, record in by_name.items() if record.is_scored}
     require_equal_evaluations(scored)
-    require_equal(scored, "the subsets of the test set", lambda record: sorted(record.test_evaluation.subsets))
-    require_equal_initialization(by_name)
+    subsets: Aspects = {"the subsets of the test set": lambda record: sorted(record.test_evaluation.subsets)}
+    require_all_equal(scored, subsets)
+    require_all_equal(by_name, INITIALIZATION)
     rows = [_model_row(group, external) for group in _group_by_model(records)]
     table = RenderedTable(dataset, table_head(external), rows, _notes(records, external))
     return [table, *_subset_tables(dataset, records)]

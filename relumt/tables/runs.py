@@ -8,22 +8,19 @@ from pathlib import Path
 
 from relumt.errors import UserError
 from relumt.runs.analysis_record import ANALYSIS, CheckpointAnalysis, read_analysis
-from relumt.runs.comparability import (
-    TRAINING_FLAGS,
-    require_equal,
-    require_equal_batches,
-    require_equal_data,
-    require_equal_evaluations,
-    require_equal_initialization,
-    require_equal_pretraining,
-    require_equal_signatures,
-    require_equal_training,
-    require_run_folder,
-)
 from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
 from relumt.runs.provenance import format_flag
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record
 from relumt.runs.scored_analysis import find_mismatch
+from relumt.tables.comparability import (
+    DATA,
+    require_all_equal,
+    require_equal,
+    require_equal_evaluations,
+    require_equal_signatures,
+    require_equal_training,
+    require_run_folder,
+)
 from relumt.tables.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
 
 MIN_BLEU = 1.0
@@ -112,11 +109,6 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
         experiment.model_folder(runs).glob(f"*/{RUN_RECORD}"), key=lambda path: path.parent.name.rjust(20)
     ):
         record = load_record(path.parent)
-        if (record.dataset, record.model) != (experiment.dataset, experiment.model):
-            raise UserError(
-                f"{path}: expected a run of {experiment.dataset}/{experiment.model}, found one of "
-                f"{record.dataset}/{record.model}; move it to its folder"
-            )
         require_run_folder(path.parent, record)
         require_experiment_flags(path, record, experiment)
         if has_results(experiment, record) or record.divergence:
@@ -151,23 +143,16 @@ def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] =
     """
     runs = list(runs)
 
-    def may_differ(flag: str) -> bool:
-        return flag in varied or MODEL_FLAGS.fullmatch(flag) is not None
-
-    def common_flags(record: RunRecord) -> dict[str, str]:
-        return {name: value for name, value in record.provenance.flags.items() if not may_differ(name)}
+    def is_model_flag(flag: str) -> bool:
+        return MODEL_FLAGS.fullmatch(flag) is not None
 
     def added_flags(run: Run) -> dict[str, str]:
-        return {name: value for name, value in run.added_flags.items() if may_differ(name)}
+        return {name: value for name, value in run.added_flags.items() if name in varied or is_model_flag(name)}
 
     records = records_by_folder(runs)
-    require_equal(records, TRAINING_FLAGS, common_flags)
-    require_equal_batches(records)
-    require_equal_initialization(records)
-    require_equal_pretraining(records, lambda flag: not MODEL_FLAGS.fullmatch(flag))
-    require_equal_data(records)
-    by_folder = {str(run.folder): run for run in runs}
-    require_equal(by_folder, "the flags that the user added", added_flags)
+    require_equal_training(records, is_model_flag, varied)
+    require_all_equal(records, DATA)
+    require_equal({str(run.folder): run for run in runs}, "the flags that the user added", added_flags)
     scored = {folder: record for folder, record in records.items() if record.is_scored}
     require_equal_evaluations(scored)
     require_equal_signatures(scored, metric)

@@ -8,12 +8,12 @@ from statistics import mean
 from relumt.console import print_status
 from relumt.papers import format_printed, printed_values
 from relumt.tables.context import P_VALUE_NOTES, Runs, TableContext, spread_note
-from relumt.tables.experiments import Experiment
+from relumt.tables.experiments import SMALL, SMOKE, Experiment, by_preset
 from relumt.tables.measures import BLEU_TOKENIZED, Measure, external_scores, unit_note
 from relumt.tables.rendering import RenderedTable, format_p_value
 from relumt.tables.runs import Run, any_diverged, require_comparable
-from relumt.tables.seed_columns import MIN_SEEDS, NOTE, describe_common_seeds, seed_columns
-from relumt.tables.speed_tables import decoding_speed_tables
+from relumt.tables.seed_statistics import MIN_SEEDS, SEEDS_NOTE, describe_common_seeds, seed_columns
+from relumt.tables.speeds import decoding_speed_tables
 from relumt.tables.table import Table
 
 
@@ -100,6 +100,41 @@ class RowVariant:
         }
 
 
+Columns = dict[str, tuple[Column, ...]]
+"""Preset -> columns."""
+
+
+def columns_on_one_corpus(dataset: str, measures: dict[str, Measure], *extra: Measure) -> Columns:
+    """Return columns for measures by the paper's column, and for extra measures that the paper does not have."""
+    return {
+        preset: (
+            *(Column(name, measure, column, preset == "paper") for column, measure in measures.items()),
+            *(Column(name, measure) for measure in extra),
+        )
+        for preset, name in by_preset(dataset).items()
+    }
+
+
+def columns_per_corpus(measure: Measure, datasets: dict[str, str], shown_in_small: str = "") -> Columns:
+    """Return one column per corpus for preset paper, else a single one.
+
+    Args:
+        measure: what is shown.
+        datasets: the paper's column -> dataset.
+        shown_in_small: the paper's column beside the single one, "" for none.
+    """
+    return {
+        "paper": tuple(Column(name, measure, column, True) for column, name in datasets.items()),
+        "small": (Column(SMALL, measure, shown_in_small),),
+        "smoke": (Column(SMOKE, measure, shown_in_small),),
+    }
+
+
+def same_names(*models: str) -> dict[str, str]:
+    """Return rows whose label in papers.json is the name of the model."""
+    return {model: model for model in models}
+
+
 @dataclass(frozen=True)
 class ScoreTable(Table):
     """A table of a paper with one row per model, or per variant of a model.
@@ -150,10 +185,9 @@ class ScoreTable(Table):
             require_comparable(chain(*runs.values()), metric, self.varied_flags(context.preset))
             self.print_unmeasured(column, runs)
             titled_cells += self.render_column(column, runs, context)
-        titles = [title for title, _ in titled_cells]
-        rows = list(zip(*(cells for _, cells in titled_cells), strict=True))
-        notes = self.notes_below(columns, found, context)
-        tables = [RenderedTable(context.caption(self.title), titles, rows, notes)]
+        titles, cells = zip(*titled_cells, strict=True)
+        rows, notes = list(zip(*cells, strict=True)), self.notes_below(columns, found, context)
+        tables = [RenderedTable(context.caption(self.title), list(titles), rows, notes)]
         if self.speed_benchmark:
             datasets = dict.fromkeys(column.dataset for column in columns)
             models = {label: row.model for label, row in self.resolved_rows.items()}
@@ -174,29 +208,22 @@ class ScoreTable(Table):
         """Return what is shown for a column of the paper: titles and the cells below each."""
         columns = [(column.title, [column.find_measure(row).format_mean(runs[row]) for row in self.rows])]
         if column.paper_column:
-            printed = [self.format_printed(row, column.paper_column) for row in self.resolved_rows.values()]
+            labels = [row.paper_row for row in self.resolved_rows.values()]
+            printed = [
+                format_printed(self.paper, self.item, label, column.paper_column) if label else "" for label in labels
+            ]
             columns.insert(0, (f"[{self.paper}] {column.paper_column}", printed))
         if column.same_corpus:
             columns.append(("difference", [self.difference(row, column, runs[row]) for row in self.rows]))
-        if self.baseline and column.measure.metric:
+        if self.baseline and (metric := column.measure.metric):
             p_values = [
-                self.format_p_values(label, baseline, runs, column.measure.metric, context.test)
+                "" if label == baseline else format_p_values(runs[label], runs[baseline], metric, context.test)
                 for label, baseline in self.baselines.items()
             ]
             columns.append((f"p against {self.baseline}", p_values))
         if self.is_compared_over_seeds(column):
             columns += seed_columns(self.baselines, runs, column.measure)
         return columns
-
-    def format_printed(self, row: TableRow, paper_column: str) -> str:
-        """Return the paper's number, "" if it prints none."""
-        return format_printed(self.paper, self.item, row.paper_row, paper_column) if row.paper_row else ""
-
-    def format_p_values(
-        self, label: str, baseline: str, runs: Mapping[str, Sequence[Run]], metric: str, test: str
-    ) -> str:
-        """Return the p-values of a row against another, "" for the baseline itself."""
-        return "" if label == baseline else format_p_values(runs[label], runs[baseline], metric, test)
 
     def difference(self, label: str, column: Column, runs: Sequence[Run]) -> str:
         """Return our mean minus the paper's number, "" without either."""
@@ -229,7 +256,7 @@ class ScoreTable(Table):
         if self.baseline:
             notes.append(P_VALUE_NOTES[context.test])
             if any(len(runs) >= MIN_SEEDS for runs in found.values()):
-                notes.append(NOTE)
+                notes.append(SEEDS_NOTE)
             notes += self.common_seeds_notes(columns, found)
         return notes + spread_note(found)
 
@@ -242,10 +269,7 @@ class ScoreTable(Table):
         return [f"compared only {seeds} ({'; '.join(compared)})" for seeds, compared in titles.items()]
 
     def stand_in_note(self, preset: str) -> list[str]:
-        """Return the note that names the paper's corpora if this preset has others, and says if it has fewer.
-
-        None below a table that no paper prints.
-        """
+        """Return the note that names the corpora of the table's paper, if it has one and this preset has others."""
         ours, papers = (list(dict.fromkeys(column.dataset for column in self.columns[p])) for p in (preset, "paper"))
         if self.caption or ours == papers:
             return []

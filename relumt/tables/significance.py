@@ -5,24 +5,50 @@ Seeds are not pooled: two translations of the same sentences are not twice as ma
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Score as MetricScore
 from sacrebleu.significance import PairedTest
 
 from relumt.corpora.tokenization import BLEU_TOKENIZERS
 from relumt.errors import UserError
-from relumt.runs.comparability import METRIC_TITLES
 from relumt.runs.evaluation_record import Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
 from relumt.runs.scored_files import load_scored_lines
+from relumt.tables.comparability import METRIC_TITLES
 from relumt.tables.context import MIN_CHANGED, SIGNIFICANCE_TESTS
-from relumt.tables.mean_score import MeanScore
 from relumt.tables.runs import Run
 
 TOKENIZERS = ("none", "13a", *sorted(set(BLEU_TOKENIZERS.values())))
 """Tokenizers of sacreBLEU with which relumt scores; some of the others download models."""
+
+
+class MeanScore(Metric):
+    """The mean of segment scores as a metric, so that sacreBLEU compares two systems by it.
+
+    Its hypotheses are the scores of the segments as text; it ignores the references.
+    """
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return sent
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[float]:
+        return [float(hypothesis), 1.0]
+
+    def _aggregate_and_compute(self, stats: list[list[float]]) -> MetricScore:
+        return self._compute_score_from_stats(np.sum(stats, axis=0))
+
+    def _compute_score_from_stats(self, stats: Any) -> MetricScore:
+        """Return the mean, given the sum of the scores and their number."""
+        total, count = stats
+        return MetricScore("mean", float(total / count))
 
 
 def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test: str) -> dict[int, float | None]:

@@ -18,13 +18,7 @@ from statistics import mean
 
 from relumt.tables.context import Runs, TableContext, spread_note
 from relumt.tables.experiments import IWSLT, SMOKE, Experiment, by_preset
-from relumt.tables.measures import (
-    BLEU_TOKENIZED,
-    BREVITY_PENALTY,
-    LENGTH_PENALTY,
-    VALIDATION_BLEU,
-    VALIDATION_LOSS,
-)
+from relumt.tables.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
 from relumt.tables.rendering import RenderedTable
 from relumt.tables.runs import require_comparable
 from relumt.tables.score_table import Column, ScoreTable, TableRow

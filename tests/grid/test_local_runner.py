@@ -1,9 +1,6 @@
 """Jobs in parallel on this machine: GPUs, failures, and what remains when the grid is killed."""
 
-import os
-import signal
 import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -97,25 +94,6 @@ def test_an_interrupt_ends_running_jobs_and_starts_no_others(root, tmp_path):
         LocalRunner(status, [[]], threads=1).run(jobs, refresh_interval=0.05)
     assert not is_alive(int(pid_file.read_text()))
     assert status.states[jobs[1]] == "waiting"
-
-
-PARENT = """
-import sys
-from relumt.grid.supervised_process import start_supervised
-start_supervised(sys.argv[1:]).wait()
-"""
-
-
-def test_nothing_outlives_a_killed_parent(tmp_path):
-    pid_file = tmp_path / "pid"
-    command = ["bash", "-c", f'sleep 60 & echo "$!" > {pid_file}; wait']
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, *command], start_new_session=True)
-    wait_until(lambda: pid_file.is_file() and pid_file.read_text())
-    pid = int(pid_file.read_text())
-    assert is_alive(pid)
-    os.killpg(parent.pid, signal.SIGKILL)
-    parent.wait(20)
-    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_run_that_another_process_works_on_is_waited_for(root, tmp_path, monkeypatch):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from relumt.feedforward import FEEDFORWARDS
+from relumt.runs.flags import join_flag_values
+from relumt.runs.model_config import require_model
 from relumt.runs.record import Divergence
 from relumt.tables import get_table
 from relumt.tables.experiments import PRESETS
@@ -43,13 +45,16 @@ def test_its_runs_are_those_of_the_configurations_without_further_flags():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_row_differs_from_the_others_only_in_its_feedforward_layer(model):
-    lines = (ROOT / "configs" / "models" / f"{model}.args").read_text().splitlines()
+    flags = require_model(model, ROOT / "configs")
     name = model.removeprefix("ffn_")
-    gated = " --gated-equal-parameters" if FEEDFORWARDS[name]().is_gated else ""
-    assert lines[1:] == [
-        f"--arch mechanism_transformer --attention softmax --feedforward {name}{gated}",
-        "--criterion fused_label_smoothed_cross_entropy",
-    ]
+    gated = {"--gated-equal-parameters": ""} if FEEDFORWARDS[name]().is_gated else {}
+    assert join_flag_values(flags) == {
+        "--arch": "mechanism_transformer",
+        "--attention": "softmax",
+        "--feedforward": name,
+        **gated,
+        "--criterion": "fused_label_smoothed_cross_entropy",
+    }
 
 
 def test_loss_bleu_p_and_parameters_over_seeds(write, tmp_path):

@@ -9,7 +9,7 @@ from relumt.git_revision import Revision
 from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
 from relumt.runs.environment import Kernels
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
-from relumt.runs.record import EnvironmentChange, Initialization
+from relumt.runs.record import AcceptedChange, Initialization
 from relumt.tables import TABLES, get_table
 from relumt.tables.context import list_differences
 from relumt.tables.experiments import unique_experiments
@@ -147,7 +147,7 @@ def test_differences_are_listed(path, value, aspect):
 def test_the_initial_dataset_and_changed_environments_are_named(tmp_path):
     experiment, *_ = get_table("reluformer_table3").experiments("small")
     record = with_value(make_record(experiment), "provenance.initialization", Initialization("first"))
-    record = with_value(record, "environment_changes", [EnvironmentChange("2026-01-01T10:00:00+00:00", ["torch"])])
+    record = with_value(record, "accepted_changes", [AcceptedChange("2026-01-01T10:00:00+00:00", ["torch"])])
     write_run(experiment, tmp_path, record, analysis=analysis())
     (table,) = render("reluformer_table3", tmp_path)
     assert "multi30k_de_en_small: trained on first first" in table.notes

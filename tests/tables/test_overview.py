@@ -7,7 +7,7 @@ from relumt.errors import UserError
 from relumt.runs.environment import Device
 from relumt.runs.evaluation_record import SubsetScores
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
-from relumt.runs.record import Divergence, EnvironmentChange, Initialization, save_record
+from relumt.runs.record import AcceptedChange, Divergence, Initialization, save_record
 from relumt.tables.measures import DIVERGED_NOTE
 from relumt.tables.overview import dataset_tables, overview_tables
 from relumt.tables.rendering import to_markdown
@@ -96,25 +96,12 @@ def test_flags_from_the_command_line_are_named_by_model():
     assert note in printed(*added, relu, scored_record(model="sigmoid")).splitlines()
 
 
-def test_environment_changes_are_marked_and_devices_named():
-    changed = replace(scored_record(model="relu"), environment_changes=[EnvironmentChange("now", ["x"])])
+def test_accepted_changes_are_marked_and_devices_named():
+    changed = replace(scored_record(model="relu"), accepted_changes=[AcceptedChange("now", ["x"])])
     changed = with_value(changed, "provenance.environment.device", Device("cuda", "H", 1, "bf16"))
     text = printed(changed, scored_record())
     assert "| relu* | 1 |" in text and "small/relu/1" in text
     assert "on H (cuda, bf16): relu; x86_64 (cpu, fp32): softmax" in text and "cannot be compared" in text
-
-
-@pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        (Device("cpu", "x86_64", 1, "bf16"), "x86_64 (cpu, bf16)"),
-        (Device("cpu", "x86_64", 1, "fp32", "onednn"), "x86_64 (cpu, fp32, onednn)"),
-    ],
-)
-def test_models_of_another_precision_or_backend_are_named(device, name):
-    other = with_value(scored_record(model="relu"), "provenance.environment.device", device)
-    (note,) = (line for line in printed(scored_record(), other).splitlines() if "tokens/s:" in line)
-    assert "x86_64 (cpu, fp32): softmax" in note and f"{name}: relu" in note
 
 
 @pytest.mark.parametrize(

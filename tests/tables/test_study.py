@@ -101,7 +101,6 @@ def test_the_search_may_show_runs_that_were_translated_for_other_tables(tmp_path
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("provenance.flags.--max-epoch", "9", "the flags of training"),
         ("provenance.dictionaries", {"de": "e"}, "the dictionaries"),
         ("provenance.data", {"valid": "0" * 64}, "the training data"),
     ],
@@ -207,11 +206,3 @@ def test_the_tables_share_their_runs():
     mechanisms, sites = (get_table(name).experiments("small") for name in ("study", "study_sites"))
     assert {one.model for one in mechanisms} & {one.model for one in sites} == {"softmax", "reluformer"}
     assert {one for one in sites if one.model in ("softmax", "reluformer")} < set(mechanisms)
-
-
-def test_what_was_chosen_exists():
-    assert len(study.BEST_MODELS) == 3 and set(study.BEST_MODELS) < {*study.MODELS, *study.CANDIDATES}
-    datasets = {one.dataset for name in STUDY_TABLES for one in get_table(name).experiments("small")}
-    models = {one.model for name in STUDY_TABLES for one in get_table(name).experiments("small")}
-    for dataset, chosen in study.CHOSEN_FLAGS.items():
-        assert dataset in datasets and chosen.keys() <= models

@@ -3,7 +3,7 @@
 from relumt.runs.analysis_record import FeedForwardMetrics
 from relumt.tables import get_table
 from relumt.tables.ffn_table import ffn_experiment
-from tests.tables.cases import analysis, make_record, render, write_run, write_translations
+from tests.tables.cases import analysis, make_record, render, row, write_run, write_translations
 
 
 def test_one_row_per_setting_with_validation_loss_bleu_and_p(tmp_path):
@@ -16,12 +16,13 @@ def test_one_row_per_setting_with_validation_loss_bleu_and_p(tmp_path):
     record = make_record(other)
     write_translations(write_run(other, tmp_path, record), record, {0, 1, 2, 3, 4})
     (table,) = render("reluformer_sweep", tmp_path)
-    losses_and_bleu = ["best validation loss", "BLEU tok"]
-    assert table.header == ["γ", "λ₁", "λ₂", *losses_and_bleu, "p against γ = 1, λ₁ = 0.1, λ₂ = 0.1"]
-    assert ["1", "0.1", "0.1", "4.500 ± 0.000", "30.50 ± 0.71", ""] in table.rows
-    (found,) = (row for row in table.rows if row[0] == "0.5")
-    assert found[3:5] == ["4.500", "30.00"] and float(found[5]) < 0.05
-    assert ["2", "0.1", "0.1", "", "", ""] in table.rows
+    baseline = "γ = 1, λ₁ = 0.1, λ₂ = 0.1"
+    losses_and_bleu = [f"{measure}, multi30k_de_en_small" for measure in ("best validation loss", "BLEU tok")]
+    assert table.header[:4] == ["", *losses_and_bleu, f"p against {baseline}"]
+    assert row(table, baseline)[1:4] == ["4.500 ± 0.000", "30.50 ± 0.71", ""]
+    loss, bleu, p_value = row(table, "γ = 0.5, λ₁ = 0.1, λ₂ = 0.1")[1:4]
+    assert (loss, bleu) == ("4.500", "30.00") and float(p_value) < 0.05
+    assert row(table, "γ = 2, λ₁ = 0.1, λ₂ = 0.1")[1:4] == [""] * 3
     assert any("fewer of gamma-0.5-norm-0.1-entropy-0.1/reluformer" in note for note in table.notes)
 
 
@@ -35,5 +36,5 @@ def test_temperatures_share_the_run_without_one_and_show_the_variance_ratio(tmp_
     write_run(default, tmp_path, analysis=analysis(feedforward=metrics))
     write_run(experiments[0], tmp_path)
     (table,) = render("reluformer_temperature", tmp_path)
-    assert table.rows[2] == ["1", "4.500", "30.00", "0.010", ""]
-    assert table.rows[0][:4] == ["0.25", "4.500", "30.00", ""]  # not analyzed
+    assert row(table, "τ = 1") == ["τ = 1", "4.500", "30.00", "", "0.010"]
+    assert row(table, "τ = 0.25") == ["τ = 0.25", "4.500", "30.00", "", ""]  # not analyzed

@@ -1,108 +1,76 @@
-"""Which runs may be compared with each other."""
+"""Which runs may be compared with each other: those that are equal in what a table holds fixed.
 
-from collections.abc import Callable, Iterable, Mapping
+The backend of fp32 products, attention's kernels and versions of packages may differ, because they change rounding
+only; tables name them.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from relumt.errors import UserError
 from relumt.runs.evaluation_record import EvaluationSetup
-from relumt.runs.record import Initialization, RunRecord
+from relumt.runs.record import RunRecord
 from relumt.runs.run_checkpoints import num_averaged
 
 METRIC_TITLES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
 """Metric in run.json → its column's title."""
 
-TRAINING_FLAGS = "the flags of training"
-
 T = TypeVar("T")
 
 
-def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object]) -> None:
+SAME_SETTINGS = "train and evaluate them with the same settings, or move one to another RUNS folder"
+
+
+def require_equal(values: Mapping[str, T], what: str, key: Callable[[T], object], advice: str = SAME_SETTINGS) -> None:
     """Raise UserError unless `key` returns the same for all values; the message names two that differ.
 
     Args:
         values: records or anything else that is compared, by the name to use in the message.
         what: what `key` returns, in words.
         key: returns what has to be equal.
+        advice: what to do; it ends the message.
     """
     keys = {name: key(value) for name, value in values.items()}
     for name, found in keys.items():
         first, expected = next(iter(keys.items()))
         if found != expected:
-            raise UserError(
-                f"{first} and {name} differ in {what}: {expected} and {found}; "
-                "train and evaluate them with the same settings, or move one to another RUNS folder"
-            )
+            raise UserError(f"{first} and {name} differ in {what}: {expected} and {found}; {advice}")
 
 
-def require_equal_batches(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless all used the same precision and number of devices, which multiplies the batch size.
-
-    The backend of fp32 products and attention's kernels may differ, like versions of packages: they change rounding
-    only. Tables name them.
-    """
-
-    def devices(record: RunRecord) -> list[object]:
-        device = record.provenance.environment.device
-        return [device.count, device.precision]
-
-    require_equal(records, "the number of devices or the precision of training", devices)
+Aspects = dict[str, Callable[[RunRecord], object]]
+"""What has to be equal, in words -> function that returns it."""
 
 
-def require_equal_initialization(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless all start from new weights, or all from weights trained on the same dataset."""
-    require_equal(
-        records,
-        "the dataset of the initial weights",
-        lambda record: record.provenance.initialization.dataset or "new weights",
-    )
+def require_all_equal(records: Mapping[str, RunRecord], aspects: Aspects) -> None:
+    """Raise UserError unless the records, by name, are equal in all aspects."""
+    for what, key in aspects.items():
+        require_equal(records, what, key)
 
 
-def require_equal_pretraining(records: Mapping[str, RunRecord], is_compared: Callable[[str], bool]) -> None:
-    """Raise UserError unless all initial weights were trained with the same flags and on the same data.
+def require_equal_training(
+    records: Mapping[str, RunRecord], is_free: Callable[[str], bool] = "--seed".__eq__, varied: Collection[str] = ()
+) -> None:
+    """Raise UserError unless runs, and the weights that they start from, were trained alike.
 
     Args:
         records: the runs by name.
-        is_compared: returns whether a flag has to be equal.
+        is_free: returns whether a flag of training may differ.
+        varied: further flags that may differ, but not in the training of the initial weights.
     """
-    initial = {name: record.provenance.initialization for name, record in records.items()}
-    known = {name: weights for name, weights in initial.items() if weights.flags}
 
-    def compared_flags(weights: Initialization) -> dict[str, str]:
-        return {flag: value for flag, value in weights.flags.items() if is_compared(flag)}
+    def fixed(flags: Mapping[str, str], varied: Collection[str] = ()) -> dict[str, str]:
+        return {name: value for name, value in flags.items() if name not in varied and not is_free(name)}
 
-    require_equal(known, "the flags of training of the initial weights", compared_flags)
-    require_equal(known, "the training data of the initial weights", lambda weights: weights.data)
-
-
-def require_equal_training(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless runs of one model were trained with the same settings, except for the seed."""
-    require_equal(records, TRAINING_FLAGS, lambda record: record.provenance.flags | {"--seed": ""})
-    require_equal_batches(records)
-    require_equal_initialization(records)
-    require_equal_pretraining(records, lambda flag: True)
-
-
-def require_equal_data(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless runs share vocabulary and training data."""
-    require_equal(records, "the training data", lambda record: record.provenance.data)
-    # As a list, whose order tells the source language from the target language.
-    require_equal(records, "the dictionaries", lambda record: list(record.provenance.dictionaries.items()))
-
-
-def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
-    """Raise UserError unless scored runs share vocabulary, training data, test set and the way of translating it.
-
-    The values of --lenpen may differ if each is the best of the same values on the same validation set.
-    """
-    require_equal_data(records)
-    require_equal(records, "the test set (references)", lambda record: record.test_evaluation.references_sha256)
-    test_set = "the test set (sources, references or subsets)"
-    require_equal(records, test_set, lambda record: record.test_evaluation.setup.data)
-    require_equal(records, "ONE_BY_ONE", lambda record: int(record.test_evaluation.setup.one_by_one))
-    require_equal(records, "the flags of translation", lambda record: _translation_flags(record.test_evaluation.setup))
-    require_equal(records, "the checkpoint that translates", lambda record: record.test_evaluation.setup.checkpoint)
-    require_equal(records, "the choice of --lenpen", lambda record: _choice_procedure(record.test_evaluation.setup))
+    require_equal(records, "the flags of training", lambda record: fixed(record.provenance.flags, varied))
+    require_all_equal(records, DEVICES)
+    require_all_equal(records, INITIALIZATION)
+    initial = {name: record for name, record in records.items() if record.provenance.initialization.flags}
+    pretraining: Aspects = {
+        "the flags of training of the initial weights": lambda run: fixed(run.provenance.initialization.flags),
+        "the training data of the initial weights": lambda run: run.provenance.initialization.data,
+    }
+    require_all_equal(initial, pretraining)
 
 
 def _translation_flags(setup: EvaluationSetup) -> dict[str, str]:
@@ -115,6 +83,42 @@ def _choice_procedure(setup: EvaluationSetup) -> str:
     """Describe how --lenpen was chosen, "" if it was not; flags tell which values were compared."""
     choice = setup.length_penalty
     return f"by {choice.signature} on the data {choice.data}" if choice else ""
+
+
+def require_equal_evaluations(records: Mapping[str, RunRecord]) -> None:
+    """Raise UserError unless scored runs share vocabulary, training data, test set and the way of translating it.
+
+    The values of --lenpen may differ if each is the best of the same values on the same validation set.
+    """
+    require_all_equal(records, EVALUATION)
+
+
+DEVICES: Aspects = {
+    "the number of devices or the precision of training": lambda record: [
+        record.provenance.environment.device.count,
+        record.provenance.environment.device.precision,
+    ]
+}
+"""The number of devices multiplies the batch size."""
+
+INITIALIZATION: Aspects = {
+    "the dataset of the initial weights": lambda record: record.provenance.initialization.dataset or "new weights"
+}
+
+DATA: Aspects = {
+    "the training data": lambda record: record.provenance.data,
+    # As a list, whose order tells the source language from the target language.
+    "the dictionaries": lambda record: list(record.provenance.dictionaries.items()),
+}
+
+EVALUATION: Aspects = DATA | {
+    "the test set (references)": lambda record: record.test_evaluation.references_sha256,
+    "the test set (sources, references or subsets)": lambda record: record.test_evaluation.setup.data,
+    "ONE_BY_ONE": lambda record: int(record.test_evaluation.setup.one_by_one),
+    "the flags of translation": lambda record: _translation_flags(record.test_evaluation.setup),
+    "the checkpoint that translates": lambda record: record.test_evaluation.setup.checkpoint,
+    "the choice of --lenpen": lambda record: _choice_procedure(record.test_evaluation.setup),
+}
 
 
 def describe_decoding_choices(records: Iterable[RunRecord]) -> list[str]:
