@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from relumt.runs.flag_checks import check_generate_flags
 
 from relumt.errors import UserError
 from relumt.search.generator import BeamSearchGenerator
@@ -144,22 +143,21 @@ def test_a_task_passes_the_penalty_on():
 
 
 REFUSED = {
-    "wu": ("--length-penalty wu", "unknown --length-penalty 'wu'; choose from length, gnmt"),
-    "unnormalized": ("--length-penalty gnmt --unnormalized", "has no effect with --unnormalized"),
-    "alignment": ("--length-penalty gnmt --print-alignment", "has no effect with --print-alignment"),
+    "wu": ({"length_penalty": "wu"}, "unknown --length-penalty 'wu'; choose from length, gnmt"),
+    "unnormalized": ({"unnormalized": True}, "has no effect with --unnormalized"),
+    "alignment": ({"print_alignment": "hard"}, "has no effect with --print-alignment"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_apply_is_refused_before_translation(name):
-    flags, message = REFUSED[name]
+def test_what_cannot_apply_is_refused(name):
+    settings, message = REFUSED[name]
     with pytest.raises(UserError, match=message):
-        check_generate_flags(["nowhere", "--path", "x.pt", *flags.split()])
+        check_length_penalty(Namespace(**({"length_penalty": "gnmt"} | settings)))
 
 
 def test_fairseqs_penalty_applies_everywhere():
     check_length_penalty(Namespace(unnormalized=True, print_alignment="hard", length_penalty="length"))
-    check_generate_flags(["nowhere", "--path", "x.pt", "--print-alignment"])
 
 
 def test_another_beam_search_is_refused(capsys):
