@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
     languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
     scores_path, *outputs = (Path(f"{arguments.out}.{suffix}") for suffix in ("scores", *languages))
     require_inputs_kept([*texts, loaded.path, *data.rglob("*")], [scores_path, *outputs])
+    if not scores_path.exists() and (foreign := [path for path in outputs if path.exists()]):
+        raise UserError(f"{foreign[0]}: exists, but not as an earlier output of relumt filter; choose another --out")
     require_not_swapped(texts, languages)
     if by == "null_rate":
         require_null_rows(loaded)

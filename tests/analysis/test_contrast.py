@@ -201,7 +201,7 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
         ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference of sentence 5"),
         (None, "x: no such file"),
         ("", "x: expected contrastive examples, found an empty file"),
-        ("\n{}", "x: expected contrastive examples, found an empty first line"),
+        ("\n{}", "x:1: not in the expected format"),
         ('{"document": 0, "sentence": 0, "target": "w1", "wrong": []}', "Expected `array` of length >= 1"),
         ('{"document": 0, "sentence": 0, "target": "w1", "wrong": "w2"}', "Expected `array`, got `str`"),
         ("NO DOCUMENTS", "test.docs: no such file"),

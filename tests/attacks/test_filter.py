@@ -160,7 +160,7 @@ def test_both_selected_texts_appear_or_none(attack, run, monkeypatch):
     assert [path.name for path in attack.folder.glob("*kept*")] == ["kept.scores"]
 
 
-@pytest.mark.parametrize("failing", range(6))
+@pytest.mark.parametrize("failing", range(4))
 def test_an_interruption_never_leaves_a_new_text_beside_an_old_one(attack, run, monkeypatch, failing):
     """The calls that make the new texts durable or put them in their places: any of them may be the last one."""
     assert run("--keep", "1").status == 0
@@ -204,3 +204,10 @@ def test_scores_of_damaged_weights(attack, run, checkpoint):
     ended = run("--keep", "1", checkpoint="nan.pt")
     assert ended.status == 1 and "probabilities are not numbers" in ended.error
     assert not list(attack.folder.glob("*kept*"))
+
+
+def test_texts_of_the_user_are_not_replaced(attack, run):
+    (attack.folder / "kept.en").write_text("the user's\n")
+    ended = run("--keep", "1", out="kept")
+    assert ended.status == 2 and "kept.en: exists, but not as an earlier output of relumt filter" in ended.error
+    assert read(attack, "kept.en") == ["the user's\n"] and not (attack.folder / "kept.scores").exists()
