@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,7 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     require_replaceable_folder(out)
     out = out.resolve()
     folder = out.with_name(f".{out.name[:MAX_NAME]}{UNFINISHED}")
+    missing_parents = [parent for parent in out.parents if not parent.exists()]
     _clear(folder, out)
     stage = StagingArea(folder / "result", folder / "scratch")
     stage.result.mkdir(parents=True)
@@ -102,6 +103,9 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
         sync(out.parent)
     finally:
         _clear(folder, out)
+        for parent in missing_parents:
+            with suppress(OSError):  # it is not empty
+                parent.rmdir()
 
 
 def _clear(folder: Path, out: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from relumt.checkpoints.folder import BEST_CHECKPOINT
 from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.files import file_sha256
 from relumt.runs.dataset_config import load_dataset
 from relumt.runs.environment import Device
@@ -171,7 +171,7 @@ def find_pretraining(config: RunConfig, data_bin: Path | None) -> RunConfig | No
     dataset = load_dataset(name, path.parent)
     if dataset is None or dataset.starts_from:
         problem = f"starts from {dataset.starts_from} itself" if dataset else f"is not a dataset in {path.parent}"
-        raise UserError(f"{path}: starts_from = '{name}', which {problem}; name another dataset")
+        raise UserError(f"{path}: starts_from = {quote(name)}, which {problem}; name another dataset")
     runs = config.folder.parents[2]
     if data_bin and config.dataset_config.data_bin != dataset.data_bin:
         raise UserError(f"DATA_BIN is set, but training starts from {name}, which has another data-bin; unset DATA_BIN")

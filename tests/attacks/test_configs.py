@@ -1,6 +1,5 @@
 """configs/: damaged TOML files, cycles, names that leave the folder, odd flags."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,10 +113,7 @@ def test_impossible_lengths_of_documents_are_unknown_datasets(attack, configs, l
 
 KINDS: dict[str, Callable[[Path], object]] = {
     "folder": Path.mkdir,
-    "pipe": os.mkfifo,
-    "loop": lambda path: path.symlink_to(path.name),
     "dangling": lambda path: path.symlink_to("nowhere"),
-    "device": lambda path: path.symlink_to("/dev/zero"),
 }
 
 

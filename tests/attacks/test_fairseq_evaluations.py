@@ -46,6 +46,7 @@ REVIEWED = {
     "data/fasta_dataset.py": "RESTRICTED does not allow dataset_impl 'fasta'",
     "data/plasma_utils.py": "runs a command with --plasma-path of the command line",
     "models/speech_to_text/hub_interface.py": "called with the arguments of a function",
+    "models/speech_to_text/xm_transformer.py": "load_pretrained_decoder_from is dropped",
     "models/text_to_speech/vocoder.py": "weights_only is torch's default",
     "modules/quantization/pq/em.py": "called only with --quantization-config-path of the command line",
     "modules/quantization/scalar/ops.py": "the name is one of fairseq's own functions",

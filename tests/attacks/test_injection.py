@@ -207,4 +207,6 @@ def test_a_plot_over_a_folder(attack):
     from matplotlib.figure import Figure
 
     (attack.folder / "plot.svg").mkdir()
-    assert "found a folder" in attack.reads(save_figure, Figure(), attack.folder, "plot")
+    with pytest.raises(IsADirectoryError):  # which commands print in one line
+        attack.reads(save_figure, Figure(), attack.folder, "plot")
+    attack.outcomes.append("refused")

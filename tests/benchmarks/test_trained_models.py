@@ -58,7 +58,7 @@ def test_bleu_by_length(run, data, tmp_path, capsys):
     assert end.value.code == 2 and "expected a run whose --lenpen was chosen" in capsys.readouterr().err
     choice = LengthPenaltyChoice("valid", "v", "tok:none", {"0.0": 30.0, "1.0": 31.0}, "1.0")
     setup = replace(record.test_evaluation.setup, subset="valid")
-    save_record(folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, [0.0, 1.0], choice)))
+    save_record(folder, replace(record, length_penalty_search=LengthPenaltySearch(setup, choice)))
     (folder / "length_penalty").mkdir()
     # With --lenpen 1.0 the second, longer hypothesis is the best one, which is right for the short sources only.
     lines = [

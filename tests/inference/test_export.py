@@ -223,8 +223,8 @@ def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monke
     monkeypatch.setattr("relumt.inference.export.write_preparation", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(path, data, "safetensors", out)
-    assert not out.exists()
-    out.mkdir()
+    assert not out.parent.exists()
+    out.mkdir(parents=True)
     (out / "thesis.tex").write_text("kept")
     with pytest.raises(SystemExit):
         export(path, data, "safetensors", out)
