@@ -117,19 +117,3 @@ def _number(flags: Flags, name: str, default: int) -> int:
     """Return the value of a flag, or `default` if it is missing or no whole number, which fairseq's parser refuses."""
     values = flags.get(name, [])
     return int(values[0]) if len(values) == 1 and WHOLE_NUMBER.fullmatch(values[0]) else default
-
-
-def recover_checkpoints(run: Path) -> int:
-    """Replace checkpoint_last.pt by the newest intact checkpoint if it is missing or damaged.
-
-    Returns:
-        The number of updates after which fairseq will resume, 0 if there is no checkpoint.
-
-    Raises:
-        UserError: no checkpoint is intact, or checkpoint_last.pt contains code.
-    """
-    if not has_checkpoints(run):
-        return 0
-    from relumt.checkpoints.recovery import recover_last_checkpoint  # imports PyTorch, which takes seconds
-
-    return recover_last_checkpoint(run / CHECKPOINTS)
