@@ -15,7 +15,7 @@ setup(
     package_data={
         "relumt": ["papers.json"],
         "relumt.analysis": ["templates/*"],
-        "relumt.inhibitor": ["*.c"],
+        "relumt.papers.inhibitor": ["*.c"],
         "relumt.corpora": ["*.toml"],
     },
     python_requires=">=3.11",

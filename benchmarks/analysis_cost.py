@@ -16,7 +16,7 @@ from timing import peak_bytes, print_origin, seconds
 from relumt.arguments import ArgumentParser, positive_integer
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.tables.speeds import MIN_REPEATS, format_ratio, median_ratio
+from relumt.papers.speeds import MIN_REPEATS, format_ratio, median_ratio
 
 
 def main() -> None:
@@ -34,8 +34,8 @@ def main() -> None:
     from relumt.analysis.ffn_collector import FeedForwardCollector
     from relumt.analysis.measure import collect
     from relumt.analysis.units import BatchReader
-    from relumt.inference.loaded_model import load_model
     from relumt.runs.data_bin import find_subwords
+    from relumt.runs.inference.loaded_model import load_model
 
     loaded, _ = load_model(args.checkpoint, args.data_bin, cpu=False)
     loaded.load_subset("test")

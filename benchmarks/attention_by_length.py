@@ -18,10 +18,10 @@ from timing import print_origin
 
 from relumt.arguments import ArgumentParser, positive_integer
 from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.attention.metrics.attention_metrics import normalize
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.metrics.attention_metrics import normalize
-from relumt.options import SITES
+from relumt.plugin.options import SITES
 
 BATCH_SIZE = 50
 
@@ -32,8 +32,8 @@ def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, 
     Raises:
         UserError: an attention has no weights, or negative ones.
     """
-    from relumt.modules import MechanismAttention
-    from relumt.modules.hooks import attention_hook
+    from relumt.plugin.model.attention import MechanismAttention
+    from relumt.plugin.model.hooks import attention_hook
 
     tokens = reader.read(batch)
 
@@ -50,10 +50,10 @@ def add_batch(loaded: Any, reader: Any, batch: dict[str, Any], means: dict[str, 
 def measure(run: Path, data: Path | None, subset: str, groups: int) -> None:
     """Print a row for each group of sentences."""
     from relumt.analysis.attention_collector import RunningMeans
+    from relumt.analysis.record import mean_over_heads
     from relumt.analysis.units import BatchReader
-    from relumt.inference.loaded_model import load_model
-    from relumt.runs.analysis_record import mean_over_heads
     from relumt.runs.data_bin import find_subwords
+    from relumt.runs.inference.loaded_model import load_model
 
     loaded, data_bin = load_model(run, data, cpu=False)
     loaded.load_subset(subset)

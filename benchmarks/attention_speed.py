@@ -24,9 +24,9 @@ from torch import Tensor
 from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch
-from relumt.cpu_products import select_fp32_backend
 from relumt.errors import UserError, exit_on_user_error
-from relumt.tables.speeds import format_ratio, median_ratio
+from relumt.papers.speeds import format_ratio, median_ratio
+from relumt.plugin.cpu_products import select_fp32_backend
 
 DIRECTIONS = ("forward", "forward + backward")
 ALTERNATIVES = {

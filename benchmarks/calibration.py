@@ -45,7 +45,7 @@ def calibration_error(confidence: Tensor, correct: Tensor) -> float:
 
 def measure(run: Path, data: Path | None, subset: str) -> None:
     """Print the row of a run."""
-    from relumt.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model
 
     loaded, _ = load_model(run, data, cpu=False)
     loaded.load_subset(subset)

@@ -12,9 +12,9 @@ from fairseq.data.data_utils import load_indexed_dataset
 from timing import print_origin
 
 from relumt.arguments import ArgumentParser, positive_integer
-from relumt.data.chunks import chunk_sizes, chunk_starts, count_too_long
-from relumt.data.document_lengths import read_document_lengths
+from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import UserError, exit_on_user_error
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
 from relumt.runs.data_bin import DataBin, open_data_bin
 
 

@@ -18,8 +18,8 @@ import relumt
 from relumt.arguments import ArgumentParser
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.errors import exit_on_user_error
-from relumt.modules import MechanismAttention
-from relumt.modules.hooks import attention_hook, named_attentions
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.hooks import attention_hook, named_attentions
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.flags import command_line
 

@@ -28,14 +28,14 @@ from timing import (
 )
 
 from relumt.arguments import ArgumentParser, positive_integer
-from relumt.checkpoints.loading import load_checkpoint_safely
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
+from relumt.papers.experiments import Experiment
+from relumt.papers.runs import find_runs
+from relumt.papers.speeds import MIN_REPEATS, format_ratio
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.record import load_record
-from relumt.tables.experiments import Experiment
-from relumt.tables.runs import find_runs
-from relumt.tables.speeds import MIN_REPEATS, format_ratio
 
 GROUPS = 10
 CONFIGS = configs_folder(Path(__file__).resolve().parents[1]) / "datasets"
@@ -106,7 +106,7 @@ def describe_inputs(args: argparse.Namespace) -> dict[str, Any]:
 
 def load_models(runs: Path, dataset: str, models: list[str]) -> dict[str, Any]:
     """Load the models and the test set for translation; the first model is the baseline."""
-    from relumt.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model
 
     loaded_models = {model: load_model(first_run(runs, dataset, model), None, cpu=False)[0] for model in models}
     for loaded in loaded_models.values():
@@ -120,7 +120,7 @@ def stock_twin(loaded: Any) -> Any:
     from fairseq.models.transformer import TransformerModel
 
     from relumt.attention.softmax import SoftmaxAttention
-    from relumt.modules import MechanismAttention
+    from relumt.plugin.model.attention import MechanismAttention
 
     attentions = [module for module in loaded.model.modules() if isinstance(module, MechanismAttention)]
     if not all(isinstance(module.mechanism, SoftmaxAttention) for module in attentions):

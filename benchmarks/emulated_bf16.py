@@ -72,7 +72,7 @@ def emulated_bf16() -> Iterator[None]:
     """Compute products of bf16 on the CPU in fp32, and pretend that it has instructions for them."""
     import torch
 
-    from relumt import cpu_products
+    from relumt.plugin import cpu_products
 
     has_fast_bf16 = cpu_products.has_fast_bf16
     with torch.library._scoped_library("aten", "IMPL") as library:

@@ -41,7 +41,7 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the AUC and precisions of both scores."""
     from relumt.analysis.filter import score_pairs
-    from relumt.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model
 
     loaded, _ = load_model(arguments.checkpoint, arguments.data, cpu=False)
     loaded.load_subset(arguments.subset)

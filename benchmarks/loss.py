@@ -17,9 +17,9 @@ from timing import alternating_times, peak_bytes, print_origin, relative_speeds
 from torch import Tensor
 
 from relumt.arguments import ArgumentParser, positive_integer
-from relumt.criterions.projected_cross_entropy import projected_cross_entropy
 from relumt.errors import exit_on_user_error
-from relumt.tables.speeds import format_ratio
+from relumt.papers.speeds import format_ratio
+from relumt.plugin.criterions.projected_cross_entropy import projected_cross_entropy
 
 PAD = 1
 SMOOTHING = 0.1

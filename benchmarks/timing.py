@@ -13,8 +13,8 @@ from torch.profiler import ProfilerActivity, profile
 from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
 from relumt.doctor.hardware import cpu_name
+from relumt.papers.speeds import Ratio, median_ratio
 from relumt.runs.environment import Device, Precision, describe_revision, find_device
-from relumt.tables.speeds import Ratio, median_ratio
 
 
 class PairedRatio(Ratio):

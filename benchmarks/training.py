@@ -70,7 +70,7 @@ def without_task(flags: Flags) -> Flags:
     """Return the flags without the task and its own flags, which stock fairseq lacks; the batches are given anyway."""
     from fairseq.tasks.translation import TranslationConfig
 
-    from relumt.tasks.documents import DocumentsConfig
+    from relumt.plugin.tasks.documents import DocumentsConfig
 
     own = {field.name for field in fields(DocumentsConfig)} - {field.name for field in fields(TranslationConfig)}
     return {name: values for name, values in flags.items() if name[2:].replace("-", "_") not in own | {"task"}}

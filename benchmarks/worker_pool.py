@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from relumt.compiled_products import CACHES, COMPILED_PRODUCTS
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
+from relumt.plugin.compiled_products import CACHES, COMPILED_PRODUCTS
 
 Answer = dict[str, Any]
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from relumt.papers import papers
+from relumt.printed_results import papers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

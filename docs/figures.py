@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from relumt.tables.seed_statistics import confidence_interval
+from relumt.papers.seed_statistics import confidence_interval
 
 DOCS = Path(__file__).resolve().parent
 OUT = DOCS / "figures"

@@ -10,8 +10,8 @@ from typing import Literal, get_args, get_origin
 
 from relumt.attention import MECHANISMS, gate
 from relumt.attention.registry import MechanismSpec
-from relumt.papers import papers, printed_values
-from relumt.variant_spec import flag_name
+from relumt.attention.variant_spec import flag_name
+from relumt.printed_results import papers, printed_values
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"

@@ -4,15 +4,15 @@
 
 Each table has, by model, mean differences from softmax with their 95% intervals (paired, Student's t), the p-values of
 Dunnett's test, and the number of seeds that such a difference in test BLEU would need to be significant by an exact
-sign-flip test (`relumt/tables/seed_statistics.py`). Holm's and Dunnett's corrections count all models of the table.
+sign-flip test (`relumt/papers/seed_statistics.py`). Holm's and Dunnett's corrections count all models of the table.
 """
 
 from collections.abc import Mapping, Sequence
 
 from figures import table
 
-from relumt.tables.rendering import format_p_value
-from relumt.tables.seed_statistics import MAX_SEEDS, compare_seeds, dunnett_p_values
+from relumt.papers.rendering import format_p_value
+from relumt.papers.seed_statistics import MAX_SEEDS, compare_seeds, dunnett_p_values
 
 PAGES = {
     "relu_or_softmax": "| model | seed | best validation loss",

@@ -2,7 +2,8 @@
 
 `relumt.attention` is plain PyTorch. `register()` imports everything that fairseq has to know. It runs on import if a
 supported fairseq is loaded already, as it is under `--user-dir`: fairseq imports this package, but only tasks and
-models in it. `relumt.tasks` refuses any other fairseq; importing `relumt.attention` beside one changes nothing in it.
+models in it. `relumt.tasks.user_dir` refuses any other fairseq; importing `relumt.attention` beside one changes
+nothing in it.
 """
 
 import importlib
@@ -10,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relumt.inference.translator import load as load
+    from relumt.runs.inference.translator import load as load
 
 __version__ = "0.1.0"
 
@@ -21,15 +22,15 @@ def __getattr__(name: str) -> Any:
         from relumt.fairseq_version import prepare_fairseq_import
 
         prepare_fairseq_import()
-        return importlib.import_module("relumt.inference.translator").load
+        return importlib.import_module("relumt.runs.inference.translator").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
-    For the whole process, products in fp32 get the fastest accurate backend of this CPU (`relumt.cpu_products`), and
-    few compiled ones are kept (`relumt.compiled_products`).
+    For the whole process, products in fp32 get the fastest accurate backend of this CPU
+    (`relumt.plugin.cpu_products`), and few compiled ones are kept (`relumt.plugin.compiled_products`).
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
@@ -37,18 +38,18 @@ def register() -> None:
     from relumt.fairseq_version import require_supported_fairseq
 
     require_supported_fairseq()
-    import relumt.checkpoints.fairseq_hooks
-    import relumt.criterions.attention_regularization  # registers the criterion that it extends, too
-    import relumt.data.worker_cleanup
-    import relumt.models.mechanism_transformer
-    import relumt.search.fairseq_hook
-    import relumt.tasks.corpora
-    from relumt.compiled_products import limit_compiled_products
-    from relumt.cpu_products import select_fp32_backend
+    import relumt.plugin.checkpoints.fairseq_hooks
+    import relumt.plugin.criterions.attention_regularization  # registers the criterion that it extends, too
+    import relumt.plugin.model.mechanism_transformer
+    import relumt.plugin.search.fairseq_hook
+    import relumt.plugin.tasks.corpora
+    import relumt.plugin.tasks.worker_cleanup
+    from relumt.plugin.compiled_products import limit_compiled_products
+    from relumt.plugin.cpu_products import select_fp32_backend
 
-    relumt.checkpoints.fairseq_hooks.install()
-    relumt.data.worker_cleanup.install()
-    relumt.search.fairseq_hook.install()
+    relumt.plugin.checkpoints.fairseq_hooks.install()
+    relumt.plugin.tasks.worker_cleanup.install()
+    relumt.plugin.search.fairseq_hook.install()
     limit_compiled_products()
     select_fp32_backend()
 

@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 begin "$@"
-names=$("$python" -P -c 'from relumt.tables import TABLES; print(*TABLES, sep="\n")') ||
+names=$("$python" -P -c 'from relumt.papers import TABLES; print(*TABLES, sep="\n")') ||
     fail 1 "$python cannot list the tables; its messages are above"
 mapfile -t tables <<<"$names"
 for table in "$@"; do

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relumt.attention import MECHANISMS
-from relumt.papers import papers, printed_values
+from relumt.printed_results import papers, printed_values
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relumt import cpu_products
+from relumt.plugin import cpu_products
 from relumt.runs import environment
-from tests.models.build import SMALL, write_data_bin
+from tests.plugin.model.build import SMALL, write_data_bin
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "emulated_bf16.py"

@@ -118,7 +118,7 @@ def test_the_extra_installs_the_supported_version():
     assert f'"fairseq": ["fairseq-fixed=={SUPPORTED}"]' in extras and "fairseq-fixed" not in required
 
 
-LIKE_USER_DIR = "import fairseq, relumt; print('imported'); import relumt.tasks.corpora"
+LIKE_USER_DIR = "import fairseq, relumt; print('imported'); import relumt.plugin.tasks.corpora"
 """What fairseq does for --user-dir."""
 
 

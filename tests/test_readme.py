@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from relumt.cli import COMMANDS
-from relumt.criterions.attention_regularization import AttentionRegularizationConfig
-from relumt.models.mechanism_transformer import MechanismTransformer
+from relumt.plugin.criterions.attention_regularization import AttentionRegularizationConfig
+from relumt.plugin.model.mechanism_transformer import MechanismTransformer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

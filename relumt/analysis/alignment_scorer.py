@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps
-from relumt.metrics.alignment import GoldAlignment, Links, count_links, error_rate, links_of_largest_weight
-from relumt.metrics.words import merge_to_words, word_indices
-from relumt.runs.analysis_record import AlignmentErrors, AlignmentMetrics, LayerAlignment
+from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, LayerAlignment
+from relumt.attention.metrics.words import merge_to_words, word_indices
+from relumt.corpora.alignment import GoldAlignment, Links, count_links, error_rate, links_of_largest_weight
 
 QUERY_SHIFT = {"normal": 0, "shifted": 1}
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from relumt.analysis.record import AttentionMetrics, PerHead, mean_over_heads
 from relumt.analysis.units import AttentionRows, BatchReader
 from relumt.attention import AttentionMask, AttentionOutput, Need
+from relumt.attention.metrics import attention_metrics as metrics
+from relumt.attention.metrics import head_diversity
 from relumt.attention.row_stats import NULL_WEIGHT_SUM
-from relumt.metrics import attention_metrics as metrics
-from relumt.metrics import head_diversity
-from relumt.modules.attention import MechanismAttention
-from relumt.modules.hooks import attention_hook, named_attentions
-from relumt.runs.analysis_record import AttentionMetrics, PerHead, mean_over_heads
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.hooks import attention_hook, named_attentions
 
 TOP_PERCENTS = (*(tenths / 10 for tenths in range(1, 16)), 2, 5, 10, 20, 50)
 """Percentages of the visible keys for `top_share`: 0.1 to 1.5 as in [RF] Fig. 4, and a few more."""

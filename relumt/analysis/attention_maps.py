@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from relumt.atomic_output import atomic_file
 from relumt.attention import AttentionOutput
-from relumt.inference.loaded_model import LoadedModel
-from relumt.inference.search_settings import SearchSettings
-from relumt.inference.translator import search_hypotheses
-from relumt.metrics.norm_weighted_attention import contribution_norms
-from relumt.modules.attention import MechanismAttention
-from relumt.modules.output_terms import BatchTerms, output_terms_hook
+from relumt.attention.metrics.norm_weighted_attention import contribution_norms
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.output_terms import BatchTerms, output_terms_hook
+from relumt.runs.inference.loaded_model import LoadedModel
+from relumt.runs.inference.search_settings import SearchSettings
+from relumt.runs.inference.translator import search_hypotheses
 
 Origin = Literal["reference", "translation"]
 """Whether the target that the model reads is the reference or its own translation."""
@@ -39,7 +39,7 @@ class SentenceMaps:
         maps: weights [H, T, S] by attention module.
         sites: "encoder", "decoder" or "cross" by attention module.
         norms: norm-weighted attention ‖c_hij‖ [H, T, S] by attention module, without modules that it is not defined
-            for; see `relumt.metrics.norm_weighted_attention`.
+            for; see `relumt.attention.metrics.norm_weighted_attention`.
         joint_norms: the same for all heads together, ‖Σ_h c_hij‖ [T, S].
         origin: whether the target is the reference or the model's own translation.
     """

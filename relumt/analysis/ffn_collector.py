@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relumt.metrics.ffn_metrics import anisotropy, feature_variance, top_share
-from relumt.modules.hooks import FeedForwardActivations, feedforward_hook
-from relumt.modules.layers import FeedForwardMixin
-from relumt.runs.analysis_record import FeedForwardMetrics
+from relumt.analysis.record import FeedForwardMetrics
+from relumt.attention.metrics.ffn_metrics import anisotropy, feature_variance, top_share
+from relumt.plugin.model.hooks import FeedForwardActivations, feedforward_hook
+from relumt.plugin.model.layers import FeedForwardMixin
 
 TOP_PERCENTS = (0.2, 0.5, 1, 2, 5, 10, 20, 50)
 """Percentages of the slots for `top_share`."""

@@ -22,11 +22,11 @@ from relumt.atomic_output import atomic_file, atomic_files
 from relumt.attention import AttentionMask, AttentionOutput
 from relumt.corpora.bitext import PathPair, check_line_counts
 from relumt.errors import AttemptFailedError, UserError
-from relumt.inference.batching import batches_by_length
-from relumt.inference.loaded_model import LoadedModel, TokenPair
-from relumt.inference.text_encoding import index_words, load_segmenter
-from relumt.modules.attention import MechanismAttention
-from relumt.modules.hooks import attention_hook, named_attentions
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.hooks import attention_hook, named_attentions
+from relumt.runs.inference.batching import batches_by_length
+from relumt.runs.inference.loaded_model import LoadedModel, TokenPair
+from relumt.runs.inference.text_encoding import index_words, load_segmenter
 from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
 
 BUFFER_SIZE = 10_000

@@ -10,17 +10,17 @@ from relumt.analysis.alignment_scorer import AlignmentScorer
 from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.attention_maps import MapCollector, SentenceMaps, map_own_translations
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.analysis.units import BatchReader
 from relumt.console import print_status, track_on_stderr
+from relumt.corpora.alignment import GoldAlignment, is_target_first, read_alignments
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
-from relumt.inference.loaded_model import LoadedModel, load_model
-from relumt.inference.translator import default_search
-from relumt.metrics.alignment import GoldAlignment, is_target_first, read_alignments
-from relumt.modules.hooks import named_attentions
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, Unit
+from relumt.plugin.model.hooks import named_attentions
 from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin
 from relumt.runs.environment import describe_revision, versions
+from relumt.runs.inference.loaded_model import LoadedModel, load_model
+from relumt.runs.inference.translator import default_search
 
 
 @dataclass(frozen=True)

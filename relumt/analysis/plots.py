@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
 from relumt.atomic_output import atomic_file
+from relumt.attention.feedforward import FEEDFORWARDS
+from relumt.attention.metrics.attention_metrics import normalize
 from relumt.console import print_status
 from relumt.errors import UserError, printable
-from relumt.feedforward import FEEDFORWARDS
-from relumt.metrics.attention_metrics import normalize
-from relumt.options import SITES
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
+from relumt.plugin.options import SITES
 
 if TYPE_CHECKING:
     from relumt.analysis.attention_maps import SentenceMaps  # imports fairseq

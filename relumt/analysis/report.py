@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps, save_maps
+from relumt.analysis.record import AnalysisFile, CheckpointAnalysis, mean_over_heads
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.options import SITES
-from relumt.runs.analysis_record import AnalysisFile, CheckpointAnalysis, mean_over_heads
+from relumt.plugin.options import SITES
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -7,9 +7,9 @@ import plotly.graph_objects as go
 from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
-from relumt.options import SITES
-from relumt.papers import printed_values
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis, mean_over_heads
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, mean_over_heads
+from relumt.plugin.options import SITES
+from relumt.printed_results import printed_values
 
 COLORS = qualitative.Plotly
 DASHES = ("dot", "dashdot", "longdash", "longdashdot")

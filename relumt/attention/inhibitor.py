@@ -25,7 +25,7 @@ from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_naive
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
-from relumt.variant_spec import NOT_NEGATIVE, POSITIVE
+from relumt.attention.variant_spec import NOT_NEGATIVE, POSITIVE
 
 
 def _attend_fused(q: Tensor, *arguments: Any) -> Tensor:

@@ -26,7 +26,7 @@ from relumt.attention.sigmoid import SigmoidAttention
 from relumt.attention.softmax import SoftmaxAttention
 from relumt.attention.softpick import SoftpickAttention
 from relumt.attention.sparse import Entmax15Attention, LearnedEntmaxAttention, SparsemaxAttention
-from relumt.variant_spec import VariantSpec
+from relumt.attention.variant_spec import VariantSpec
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Mechanism
 from relumt.attention.norms import HeadMap, LayerNorm
-from relumt.variant_spec import NOT_NEGATIVE, POSITIVE
+from relumt.attention.variant_spec import NOT_NEGATIVE, POSITIVE
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class RectifiedAttention(Mechanism):
 
 
 class ReLUAttention(RectifiedAttention):
-    """[RF] Eq. 6. With the attention regularizer of `relumt.criterions` it is ReLUFormer."""
+    """[RF] Eq. 6. With the attention regularizer of `relumt.plugin.criterions` it is ReLUFormer."""
 
     options: ReLUOptions
 

@@ -9,12 +9,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from relumt.analysis.record import ANALYSIS, AnalysisFile, write_analysis
 from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.files import require_inputs_kept, require_writable
-from relumt.runs.analysis_record import ANALYSIS, AnalysisFile, write_analysis
 from relumt.runs.run_checkpoints import CHECKPOINTS
 
 
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     maps_files = [f"maps-{number}.pt" for number in range(1, len(arguments.checkpoints) + 1)]
     require_inputs_kept(inputs, [arguments.out / name for name in (ANALYSIS, "report.html", *maps_files)])
     from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
-    from relumt.inference.loaded_model import require_model
+    from relumt.runs.inference.loaded_model import require_model
 
     for path in arguments.checkpoints:  # before the first is measured, which takes minutes
         require_model(path)

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     from relumt.analysis.attention_maps import map_pairs, save_maps
     from relumt.analysis.measure import require_attentions, require_weights
     from relumt.analysis.report import write_explorer  # fails early if a package is missing
-    from relumt.inference.translator import load
+    from relumt.runs.inference.translator import load
 
     translator = load(arguments.checkpoint, arguments.data, arguments.cpu, arguments.tokenized)
     require_attentions(translator.loaded)

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.out}: exists; choose another --out, or remove the file")
     if len(set(resolved)) < len(resolved):
         raise UserError("the same checkpoint is given twice; give each checkpoint once")
-    from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
+    from relumt.plugin.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
 
     write_average(arguments.checkpoints, arguments.out)
     print_status(f"{arguments.out}: the average of {len(resolved)} checkpoints")

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     prepare_fairseq_import()
     from relumt.analysis import contrast
     from relumt.corpora.contrastive import has_contexts, read_examples_in_context
-    from relumt.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model
 
     examples_path, batch_size = arguments.examples, arguments.batch_size
     are_in_context = has_contexts(examples_path)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Export the model."""
     prepare_fairseq_import()
-    from relumt.inference.export import export_model
+    from relumt.runs.inference.export import export_model
 
     path = export_model(arguments.model, arguments.data, arguments.to, arguments.out)
     print_status(f"wrote {path} to {arguments.out}")

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
         write_scores,
         write_selected,
     )
-    from relumt.inference.loaded_model import load_model
+    from relumt.runs.inference.loaded_model import load_model
 
     texts, by = (arguments.src, arguments.tgt), arguments.by
     if arguments.out.name in ("", ".."):

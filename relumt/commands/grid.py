@@ -18,15 +18,15 @@ from relumt.arguments import positive_integer, valid_path, whole_number
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
-from relumt.grid.jobs import GRID_LOG, Job, JobState, create_jobs
-from relumt.grid.local_runner import LocalRunner, group_gpus, visible_gpus
-from relumt.grid.slurm_runner import create_executor, run_on_slurm
-from relumt.grid.status import GridStatus
+from relumt.papers import TABLES, get_table
+from relumt.papers.experiments import PRESETS, Experiment
+from relumt.papers.grid.jobs import GRID_LOG, Job, JobState, create_jobs
+from relumt.papers.grid.local_runner import LocalRunner, group_gpus, visible_gpus
+from relumt.papers.grid.slurm_runner import create_executor, run_on_slurm
+from relumt.papers.grid.status import GridStatus
 from relumt.process import usable_cores
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.names import require_path
-from relumt.tables import TABLES, get_table
-from relumt.tables.experiments import PRESETS, Experiment
 
 LOG_LINES = 15
 """Lines of a failed run's log that are printed."""

@@ -16,11 +16,11 @@ from relumt.arguments import given_flags, valid_path
 from relumt.commands import grid
 from relumt.console import print_status
 from relumt.errors import UserError
-from relumt.grid.measurements import measure_speed, write_report
-from relumt.tables import TABLES, get_table
-from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
-from relumt.tables.measured import MeasuredTable
-from relumt.tables.rendering import FORMATS
+from relumt.papers import TABLES, get_table
+from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
+from relumt.papers.grid.measurements import measure_speed, write_report
+from relumt.papers.measured import MeasuredTable
+from relumt.papers.rendering import FORMATS
 
 RUN_OPTIONS = ("seeds", "only", "jobs", "gpus_per_job", "jobs_per_gpu", "slurm")
 """Options of `relumt grid` that have no effect on tables without runs."""

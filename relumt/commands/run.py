@@ -7,6 +7,7 @@ complete are skipped. Each command of fairseq is printed as it starts.
 import argparse
 from pathlib import Path
 
+from relumt.analysis.scored_analysis import needs_analysis
 from relumt.arguments import valid_path, whole_number
 from relumt.commands import analyze as analyze_command
 from relumt.errors import UserError
@@ -15,7 +16,6 @@ from relumt.runs.evaluation import evaluate, print_commands
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import find_record
 from relumt.runs.run_config import RunConfig, resolve_run_config
-from relumt.runs.scored_analysis import needs_analysis
 from relumt.runs.training import Request, train
 
 

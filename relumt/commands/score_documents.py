@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 
 from relumt.arguments import valid_path
-from relumt.data.document_lengths import read_document_lengths, read_lengths
+from relumt.corpora.document_lengths import read_document_lengths, read_lengths
 from relumt.errors import UserError
 
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the scores as JSON."""
     from sacrebleu.metrics import BLEU
 
-    from relumt.data.document_chunks import (
+    from relumt.plugin.tasks.document_chunks import (
         chunks_per_document,
         detach_separators,
         find_mismatches,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from relumt.arguments import valid_path
 from relumt.errors import UserError
-from relumt.tables import TABLES, get_table
-from relumt.tables.context import SIGNIFICANCE_TESTS, TableContext
-from relumt.tables.experiments import PRESETS
-from relumt.tables.overview import overview_tables
-from relumt.tables.rendering import FORMATS
+from relumt.papers import TABLES, get_table
+from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
+from relumt.papers.experiments import PRESETS
+from relumt.papers.overview import overview_tables
+from relumt.papers.rendering import FORMATS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

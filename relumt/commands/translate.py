@@ -18,7 +18,7 @@ from relumt.process import print_in_utf8
 from relumt.text_files import decode_lines
 
 if TYPE_CHECKING:
-    from relumt.inference.translator import Translation, Translator
+    from relumt.runs.inference.translator import Translation, Translator
 
 BATCHES_PER_BLOCK = 100
 """So many batches are read before any is translated, so that a batch has sentences of similar length."""
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError("--nbest and --alignments need --json; add it")
     print_in_utf8()
     prepare_fairseq_import()
-    from relumt.inference.translator import load
+    from relumt.runs.inference.translator import load
 
     translator = load(arguments.model, arguments.data, arguments.cpu, arguments.tokenized)
     nbest = arguments.nbest or 1

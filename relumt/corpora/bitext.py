@@ -13,14 +13,14 @@ import numpy as np
 from msgspec import Meta
 
 from relumt.console import print_status
-from relumt.data.document_lengths import documents_path
+from relumt.corpora.document_lengths import documents_path
 from relumt.errors import UserError
 from relumt.json_files import read_json
 from relumt.text_files import find_text_file, normalize_file, open_text, read_clean_lines, write_lines
 
 if TYPE_CHECKING:
+    from relumt.corpora.alignment import GoldAlignment
     from relumt.corpora.options import Options
-    from relumt.metrics.alignment import GoldAlignment
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = ("valid", "test")
@@ -154,7 +154,7 @@ def read_source_first(
         UserError: they are not as many as `lengths`, the numbers of words of each pair, or link words beyond them.
     """
     # Not above: torch takes seconds, also in every worker process.
-    from relumt.metrics.alignment import is_target_first, read_alignments
+    from relumt.corpora.alignment import is_target_first, read_alignments
 
     alignments = read_alignments(path, 0, len(lengths))
     if len(alignments) != len(lengths):

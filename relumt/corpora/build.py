@@ -14,11 +14,11 @@ from sacrebleu.utils import SACREBLEU_DIR
 from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.console import print_status
 from relumt.corpora.bitext import SPLITS, check_line_counts, check_lines, side_paths
+from relumt.corpora.document_lengths import write_lengths
 from relumt.corpora.options import Options
 from relumt.corpora.prepare import Scalar, describe_files, is_up_to_date, prepare, write_record
 from relumt.corpora.published_corpora import Corpus
 from relumt.corpora.published_files import ParallelText
-from relumt.data.document_lengths import write_lengths
 from relumt.errors import AttemptFailedError, UserError, describe_error
 from relumt.text_files import load_text
 

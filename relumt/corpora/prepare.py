@@ -22,10 +22,10 @@ from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import HELD_OUT, SPLITS, Inputs, PathPair, check_line_counts, side_paths, text_names
 from relumt.corpora.bpe import BPE_METHODS
+from relumt.corpora.document_lengths import lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.corpora.options import Options
 from relumt.corpora.parallel import count_words, map_chunks, rewrite_file
 from relumt.corpora.tokenization import lowercase, tokenize
-from relumt.data.document_lengths import lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
 from relumt.files import changed_files, file_sha256

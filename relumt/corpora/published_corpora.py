@@ -21,11 +21,11 @@ from relumt.atomic_output import StagingArea
 from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import PathPair, Subsets, check_line_counts, side_paths
+from relumt.corpora.document_lengths import lengths_after_cleaning, write_lengths
 from relumt.corpora.parallel import rewrite_file
 from relumt.corpora.prepare import Scalar, progress_step
 from relumt.corpora.published_files import SOURCES, ParallelText, PublishedText, Source, published_pair
 from relumt.corpora.tokenization import lowercase, normalize_punctuation, tokenize
-from relumt.data.document_lengths import lengths_after_cleaning, write_lengths
 from relumt.errors import UserError
 from relumt.text_files import normalize_line, open_text, read_clean_lines, write_lines
 

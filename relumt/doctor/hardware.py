@@ -1,34 +1,20 @@
 """Checks of the CPU and the GPUs, and of what computes attention there."""
 
-import platform
-import re
 import subprocess
 
 from relumt.doctor import Check, try_each
 from relumt.errors import describe_error
 from relumt.process import usable_cores
-from relumt.runs.environment import CPU_INFO, current_kernels, find_fp32_backend
+from relumt.runs.environment import cpu_name, current_kernels, find_fp32_backend
 
 
 def check_cpu() -> Check:
     """Name the CPU, its cores, and what it computes products of fp32 and bf16 with."""
-    from relumt.cpu_products import has_fast_bf16
+    from relumt.plugin.cpu_products import has_fast_bf16
 
     products = "oneDNN" if find_fp32_backend() == "onednn" else "PyTorch's default backend"
     bf16 = "fast bf16 (PRECISION=bf16)" if has_fast_bf16() else "no fast bf16: neither AVX512-BF16 nor AMX"
     return Check("CPU", "ok", f"{cpu_name()}; usable cores: {usable_cores()}; fp32 products by {products}; {bf16}")
-
-
-def cpu_name() -> str:
-    """Return the name that Linux gives the processor, elsewhere its architecture.
-
-    Virtual machines may report one name for several generations; family, model and stepping tell them apart.
-    """
-    text = CPU_INFO.read_text(encoding="utf-8") if CPU_INFO.is_file() else ""
-    values = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.+)$", text, re.MULTILINE))
-    if len(values) < 4:
-        return values.get("model name", platform.machine())
-    return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(values)
 
 
 def check_gpus() -> Check:

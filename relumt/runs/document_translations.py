@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from relumt.data.document_chunks import (
+from relumt.plugin.tasks.document_chunks import (
     chunks_per_document,
     detach_separators,
     find_mismatches,

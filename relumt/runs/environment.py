@@ -1,6 +1,7 @@
 """The environment of a run: versions of packages, the revision of relumt, the device and its precision."""
 
 import platform
+import re
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -117,7 +118,7 @@ def find_device(precision: Precision | None) -> Device:
     """Return the GPUs that torch sees, with fp16 by default, or else the CPU with fp32.
 
     The default is fp16, not bf16, so that all architectures train in the same precision: fairseq's own take --bf16 as
-    a request for a TPU (see relumt.models.mechanism_transformer.keep_gpu_under_bf16).
+    a request for a TPU (see relumt.plugin.model.mechanism_transformer.keep_gpu_under_bf16).
 
     Args:
         precision: what the user asked for, None for the default.
@@ -142,7 +143,7 @@ def check_cpu_precision(precision: Precision | None) -> None:
     if precision == "fp16":
         raise UserError("PRECISION=fp16 needs a GPU, but torch sees none; unset PRECISION to train in fp32")
     if precision == "bf16":
-        from relumt.cpu_products import has_fast_bf16
+        from relumt.plugin.cpu_products import has_fast_bf16
 
         if not has_fast_bf16():
             raise UserError(
@@ -155,9 +156,21 @@ def find_fp32_backend() -> Literal["default", "onednn"]:
     """Return what computes products of fp32 on this CPU; "default" without importing torch if AVX-512 is missing."""
     if CPU_INFO.is_file() and "avx512" not in CPU_INFO.read_text(encoding="utf-8", errors="replace"):
         return "default"
-    from relumt.cpu_products import select_fp32_backend
+    from relumt.plugin.cpu_products import select_fp32_backend
 
     return select_fp32_backend()
+
+
+def cpu_name() -> str:
+    """Return the name that Linux gives the processor, elsewhere its architecture.
+
+    Virtual machines may report one name for several generations; family, model and stepping tell them apart.
+    """
+    text = CPU_INFO.read_text(encoding="utf-8") if CPU_INFO.is_file() else ""
+    values = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.+)$", text, re.MULTILINE))
+    if len(values) < 4:
+        return values.get("model name", platform.machine())
+    return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(values)
 
 
 def has_gpu() -> bool:

@@ -246,7 +246,10 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
     Raises:
         UserError: the output of fairseq-generate is missing, truncated or damaged.
     """
-    from relumt.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES  # imports PyTorch, which takes seconds
+    from relumt.plugin.search.length_penalty import (  # imports PyTorch, which takes seconds
+        FAIRSEQ_PENALTY,
+        LENGTH_PENALTIES,
+    )
 
     lists = read_nbest(generate_output(folder / SEARCH_FOLDER, setup))
     divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]

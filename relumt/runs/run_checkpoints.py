@@ -5,7 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from relumt.atomic_output import write_text_atomically
-from relumt.checkpoints.folder import (
+from relumt.errors import UserError
+from relumt.files import file_sha256
+from relumt.json_files import encode_json, read_json
+from relumt.plugin.checkpoints.folder import (
     BEST_CHECKPOINT,
     LAST_CHECKPOINT,
     is_intact,
@@ -13,9 +16,6 @@ from relumt.checkpoints.folder import (
     numbered_checkpoints,
     training_checkpoints,
 )
-from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.json_files import encode_json, read_json
 from relumt.runs.flags import Flags
 
 AVERAGE = re.compile(r"checkpoint_average_(\d+)\.pt")
@@ -72,7 +72,7 @@ def averaged_checkpoint(run: Path, count: int) -> Path:
     last = last_checkpoints(folder, count)
     checksums = {path.name: file_sha256(path) for path in last}
     if not (averaged.is_file() and _read_checksums(record) == checksums and is_intact(averaged)):
-        from relumt.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
+        from relumt.plugin.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
 
         record.unlink(missing_ok=True)
         write_average(last, averaged)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from relumt.corpora.document_lengths import read_document_lengths
 from relumt.corpora.tokenization import detokenize, lowercase
-from relumt.data.document_chunks import join_groups
-from relumt.data.document_lengths import read_document_lengths
 from relumt.errors import UserError
+from relumt.plugin.tasks.document_chunks import join_groups
 from relumt.runs.data_bin import DataBin
 from relumt.runs.evaluation_record import Evaluation
 from relumt.runs.evaluation_results import generate_output

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from relumt.checkpoints.folder import BEST_CHECKPOINT
 from relumt.console import print_status
 from relumt.errors import UserError, quote
 from relumt.files import file_sha256
+from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.dataset_config import load_dataset
 from relumt.runs.environment import Device
 from relumt.runs.launch import failure, locked, print_command, run_fairseq

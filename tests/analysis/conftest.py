@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.build import write_checkpoint
+from tests.plugin.model.build import write_checkpoint
 
 
 @pytest.fixture(scope="session")

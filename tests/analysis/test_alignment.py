@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from nltk.translate import Alignment
 from nltk.translate.metrics import alignment_error_rate
 
-from relumt.errors import UserError
-from relumt.metrics.alignment import (
+from relumt.corpora.alignment import (
     GoldAlignment,
     count_links,
     error_rate,
     links_of_largest_weight,
     read_alignments,
 )
+from relumt.errors import UserError
 
 LINK = st.tuples(st.integers(0, 3), st.integers(0, 3))
 

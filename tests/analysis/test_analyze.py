@@ -12,17 +12,17 @@ import torch
 from relumt.analysis.alignment_scorer import AlignmentScorer
 from relumt.analysis.attention_maps import MapCollector
 from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
+from relumt.analysis.record import read_analysis
 from relumt.analysis.report import summarize
 from relumt.cli import main
 from relumt.commands.analyze import short_names
+from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
 from relumt.errors import UserError
 from relumt.files import file_sha256
-from relumt.inference.loaded_model import find_checkpoint, load_model
-from relumt.metrics.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
-from relumt.runs.analysis_record import read_analysis
 from relumt.runs.environment import describe_revision
+from relumt.runs.inference.loaded_model import find_checkpoint, load_model
 from relumt.runs.record import save_record
-from tests.models.build import write_data_bin
+from tests.plugin.model.build import write_data_bin
 from tests.runs.cases import scored_record, with_value
 
 LENGTHS = [(7, 5), (3, 8), (1, 2)]

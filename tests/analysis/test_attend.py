@@ -12,9 +12,9 @@ from relumt.analysis.attention_maps import SentenceMaps, load_maps
 from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
 from relumt.analysis.report import encode_models, write_explorer
 from relumt.cli import main
-from relumt.inference.model_folder import CONFIG
-from relumt.inference.translator import load
-from tests.models.build import write_data_bin
+from relumt.runs.inference.model_folder import CONFIG
+from relumt.runs.inference.translator import load
+from tests.plugin.model.build import write_data_bin
 
 SHORT = ("--max-source-positions", "16", "--max-target-positions", "12")
 HOSTILE = "w3 </script> <b>'{{ zebra"

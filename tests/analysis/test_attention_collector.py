@@ -11,8 +11,8 @@ from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.attention_maps import MapCollector, bertviz_arguments, load_maps, save_maps
 from relumt.analysis.units import BatchReader
 from relumt.attention import MECHANISMS
-from relumt.metrics import attention_metrics as rows
-from tests.models.build import build, dictionary, sample, task
+from relumt.attention.metrics import attention_metrics as rows
+from tests.plugin.model.build import build, dictionary, sample, task
 
 PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
 PAD = dictionary().pad()

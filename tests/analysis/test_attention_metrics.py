@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.metrics import attention_metrics as rows
-from relumt.metrics.flops import rela_g_flops, softmax_flops
-from relumt.metrics.head_diversity import jensen_shannon_divergence, normalize_with_dummy, softmax_with_dummy
-from relumt.papers import papers
+from relumt.attention.metrics import attention_metrics as rows
+from relumt.attention.metrics.head_diversity import jensen_shannon_divergence, normalize_with_dummy, softmax_with_dummy
+from relumt.papers.flops import rela_g_flops, softmax_flops
+from relumt.printed_results import papers
 
 ROW = torch.tensor([[[0.0, 2.0, 0.0, 6.0, 0.0]]])  # [1, 1, 5], its last key not visible
 SEEN = torch.tensor([4])

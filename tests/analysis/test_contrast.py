@@ -20,8 +20,8 @@ from relumt.analysis.contrast import (
 from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, read_examples_in_context, write_examples
 from relumt.errors import AttemptFailedError, UserError
-from relumt.inference.loaded_model import load_checkpoint_on_data
-from tests.models.build import dictionary, write_data_bin
+from relumt.runs.inference.loaded_model import load_checkpoint_on_data
+from tests.plugin.model.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
 DOCUMENTS = [4, 2]
@@ -247,7 +247,7 @@ def test_an_example_that_the_model_cannot_read(data, checkpoint_with):
 
 def test_probabilities_that_are_not_numbers(data, checkpoint_with, monkeypatch):
     nan = lambda _, sample: torch.full(sample["target"].shape, torch.nan)  # noqa: E731
-    monkeypatch.setattr("relumt.inference.loaded_model.LoadedModel.target_log_probs", nan)
+    monkeypatch.setattr("relumt.runs.inference.loaded_model.LoadedModel.target_log_probs", nan)
     loaded = load(checkpoint_with, data)
     with pytest.raises(AttemptFailedError, match="probabilities are not numbers"):
         decide(loaded, ContextCandidates(loaded, data, EXAMPLES), 2)

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from relumt.analysis.ffn_collector import TOP_PERCENTS, FeedForwardCollector, learned_activations, value_slots
-from relumt.feedforward import FEEDFORWARDS
-from relumt.modules.hooks import feedforward_hook
-from tests.models.build import build, sample
+from relumt.attention.feedforward import FEEDFORWARDS
+from relumt.plugin.model.hooks import feedforward_hook
+from tests.plugin.model.build import build, sample
 
 LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6)]
 PAD = 1

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.metrics.ffn_metrics import anisotropy, feature_variance, top_share
+from relumt.attention.metrics.ffn_metrics import anisotropy, feature_variance, top_share
 
 
 def test_feature_variance_by_hand():

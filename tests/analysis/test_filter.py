@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from relumt.analysis import filter as corpus_filter
 from relumt.cli import main
-from relumt.inference.loaded_model import LoadedModel
-from tests.models.build import build, dictionary, task, write_data_bin
+from relumt.runs.inference.loaded_model import LoadedModel
+from tests.plugin.model.build import build, dictionary, task, write_data_bin
 
 TEXT = [
     ("w1 w2 w3", "w4 w5"),

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from relumt.attention import MECHANISMS
+from relumt.attention.metrics import norm_weighted_attention
+from relumt.attention.metrics.norm_weighted_attention import OutputTerms, contribution_norms
 from relumt.attention.rela import UnnormalizedReLA
 from relumt.attention.softmax import SoftmaxAttention
-from relumt.metrics import norm_weighted_attention
-from relumt.metrics.norm_weighted_attention import OutputTerms, contribution_norms
-from relumt.modules.hooks import named_attentions
-from relumt.modules.output_terms import output_terms_hook
-from tests.models.build import build, sample
+from relumt.plugin.model.hooks import named_attentions
+from relumt.plugin.model.output_terms import output_terms_hook
+from tests.plugin.model.build import build, sample
 
 PAIRS = [(5, 4), (2, 3)]
 WITH_WEIGHTS = [name for name, spec in MECHANISMS.items() if spec(1, 1).has_weights]

@@ -12,11 +12,11 @@ from plotly.offline import get_plotlyjs
 
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.plots import choose_sentence, sharpest_head
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
 from relumt.analysis.report import summarize
 from relumt.analysis.report_figures import build_figures
 from relumt.cli import main
-from relumt.runs.analysis_record import AttentionMetrics, CheckpointAnalysis
-from tests.models.build import write_data_bin
+from tests.plugin.model.build import write_data_bin
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LENGTHS = [(7, 5), (3, 8), (4, 2)]

@@ -12,10 +12,10 @@ from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.stop_words import is_stop_word, load_stop_words
 from relumt.analysis.units import BatchReader
 from relumt.attention import MECHANISMS
-from relumt.metrics.head_diversity import jensen_shannon_divergence
-from relumt.metrics.words import NO_WORD, join_words, merge_to_words, merge_visibility, word_indices
-from relumt.modules.hooks import Need, attention_hook
-from tests.models.build import build, sample, task
+from relumt.attention.metrics.head_diversity import jensen_shannon_divergence
+from relumt.attention.metrics.words import NO_WORD, join_words, merge_to_words, merge_visibility, word_indices
+from relumt.plugin.model.hooks import Need, attention_hook
+from tests.plugin.model.build import build, sample, task
 
 WITH_WEIGHTS = [name for name in MECHANISMS if not name.startswith("inhibitor")]
 PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]

@@ -36,7 +36,7 @@ def constant_environment(monkeypatch):
 @pytest.fixture(scope="session")
 def intact(tmp_path_factory) -> dict[str, Any]:
     """The contents of a checkpoint of a new ReLUFormer."""
-    from tests.models.build import write_checkpoint  # imports fairseq, which takes seconds
+    from tests.plugin.model.build import write_checkpoint  # imports fairseq, which takes seconds
 
     path = write_checkpoint(tmp_path_factory.mktemp("intact"), "--attention", "relu")
     return torch.load(path, weights_only=True)
@@ -45,7 +45,7 @@ def intact(tmp_path_factory) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def data_bin(tmp_path_factory) -> Path:
     """A data-bin with the vocabulary of `intact`."""
-    from tests.models.build import write_data_bin
+    from tests.plugin.model.build import write_data_bin
 
     return write_data_bin(tmp_path_factory.mktemp("data") / "data-bin", [(3, 4), (4, 3), (5, 5)])
 

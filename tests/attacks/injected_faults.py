@@ -16,11 +16,11 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 
-from relumt.checkpoints import fairseq_hooks
-from relumt.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
-from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.recovery import SealingWriter
-from tests.models.build import SMALL, write_data_bin
+from relumt.plugin.checkpoints import fairseq_hooks
+from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
+from relumt.plugin.checkpoints.recovery import SealingWriter
+from tests.plugin.model.build import SMALL, write_data_bin
 
 UPDATES = 12
 FLAGS = f"""--arch reluformer --source-lang de --target-lang en --criterion label_smoothed_cross_entropy

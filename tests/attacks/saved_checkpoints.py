@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from relumt.checkpoints.recovery import save_checkpoint_durably
+from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 
 SETTINGS = {"model": Namespace(arch="reluformer"), "task": {"_name": "translation"}}
 

@@ -14,9 +14,9 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 import relumt
-from relumt.checkpoints.fairseq_hooks import default_sections
-from relumt.checkpoints.loading import count_updates, load_checkpoint_safely, vet_checkpoint
-from tests.models.build import sample, trainer, write_data_bin
+from relumt.plugin.checkpoints.fairseq_hooks import default_sections
+from relumt.plugin.checkpoints.loading import count_updates, load_checkpoint_safely, vet_checkpoint
+from tests.plugin.model.build import sample, trainer, write_data_bin
 
 pytestmark = pytest.mark.attack("checkpoints")
 

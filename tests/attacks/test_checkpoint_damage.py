@@ -9,11 +9,11 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from relumt.checkpoints.folder import find_damage
-from relumt.checkpoints.loading import load_checkpoint_safely, open_checkpoint_safely
-from relumt.checkpoints.recovery import save_checkpoint_durably
+from relumt.plugin.checkpoints.folder import find_damage
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely, open_checkpoint_safely
+from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
-from tests.models.build import write_checkpoint
+from tests.plugin.model.build import write_checkpoint
 
 pytestmark = pytest.mark.attack("checkpoints")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.recovery import (
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
+from relumt.plugin.checkpoints.recovery import (
     copy_checkpoint_durably,
     recover_best_checkpoint,
     recover_last_checkpoint,

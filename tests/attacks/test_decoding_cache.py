@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from relumt.attention import MECHANISMS
-from relumt.modules.attention import MechanismAttention
-from tests.models.build import build, dictionary, sample
+from relumt.plugin.model.attention import MechanismAttention
+from tests.plugin.model.build import build, dictionary, sample
 
 pytestmark = pytest.mark.attack("numerics")
 

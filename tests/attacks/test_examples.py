@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from relumt.metrics.alignment import read_alignments
-from tests.models.build import write_checkpoint, write_data_bin
+from relumt.corpora.alignment import read_alignments
+from tests.plugin.model.build import write_checkpoint, write_data_bin
 
 pytestmark = pytest.mark.attack("corpora")
 

@@ -1,7 +1,7 @@
 """Every setting that fairseq passes to `eval` is restricted, and every file in which it could run code is reviewed.
 
 The lists describe the installed release of fairseq. With another release this test fails: review what is new, and
-extend the tables in `relumt.checkpoints.loading` or the lists.
+extend the tables in `relumt.plugin.checkpoints.loading` or the lists.
 """
 
 import ast
@@ -14,7 +14,7 @@ import fairseq
 import pytest
 
 import relumt
-from relumt.checkpoints.loading import check_value
+from relumt.plugin.checkpoints.loading import check_value
 
 pytestmark = pytest.mark.attack("checkpoints")
 

@@ -13,7 +13,7 @@ import torch
 from relumt import atomic_output
 from relumt.analysis import filter as corpus_filter
 from relumt.analysis.filter import CopiedPairs
-from tests.models.build import write_checkpoint, write_data_bin
+from tests.plugin.model.build import write_checkpoint, write_data_bin
 
 pytestmark = pytest.mark.attack("corpora")
 

@@ -14,11 +14,11 @@ import torch
 
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.plots import draw_maps, save_figure
+from relumt.analysis.record import AnalysisFile
 from relumt.analysis.report import write_report
 from relumt.errors import UserError, as_user_error, exit_on_user_error, printable
-from relumt.runs.analysis_record import AnalysisFile
-from relumt.tables.rendering import FORMATS, RenderedTable
-from tests.tables.cases import analysis
+from relumt.papers.rendering import FORMATS, RenderedTable
+from tests.papers.cases import analysis
 
 pytestmark = pytest.mark.attack("injection")
 

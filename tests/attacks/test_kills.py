@@ -19,7 +19,7 @@ from typing import Literal
 import pytest
 
 from relumt.cli import main
-from relumt.cpu_products import has_fast_bf16
+from relumt.plugin.cpu_products import has_fast_bf16
 from tests.attacks.attack import MARKER, ROOT, Attack, processes_with
 from tests.attacks.training_state import hash_training_state
 

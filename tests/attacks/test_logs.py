@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from relumt.grid.jobs import Job, TrainingProgress, read_progress
+from relumt.papers.experiments import Experiment
+from relumt.papers.grid.jobs import Job, TrainingProgress, read_progress
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.document_translations import load_chunks
 from relumt.runs.record import save_record
 from relumt.runs.training_log import find_divergence, read_training_log
 from relumt.runs.translations import align_translations, read_generated, read_speed
-from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record, with_value, write_data_bin
 
 pytestmark = pytest.mark.attack("records")

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from relumt.attention import MECHANISMS
-from relumt.feedforward import FEEDFORWARDS
-from relumt.options import VARIANT_CHOICES
-from relumt.tasks.documents import DocumentsConfig, DocumentsTask
-from relumt.training_device import check_training_device
-from relumt.variant_spec import FINITE, POSITIVE, flag_name
-from tests.models.build import arguments, dictionary, sample, task
+from relumt.attention.feedforward import FEEDFORWARDS
+from relumt.attention.variant_spec import FINITE, POSITIVE, flag_name
+from relumt.plugin.options import VARIANT_CHOICES
+from relumt.plugin.tasks.documents import DocumentsConfig, DocumentsTask
+from relumt.plugin.training_device import check_training_device
+from tests.plugin.model.build import arguments, dictionary, sample, task
 
 pytestmark = pytest.mark.attack("flags")
 

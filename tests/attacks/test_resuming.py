@@ -8,13 +8,13 @@ from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
-from relumt.checkpoints import fairseq_hooks
-from relumt.checkpoints.loading import load_checkpoint_safely
-from relumt.checkpoints.recovery import save_checkpoint_durably
+from relumt.plugin.checkpoints import fairseq_hooks
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
+from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from tests.attacks.attack import ROOT, snapshot
 from tests.attacks.injected_faults import FLAGS, Training, write_training_data
 from tests.attacks.saved_checkpoints import FOLDER, content, write_folder
-from tests.models.build import SMALL, arguments, write_checkpoint
+from tests.plugin.model.build import SMALL, arguments, write_checkpoint
 
 pytestmark = pytest.mark.attack("checkpoints")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from relumt.git_revision import hash_uncommitted_changes
+from relumt.papers.comparability import require_equal_evaluations
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.provenance import provenance_differences, training_provenance
 from relumt.runs.record import save_record
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training import open_record
-from relumt.tables.comparability import require_equal_evaluations
 from tests.attacks.run_cases import PREPARED, write_prepared_data_bin
 from tests.runs.cases import CPU, index, scored_record, with_value, write_checkpoint, write_configs
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from relumt.errors import UserError
-from relumt.grid.jobs import Job, JobState, TrainingProgress, read_progress
+from relumt.papers.experiments import Experiment
+from relumt.papers.grid.jobs import Job, JobState, TrainingProgress, read_progress
 from relumt.runs.evaluation_record import DocumentResults, SubsetScores
 from relumt.runs.record import BACKUP, RUN_RECORD, AcceptedChange, RunRecord, find_record, save_record
-from relumt.tables.experiments import Experiment
 from tests.runs.cases import scored_record
 
 pytestmark = pytest.mark.attack("records")

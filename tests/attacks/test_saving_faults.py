@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from relumt.checkpoints import fairseq_hooks
-from relumt.checkpoints.folder import LAST_CHECKPOINT
-from relumt.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
+from relumt.plugin.checkpoints import fairseq_hooks
+from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
+from relumt.plugin.checkpoints.recovery import recover_best_checkpoint, recover_last_checkpoint
 from tests.attacks.attack import Attack
 from tests.attacks.injected_faults import (
     COPIES,

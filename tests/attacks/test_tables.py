@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from relumt.runs.analysis_record import AnalysisFile, read_analysis, write_analysis
-from relumt.tables import get_table
-from relumt.tables.context import TableContext
+from relumt.analysis.record import AnalysisFile, read_analysis, write_analysis
+from relumt.papers import get_table
+from relumt.papers.context import TableContext
+from tests.papers.cases import SIGNATURE, analysis, make_record, write_run, write_translations
 from tests.runs.cases import with_value
-from tests.tables.cases import SIGNATURE, analysis, make_record, write_run, write_translations
 
 pytestmark = pytest.mark.attack("records")
 
@@ -202,7 +202,7 @@ def speeds(request, attack):
     context = TableContext(name, Path("runs"), "small", Path("plots"))
     render = get_table(name).render
     if name == "reluformer_table1":  # it needs analyzed runs
-        from relumt.tables.ffn_table import training_speed_tables as render
+        from relumt.papers.ffn_table import training_speed_tables as render
     return name, Path(f"runs/{name}-multi30k_de_en_small.json"), lambda: render(context)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.attacks.attack import ROOT, Attack
 from tests.attacks.training_state import hash_training_state
-from tests.models.build import write_data_bin
+from tests.plugin.model.build import write_data_bin
 
 pytestmark = pytest.mark.attack("signals")
 

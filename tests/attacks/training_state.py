@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from relumt.checkpoints.loading import load_checkpoint_safely
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 
 
 def hash_training_state(path: Path) -> str:

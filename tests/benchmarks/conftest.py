@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.benchmarks.cases import BENCHMARKS, LENGTHS
-from tests.models.build import SMALL, write_data_bin
+from tests.plugin.model.build import SMALL, write_data_bin
 
 
 @pytest.fixture

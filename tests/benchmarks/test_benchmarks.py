@@ -10,11 +10,11 @@ import sys
 import pytest
 import torch
 
-from relumt.compiled_products import CACHES, limit_compiled_products
 from relumt.errors import AttemptFailedError, UserError
+from relumt.plugin.compiled_products import CACHES, limit_compiled_products
 from relumt.runs.environment import Device
 from tests.benchmarks.cases import BENCHMARKS, table_rows
-from tests.models.build import write_checkpoint
+from tests.plugin.model.build import write_checkpoint
 
 
 def test_liveness(run, data, config):

@@ -15,7 +15,7 @@ from relumt.runs.evaluation_record import LengthPenaltySearch
 from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 from relumt.runs.record import save_record
 from tests.benchmarks.cases import BENCHMARKS, LENGTHS, table_rows
-from tests.models.build import dictionary, write_checkpoint
+from tests.plugin.model.build import dictionary, write_checkpoint
 from tests.runs.cases import scored_record
 
 

@@ -13,7 +13,7 @@ from relumt.corpora.bitext import (
     subsets_path,
     write_subsets,
 )
-from relumt.data.document_lengths import lengths_after_cleaning, read_document_lengths
+from relumt.corpora.document_lengths import lengths_after_cleaning, read_document_lengths
 from relumt.errors import UserError
 
 

@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from relumt.doctor import hardware
+from relumt.runs import environment
 
 
 @pytest.mark.parametrize(
@@ -18,5 +18,5 @@ from relumt.doctor import hardware
 )  # fmt: skip
 def test_processors_of_one_name_are_told_apart(monkeypatch, tmp_path, info, name):
     (tmp_path / "cpuinfo").write_text(info)
-    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
-    assert hardware.cpu_name() == name
+    monkeypatch.setattr(environment, "CPU_INFO", tmp_path / "cpuinfo")
+    assert environment.cpu_name() == name

@@ -5,10 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from relumt.commands.run import analyze
-from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.runs.analysis_record import (
+from relumt.analysis.record import (
     SCHEMA,
     AlignmentErrors,
     AlignmentMetrics,
@@ -20,9 +17,12 @@ from relumt.runs.analysis_record import (
     read_analysis,
     write_analysis,
 )
+from relumt.analysis.scored_analysis import needs_analysis
+from relumt.commands.run import analyze
+from relumt.errors import UserError
+from relumt.files import file_sha256
 from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import load_record
-from relumt.runs.scored_analysis import needs_analysis
 
 LAYERS = {
     "a": LayerAlignment(AlignmentErrors([40.0, 30.0], 50.0), AlignmentErrors([20.0, 30.0], 60.0)),

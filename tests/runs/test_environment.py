@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import relumt
-from relumt import cpu_products
 from relumt.errors import UserError
 from relumt.fairseq_version import FairseqSource
 from relumt.git_revision import Revision
+from relumt.plugin import cpu_products
 from relumt.runs import environment
 from relumt.runs.environment import (
     Device,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from relumt.papers import papers
+from relumt.plugin.search.length_penalty import LENGTH_PENALTIES
+from relumt.printed_results import papers
 from relumt.runs.dataset_config import require_dataset
-from relumt.search.length_penalty import LENGTH_PENALTIES
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.checkpoints.loading import load_checkpoint_safely
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.runs.record import load_record
 from tests.runs.cases import write_data_bin, write_dataset
 

@@ -179,7 +179,7 @@ def prefers_explicit_softmax(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) 
 
 
 def _onednn_computes_fp32() -> bool:
-    """Return whether oneDNN computes products of fp32 on a CPU (`relumt.cpu_products`)."""
+    """Return whether oneDNN computes products of fp32 on a CPU (`relumt.plugin.cpu_products`)."""
     return torch.get_float32_matmul_precision() != "highest"
 
 

@@ -1,0 +1,1 @@
+"""Measures of attention weights and feed-forward layers: plain PyTorch."""

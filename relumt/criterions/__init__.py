@@ -1,1 +1,0 @@
-"""Criterions that fairseq registers."""

@@ -1,1 +1,0 @@
-"""Documents that are assembled from a sentence-level data-bin."""

@@ -1,1 +1,0 @@
-"""Trained models in use: loading them, translating text with them, and exporting them to other formats."""

@@ -1,1 +1,0 @@
-"""Measures of attention weights, feed-forward layers and alignments as pure functions, without fairseq."""

@@ -1,1 +1,0 @@
-"""Models that fairseq registers."""

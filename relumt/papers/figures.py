@@ -1,0 +1,181 @@
+"""Figures of what models attend to, one panel per attention site, as tables and plots."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import mean
+
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
+from relumt.errors import UserError
+from relumt.papers.comparability import describe_revisions
+from relumt.papers.context import TableContext
+from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
+from relumt.papers.measures import BLEU_TOKENIZED, DIVERGED, unit_note
+from relumt.papers.rendering import RenderedTable
+from relumt.papers.runs import Run, any_diverged, require_comparable
+from relumt.papers.table import Table
+
+SITE_TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
+
+LINE_STYLES = ("-", "--", ":", "-.")
+"""Style of each curve of a figure; the color is that of the model."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve: its label, and a function of an analysis and a site that returns its values, None where it has none."""
+
+    label: str
+    values: Callable[[CheckpointAnalysis, str], list[float | None]]
+
+
+def attention_curve(label: str, value: Callable[[AttentionMetrics], float | None]) -> Curve:
+    """Return the curve of a measure of the attention weights over the layers."""
+    return Curve(label, lambda analysis, site: [value(layer) for layer in analysis.attentions(site)])
+
+
+def alignment_curve(label: str, value: Callable[[LayerAlignment], float]) -> Curve:
+    """Return the curve of an alignment error; nothing for models whose weights cannot be aligned."""
+
+    def values(analysis: CheckpointAnalysis, _: str) -> list[float | None]:
+        return [value(layer) for layer in analysis.alignment.layers.values()] if analysis.alignment else []
+
+    return Curve(label, values)
+
+
+def top_share_curve(percentages: Sequence[str]) -> Curve:
+    """Return the curve of the share of the weight on the top p % of the keys, mean over layers and heads."""
+
+    def values(analysis: CheckpointAnalysis, site: str) -> list[float | None]:
+        layers = [layer.top_share for layer in analysis.attentions(site) if layer.top_share]
+        return [mean_over_heads([mean_over_heads(layer.get(p)) for layer in layers]) for p in percentages]
+
+    return Curve("", values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFigure(Table):
+    """Measures of attention, means over seeds: one panel per site, one or more curves per model.
+
+    Attributes:
+        models: names in configs/models.toml.
+        curves: drawn for each model.
+        axis_label: label of the vertical axis.
+        sites: attention sites to draw.
+        datasets: preset -> dataset.
+        percentages: values of the horizontal axis; empty for a figure by layer.
+        explanation: a note about the curves, "" for none.
+    """
+
+    models: tuple[str, ...]
+    curves: tuple[Curve, ...]
+    axis_label: str
+    sites: tuple[str, ...] = tuple(SITE_TITLES)
+    datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
+    percentages: tuple[str, ...] = ()
+    explanation: str = ""
+
+    def experiments(self, preset: str) -> list[Experiment]:
+        """See Table."""
+        return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
+
+    def render(self, context: TableContext) -> list[RenderedTable]:
+        """See Table; one row per model, site and curve, one column per layer or percentage."""
+        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
+        all_runs = list(chain(*found.values()))
+        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+        values = {
+            (experiment.model, site, curve): numbers
+            for experiment, runs in found.items()
+            if not any_diverged(runs)
+            for site in self.sites
+            for curve in self.curves
+            if (numbers := mean_over_seeds(runs, site, curve))
+        }
+        if not values:
+            raise UserError(f"{context.runs}: no run has an analysis with {self.axis_label}; run {context.command}")
+        count = max(map(len, values.values()))
+        titles = [f"top {p}%" for p in self.percentages]
+        titles = titles or [self.axis_label, *(f"layer {n}" for n in range(1, count + 1)), "mean"]
+        rows = []
+        for (model, site, curve), numbers in values.items():
+            cells = [*map("{:.3f}".format, numbers), *[""] * (count - len(numbers))]
+            rows.append([model, site, *(cells if self.percentages else [curve.label, *cells, f"{mean(numbers):.3f}"])])
+        notes = [
+            context.preset_note,
+            *context.notes(self.datasets[context.preset], all_runs),
+            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
+            *unit_note(all_runs),
+            *filter(None, [self.explanation]),
+            self.figure_note,
+            self.plot(values, context),
+        ]
+        return [RenderedTable(context.caption(self.title), ["model", "site", *titles], rows, notes)]
+
+    def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
+        """Write the plot; return the note that says where."""
+        from relumt.analysis.plots import Figure  # matplotlib is optional
+
+        figure = Figure(figsize=(2 + 3.6 * len(self.sites), 3.6), layout="constrained")
+        panels = figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0]
+        axes = dict(zip(self.sites, panels, strict=True))
+        legend = {}
+        for (model, site, curve), numbers in values.items():
+            label = f"{model}, {curve.label}" if len(self.curves) > 1 else model
+            style, color = LINE_STYLES[self.curves.index(curve)], f"C{self.models.index(model)}"
+            x = [float(p) for p in self.percentages] or list(range(1, len(numbers) + 1))
+            (legend[label],) = axes[site].plot(x, numbers, style, marker=".", color=color)
+            if not self.percentages:
+                axes[site].set_xticks(x)
+        for site, ax in axes.items():
+            ax.set(title=SITE_TITLES[site], xlabel="Top p % of the visible keys" if self.percentages else "Layer")
+        panels[0].set_ylabel(self.axis_label.capitalize())
+        figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
+        return context.save_plot(figure)
+
+
+def mean_over_seeds(runs: Sequence[Run], site: str, curve: Curve) -> list[float]:
+    """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value.
+
+    Raises:
+        UserError: the analyses of the seeds do not have the same number of layers.
+    """
+    by_run = {run.folder: curve.values(run.analysis, site) for run in runs if run.analysis}
+    if any(None in values for values in by_run.values()):
+        return []
+    if len(set(map(len, by_run.values()))) > 1:
+        found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
+        raise UserError(
+            f"analyses of one model have different numbers of layers with {curve.label} ({site}): {found}; "
+            "run relumt analyze again"
+        )
+    return [mean(values) for values in zip(*by_run.values(), strict=True)]
+
+
+class NullHeads(Table):
+    """[RL] Figure 7: the null rate of each head of cross-attention, one row per layer."""
+
+    def experiments(self, preset: str) -> list[Experiment]:
+        """See Table."""
+        return [Experiment(by_preset(WMT_RELA)[preset], "rela_g", needs_analysis=True)]
+
+    def render(self, context: TableContext) -> list[RenderedTable]:
+        """See Table; shows the first seed only."""
+        ((experiment, (run, *_)),) = context.find_runs(self.experiments(context.preset)).items()
+        if run.diverged or run.analysis is None:
+            raise UserError(f"{run.folder}: diverged, or not analyzed; make it with {context.command}")
+        null_rates = [layer.null_rate for layer in run.analysis.attentions("cross") if layer.null_rate]
+        if not null_rates:
+            raise UserError(f"{run.folder}: no cross-attention with null rates; make it with {context.command}")
+        rows = [
+            [f"layer {n}", *("" if rate is None else f"{rate:.3f}" for rate in rates)]
+            for n, rates in enumerate(null_rates, start=1)
+        ]
+        notes = [
+            context.preset_note,
+            f"{experiment.dataset}: test set, seed {run.seed}, {describe_revisions([run.record])}",
+            self.figure_note,
+            f"attention maps: relumt analyze {run.folder} --out DIR, then open DIR/report.html",
+        ]
+        header = ["null rate", *(f"head {n}" for n in range(1, len(null_rates[0]) + 1))]
+        return [RenderedTable(context.caption(self.title), header, rows, notes)]

@@ -1,0 +1,285 @@
+"""[IN] Table 3: attention on encrypted integers, the Inhibitor against dot products, under TFHE through Concrete.
+
+`circuits.py` has both circuits, and `encrypted_attention.py` computes the same with Python's integers. Shapes: q, k, v
+and output [n, 2].
+
+Compiles both circuits with Concrete, runs them in alternation on one thread, compares every decrypted output with exact
+integers, and writes a file per length n to --out. What was measured with the same circuits and CPU is not measured
+again. The exit status is 1 if a measurement failed, and 2 if Concrete is missing.
+
+Concrete requires NumPy 1 and imports torch and pkg_resources, so it needs a Python environment of its own:
+
+    python3 -m venv concrete_env
+    concrete_env/bin/pip install torch==2.13.0 concrete-python==2.11.0 "setuptools<81"
+    export RELUMT_CONCRETE_PYTHON=concrete_env/bin/python
+"""
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from relumt.arguments import positive_integer
+from relumt.console import print_status
+from relumt.errors import AttemptFailedError, UserError
+from relumt.files import file_sha256
+from relumt.json_files import decode_json
+from relumt.papers.context import TableContext
+from relumt.papers.inhibitor import circuits
+from relumt.papers.inhibitor.encrypted_attention import ORACLES
+from relumt.papers.inhibitor.results import make_parser, read_result, write_result
+from relumt.papers.rendering import RenderedTable
+from relumt.papers.speeds import Positive
+from relumt.printed_results import printed_values, title
+from relumt.process import command_line
+from relumt.runs.environment import cpu_name, describe_revision
+
+PYTHON_VARIABLE = "RELUMT_CONCRETE_PYTHON"
+"""Environment variable with the interpreter that has Concrete."""
+ADVICE = f"set {PYTHON_VARIABLE} to a Python with Concrete (python -m relumt.papers.inhibitor.table3 --help)"
+
+PRESETS = {"paper": {2: 7, 4: 7, 8: 5, 16: 3}, "small": {2: 7, 4: 7, 8: 5}, "smoke": {2: 1}}
+"""Preset -> length -> repetitions after the warm-up."""
+LENGTHS = (2, 4, 8, 16)
+"""Numbers of tokens in the paper's table."""
+
+Count = Annotated[int, Meta(ge=1, le=10**12)]
+Complexity = Annotated[float, Meta(gt=0, le=1e18)]
+Times = Annotated[list[Positive], Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What times depend on; equal for measurements that need not be repeated.
+
+    Attributes:
+        length: n.
+        repetitions: runs after the warm-up.
+        cpu: its name.
+        source: SHA-256 of the circuits.
+    """
+
+    length: Count
+    repetitions: Count
+    cpu: str
+    source: str
+
+
+@dataclass(frozen=True)
+class MeasuredCircuit:
+    """A circuit and its times.
+
+    Attributes:
+        bootstraps: programmable bootstraps of one run.
+        max_bits: bits of the widest integer.
+        error_probability: that any bootstrap of a run gives a wrong result.
+        complexity: cost of one run that Concrete's optimizer estimates, without a unit.
+        key_bytes: size of the keys that the server needs.
+        compile_cpu_seconds, keygen_cpu_seconds: for compilation, and for the generation of keys.
+        cpu_seconds, elapsed_seconds: times of each run on encrypted inputs, without encryption and decryption.
+    """
+
+    bootstraps: Count
+    max_bits: Count
+    error_probability: float
+    complexity: Complexity
+    key_bytes: Count
+    compile_cpu_seconds: Positive
+    keygen_cpu_seconds: Positive
+    cpu_seconds: Times
+    elapsed_seconds: Times
+
+
+@dataclass(frozen=True)
+class EncryptedTimes:
+    """The file that the measurement of one length writes; both circuits ran in alternation, on the same inputs."""
+
+    origin: Origin
+    versions: dict[str, str]
+    revision: str
+    dot_product: MeasuredCircuit
+    inhibitor: MeasuredCircuit
+
+    def __post_init__(self) -> None:
+        if len(self.dot_product.cpu_seconds) != len(self.inhibitor.cpu_seconds):
+            raise ValueError("expected as many times of both circuits")
+
+    @property
+    def circuits(self) -> dict[str, MeasuredCircuit]:
+        """Row of the paper's table -> our circuit."""
+        return {"dot product": self.dot_product, "inhibitor": self.inhibitor}
+
+
+def result_file(folder: Path, length: int) -> Path:
+    """Return the path of the results for one length."""
+    return folder / f"n{length}.json"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure the lengths that are missing."""
+    parser = make_parser("table3", __doc__, PRESETS)
+    default = os.environ.get(PYTHON_VARIABLE) or sys.executable
+    parser.add_argument("--python", default=default, help=f"Python with Concrete (default: ${PYTHON_VARIABLE})")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", choices=LENGTHS, metavar="N", help="2, 4, 8, 16 (default: the preset's)"
+    )
+    parser.add_argument("--repetitions", type=positive_integer, help="per length (default: those of the preset)")
+    with command_line():
+        arguments = parser.parse_args(argv)
+        planned = PRESETS["paper"] | PRESETS[arguments.preset]
+        for length in sorted(arguments.lengths or PRESETS[arguments.preset]):
+            path = result_file(arguments.out, length)
+            repetitions = arguments.repetitions or planned[length]
+            origin = Origin(length, repetitions, cpu_name(), file_sha256(Path(circuits.__file__)))
+            found = read_result(path, EncryptedTimes)
+            if found and found.origin == origin:
+                print_status(f"{path}: already measured")
+            else:
+                write_result(path, measure(arguments.python, origin))
+
+
+def measure(python: str, origin: Origin) -> EncryptedTimes:
+    """Return the times of both circuits for `origin.length`; `python` is an interpreter with Concrete.
+
+    Raises:
+        UserError: the environment lacks Concrete.
+        AttemptFailedError: the measurement failed, or a decrypted output is wrong.
+    """
+    versions: dict[str, str] = {}
+    measured: dict[str, dict[str, Any]] = {}
+    with closing(run_circuits(python, origin.length, origin.repetitions)) as messages:
+        for message in messages:
+            name = message["attention"]
+            if "circuit" in message:
+                versions = message["versions"]
+                measured[name] = message["circuit"] | {"cpu_seconds": [], "elapsed_seconds": []}
+                continue
+            expected = ORACLES[name](*message["inputs"])
+            if message["output"] != expected:
+                raise AttemptFailedError(
+                    f"{name}: expected {expected} for the inputs {message['inputs']}, decrypted {message['output']}; "
+                    "report this as an issue"
+                )
+            for key in ("cpu_seconds", "elapsed_seconds"):
+                measured[name][key].append(message[key])
+            number, seconds = len(measured[name]["cpu_seconds"]), message["cpu_seconds"]
+            print_status(f"n = {origin.length}, {name}: run {number} took {seconds:.2f} s of CPU time, exact")
+    for circuit in measured.values():
+        del circuit["cpu_seconds"][0], circuit["elapsed_seconds"][0]  # the warm-up
+    times = {name.replace(" ", "_"): circuit for name, circuit in measured.items()}
+    content = {"origin": asdict(origin), "versions": versions, "revision": describe_revision()} | times
+    return msgspec.convert(content, EncryptedTimes)
+
+
+def run_circuits(python: str, length: int, repetitions: int) -> Generator[dict[str, Any]]:
+    """Run circuits.py with another Python and yield its messages; it ends with the generator.
+
+    Raises:
+        UserError: it failed before its first message, so Concrete is missing.
+        AttemptFailedError: it failed later.
+    """
+    started = False
+    with tempfile.TemporaryDirectory() as scratch:
+        # PYTHONPATH and the like belong to this environment. Concrete leaves compiled circuits in TMPDIR.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        environment |= {"OMP_NUM_THREADS": "1", "TMPDIR": scratch}
+        command = [python, circuits.__file__, str(length), str(repetitions)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+            try:
+                for line in process.stdout or ():
+                    yield decode_json(line, dict[str, Any], python, ADVICE)
+                    started = True
+            except BaseException:
+                process.kill()
+                raise
+    if process.returncode or not started:
+        error = AttemptFailedError if started else UserError
+        raise error(f"{python} {circuits.__file__} ended with status {process.returncode}; {ADVICE}")
+
+
+def render(context: TableContext, folder: Path) -> list[RenderedTable]:
+    """Return the paper's times and ratios beside ours, and what the circuits consist of."""
+    found = {length: read_result(result_file(folder, length), EncryptedTimes) for length in LENGTHS}
+    times = {length: measured for length, measured in found.items() if measured}
+    if not times:
+        raise UserError(f"no results in {folder}; measure times with {context.command}")
+    return [beside_paper(times, context), describe_circuits(times, context)]
+
+
+def beside_paper(times: Mapping[int, EncryptedTimes], context: TableContext) -> RenderedTable:
+    """Return seconds and ratios, one row per length."""
+    columns = ("dot product, s", "Inhibitor, s", "ratio")
+    header = ["n", *(f"{source} {column}" for source in ("[IN]", "ours") for column in columns)]
+    products, inhibitors = (printed_values("IN", "table3", row) for row in ("dot product", "inhibitor"))
+    rows = []
+    for length in LENGTHS:
+        product, inhibitor = products[str(length)] or math.nan, inhibitors[str(length)] or math.nan
+        printed = [f"{product:g}", f"{inhibitor:g}", f"{product / inhibitor:.1f}"]
+        rows.append([str(length), *printed, *(describe_times(times[length]) if length in times else [""] * 4)])
+    notes = [
+        "ratio: time of the dot product divided by the Inhibitor's; ours: median of the pairs (lowest–highest)",
+        *describe_origin(list(times.values())),
+    ]
+    return RenderedTable(context.caption(title("IN", "table3")), [*header, "ratio of estimated costs"], rows, notes)
+
+
+def describe_circuits(times: Mapping[int, EncryptedTimes], context: TableContext) -> RenderedTable:
+    """Return what was compiled, one row per circuit."""
+    header = ["n, circuit", "bootstraps", "bits", "keys, MB", "compilation, s", "key generation, s"]
+    rows = [
+        [
+            f"{length}, {attention}",
+            f"{circuit.bootstraps:,}",
+            str(circuit.max_bits),
+            f"{circuit.key_bytes / 1e6:.0f}",
+            f"{circuit.compile_cpu_seconds:.1f}",
+            f"{circuit.keygen_cpu_seconds:.1f}",
+        ]
+        for length, measured in times.items()
+        for attention, circuit in measured.circuits.items()
+    ]
+    largest = max(circuit.error_probability for one in times.values() for circuit in one.circuits.values())
+    notes = [
+        "bootstraps: 4n² of the Inhibitor, 10n² + n of the dot product; bits: of the widest integer; CPU time",
+        f"probability that a run is wrong: at most {largest:.0e}; every decrypted output was compared with exact "
+        "integers, and all were equal",
+    ]
+    return RenderedTable(context.caption("circuits of encrypted attention"), header, rows, notes)
+
+
+def describe_times(measured: EncryptedTimes) -> list[str]:
+    """Return the cells of a length: both median times, their ratio, and the ratio of Concrete's estimates."""
+    product, inhibitor = measured.dot_product, measured.inhibitor
+    ratios = [a / b for a, b in zip(product.cpu_seconds, inhibitor.cpu_seconds, strict=True)]
+    spread = f" ({min(ratios):.1f}–{max(ratios):.1f})" if len(ratios) > 1 else ""
+    return [
+        *(f"{median(circuit.cpu_seconds):.3g}" for circuit in (product, inhibitor)),
+        f"{median(ratios):.1f}{spread}",
+        f"{product.complexity / inhibitor.complexity:.1f}",
+    ]
+
+
+def describe_origin(measured: Sequence[EncryptedTimes]) -> list[str]:
+    """Return how the times were measured."""
+    repetitions = ", ".join(f"{one.origin.repetitions} (n = {one.origin.length})" for one in measured)
+    machines = sorted({one.origin.cpu for one in measured})
+    versions = sorted({"; ".join(f"{name} {number}" for name, number in one.versions.items()) for one in measured})
+    revisions = sorted({one.revision for one in measured})
+    return [
+        f"ours: CPU time of one thread, medians of runs in alternation after a warm-up: {repetitions}",
+        f"{', '.join(machines)}; {' | '.join(versions)}; {', '.join(revisions)}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""[RL], Zhang, Titov and Sennrich 2021: its tables and figures, except for speeds (`speeds`)."""
+
+import re
+
+from relumt.analysis.record import CheckpointAnalysis, mean_over_heads
+from relumt.papers.context import TableContext
+from relumt.papers.experiments import ALIGNED, WMT_RELA, Experiment, by_preset
+from relumt.papers.figures import NullHeads, SiteFigure, alignment_curve, attention_curve
+from relumt.papers.flops import rela_g_flops, softmax_flops
+from relumt.papers.measures import BLEU_DETOKENIZED, BLEU_TOKENIZED, Measure, analysis_measure, mean_over_layers
+from relumt.papers.rendering import RenderedTable
+from relumt.papers.score_table import (
+    Column,
+    ScoreTable,
+    TableRow,
+    columns_on_one_corpus,
+    columns_per_corpus,
+    same_names,
+)
+from relumt.papers.table import Table
+from relumt.printed_results import papers
+
+
+def aer(query: str, average: str) -> Measure:
+    """Return the alignment error rate in percent, mean over layers, of [RL] Table 5: AoL or AoH, normal or shifted."""
+
+    def value(analysis: CheckpointAnalysis) -> float | None:
+        if analysis.alignment is None:
+            return None
+        return analysis.alignment.aol(query) if average == "AoL" else analysis.alignment.aoh(query)
+
+    return analysis_measure(f"{query} {average}", value)
+
+
+def head_diversity(site: str, temperature: str) -> Measure:
+    """Return the Jensen-Shannon divergence between heads, mean over the layers of a site ([RL] Table 6)."""
+    return analysis_measure(
+        site,
+        lambda analysis: mean_over_layers(layer.head_diversity.get(temperature) for layer in analysis.attentions(site)),
+    )
+
+
+FOUR_MODELS = same_names("softmax", "sparsemax", "entmax15", "rela_g")
+
+TEMPERATURES = {f"rela_g tau={tau:.2f}": str(tau) for tau in (1.0, 0.5, 0.25, 0.1)}
+"""Row of [RL] Table 6 -> temperature of the softmax that renormalizes ReLA's weights."""
+
+
+class FlopsTable(Table):
+    """[RL] Table 4, for which nothing is trained: floating-point operations beside the paper's rounded ones."""
+
+    def experiments(self, preset: str) -> list[Experiment]:
+        """See Table."""
+        return []
+
+    def render(self, context: TableContext) -> list[RenderedTable]:
+        """See Table."""
+        content = papers()[self.paper][self.item]
+        header = ["", "formula", *(f"{source} {sizes}" for sizes in content["checks"] for source in ("[RL]", "ours"))]
+        rows = []
+        for row, formula in content["rows"].items():
+            cells = [row, formula]
+            for sizes, printed in content["checks"].items():
+                H, d, T = map(int, re.findall(r"=(\d+)", sizes))  # "H=8 d=512 T=100"
+                ours = {"softmax": softmax_flops(T, H), "rela_g": rela_g_flops(T, H, d)}[row]
+                cells += [f"{printed[row]:,}", f"{ours:,}"]
+            rows.append(cells)
+        return [RenderedTable(self.title, header, rows, [f"[RL]: {content['note']}"])]
+
+
+TABLES: tuple[Table, ...] = (
+    ScoreTable(
+        "RL",
+        "table1",
+        rows={
+            **same_names("softmax", "sparsemax", "entmax15"),
+            "relu alone": "rela_unnormalized",
+            "relu + RMSNorm": "rela_rmsnorm",
+            **same_names("rela_i", "rela_g"),
+            "rela_g with LayerNorm": "rela_g_layernorm",
+            "rela_g with GELU": "rela_g_gelu",
+            "rela_g with LeakyReLU": "rela_g_leaky_relu",
+            "rela_g encoder only": "rela_g_encoder",
+            "rela_g decoder only": "rela_g_decoder",
+            "rela_g cross only": "rela_g_cross",
+        },
+        columns=columns_on_one_corpus(WMT_RELA, {"sacreBLEU": BLEU_DETOKENIZED, "tokenized BLEU": BLEU_TOKENIZED}),
+        baseline="softmax",
+    ),
+    ScoreTable(
+        "RL",
+        "table3",
+        rows=FOUR_MODELS,
+        columns=columns_per_corpus(
+            BLEU_DETOKENIZED,
+            {
+                "WMT14 En-Fr": "wmt14_en_fr",
+                "WMT18 En-Fi": "wmt18_en_fi",
+                "WMT18 Zh-En": "wmt18_zh_en",
+                "WMT16 Ro-En": "wmt16_ro_en",
+            },
+        ),
+        baseline="softmax",
+    ),
+    ScoreTable(
+        "RL",
+        "table5",
+        rows=FOUR_MODELS,
+        columns={
+            preset: tuple(
+                Column(dataset, aer(query, average), f"{query} {average}", preset == "paper")
+                for query in ("normal", "shifted")
+                for average in ("AoL", "AoH")
+            )
+            for preset, dataset in ALIGNED.items()
+        },
+        needs_analysis=True,
+        notes=(
+            "AoL, AoH: alignment error rate of the heads' mean weights and of the best head, mean over layers, %",
+            "the paper analyzes English-German models of three seeds (--seeds 1 2 3)",
+        ),
+    ),
+    ScoreTable(
+        "RL",
+        "table6",
+        rows={
+            **same_names("softmax", "entmax15"),
+            **dict.fromkeys(TEMPERATURES, "rela_g"),
+            "rela_g, α/Σα": TableRow("rela_g"),
+            "reluformer, α/Σα": TableRow("reluformer"),
+        },
+        columns={
+            preset: tuple(
+                Column(
+                    dataset,
+                    head_diversity(site, "normalized"),
+                    site,
+                    preset == "paper",
+                    {label: head_diversity(site, temperature) for label, temperature in TEMPERATURES.items()},
+                )
+                for site in ("encoder", "decoder", "cross")
+            )
+            for preset, dataset in by_preset(WMT_RELA).items()
+        },
+        needs_analysis=True,
+        notes=(
+            "tau: weights as a softmax of α^τ, as in the paper; α/Σα: normalized weights; those of softmax and "
+            "entmax15 sum to 1 as they are",
+        ),
+    ),
+    FlopsTable("RL", "table4"),
+    SiteFigure(
+        "RL",
+        "figure3",
+        models=("sparsemax", "entmax15", "rela_g"),
+        curves=(attention_curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
+        axis_label="sparsity rate",
+    ),
+    SiteFigure(
+        "RL",
+        "figure4",
+        models=("softmax", "sparsemax", "entmax15", "rela_g"),
+        datasets=ALIGNED,
+        curves=(
+            alignment_curve("normal, best head", lambda layer: layer.normal.best_head),
+            alignment_curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
+            alignment_curve("shifted, best head", lambda layer: layer.shifted.best_head),
+            alignment_curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
+        ),
+        axis_label="alignment error rate (%)",
+        sites=("cross",),
+    ),
+    SiteFigure(
+        "RL",
+        "figure5",
+        models=("softmax", "entmax15", "rela_g", "reluformer"),
+        curves=(
+            attention_curve("softmax of α", lambda layer: layer.rela_diversity),
+            attention_curve("α/Σα", lambda layer: layer.head_diversity.get("normalized")),
+        ),
+        axis_label="head diversity",
+        explanation="Jensen–Shannon divergence of the heads' weights α as distributions; softmax of α: as in the "
+        "paper, only of weights that do not sum to 1; nearly uniform for weights as small as reluformer's",
+    ),
+    SiteFigure(
+        "RL",
+        "figure6",
+        models=("rela_g",),
+        curves=(
+            attention_curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
+            attention_curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
+            attention_curve("variance over heads", lambda layer: layer.null_rate_variance),
+        ),
+        axis_label="null rate",
+    ),
+    NullHeads("RL", "figure7", report_sentences=10),
+)

@@ -1,0 +1,268 @@
+"""Statistics over seeds: is one model better than another, whichever seed it is trained with?
+
+A test on the sentences of a test set (`significance`) says whether two translations differ; these say whether two
+models do. The seeds pair the runs: d_s is the difference between the scores of two models with seed s.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+import numpy as np
+
+from relumt.papers.measures import Measure
+from relumt.papers.rendering import format_p_value
+from relumt.papers.runs import Run, any_diverged
+
+CONFIDENCE = 0.95
+ALPHA, POWER = 0.05, 0.8
+MAX_SEEDS = 1000
+EXACT_SEEDS = 20
+"""Number of seeds up to which all combinations of signs are tried."""
+ROUNDING = 1e-9
+"""Relative difference that is rounding: losses are logged with three digits after the point."""
+
+
+@dataclass(frozen=True)
+class SeedComparison:
+    """Two models, compared over the seeds that both have.
+
+    Attributes:
+        num_seeds: number of pairs, n.
+        difference: mean of d.
+        interval: its 95% confidence interval (Student's t); None for one pair.
+        p_value: p-value of a two-sided sign-flip test, exact up to EXACT_SEEDS pairs; at least 2^(1 − n).
+        seeds_needed: pairs with which a difference of this size would be significant in about four of five studies,
+            after Holm's correction; None without a difference, for one pair, or if MAX_SEEDS would not be enough.
+    """
+
+    num_seeds: int
+    difference: float
+    interval: tuple[float, float] | None
+    p_value: float
+    seeds_needed: int | None
+
+
+def compare_seeds(scores: Mapping[int, float], baseline: Mapping[int, float], comparisons: int = 1) -> SeedComparison:
+    """Compare two models given their scores, seed -> score.
+
+    Args:
+        scores, baseline: the scores of the two models.
+        comparisons: number of comparisons whose p-values are corrected together.
+
+    Raises:
+        ValueError: they have no seed in common.
+    """
+    differences = [scores[seed] - baseline[seed] for seed in sorted(scores.keys() & baseline.keys())]
+    if not differences:
+        raise ValueError(f"expected a common seed, got {sorted(scores)} and {sorted(baseline)}")
+    return SeedComparison(
+        len(differences),
+        mean(differences),
+        confidence_interval(differences),
+        sign_flip_p_value(differences),
+        seeds_needed(differences, comparisons),
+    )
+
+
+def sign_flip_p_value(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of the mean: if both models are equally good, every sign of every d is as likely.
+
+    All 2^n combinations of signs are tried; above EXACT_SEEDS, scipy draws 9,999 of them.
+    """
+    if len(differences) > EXACT_SEEDS:
+        from scipy.stats import permutation_test
+
+        drawn = permutation_test(
+            (differences,), lambda d, axis: d.mean(axis=axis), permutation_type="samples", vectorized=True, rng=1
+        )
+        return float(drawn.pvalue)
+    sums = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate((sums + difference, sums - difference))
+    # Sums that are equal but for rounding are ties, and count.
+    tolerance = ROUNDING * sum(map(abs, differences))
+    return float(np.mean(np.abs(sums) >= abs(sum(differences)) - tolerance))
+
+
+def confidence_interval(differences: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval that contains the mean of d with a probability of 95%, if d is normal; None for one pair."""
+    from scipy.stats import t
+
+    n = len(differences)
+    if n == 1:
+        return None
+    half_width = t.ppf((1 + CONFIDENCE) / 2, n - 1) * stdev(differences) / math.sqrt(n)
+    return mean(differences) - half_width, mean(differences) + half_width
+
+
+def seeds_needed(differences: Sequence[float], comparisons: int = 1) -> int | None:
+    """Return the number of pairs with which the sign-flip test finds such a difference in about four of five studies.
+
+    Its power is about that of a t-test, except for the least n that can reach the level: there all signs have to agree.
+    For the next larger n it is smaller, because exact p-values are multiples of 2^(1 − n): in simulations at least 0.65
+    instead of 0.8 for up to nine comparisons, so that one or two more pairs are needed.
+
+    Args:
+        differences: d.
+        comparisons: number of tests that are corrected together. Each has the level ALPHA / comparisons, as the
+            smallest p-value has in Holm's correction.
+
+    Returns:
+        None as for `SeedComparison.seeds_needed`.
+    """
+    from scipy.stats import nct, norm, t
+
+    if len(differences) == 1 or not mean(differences):
+        return None
+    alpha = ALPHA / comparisons
+    least = 1 + math.ceil(math.log2(1 / alpha))  # 2^(1 − n) ≤ alpha
+    spread = stdev(differences)
+    if spread <= ROUNDING * abs(mean(differences)):
+        return least
+    effect = abs(mean(differences)) / spread
+    if norm.cdf(effect) ** least >= POWER:
+        return least
+    for n in range(least + 1, MAX_SEEDS + 1):
+        critical = t.ppf(1 - alpha / 2, n - 1)
+        if nct.sf(critical, n - 1, effect * math.sqrt(n)) >= POWER:
+            return n
+    return None
+
+
+def dunnett_p_values(models: Sequence[Sequence[float]], baseline: Sequence[float]) -> list[float | None]:
+    """Return two-sided p-values of models against one baseline (Dunnett 1955), corrected for the number of models.
+
+    All models and the baseline share one estimate of the standard deviation over seeds, so a large difference can be
+    significant with few seeds, unlike in `sign_flip_p_value`. In return, the test assumes that scores are normal with
+    the same standard deviation for each model. It does not pair the seeds.
+
+    Args:
+        models: the scores of each model, one per seed.
+        baseline: the scores of the baseline; it or a model needs two at least.
+
+    Returns:
+        p-values with an error below 0.001, because scipy integrates at random points; None for each model if no score
+        differs from others of the same model, so that there is no estimate.
+    """
+    from scipy.stats import dunnett
+
+    spreads = [max(scores) - min(scores) for scores in (*models, baseline)]
+    if max(spreads) <= ROUNDING * max(map(abs, baseline)):
+        return [None] * len(models)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a model whose scores are all equal has no variance, correctly
+        found = dunnett(*map(np.array, models), control=np.array(baseline), rng=1)
+    return [float(p_value) for p_value in found.pvalue]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm 1979): each is valid whatever the others are."""
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = largest
+    return corrected
+
+
+MIN_SEEDS = 2
+"""Minimum number of common seeds for an interval."""
+
+SEEDS_NOTE = (
+    "over seeds: mean difference with its 95% interval (paired, Student's t); p of an exact two-sided sign-flip test, "
+    "which is at least 2^(1 − seeds), with Holm's correction for the rows of the column; p of Dunnett's test, which is "
+    "corrected too, but assumes normal scores with one standard deviation for all rows; and the number of seeds that "
+    "such a difference would need for p < 0.05 in about four of five studies by the sign-flip test"
+)
+
+
+def seed_columns(
+    baselines: Mapping[str, str], runs: Mapping[str, Sequence[Run]], measure: Measure
+) -> list[tuple[str, list[str]]]:
+    """Return titles and cells, by row; nothing if no row has enough seeds in common with its baseline.
+
+    Args:
+        baselines: row -> the row that it is compared with; a row that is its own baseline has empty cells.
+        runs: row -> its runs.
+        measure: what is compared.
+    """
+    pairs = {
+        row: pair
+        for row, baseline in baselines.items()
+        if row != baseline and (pair := common_scores(runs[row], runs[baseline], measure))
+    }
+    compared = {row: compare_seeds(*pair, comparisons=len(pairs)) for row, pair in pairs.items()}
+    if not compared:
+        return []
+    corrected = dict(zip(compared, holm([comparison.p_value for comparison in compared.values()]), strict=True))
+    pooled = pooled_p_values(baselines, pairs)
+    titles = ["difference over seeds", "p over seeds", "Dunnett's p", "seeds needed"]
+    cells = [[""] * len(titles) for _ in baselines]
+    for cells_of_row, row in zip(cells, baselines, strict=True):
+        if row in compared:
+            p_value = pooled[row]
+            cells_of_row[:] = [
+                format_difference(compared[row], measure),
+                format_p_value(corrected[row]),
+                "" if p_value is None else format_p_value(p_value),
+                format_needed(compared[row]),
+            ]
+    return [(title, list(column)) for title, column in zip(titles, zip(*cells, strict=True), strict=True)]
+
+
+def pooled_p_values(
+    baselines: Mapping[str, str], pairs: Mapping[str, tuple[dict[int, float], dict[int, float]]]
+) -> dict[str, float | None]:
+    """Return the p-value of Dunnett's test for each row, with all seeds; None without variation.
+
+    Args:
+        baselines: row -> the row that it is compared with; rows with the same one are tested together.
+        pairs: row -> its scores and those of its baseline, seed -> score.
+    """
+    p_values: dict[str, float | None] = {}
+    for baseline in dict.fromkeys(baselines[row] for row in pairs):
+        rows = [row for row in pairs if baselines[row] == baseline]
+        scores = [list(pairs[row][0].values()) for row in rows]
+        p_values |= zip(rows, dunnett_p_values(scores, list(pairs[rows[0]][1].values())), strict=True)
+    return p_values
+
+
+def describe_common_seeds(baselines: Mapping[str, str], runs: Mapping[str, Sequence[Run]], measure: Measure) -> str:
+    """Name the common seeds of each row whose seeds differ from its baseline's; "" if there is no such row.
+
+    The arguments are those of `seed_columns`.
+    """
+    described = []
+    for row, baseline in baselines.items():
+        pair = common_scores(runs[row], runs[baseline], measure)
+        if pair and pair[0].keys() != pair[1].keys():
+            common = sorted(pair[0].keys() & pair[1].keys())
+            described.append(f"{row} with {baseline} over seeds {', '.join(map(str, common))}")
+    return "; ".join(described)
+
+
+def common_scores(
+    runs: Sequence[Run], baselines: Sequence[Run], measure: Measure
+) -> tuple[dict[int, float], dict[int, float]] | None:
+    """Return the scores of two models by seed; None if one diverged or they have too few seeds in common."""
+    if any_diverged([*runs, *baselines]):
+        return None
+    scores, others = (
+        {run.seed: value for run in group if (value := measure.value(run)) is not None} for group in (runs, baselines)
+    )
+    return (scores, others) if len(scores.keys() & others.keys()) >= MIN_SEEDS else None
+
+
+def format_difference(comparison: SeedComparison, measure: Measure) -> str:
+    """Return the mean difference and its interval, as in "-0.35 (-1.20 to +0.50)"."""
+    low, high = comparison.interval or (comparison.difference, comparison.difference)
+    spec = f"+{measure.format_spec}"
+    return f"{comparison.difference:{spec}} ({low:{spec}} to {high:{spec}})"
+
+
+def format_needed(comparison: SeedComparison) -> str:
+    """Return the number of seeds needed; without a difference no number is enough."""
+    return str(comparison.seeds_needed) if comparison.seeds_needed else f"> {MAX_SEEDS}"

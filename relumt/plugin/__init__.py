@@ -1,0 +1,1 @@
+"""All that subclasses, registers with or patches fairseq."""

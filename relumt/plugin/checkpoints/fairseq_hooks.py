@@ -1,0 +1,250 @@
+"""Makes fairseq save, copy and load checkpoints with relumt's functions.
+
+fairseq has no hooks for this, so `install` replaces five names in fairseq's modules. Each replacement does what the
+original does, and in addition:
+
+- resuming with another model or from a file that does not exist is refused;
+- saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
+- loading refuses files that are damaged or contain code, and passes on only settings that are harmless;
+- resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
+  and replaces checkpoint_best.pt by it if that was not yet done;
+- resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
+- resuming within an epoch does not stop the clock of fairseq's log;
+- with --fp16 and --bf16 the optimizer's state is complete.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils, optim
+from fairseq.checkpoint_utils import load_checkpoint, torch_persistent_save
+from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.file_io import PathManager
+from fairseq.logging import metrics
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
+from relumt.plugin.checkpoints.averaging import refuse_other_embeddings, refuse_other_model
+from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
+from relumt.plugin.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
+from relumt.plugin.checkpoints.recovery import (
+    copy_checkpoint_durably,
+    recover_best_checkpoint,
+    recover_last_checkpoint,
+    save_checkpoint_durably,
+)
+
+PAUSES = (2.5, 2.5)
+"""Seconds before each new attempt to save a checkpoint, as in fairseq."""
+
+MASTER_WEIGHTS = "fp32_params"
+"""Key of the master weights in the optimizer's state."""
+
+SCALER = "loss_scaler"
+"""Key of the loss scaler's state in the optimizer's state."""
+
+SCALER_COUNTERS = ("loss_scale", "_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+"""The attributes of fairseq's DynamicLossScaler that change in training."""
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Replace fairseq's functions; calling it again has no effect."""
+    allow_fairseq_checkpoints()
+    checkpoint_utils.torch_persistent_save = save
+    checkpoint_utils.PathManager = DurablePathManager
+    checkpoint_utils.load_checkpoint_to_cpu = load_vetted
+    checkpoint_utils.load_checkpoint = resume
+    optim.FP16Optimizer = FP16Optimizer
+
+
+def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -> None:
+    """Replace fairseq's `torch_persistent_save`; exit with a one-line message if saving fails three times.
+
+    Asynchronous writing and remote file systems are left to fairseq.
+    """
+    if async_write or not PathManager.supports_rename(filename):
+        torch_persistent_save(checkpoint, filename, async_write)
+        return
+    path = Path(filename)
+    try:
+        with exit_on_user_error():
+            _try_to_write(path, lambda: save_checkpoint_durably(checkpoint, path))
+    except SystemExit:
+        if path.name != CRASH_CHECKPOINT:  # fairseq saves this one before it raises the error that ends training
+            raise
+
+
+class DurablePathManager(PathManager):
+    """The file operations of fairseq's checkpoints, with durable copies."""
+
+    @staticmethod
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        """Copy a checkpoint; exit with a one-line message if copying fails three times."""
+        if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
+            return bool(PathManager.copy(src_path, dst_path, overwrite=overwrite))
+        source, destination = Path(src_path), Path(dst_path)
+        with exit_on_user_error():
+            _try_to_write(destination, lambda: copy_checkpoint_durably(source, destination))
+        return True
+
+
+def _try_to_write(path: Path, write: Callable[[], None]) -> None:
+    """Call `write` until it succeeds, three times at most.
+
+    Raises:
+        AttemptFailedError: it failed three times.
+    """
+    for pause in (*PAUSES, None):
+        try:
+            write()
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if pause is None:
+                raise AttemptFailedError(
+                    f"{path}: could not be saved ({reason}); the checkpoints saved before are intact: free space or "
+                    "repair the disk, and start the same command again"
+                ) from None
+            logger.warning("%s could not be saved (%s); trying again in %s s", path, reason, pause)
+            time.sleep(pause)
+
+
+def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = False) -> dict[str, Any]:
+    """Replace fairseq's `load_checkpoint_to_cpu`; exit with a one-line message if the file must not be loaded."""
+    with exit_on_user_error():
+        checkpoint = vet_checkpoint(load_checkpoint_safely(PathManager.get_local_path(path)), path)
+    # As fairseq does. Without the flag, OmegaConf refuses the namespace in it.
+    checkpoint["cfg"] = OmegaConf.create(default_sections() | checkpoint["cfg"], flags={"allow_objects": True})
+    if arg_overrides is not None:
+        overwrite_args_by_name(checkpoint["cfg"], arg_overrides)
+    upgraded: dict[str, Any] = checkpoint_utils._upgrade_state_dict(checkpoint)
+    return upgraded
+
+
+def default_sections() -> dict[str, Any]:
+    """Return the sections of a configuration that `from_pretrained` reads, with defaults instead of a file's values."""
+    sections = {"common": CommonConfig, "dataset": DatasetConfig, "generation": FairseqConfig.generation}
+    structured = {name: OmegaConf.structured(section) for name, section in sections.items()}
+    return structured | {"tokenizer": None, "bpe": None}
+
+
+def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
+    """Replace fairseq's `load_checkpoint`; recover the last and the best checkpoint if training resumes from the last.
+
+    Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
+    optimizer's state, training begins at update 0 with the weights that the user put there.
+    """
+    with exit_on_user_error():
+        require_restore_file(cfg, trainer.checkpoint_suffix)
+    resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
+    is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
+    recovers = resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir)
+    if recovers:
+        if trainer.is_data_parallel_master:
+            with exit_on_user_error():
+                recover_last_checkpoint(Path(cfg.save_dir))
+        if trainer.data_parallel_world_size > 1:
+            torch.distributed.barrier(group=trainer.data_parallel_process_group)
+    started = metrics.get_meter("default", "wall")
+    with refusing_unsuitable_models(cfg, trainer):
+        extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
+    if (clock := metrics.get_meter("default", "wall")) and started is not None:
+        clock.start_time = started.start_time  # that of a checkpoint within an epoch stands still
+    if recovers and trainer.is_data_parallel_master:
+        with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
+            recover_best_checkpoint(Path(cfg.save_dir))
+    # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model
+    continues_training = trainer.get_num_updates() > 0
+    if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
+        finish_epoch_of_scheduler(trainer, extra_state)
+    return extra_state, epochs
+
+
+def require_restore_file(cfg: Any, suffix: str) -> None:
+    """Raise UserError if a checkpoint to continue from does not exist; fairseq would begin at update 0.
+
+    --restore-file may name the last or the best checkpoint in --save-dir before there is one: the first of several
+    starts with the same flags writes it. fairseq reads --continue-once only if there is no last checkpoint.
+    """
+    names = (name.replace(".pt", f"{suffix}.pt") for name in (LAST_CHECKPOINT, BEST_CHECKPOINT))
+    written = [Path(cfg.save_dir, name) for name in names]
+    flag, path = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
+    if cfg.restore_file == LAST_CHECKPOINT:
+        flag, path = "--continue-once", None if written[0].exists() else cfg.continue_once
+    if path is not None and Path(path) not in written and not PathManager.exists(path):
+        raise UserError(f"{flag} {path}: no such file; correct the path, or drop the flag")
+
+
+@contextmanager
+def refusing_unsuitable_models(cfg: Any, trainer: Any) -> Iterator[None]:
+    """Exit with a one-line message if fairseq loads a checkpoint whose weights the model to be trained cannot take.
+
+    A new training that only begins with the weights may be of another model, but must have the place of each embedding.
+    """
+
+    def load_suitable_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        checkpoint = load_vetted(path, *arguments, **options)
+        is_new_training = cfg.reset_optimizer or path == cfg.finetune_from_model
+        refuse = refuse_other_embeddings if is_new_training else refuse_other_model
+        with exit_on_user_error():
+            refuse(checkpoint["cfg"]["model"], trainer.cfg.model, path)
+        return checkpoint
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_suitable_model
+    try:
+        yield
+    finally:
+        checkpoint_utils.load_checkpoint_to_cpu = load_vetted
+
+
+def finish_epoch_of_scheduler(trainer: Any, extra_state: Mapping[str, Any]) -> None:
+    """Tell the learning-rate scheduler the validation loss with which the last epoch ended.
+
+    fairseq saves the checkpoint of an epoch's end before it tells the scheduler, so a resumed scheduler would not know
+    that loss: its best loss would differ, and `reduce_lr_on_plateau` would train with another learning rate.
+    """
+    position, loss = extra_state["train_iterator"], extra_state.get("val_loss")
+    if position["iterations_in_epoch"] == 0 and loss is not None:
+        trainer.lr_step(position["epoch"] - 1, loss)
+
+
+class FP16Optimizer(optim.FP16Optimizer):
+    """fairseq's optimizer for --fp16 and --bf16 with a complete state, so that resuming is exact.
+
+    fairseq updates fp32 master weights and copies them, rounded, to the model. It saves only the rounded weights and
+    the current loss scale, so a resumed training would start from rounded weights and rescale at other updates.
+
+    It keeps fairseq's name, because fairseq resumes only if the name of the optimizer's class is the same. Stock
+    fairseq ignores the additional entries, and checkpoints without them load as in stock fairseq.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return fairseq's state, the master weights, and the loss scaler's state if there is one."""
+        state = super().state_dict() | {MASTER_WEIGHTS: [weights.detach() for weights in self._master_weights()]}
+        if self.scaler is not None:
+            state[SCALER] = {name: getattr(self.scaler, name) for name in SCALER_COUNTERS}
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict(state_dict, optimizer_overrides)
+        if MASTER_WEIGHTS in state_dict:
+            with torch.no_grad():
+                for weights, saved in zip(self._master_weights(), state_dict[MASTER_WEIGHTS], strict=True):
+                    weights.copy_(saved)
+        if self.scaler is not None and SCALER in state_dict:
+            for name in SCALER_COUNTERS:
+                setattr(self.scaler, name, state_dict[SCALER][name])
+
+    def _master_weights(self) -> list[Tensor]:
+        """Return the fp32 weights: one per parameter, or all of a device in one (in a dictionary by device)."""
+        return list(self.fp32_params.values() if isinstance(self.fp32_params, dict) else self.fp32_params)

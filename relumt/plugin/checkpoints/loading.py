@@ -1,0 +1,325 @@
+"""Loads checkpoints without running code that they may contain, and only if they are intact.
+
+Code can hide in two places. In pickled objects: `torch.load` is called with `weights_only=True`, which allows only few
+classes beyond its own list: the `argparse.Namespace` that fairseq stores, and the NumPy arrays of numbers in which it
+stores the statistics of --eval-bleu. In settings: fairseq builds the classes that a checkpoint names, passes some
+settings to `eval`, and opens files that others name. So the names must be registered ones and settings of plain types;
+those that reach an `eval` must be written as numbers, and those that name files are dropped.
+"""
+
+import pickle
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal
+
+import msgspec
+import numpy
+import torch
+from torch import Tensor
+
+from relumt.attention import GATES
+from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
+from relumt.plugin.checkpoints.folder import describe_intact_checkpoints, find_damage
+from relumt.plugin.options import VARIANT_CHOICES, flat_settings
+
+UNSUPPORTED = re.compile(r"Unsupported (global|class|operand)\S* (GLOBAL )?\S{1,80}")
+"""What torch.load says of a name that `weights_only=True` does not allow."""
+
+NUMBERS = re.compile(r"(True|False|None|(?!\*\*)[\d\s.,()\[\]+*-])*")
+"""Numbers, lists, sums and products, such as fairseq's "[(512, 3)] * 20": nothing that `eval` could call."""
+
+RESTRICTED = {
+    "(en|de)coder_(layers|attention)|(gated|self)_attention|project_input|downsample|pretrained": NUMBERS,
+    "adaptive_(softmax|input)_cutoff|character_filters|conv_(feature|aggregator)_layers|feature_encoder_spec": NUMBERS,
+    "left_pad_(source|target)|((en|de)coder_)?xformers_att_config|conv_layers|input_layers": NUMBERS,
+    "dataset_impl": re.compile("raw|lazy|cached|mmap|huffman"),  # "fasta" runs a shell command
+    ".*_yaml": re.compile(r"\w[\w.-]*"),  # read with yaml.FullLoader: only a file in the folder of the data
+}
+"""Settings → what text they may be. fairseq passes those with NUMBERS to `eval`."""
+
+DROPPED = re.compile(
+    r"(?!drop_path).*_(path|dir|file|from|checkpoint|script|predictions)|wer_(args|lexicon|kenlm_model)"
+    "|eval_(tokenized_)?bleu.*"
+)
+"""Settings that name files to read or write, folders to import or commands to run, and those of BLEU in validation.
+
+The weights contain what was read from the files. Only the command line may choose to compute BLEU.
+"""
+
+TEXT = re.compile(r"(?!.*\$\{)[^\x00-\x1f\x7f]*")
+"""Text without control characters and without `${`, with which OmegaConf would insert other values."""
+
+INTERPOLATED = {"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1, "sentence_avg": False}
+"""Settings whose defaults fairseq takes from sections that a vetted configuration lacks."""
+
+POSITIONS = ("max_source_positions", "max_target_positions")
+"""Settings of models that other components have, too."""
+
+COMPONENTS = ("model", "task", "criterion")
+RESUMED = ("optimizer_history", "extra_state", "last_optimizer_state")
+"""Entries of a checkpoint without which training cannot resume."""
+
+METER = Literal["AverageMeter", "SumMeter", "ConcatTensorMeter", "TimeMeter", "StopwatchMeter"]
+"""Classes of logged values. fairseq looks one up by its name among all names in a module."""
+
+
+class UnreadableCheckpointError(UserError):
+    """The file is truncated, damaged or of another format."""
+
+
+def allow_fairseq_checkpoints() -> None:
+    """Let `torch.load(weights_only=True)` read a Namespace of arguments and NumPy arrays of numbers."""
+    reconstruct: Any = numpy.empty(0).__reduce__()[0]
+    named = [(reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]  # NumPy 1 and 2
+    dtypes = [type(numpy.dtype(name)) for name in ("int64", "float64", "float32")]
+    torch.serialization.add_safe_globals([Namespace, *named, numpy.ndarray, numpy.dtype, *dtypes])
+
+
+def load_checkpoint_safely(path: str | Path, mmap: bool = False) -> dict[str, Any]:
+    """Load a fairseq checkpoint to the CPU; with `mmap`, leave its tensors in the file until used.
+
+    Raises:
+        OSError: the file cannot be read.
+        UserError: the file is not a fairseq checkpoint, or contains code.
+        UnreadableCheckpointError: the file is truncated, damaged or of another format.
+    """
+    allow_fairseq_checkpoints()
+    try:
+        if not (damage := find_damage(Path(path))):
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: rejected, it contains code ({shorten_message(error)}); use a checkpoint from a source you trust"
+        ) from None
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # damage that no checksum covers can make torch.load raise anything
+        damage = f"damaged ({shorten_message(error)})"
+    if damage:
+        intact = describe_intact_checkpoints(Path(path))
+        raise UnreadableCheckpointError(f"{path}: not a readable checkpoint, it is {damage}; {intact}")
+    model = checkpoint.get("model") if isinstance(checkpoint, dict) else None
+    if not isinstance(model, Mapping) or not all(isinstance(tensor, Tensor) for tensor in model.values()):
+        raise UserError(f"{path}: not a fairseq checkpoint, since it has no tensors in 'model'; pass a checkpoint_*.pt")
+    return checkpoint
+
+
+def open_checkpoint_safely(path: str | Path) -> dict[str, Any]:
+    """Check a fairseq checkpoint as `load_checkpoint_safely` does, but leave its tensors in the file until used."""
+    return load_checkpoint_safely(path, mmap=True)
+
+
+def shorten_message(error: BaseException) -> str:
+    """Return what torch.load does not allow, or at most 120 characters of the first line of an exception's message."""
+    message = str(error).strip()
+    if refused := UNSUPPORTED.search(message):
+        return refused[0]
+    return message.partition("\n")[0][:120]
+
+
+def count_updates(checkpoint: Mapping[str, Any], path: Path) -> int:
+    """Return the number of updates after which a checkpoint, loaded with a function above, was saved.
+
+    Raises:
+        UserError: training cannot resume from it: it is an average, or somebody removed what translation does not need.
+    """
+    if missing := [name for name in RESUMED if not checkpoint.get(name)]:
+        raise UserError(
+            f"{path}: training cannot resume from it, since it has no {', '.join(missing)}; use a checkpoint that "
+            "fairseq-train saved"
+        )
+    return int(checkpoint["optimizer_history"][-1]["num_updates"])
+
+
+def stored_settings(checkpoint: Mapping[str, Any], component: str) -> dict[str, Any]:
+    """Return a section of a checkpoint's configuration as it is, {} if there is none.
+
+    It is in "cfg" or, as fairseq stored it before 0.11 together with all others, in "args". A component's name is in
+    "_name", settings of nested sections are under the names of their flags.
+    """
+    args, config = checkpoint.get("args"), checkpoint.get("cfg")
+    section = args if args is not None else config.get(component) if isinstance(config, Mapping) else None
+    settings = vars(section) if isinstance(section, Namespace) else section if isinstance(section, Mapping) else {}
+    settings = {key: value for key, value in dict(settings or {}).items() if isinstance(key, str)}
+    if args is not None:
+        settings["_name"] = settings.get("arch" if component == "model" else component)
+    if component == "model":
+        settings.setdefault("_name", settings.get("arch"))
+    return flat_settings(settings)
+
+
+def training_seed(checkpoint: Mapping[str, Any]) -> int | None:
+    """Return the seed that a checkpoint was trained with, None if it does not say."""
+    seed = stored_settings(checkpoint, "common").get("seed")
+    return seed if type(seed) is int else None
+
+
+def fairseq_config(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
+    """Return the configuration of a checkpoint that fairseq may see, without the settings of training.
+
+    Returns:
+        The sections "model" (a namespace, as fairseq stores it), "task" and "criterion", with names in "_name".
+
+    Raises:
+        UserError: model or task has no name, or a setting is not allowed.
+    """
+    config: dict[str, Any] = {}
+    for component in COMPONENTS:
+        stored = stored_settings(checkpoint, component)
+        name = stored.pop("_name", None)
+        if isinstance(name, str):
+            config[component] = _component_settings(component, name, stored, path) | {"_name": name}
+        elif component != "criterion":
+            raise UserError(f"{path}: does not name its {component}; pass a checkpoint of fairseq-train")
+    name = config["model"]["_name"]
+    return {"criterion": None} | config | {"model": Namespace(**config["model"] | {"arch": name})}
+
+
+def _component_settings(component: str, name: str, stored: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
+    """Return the allowed settings of a component: those of its dataclass, or all that are not settings of training."""
+    cls, dataclass = registered(component, name)
+    known = {field.name: field.default for field in fields(dataclass)} if dataclass else {}
+    if dataclass is not None and component != "model":
+        given = {key: value for key, value in stored.items() if key in known and not DROPPED.fullmatch(key)}
+        plain = {key: value for key, value in known.items() if is_plain(value)}
+        return plain | {key: value for key, value in INTERPOLATED.items() if key in known} | check(given, {}, path)
+    parser = ArgumentParser(conflict_handler="resolve")
+    if cls is not None:
+        cls.add_args(parser)
+    types = {flag.dest: bool if isinstance(flag.const, bool) else flag.type for flag in parser._actions}
+    others = training_settings().keys() - known - types.keys()
+    return check({key: value for key, value in stored.items() if key not in others}, types, path)
+
+
+def registered(component: str, name: str) -> tuple[Any, Any]:
+    """Return the class and the dataclass of settings that fairseq has for a name, None for each that it lacks."""
+    if "fairseq" not in sys.modules:  # it silences fairseq's log
+        prepare_fairseq_import()
+    from fairseq import criterions, models, tasks
+
+    classes, dataclasses = {
+        "model": (models.ARCH_MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
+        "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
+        "criterion": (criterions.CRITERION_REGISTRY, criterions.CRITERION_DATACLASS_REGISTRY),
+    }[component]
+    return classes.get(name), dataclasses.get(name)
+
+
+def training_settings() -> dict[str, Any]:
+    """Return fairseq's settings that are not those of a model or task, with their defaults."""
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.registry import REGISTRIES
+
+    sections = [field.type for field in fields(FairseqConfig) if is_dataclass(field.type)]
+    for registry in REGISTRIES.values():
+        sections += registry["dataclass_registry"].values()
+    defaults = {field.name: field.default for section in sections for field in fields(section)}
+    return dict.fromkeys((*REGISTRIES, "task", "data")) | {
+        key: value if is_plain(value) else None for key, value in defaults.items() if key not in POSITIONS
+    }
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is none, a number or text without references to other settings."""
+    return type(value) in (NoneType, bool, int, float) or (type(value) is str and "${" not in value)
+
+
+def check(settings: Mapping[str, Any], types: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
+    """Return settings without what is dropped; raise UserError if one is not allowed, or is text instead of a number.
+
+    `types` are those of the flags. fairseq leaves some numbers and lists as text, so other flags may be text.
+    """
+    variants, checked = variant_types(), {}
+    for name, value in settings.items():
+        try:
+            if isinstance(value, str) and types.get(name) in (bool, int, float):
+                raise ValueError
+            checked[name] = msgspec.convert(value, variants[name]) if name in variants else check_value(name, value)
+        except ValueError:  # msgspec's ValidationError is one
+            raise UserError(
+                f"{path}: rejected the setting {name}={describe_value(value)}, which is not what fairseq-train stores; "
+                "use a checkpoint from a source you trust"
+            ) from None
+    return checked
+
+
+def check_value(name: object, value: Any) -> Any:
+    """Return a setting, None if it is dropped, after checking all that it contains; raise ValueError if not allowed."""
+    if DROPPED.fullmatch(str(name)):
+        return None
+    if isinstance(value, Mapping):
+        return {key: check_value(key, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [check_value(name, item) for item in value]
+    patterns = [TEXT, *(pattern for names, pattern in RESTRICTED.items() if re.fullmatch(names, str(name)))]
+    if not (all(p.fullmatch(value) for p in patterns) if isinstance(value, str) else is_plain(value)):
+        raise ValueError
+    return value
+
+
+def variant_types() -> dict[str, Any]:
+    """Return the types of the settings that choose mechanisms and feed-forward variants, and of their options."""
+    literal: Any = Literal  # type checkers know Literal only with constants
+    types: dict[str, Any] = {"attention_gate": literal[(*GATES, None)]}
+    for choice in VARIANT_CHOICES:
+        known = literal[(*choice.registry, None)]
+        types |= dict.fromkeys([choice.name, *(f"{choice.name}_{site}" for site in choice.sites)], known)
+        types |= {name: option.type for name, (option, _) in choice.options().items()}
+    return types
+
+
+def describe_value(value: object) -> str:
+    """Return a value from a checkpoint as a short text of one line."""
+    return repr(value)[:60] if isinstance(value, str | int | float) else f"a value of type {type(value).__name__}"
+
+
+def vet_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
+    """Return a checkpoint that fairseq can load: its names are registered, its settings allowed, nothing is missing.
+
+    An unknown criterion is left out, because translating does not need it. A checkpoint without training state gets an
+    empty one, because translating needs that.
+
+    Raises:
+        UserError: a name, a setting or the state of the log is not allowed.
+    """
+    config = fairseq_config(checkpoint, path)
+    config["model"] = vars(config["model"])
+    for component in COMPONENTS:
+        if config[component] is None:
+            continue
+        name = config[component]["_name"]
+        cls, dataclass = registered(component, name)
+        if cls is None and component == "criterion":
+            config[component] = None
+        elif cls is None:
+            raise UserError(
+                f"{path}: rejected the {component} {describe_value(name)}, which is not registered in fairseq; load it "
+                "with the --user-dir that defines it"
+            )
+        elif dataclass is None or component == "model":  # such classes may read all settings
+            names = {component: name} if component != "model" else {}
+            config[component] = Namespace(**training_settings() | config[component] | names)
+    vetted = dict(checkpoint) | {"cfg": config, "args": None, "model": dict(checkpoint["model"])}
+    if not vetted.get("optimizer_history") or not vetted.get("extra_state"):
+        return vetted | empty_training_state()
+    try:
+        msgspec.convert(vetted["extra_state"].get("metrics", {}), dict[str, list[tuple[int, str, METER, Any]]])
+    except (msgspec.ValidationError, AttributeError) as error:
+        raise UserError(f"{path}: rejected its log ({error}); use a checkpoint from a source you trust") from None
+    return vetted
+
+
+def empty_training_state() -> dict[str, Any]:
+    """Return the training state of a checkpoint that has only weights, as far as fairseq needs it for translation."""
+    entry = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    return {
+        "optimizer_history": [entry],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "last_optimizer_state": None,
+    }

@@ -1,0 +1,1 @@
+"""The entropy-margin regularizer and faster losses, as criterions of fairseq."""

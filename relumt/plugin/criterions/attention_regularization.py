@@ -1,0 +1,203 @@
+"""`label_smoothed_cross_entropy_with_attention_regularization`: fairseq's loss plus the penalty of [RF] Eq. 7.
+
+The penalty is a mean over attention rows. It is multiplied by the sample size, by which fairseq later divides the loss,
+so its weight does not depend on the batch size, the number of accumulated batches, or the number of workers.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from relumt.attention import AttentionMask, AttentionOutput
+from relumt.errors import UserError, exit_on_user_error
+from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import (
+    FusedLabelSmoothedCrossEntropy,
+    FusedLabelSmoothedCrossEntropyConfig,
+)
+from relumt.plugin.criterions.regularization import NORM_PENALTIES, RegularizerTerms, linear_weight
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.hooks import attention_hook, named_attentions
+from relumt.plugin.options import SITES
+
+DEFAULT_MARGIN = 0.5
+"""Margin of the hinge: row sums between e^-0.5 = 0.61 and e^0.5 = 1.65 are not penalized."""
+
+MAX_WEIGHT = 1e6
+"""The largest λ; far beyond it float32 overflows."""
+
+LOG_NAMES = {"norm": "norm_reg", "entropy_excess": "entropy_reg", "entropy": "entropy", "null_rate": "null_rate"}
+"""Field of RegularizerTerms → its name in the log; means over one site have the suffix _SITE."""
+
+SAMPLE_SIZE = "attention_sample_size"
+"""Name in the log of the sample size by which these values are multiplied; it takes the same suffixes."""
+
+
+@dataclass
+class AttentionRegularizationConfig(FusedLabelSmoothedCrossEntropyConfig):
+    """Flags of the criterion; the weights are λ₁ and λ₂ of [RF] Eq. 7, whose values the paper does not report."""
+
+    attention_norm_weight: float = field(default=0.1, metadata={"help": "λ₁, weight of f(log Σ_j s_ij)"})
+    attention_norm_penalty: ChoiceEnum(NORM_PENALTIES) = field(  # type: ignore[valid-type]
+        default="abs", metadata={"help": "f: |x| as in the paper, x², or max(|x| − margin, 0)"}
+    )
+    attention_norm_margin: float = field(
+        default=DEFAULT_MARGIN, metadata={"help": "margin of --attention-norm-penalty hinge"}
+    )
+    attention_norm_final_weight: Optional[float] = field(  # noqa: UP045  fairseq does not know float | None
+        default=None, metadata={"help": "λ₁ from --attention-schedule-updates on (default: constant)"}
+    )
+    attention_entropy_weight: float = field(default=0.1, metadata={"help": "λ₂, weight of max(H(p_i) − C_i, 0)"})
+    attention_entropy_bound: float = field(default=0.7, metadata={"help": "c of the bound C_i = c·log n_i"})
+    attention_entropy_final_weight: Optional[float] = field(  # noqa: UP045
+        default=None, metadata={"help": "λ₂ from --attention-schedule-updates on (default: constant)"}
+    )
+    attention_schedule_updates: int = field(
+        default=0, metadata={"help": "updates until λ₁ and λ₂, which change linearly, have their final values"}
+    )
+
+
+@register_criterion(
+    "label_smoothed_cross_entropy_with_attention_regularization", dataclass=AttentionRegularizationConfig
+)
+class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
+    """Label-smoothed cross-entropy plus, in training, λ₁·norm_reg + λ₂·entropy_reg of the attention rows."""
+
+    def __init__(self, task: FairseqTask, cfg: AttentionRegularizationConfig) -> None:
+        super().__init__(
+            task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy, cfg.cpu_bf16
+        )
+        with exit_on_user_error():
+            check_config(cfg)
+        self.cfg = cfg
+        self.norm_penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)](cfg.attention_norm_margin)
+        self.source_padding_idx = task.source_dictionary.pad()
+
+    def forward(
+        self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
+        net_input = sample["net_input"]
+        is_real_source = net_input["src_tokens"].ne(self.source_padding_idx)
+        is_real_target = net_input["prev_output_tokens"].ne(self.padding_idx)
+        terms_by_site: dict[str, list[RegularizerTerms]] = defaultdict(list)
+
+        def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
+            if result.row_stats is None:
+                return
+            is_real = is_real_source if attention.site == "encoder" else is_real_target
+            terms = RegularizerTerms.from_row_stats(
+                result.row_stats, is_real, self.cfg.attention_entropy_bound, self.norm_penalty
+            )
+            terms_by_site[attention.site].append(terms)
+
+        with attention_hook(model, collect):
+            loss, sample_size, log = super().forward(model, sample, reduce)
+        all_terms = [terms for site_terms in terms_by_site.values() for terms in site_terms]
+        with exit_on_user_error():
+            check_penalty_has_effect(model, all_terms)
+
+        if model.training and all_terms:
+            mean = RegularizerTerms.mean(all_terms)
+            norm_weight, entropy_weight = self.weights(getattr(model, "num_updates", 0))
+            penalty = norm_weight * mean.norm + entropy_weight * mean.entropy_excess
+            loss = loss + penalty * sample_size
+            log["loss"] = loss.data
+        log |= summable_log("", all_terms, sample_size, loss)
+        for site in SITES:
+            log |= summable_log(f"_{site}", terms_by_site[site], sample_size, loss)
+        return loss, sample_size, log
+
+    def weights(self, num_updates: int) -> tuple[float, float]:
+        """Return λ₁ and λ₂ after `num_updates` updates."""
+        cfg = self.cfg
+
+        def weight(initial: float, final: float | None) -> float:
+            return linear_weight(
+                initial, initial if final is None else final, num_updates, cfg.attention_schedule_updates
+            )
+
+        return (
+            weight(cfg.attention_norm_weight, cfg.attention_norm_final_weight),
+            weight(cfg.attention_entropy_weight, cfg.attention_entropy_final_weight),
+        )
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log fairseq's metrics, and the means in `LOG_NAMES` over all attentions and for each site."""
+        super().reduce_metrics(logging_outputs)
+        for suffix in ("", *(f"_{site}" for site in SITES)):
+            sample_size = sum(log[SAMPLE_SIZE + suffix] for log in logging_outputs)
+            if sample_size:
+                for name in LOG_NAMES.values():
+                    total = sum(log[name + suffix] for log in logging_outputs)
+                    metrics.log_scalar(name + suffix, total / sample_size, sample_size, round=4)
+
+
+def check_config(cfg: AttentionRegularizationConfig) -> None:
+    """Raise UserError if a flag is out of range or has no effect without another."""
+    check_in_range("--label-smoothing", cfg.label_smoothing, 0, 1)
+    check_in_range("--attention-entropy-bound", cfg.attention_entropy_bound, 0, 1)
+    check_in_range("--attention-norm-margin", cfg.attention_norm_margin, 0, MAX_WEIGHT)
+    check_in_range("--attention-norm-weight", cfg.attention_norm_weight, 0, MAX_WEIGHT)
+    check_in_range("--attention-entropy-weight", cfg.attention_entropy_weight, 0, MAX_WEIGHT)
+    if cfg.attention_norm_margin != DEFAULT_MARGIN and str(cfg.attention_norm_penalty) != "hinge":
+        raise UserError(
+            f"--attention-norm-margin {cfg.attention_norm_margin:g} has no effect with --attention-norm-penalty "
+            f"{cfg.attention_norm_penalty}; add --attention-norm-penalty hinge, or drop the margin"
+        )
+    final_weights = {
+        "--attention-norm-final-weight": cfg.attention_norm_final_weight,
+        "--attention-entropy-final-weight": cfg.attention_entropy_final_weight,
+    }
+    given = {flag: weight for flag, weight in final_weights.items() if weight is not None}
+    for flag, weight in given.items():
+        check_in_range(flag, weight, 0, MAX_WEIGHT)
+    num_updates = cfg.attention_schedule_updates
+    if num_updates < 0 or bool(num_updates) != bool(given):
+        raise UserError(
+            f"--attention-schedule-updates is {num_updates}, with {' and '.join(given) or 'no final weight'}; "
+            "a schedule needs a positive number of updates and --attention-norm-final-weight or "
+            "--attention-entropy-final-weight"
+        )
+
+
+def check_in_range(flag: str, value: float, least: float, most: float) -> None:
+    """Raise UserError unless `value` is a number from `least` to `most`; NaN is not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise UserError(f"{flag} must be a number from {least:g} to {most:g}, not {value!r}")
+
+
+def summable_log(suffix: str, terms: list[RegularizerTerms], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:
+    """Return the mean of `terms` times the sample size, and the sample size, whose sums over workers give a mean again.
+
+    All workers must log the same names, so all values are 0 if LayerDrop dropped every attention of a site.
+    """
+    if not terms:
+        return {name + suffix: loss.new_zeros(()) for name in LOG_NAMES.values()} | {SAMPLE_SIZE + suffix: 0}
+    mean = RegularizerTerms.mean(terms)
+    values = {name + suffix: getattr(mean, field).detach() * sample_size for field, name in LOG_NAMES.items()}
+    return values | {SAMPLE_SIZE + suffix: sample_size}
+
+
+def check_penalty_has_effect(model: nn.Module, terms: list[RegularizerTerms]) -> None:
+    """Raise UserError if no attention has non-negative weights to penalize, or the penalty has no gradient."""
+    mechanisms = [attention.mechanism for attention in named_attentions(model).values()]
+    # With LayerDrop, a forward pass may skip all attentions that have weights.
+    if not terms and not any(mechanism.has_weights and not mechanism.has_negative_weights for mechanism in mechanisms):
+        raise UserError(
+            "attention regularization needs non-negative weights, which --arch transformer, the Inhibitor and ReLA "
+            "with GELU or leaky ReLU do not have; use --arch reluformer, or --criterion "
+            "fused_label_smoothed_cross_entropy"
+        )
+    if torch.is_grad_enabled() and terms and not any(one.norm.requires_grad for one in terms):
+        raise UserError(
+            "attention regularization has no gradient: either --checkpoint-activations is set or all attentions are "
+            "frozen; drop --checkpoint-activations or use --criterion fused_label_smoothed_cross_entropy"
+        )

@@ -1,0 +1,1 @@
+"""Beam search: fairseq's, with fewer steps and copies."""

@@ -1,0 +1,1 @@
+"""Translation of sentences and of documents, as tasks of fairseq."""

@@ -1,0 +1,1 @@
+"""Translation with trained models, and their export."""

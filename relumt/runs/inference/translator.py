@@ -1,0 +1,209 @@
+"""Translate text with a trained model: `relumt.load`."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relumt.errors import UserError
+from relumt.runs.inference.batching import batches_by_length
+from relumt.runs.inference.loaded_model import LoadedModel, find_record_of_checkpoint, load_model
+from relumt.runs.inference.model_folder import is_model_folder, read_config
+from relumt.runs.inference.search_settings import MAX_BEAM, SearchSettings, search_of_run
+from relumt.runs.inference.subword_alignment import Alignment, align
+from relumt.runs.inference.text_encoding import TextEncoding, load_encoding
+
+BATCH_SIZE = 64
+"""Sentences in a batch by default."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation of a sentence.
+
+    Attributes:
+        text: plain text, or Moses tokens if the model was loaded with `tokenized`.
+        score: log2-probability divided by the length penalty, as fairseq-generate prints it.
+        tokens: the subwords.
+        token_scores: log2-probability of each subword and of the end of the sentence.
+        source_tokens: the subwords that the model read.
+        source, target: token indices of the two sides, each with its end-of-sentence symbol.
+    """
+
+    text: str
+    score: float
+    tokens: list[str]
+    token_scores: list[float]
+    source_tokens: list[str]
+    source: Tensor = field(repr=False, compare=False)
+    target: Tensor = field(repr=False, compare=False)
+
+
+EMPTY = Translation("", 0.0, [], [], [], torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+"""The translation of a text without words, which the model does not read."""
+
+
+class Translator:
+    """A trained model that translates text.
+
+    Args:
+        loaded: the model with its fairseq task.
+        encoding: turns text into the model's input, and its output into text.
+        search: the default settings of the beam search.
+    """
+
+    def __init__(self, loaded: LoadedModel, encoding: TextEncoding, search: SearchSettings) -> None:
+        self.loaded = loaded
+        self.encoding = encoding
+        self.search = search
+
+    def translate(
+        self, texts: Sequence[str], beam: int | None = None, batch_size: int = BATCH_SIZE
+    ) -> list[Translation]:
+        """Return the best translation of each text; see `translate_nbest`."""
+        return [found[0] if found else EMPTY for found in self.translate_nbest(texts, 1, beam, batch_size)]
+
+    def translate_nbest(
+        self,
+        texts: Sequence[str],
+        nbest: int,
+        beam: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        first_number: int = 1,
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, at most `nbest`, best first; none of a text without words.
+
+        Args:
+            texts: sentences in the source language.
+            nbest: number of translations.
+            beam: size of the beam; None for that of the search settings.
+            batch_size: largest number of sentences in a batch.
+            first_number: number of the first text in error messages.
+
+        Raises:
+            UserError: a text cannot be read, or is too long for the model; or the beam is too small for `nbest`.
+        """
+        search = self.search_with(beam, nbest)
+        sources = self.encode(texts, first_number)
+        found = search_hypotheses(self.loaded, sources, search, batch_size)
+        return self._describe(sources, [hypotheses[:nbest] for hypotheses in found])
+
+    def align(self, translations: Sequence[Translation], batch_size: int = BATCH_SIZE) -> list[Alignment | None]:
+        """Return the attention and alignment of each translation.
+
+        None stands for an empty text, or that the model has no attention weights.
+        """
+        return align(self.loaded, [(x.source, x.target) for x in translations], batch_size)
+
+    def search_with(self, beam: int | None, nbest: int) -> SearchSettings:
+        """Return the search settings with another beam; raise UserError unless 1 ≤ `nbest` ≤ beam ≤ MAX_BEAM."""
+        search = self.search if beam is None else replace(self.search, beam=beam)
+        if not 1 <= search.beam <= MAX_BEAM:
+            raise UserError(f"the beam is {search.beam}; choose a number from 1 to {MAX_BEAM}")
+        if not 1 <= nbest <= search.beam:
+            raise UserError(f"{nbest} translations were asked for, but the beam is {search.beam}; choose a larger beam")
+        return search
+
+    def encode(self, texts: Sequence[str], first_number: int = 1) -> list[Tensor]:
+        """Return the token indices that the model reads for each text.
+
+        Raises:
+            UserError: a text cannot be read, or is too long for the model.
+        """
+        if isinstance(texts, str):
+            raise UserError("expected a list of sentences, found a string; write [text]")
+        sources = self.encoding.encode(texts, first_number)
+        longest, _ = self.loaded.max_positions
+        for number, source in enumerate(sources, start=first_number):
+            if len(source) > longest:
+                raise UserError(
+                    f"line {number}: has {len(source)} subwords, but the model reads at most {longest}; split the line"
+                )
+        return sources
+
+    def _describe(self, sources: Sequence[Tensor], found: Sequence[list[dict[str, Any]]]) -> list[list[Translation]]:
+        """Return fairseq's hypotheses of each source as translations."""
+        texts = iter(self.encoding.decode(hypothesis["tokens"].cpu() for sentence in found for hypothesis in sentence))
+        return [
+            [self._translation(source, hypothesis, next(texts)) for hypothesis in hypotheses]
+            for source, hypotheses in zip(sources, found, strict=True)
+        ]
+
+    def _translation(self, source: Tensor, hypothesis: dict[str, Any], text: str) -> Translation:
+        target = hypothesis["tokens"].cpu()
+        return Translation(
+            text,
+            float(hypothesis["score"]) / math.log(2),
+            [self.encoding.target[index] for index in target[:-1].tolist()],
+            (hypothesis["positional_scores"] / math.log(2)).tolist(),
+            [self.encoding.source[index] for index in source[:-1].tolist()],
+            source,
+            target,
+        )
+
+
+def search_hypotheses(
+    loaded: LoadedModel, sources: Sequence[Tensor], search: SearchSettings, batch_size: int = BATCH_SIZE
+) -> list[list[dict[str, Any]]]:
+    """Return fairseq's hypotheses for each source, best first; none for one that is only the end of the sentence.
+
+    Args:
+        loaded: the model.
+        sources: token indices, each with the end-of-sentence symbol.
+        search: settings of the beam search.
+        batch_size: largest number of sentences in a batch.
+    """
+    numbers = [number for number, source in enumerate(sources) if len(source) > 1]
+    generator = loaded.task.build_generator([loaded.model], search.as_arguments())
+    found: list[list[dict[str, Any]]] = [[] for _ in sources]
+    for batch in batches_by_length([len(sources[number]) for number in numbers], batch_size):
+        batch_numbers = [numbers[index] for index in batch]
+        sample = loaded.collate_sources([sources[number] for number in batch_numbers])
+        hypotheses = generator.generate([loaded.model], sample)
+        for position, sentence_hypotheses in zip(sample["id"].tolist(), hypotheses, strict=True):
+            found[batch_numbers[position]] = sentence_hypotheses
+    return found
+
+
+def load(
+    checkpoint_or_run: str | Path, data: str | Path | None = None, cpu: bool = False, tokenized: bool = False
+) -> Translator:
+    """Load a trained model that translates text.
+
+    The search settings are those that the run's test set was translated with, or fairseq's defaults.
+
+    Args:
+        checkpoint_or_run: folder of a run, for its scored (else best) checkpoint; or a checkpoint; or a folder that
+            `relumt export --to safetensors` wrote.
+        data: data-bin that the model was trained on; None for the one that the run names.
+        cpu: do not use a GPU.
+        tokenized: exchange Moses tokens instead of plain text, as in the texts of a data-bin.
+
+    Raises:
+        UserError: the model or the data-bin cannot be loaded, or the model was trained to translate documents.
+    """
+    loaded, folder = load_model(Path(checkpoint_or_run), None if data is None else Path(data), cpu)
+    refuse_documents(loaded)
+    encoding = load_encoding(folder, loaded.task, tokenized)
+    return Translator(loaded, encoding, default_search(loaded.path))
+
+
+def default_search(path: Path) -> SearchSettings:
+    """Return the search settings that belong to a checkpoint or to the weights of an exported model."""
+    if is_model_folder(path.parent):
+        return read_config(path.parent).search
+    return search_of_run(find_record_of_checkpoint(path))
+
+
+def refuse_documents(loaded: LoadedModel) -> None:
+    """Raise UserError if a model translates chunks of documents."""
+    length = getattr(loaded.task.cfg, "document_length", 0)
+    if length:
+        raise UserError(
+            f"{loaded.path}: translates chunks of documents of up to {length} tokens, not single lines; translate "
+            "data-bins with scripts/evaluate.sh"
+        )

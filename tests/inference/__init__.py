@@ -1,1 +1,0 @@
-"""Tests of trained models in use."""

@@ -1,0 +1,194 @@
+"""Training, the choices on validation data, resuming, the command line and the table."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from relumt.errors import AttemptFailedError
+from relumt.papers.inhibitor import table1_training
+from relumt.papers.inhibitor.generated_data import write_iam, write_mnist
+from relumt.papers.inhibitor.results import read_result, write_result
+from relumt.papers.inhibitor.table1 import format_difference, format_mean, main, paired_p_value, read_repetitions
+from relumt.papers.inhibitor.table1_data import Examples, Splits, load
+from relumt.papers.inhibitor.table1_settings import MECHANISMS, PRESETS, TaskPlan
+from relumt.papers.inhibitor.table1_training import LEARNED, Training, rate_factor, score, train
+from tests.papers.cases import render
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = replace(PRESETS["smoke"]["adding"].settings, num_train=16, num_valid=8, num_test=8, batch_size=8)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Let preset smoke take milliseconds."""
+    monkeypatch.setitem(PRESETS, "smoke", {**PRESETS["smoke"], "adding": TaskPlan(TINY, 2)})
+
+
+@pytest.fixture
+def run(tiny, tmp_path, capsys):
+    """Return a function that runs the adding problem and returns the exit status and the lines on stderr."""
+
+    def run_main(*arguments):
+        status = 0
+        try:
+            main(["--preset", "smoke", "--tasks", "adding", "--out", str(tmp_path), *arguments])
+        except SystemExit as ended:
+            status = ended.code
+        return status, capsys.readouterr().err.splitlines()
+
+    return run_main
+
+
+def test_the_learning_rate_rises_and_falls():
+    factors = [rate_factor(update, 100) for update in range(100)]
+    assert factors[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert factors[5:] == sorted(factors[5:], reverse=True) and 0 < factors[-1] < 0.02
+    assert max(factors) == 1
+
+
+class Constant(nn.Module):
+    """A model whose answer is a trained number."""
+
+    def __init__(self, *_):
+        super().__init__()
+        self.answer = nn.Parameter(torch.zeros(()))
+
+    def forward(self, inputs):
+        return self.answer.expand(len(inputs))
+
+
+def constant_task(target):
+    """Return the adding problem with a constant model, and splits with one constant target."""
+    examples = Examples(torch.zeros(8, 1), torch.full((8,), target))
+    return replace(LEARNED["adding"], model=Constant), Splits(examples, examples, examples)
+
+
+def test_the_weights_of_the_best_epoch_are_kept():
+    task, splits = constant_task(0.005)
+    # The answer moves away from 0 by the learning rate at first, so later epochs overshoot the target.
+    model, validation, best_epoch = train(task, splits, replace(TINY, epochs=3), "softmax", rate=0.01, seed=1)
+    errors = [scores["mse"] for scores in validation]
+    assert best_epoch == 1 + errors.index(min(errors)) and min(errors) < max(errors)
+    assert 100 * (model.answer.item() - 0.005) ** 2 == pytest.approx(min(errors), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_words_that_follow_a_pattern_are_read_without_errors(mechanism, tmp_path):
+    write_iam(tmp_path)
+    recipe = replace(PRESETS["smoke"]["iam"].settings, epochs=40, batch_size=16, dropout=0.0)
+    splits = load("iam", recipe, tmp_path)
+    model, _, _ = train(LEARNED["iam"], splits, recipe, mechanism, rate=3e-3, seed=1)
+    assert score(LEARNED["iam"], model, splits.test)["edit distance"] < 0.1
+
+
+def test_a_loss_that_is_not_finite_ends_the_training():
+    task, splits = constant_task(float("inf"))
+    with pytest.raises(AttemptFailedError, match=r"softmax, learning rate 0\.01, seed 1: the loss is inf in epoch 1"):
+        train(task, splits, TINY, "softmax", rate=0.01, seed=1)
+
+
+def test_repetitions_take_the_best_rate_on_validation_data_and_only_they_see_the_test_set(run, tmp_path):
+    status, printed = run()
+    assert status == 0 and len(printed) == 8
+    for mechanism in MECHANISMS:
+        tried = [read_result(path, Training) for path in sorted((tmp_path / "adding" / mechanism).glob("rate-*.json"))]
+        assert [one.test for one in tried] == [None, None]
+        best = min(tried, key=lambda one: one.best_validation["mse"]).learning_rate
+        repetitions = read_repetitions(tmp_path / "adding" / mechanism)
+        assert repetitions.keys() == {1, 2}
+        assert all(one.learning_rate == best and one.test["mse"] > 0 for one in repetitions.values())
+        assert repetitions[1].test != repetitions[2].test
+
+
+def test_what_is_missing_is_trained_again_with_the_same_result(run, tmp_path):
+    run()
+    path = tmp_path / "adding" / "inhibitor" / "seed-2.json"
+    before = read_result(path, Training)
+    path.unlink()
+    status, printed = run()
+    assert status == 0 and len(printed) == 1 and "1 of 1: inhibitor, seed 2" in printed[0]
+    after = read_result(path, Training)
+    assert (after.test, after.validation) == (before.test, before.validation)
+    assert run() == (0, [])
+    status, printed = run("--repetitions", "3")
+    assert status == 0 and len(printed) == 2
+    assert read_repetitions(tmp_path / "adding" / "softmax").keys() == {1, 2, 3}
+
+
+def test_other_settings_or_data_in_the_same_folder_are_refused(run, tmp_path, monkeypatch):
+    run()
+    refused = f"relumt: error: {tmp_path / 'adding'} was created with other {{}}; choose another --out"
+    with monkeypatch.context() as patch:
+        patch.setitem(PRESETS, "smoke", {"adding": TaskPlan(replace(TINY, epochs=2, dropout=0.5), 2)})
+        assert run() == (2, [refused.format("epochs, dropout")])
+    _, splits = constant_task(0.0)
+    monkeypatch.setattr(table1_training, "load", lambda *_: replace(splits, data={"train": "0"}))
+    assert run() == (0, []) and run("--repetitions", "3") == (2, [refused.format("train")])
+
+
+def test_a_damaged_result_is_named(run, tmp_path):
+    run()
+    path = tmp_path / "adding" / "softmax" / "seed-1.json"
+    path.write_text("{")
+    status, (line,) = run()
+    assert status == 2 and f"{path}: not in the expected format" in line and "delete it to measure again" in line
+
+
+def test_damaged_data_of_any_task_is_refused_before_the_first_training(tmp_path, capsys):
+    write_mnist(tmp_path / "mnist")
+    path = tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    folders = ["--out", str(tmp_path / "results"), "--mnist", str(tmp_path / "mnist")]
+    with pytest.raises(SystemExit, match="2"):
+        main(["--preset", "small", "--tasks", "adding", "mnist", *folders])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path.parent}: cannot read the data of mnist" in line and not (tmp_path / "results").exists()
+
+
+def write_training(runs, task, mechanism, seed, **scores):
+    training = Training(
+        task, mechanism, 1e-3, seed, [scores], 1, scores, 10, 1.0, "2024-01-01", "revision 1234567", {"torch": "2"}
+    )
+    write_result(runs / "inhibitor_table1-small" / task / mechanism / f"seed-{seed}.json", training)
+
+
+def test_means_differences_and_what_the_paper_prints(tmp_path):
+    for seed, (softmax, inhibitor) in enumerate([(98.0, 97.0), (98.2, 97.4), (98.4, 97.2)], 1):
+        write_training(tmp_path, "mnist", "softmax", seed, accuracy=softmax)
+        write_training(tmp_path, "mnist", "inhibitor", seed, accuracy=inhibitor)
+    write_training(tmp_path, "iam", "softmax", 1, **{"edit distance": 1.0, "edit distance, padded": 17.5})
+    (table,) = render("inhibitor_table1", tmp_path)
+    adding, mnist, _, iam, padded = table.rows
+    assert adding == ["adding problem, mse %", "0.11", "0.12", "", "", "", "", "0"]
+    # Standard errors 0.2/√3, times the quantile 4.303 of t with two degrees of freedom.
+    assert mnist[3:5] == ["98.20 ± 0.50", "97.20 ± 0.50"]
+    assert mnist[5:] == ["-1.00 (-1.50 to -0.50)", "0.013", "3"]
+    assert (iam[1:5], padded[1:5]) == (["17.9", "18.1", "1.00", ""], ["", "", "17.50", ""])
+    assert any("medians: MNIST, accuracy % 98.20 (softmax); MNIST, accuracy % 97.20" in note for note in table.notes)
+    assert any("mnist (3 of 5), imdb (0 of 5), iam (0 of 5); scripts/reproduce.sh" in note for note in table.notes)
+    assert "revision 1234567; torch 2" in table.notes
+
+
+def test_without_a_difference_p_is_1():
+    assert paired_p_value([0.0, 0.0]) == 1
+    assert format_difference([0.0, 0.0], ".1f") == ("+0.0 (+0.0 to +0.0)", "1.000")
+    assert format_difference([1.0], ".1f") == ("", "")
+    assert format_difference([0.3] * 5, ".1f") == ("+0.3 (+0.3 to +0.3)", "<0.001")
+    assert (format_mean([], ".1f"), format_mean([1.0], ".1f")) == ("", "1.0")
+
+
+@pytest.mark.slow
+def test_the_script_makes_the_whole_table_from_generated_data(tmp_path):
+    command = [ROOT / "scripts" / "reproduce.sh", "inhibitor_table1", "--preset", "smoke"]
+    environment = os.environ | {"PYTHON": sys.executable, "RUNS": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.count("| 2 |\n") == 5 and "preset smoke trains on generated data" in done.stdout
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert again.stdout == done.stdout and ": seed" not in again.stderr

@@ -1,0 +1,94 @@
+"""[RF] Table 1 and Figures 1 to 3, from made-up runs."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from relumt.analysis.record import FeedForwardMetrics
+from relumt.errors import UserError
+from relumt.papers.ffn_table import ffn_experiment
+from tests.papers.cases import analysis, make_record, render, write_run
+from tests.runs.cases import with_value
+
+SHARES = {"0.2": 0.3, "50": 0.9}
+
+
+def layers(ratio):
+    """Return the measures of an encoder and a decoder layer, whose variance ratio is three times as large."""
+    return {
+        f"{side}.layers.0": FeedForwardMetrics(32, 100, ratio * factor, 0.0, SHARES, 0.01)
+        for side, factor in (("encoder", 1), ("decoder", 3))
+    }
+
+
+def write_ffn_run(runs, model="ffn_relu", slots=32, seed=1, bleu=30.0, ratio=0.2, change=None, **changes):
+    experiment = ffn_experiment("small", model, slots)
+    record = make_record(experiment, seed, bleu)
+    record = with_value(record, *change) if change else record
+    write_run(experiment, runs, record, analysis(**{"feedforward": layers(ratio)} | changes))
+
+
+def test_table1_shows_the_papers_rows_means_over_seeds_and_speeds(tmp_path):
+    write_ffn_run(tmp_path, bleu=30)
+    write_ffn_run(tmp_path, seed=2, bleu=32, ratio=0.4)
+    write_ffn_run(tmp_path, model="ffn_softmax", ratio=0.01)
+    speed = {
+        "ffn_relu": {"median": 1.0, "low": 1.0, "high": 1.0},
+        "ffn_mish": {"median": 0.9, "low": 0.8, "high": 0.95},
+    }
+    figures = {"what": "training steps", "baseline": "ffn_relu", "device": "cpu", "throughput": speed}
+    (tmp_path / "reluformer_table1-multi30k_de_en_small.json").write_text(json.dumps(figures))
+    table, speeds = render("reluformer_table1", tmp_path)
+    assert ["[RF], IWSLT14: softmax", 1024, 33.08, 0.01, "", ""] in table.rows
+    assert ["ffn_relu", 32, "31.00 ± 1.41", "0.600 ± 0.283", "0.300 ± 0.141", "0.900 ± 0.424"] in table.rows
+    assert ["ffn_softmax", 32, "30.00", "0.020", "0.010", "0.030"] in table.rows
+    assert ["ffn_mish", "0.90 (0.80–0.95)"] in speeds.rows
+
+
+def test_figures_have_a_table_and_plots_and_leave_missing_cells_empty(tmp_path):
+    for slots in (32, 128):
+        write_ffn_run(tmp_path, slots=slots)
+    write_ffn_run(tmp_path, model="ffn_softmax", slots=128, bleu=0.5)
+    tables = {}
+    for name in ("reluformer_figure1", "reluformer_figure2", "reluformer_figure3"):
+        (tables[name],) = render(name, tmp_path)
+        assert {path.name for path in (tmp_path / "plots").glob(f"{name}*")} == {
+            f"{name}-small.png",
+            f"{name}-small.svg",
+        }
+    assert tables["reluformer_figure1"].header == ["BLEU (tokenized)", "32", "128"]
+    assert tables["reluformer_figure1"].rows == [["ffn_relu", "30.00", "30.00"], ["ffn_softmax", "", "-"]]
+    assert ["ffn_relu", 32, "0.300", "0.900"] in tables["reluformer_figure2"].rows
+    assert ["ffn_relu", "0.0100", "0.0100"] in tables["reluformer_figure3"].rows
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sha256": "b"}, "analyzed a different checkpoint than the one that was scored"),
+        ({"data_sha256": "b"}, "analyzed a different test set than the one that was scored"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, changed, message):
+    write_ffn_run(tmp_path, slots=128)
+    write_ffn_run(tmp_path, **changed)
+    with pytest.raises(UserError, match=message):
+        render("reluformer_table1", tmp_path)
+
+
+def test_runs_that_were_not_analyzed_are_named(tmp_path, capsys):
+    experiment = ffn_experiment("small", "ffn_relu", 32)
+    write_run(experiment, tmp_path)
+    with pytest.raises(UserError, match="no run of this table is analyzed"):
+        render("reluformer_figure3", tmp_path)
+    assert re.search(r"slots-32/.*/ffn_relu/1: not analyzed", capsys.readouterr().err)
+
+
+def test_a_layer_with_one_slot_has_no_anisotropy(tmp_path):
+    write_ffn_run(tmp_path, slots=128)
+    alone = {name: replace(layer, anisotropy=None) for name, layer in layers(0.2).items()}
+    write_ffn_run(tmp_path, slots=32, feedforward=alone)
+    (table,) = render("reluformer_figure3", tmp_path)
+    assert ["ffn_relu", "", "0.0100"] in table.rows

@@ -1,0 +1,154 @@
+"""Figures of attention by layer, from made-up analyses."""
+
+from dataclasses import replace
+
+import pytest
+
+from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, AttentionMetrics, LayerAlignment
+from relumt.errors import UserError
+from tests.papers.cases import analysis, attention_layer, find_experiments, make_record, render, write_run
+from tests.runs.cases import with_value
+
+
+def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_path):
+    experiment = find_experiments("rela_figure6")["rela_g"]
+    for seed in (1, 2):
+        write_run(experiment, tmp_path, make_record(experiment, seed), analysis())
+    (table,) = render("rela_figure6", tmp_path)
+    assert table.header == ["model", "site", "null rate", "layer 1", "layer 2", "mean"]
+    assert ["rela_g", "cross", "targets shuffled", "0.300", "0.300", "0.300"] in table.rows
+    assert ["rela_g", "encoder", "null rate", "0.200", "0.200", "0.200"] in table.rows
+    assert ["rela_g", "decoder", "variance over heads", "0.010", "0.010", "0.010"] in table.rows
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
+        "rela_figure6-small.png",
+        "rela_figure6-small.svg",
+    }
+
+
+def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
+    experiment = find_experiments("rela_figure4")["softmax"]
+    layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 47.0], 60.0))
+    alignment = AlignmentMetrics(0, {"a": layer, "b": layer})
+    write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
+    (table,) = render("rela_figure4", tmp_path)
+    assert {row[2]: row[3:] for row in table.rows} == {
+        "normal, best head": ["40.000"] * 3,
+        "normal, mean weights": ["50.000"] * 3,
+        "shifted, best head": ["45.000"] * 3,
+        "shifted, mean weights": ["60.000"] * 3,
+    }
+
+
+def test_a_model_without_the_measure_is_left_out(tmp_path):
+    experiments = find_experiments("rela_figure3")
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
+    (table,) = render("rela_figure3", tmp_path)
+    assert ["rela_g", "cross", "weights of 0", "0.600", "0.600", "0.600"] in table.rows
+    without = analysis(
+        attention={f"{site}.0": AttentionMetrics(site, "Inhibitor") for site in ("encoder", "decoder", "cross")}
+    )
+    write_run(experiments["sparsemax"], tmp_path, analysis=without)
+    (table,) = render("rela_figure3", tmp_path)
+    assert {row[0] for row in table.rows} == {"rela_g"}
+
+
+def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(tmp_path):
+    experiments = find_experiments("rela_figure5")
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
+    write_run(experiments["entmax15"], tmp_path, make_record(experiments["entmax15"], bleu=0.2), analysis())
+    (table,) = render("rela_figure5", tmp_path)
+    assert {row[0] for row in table.rows} == {"rela_g"} and "entmax15: -" in table.notes
+    other = with_value(make_record(experiments["softmax"]), "evaluations.test.references_sha256", "x")
+    write_run(experiments["softmax"], tmp_path, other, analysis())
+    with pytest.raises(UserError, match="differ in the test set"):
+        render("rela_figure5", tmp_path)
+
+
+def test_a_seed_without_a_measure_that_another_seed_has_is_refused(tmp_path):
+    """Otherwise the curve would be a mean over fewer seeds than the notes say."""
+    experiment = find_experiments("rela_figure4")["softmax"]
+    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
+    for seed, alignment in ((1, AlignmentMetrics(0, {"a": layer, "b": layer})), (2, None)):
+        write_run(experiment, tmp_path, make_record(experiment, seed), analysis(alignment=alignment))
+    with pytest.raises(UserError, match=r"layers with normal, best head \(cross\): .*1 has 2, .*2 has 0;"):
+        render("rela_figure4", tmp_path)
+
+
+def test_runs_without_analysis_are_not_drawn(tmp_path):
+    experiment = find_experiments("rela_figure5")["rela_g"]
+    write_run(experiment, tmp_path)
+    with pytest.raises(UserError, match="no run has an analysis with head diversity"):
+        render("rela_figure5", tmp_path)
+
+
+def test_top_shares_from_a_tenth_of_a_percent_to_the_papers_limit(tmp_path):
+    """[RF] Figure 4 draws a curve up to 1.5%; shares of the made-up heads are p/10 and p/5."""
+    experiments = find_experiments("reluformer_figure4")
+    for model in ("softmax", "reluformer"):
+        write_run(experiments[model], tmp_path, analysis=analysis())
+    (table,) = render("reluformer_figure4", tmp_path)
+    assert table.header == ["model", "site", *(f"top {tenths / 10:g}%" for tenths in range(1, 16))]
+    assert [row[:2] for row in table.rows] == [[m, s] for m in experiments for s in ("encoder", "decoder")]
+    assert table.rows[0][2:] == [f"{0.15 * tenths / 10:.3f}" for tenths in range(1, 16)]
+    assert (tmp_path / "plots" / "reluformer_figure4-small.png").is_file()
+
+
+def test_a_head_without_shares_is_left_out_and_a_model_without_any_is_not_drawn(tmp_path):
+    experiments = find_experiments("reluformer_figure4")
+    shares = attention_layer("encoder").top_share
+    one_head = replace(attention_layer("encoder"), top_share={p: [None, share] for p, (_, share) in shares.items()})
+    write_run(experiments["reluformer"], tmp_path, analysis=analysis(attention={"encoder.0": one_head}))
+    dead = replace(one_head, top_share={p: [None, None] for p in shares})
+    write_run(experiments["softmax"], tmp_path, analysis=analysis(attention={"encoder.0": dead}))
+    (table,) = render("reluformer_figure4", tmp_path)
+    assert [row[:3] for row in table.rows] == [["reluformer", "encoder", "0.020"]]
+
+
+def test_the_weight_on_stop_words_stands_beside_that_on_distant_tokens(tmp_path):
+    """[RF] Figure 5: ReLU keeps weight on distant words and less on stop words."""
+    experiment = find_experiments("reluformer_figure5")["reluformer"]
+    write_run(experiment, tmp_path, analysis=analysis())
+    (table,) = render("reluformer_figure5", tmp_path)
+    assert ["reluformer", "encoder", "more than 10 tokens away", "0.150", "0.150", "0.150"] in table.rows
+    assert ["reluformer", "encoder", "on stop words", "0.400", "0.400", "0.400"] in table.rows
+    assert ["reluformer", "decoder", "stop words among the keys", "0.450", "0.450", "0.450"] in table.rows
+
+
+def test_both_divergences_are_drawn_for_each_model_and_reluformer_is_one(tmp_path):
+    experiment = find_experiments("rela_figure5")["reluformer"]
+    write_run(experiment, tmp_path, analysis=analysis())
+    (table,) = render("rela_figure5", tmp_path)
+    assert ["reluformer", "cross", "softmax of α", "0.900", "0.900", "0.900"] in table.rows
+    assert ["reluformer", "cross", "α/Σα", "0.950", "0.950", "0.950"] in table.rows
+
+
+@pytest.mark.parametrize("name", ["rela_figure3", "rela_table6", "reluformer_figure4"])
+def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
+    first, second, *_ = find_experiments(name).values()
+    write_run(first, tmp_path, analysis=analysis(unit="words"))
+    (table,) = render(name, tmp_path)
+    assert any("attention of words" in note for note in table.notes)
+    write_run(second, tmp_path, analysis=analysis())
+    with pytest.raises(UserError, match=r"differ in the unit of attention: (sub)?words and (sub)?words; repeat"):
+        render(name, tmp_path)
+
+
+def test_alignment_errors_by_different_gold_alignments_are_not_mixed(tmp_path):
+    first, second, *_ = find_experiments("rela_table5").values()
+    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
+    aligned = analysis(alignment=AlignmentMetrics(0, {"a": layer}), alignments_sha256="a")
+    write_run(first, tmp_path, analysis=aligned)
+    for found in (aligned, replace(aligned, alignments_sha256=None), replace(aligned, alignment=None)):
+        write_run(second, tmp_path, analysis=found)
+        assert render("rela_table5", tmp_path)
+    write_run(second, tmp_path, analysis=replace(aligned, alignments_sha256="b"))
+    with pytest.raises(UserError, match="differ in the gold alignments: a and b; repeat one"):
+        render("rela_table5", tmp_path)
+
+
+def test_null_rates_of_heads(tmp_path):
+    experiment = find_experiments("rela_figure7")["rela_g"]
+    attention = {"x": attention_layer("cross", null=(0.83, 0.95))}
+    write_run(experiment, tmp_path, analysis=analysis(attention=attention))
+    (table,) = render("rela_figure7", tmp_path)
+    assert table.rows == [["layer 1", "0.830", "0.950"]]

@@ -1,0 +1,251 @@
+"""Tables of scores, from made-up runs."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, LayerAlignment
+from relumt.errors import UserError
+from relumt.papers import get_table
+from relumt.papers.measures import entropy_of_non_null_rows
+from relumt.printed_results import papers
+from relumt.runs.record import Divergence, Initialization
+from tests.papers.cases import (
+    analysis,
+    attention_layer,
+    find_experiments,
+    make_record,
+    render,
+    row,
+    write_run,
+    write_translations,
+)
+from tests.runs.cases import with_value
+
+
+def test_the_papers_number_our_mean_over_seeds_and_empty_cells(tmp_path, capsys):
+    experiments = find_experiments("reluformer_table4")
+    for seed, bleu in ((1, 30.0), (2, 32.0)):
+        write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], seed, bleu))
+    write_run(experiments["rela_g"], tmp_path)
+    (table,) = render("reluformer_table4", tmp_path)
+    assert table.header == ["", "[RF] IWSLT14 De-En BLEU", "BLEU tok, multi30k_de_en_small", "p against transformer"]
+    assert row(table, "transformer") == ["transformer", "34.22", "31.00 ± 1.41", ""]
+    assert row(table, "rela") == ["rela", "33.59", "30.00", ""]
+    assert row(table, "reluformer") == ["reluformer", "34.56", "", ""]
+    assert "multi30k_de_en_small: test set, seeds 1, 2; fewer of rela_g" in table.notes
+    said = capsys.readouterr().err
+    assert "no finished run in" in said and "multi30k_de_en_small/reluformer" in said
+    assert "scripts/reproduce.sh reluformer_table4 --preset small" in said
+
+
+def test_differences_are_shown_only_on_the_papers_own_corpus(tmp_path):
+    experiments = {
+        (experiment.dataset, experiment.model): experiment
+        for experiment in get_table("reluformer_table4").experiments("paper")
+    }
+    for (dataset, model), bleu in {("iwslt14_de_en", "softmax"): 34.0, ("wmt14_en_de", "softmax"): 27.5}.items():
+        experiment = experiments[dataset, model]
+        write_run(experiment, tmp_path, replace(make_record(experiment, bleu=bleu), dataset=dataset))
+    (table,) = render("reluformer_table4", tmp_path, "paper")
+    assert row(table, "transformer") == ["transformer", "34.22", "34.00", "-0.22", "", "27.21", "27.50", "+0.29", ""]
+
+
+def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
+    experiments = find_experiments("reluformer_table5")
+    write_run(experiments["reluformer"], tmp_path, analysis=analysis())
+    divergence = Divergence(7, "gradients are Nan/Inf")
+    diverged = replace(make_record(experiments["relu_unscaled"]), divergence=divergence, training=None, evaluations={})
+    write_run(experiments["relu_unscaled"], tmp_path, diverged)
+    worthless = make_record(experiments["relu_unregularized"], bleu=0.3)
+    write_run(experiments["relu_unregularized"], tmp_path, worthless)
+    (table,) = render("reluformer_table5", tmp_path)
+    assert row(table, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50", "4.500", "1.87", "0.20"]
+    assert row(table, "- scale factor")[1:] == ["", "-", "", "", "-", "-", "-", "-"]
+    assert row(table, "- regularization loss")[1:] == ["33.19", "-", "", "0.08", "-", "-", "-", "-"]
+    assert row(table, "- scale factor - regularization loss")[1:] == [""] * 8
+    assert any(note.startswith("-: a seed diverged") for note in table.notes)
+
+
+def test_layers_with_more_queries_do_not_weigh_more():
+    layers = [attention_layer("encoder", (entropy, entropy), (0.0, 0.0), n) for entropy, n in ((2.0, 1000), (1.0, 9))]
+    measured = analysis(attention=dict(zip("ab", layers, strict=True)))
+    assert entropy_of_non_null_rows(measured) == 1.5
+
+
+def test_ablations_from_fairseqs_initialization_are_tested_against_reluformer_from_it(tmp_path):
+    """[RF] Table 5: the paper prints no initialization, so each row has both, with the paper's number beside both."""
+    experiments = find_experiments("reluformer_table5")
+    flags = ("--relu-initial-score", "0", "--relu-initial-gain", "1")
+    wrong = {
+        "reluformer": set(),
+        "fairseq-init/reluformer": {0, 1, 2, 3, 4},
+        "relu_unregularized": {0, 1, 2, 3, 4},
+        "fairseq-init/relu_unregularized": {0, 1, 2, 3, 4},
+    }
+    for name, sentences in wrong.items():
+        assert experiments[name].flags == (flags if name.startswith("fairseq-init") else ())
+        record = make_record(experiments[name])
+        write_translations(write_run(experiments[name], tmp_path, record), record, sentences)
+    (table,) = render("reluformer_table5", tmp_path)
+    p = {label: row(table, label)[3] for label, *_ in table.rows}
+    assert p["reluformer"] == p["- scale factor, fairseq's initialization"] == ""
+    assert float(p["- regularization loss"]) < 0.05
+    assert float(p["reluformer, fairseq's initialization"]) < 0.05  # against reluformer
+    assert p["- regularization loss, fairseq's initialization"] == "1.000"
+    assert row(table, "- regularization loss, fairseq's initialization")[1] == "33.19"
+
+
+def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
+    experiment = find_experiments("reluformer_table3")["softmax"]
+    layers = {"encoder.0": attention_layer("encoder", entropy=(1.0, None)), "cross.0": attention_layer("cross")}
+    write_run(experiment, tmp_path, analysis=analysis(attention=layers))
+    (table,) = render("reluformer_table3", tmp_path)
+    assert row(table, "softmax")[2:] == ["1.25", "1.60", "0.20"]  # 4.00 of 2.5 rows
+
+
+def test_an_attention_with_only_null_rows_has_entropy_0_and_no_entropy_of_other_rows(tmp_path):
+    experiments = find_experiments("reluformer_table3")
+    dead = {"encoder.0": attention_layer("encoder", entropy=(0.0, 0.0), null=(1.0, 1.0))}
+    write_run(experiments["softmax"], tmp_path, analysis=analysis(attention=dead))
+    alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5), num_queries=10)}
+    write_run(experiments["relu_unregularized"], tmp_path, analysis=analysis(attention=alive))
+    (table,) = render("reluformer_table3", tmp_path)
+    assert row(table, "softmax")[2:] == ["0.00", "", "1.00"]
+    assert row(table, "relu")[2:] == ["0.25", "0.67", "0.62"]  # 10 of 15 numbers; the dead layer has no row in it
+
+
+def test_runs_without_analysis_and_models_without_the_measure_are_named(tmp_path, capsys):
+    experiments = find_experiments("rela_table5")
+    write_run(experiments["softmax"], tmp_path)
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
+    render("rela_table5", tmp_path)
+    said = capsys.readouterr().err
+    assert re.search(r"/softmax/1: not analyzed, .* with scripts/reproduce.sh rela_table5 --preset small", said)
+    assert "normal AoL, europarl7_en_de_aligned: no values for rela_g, whose" in said
+
+
+def test_head_diversity_by_temperature_and_site(tmp_path):
+    experiments = find_experiments("rela_table6")
+    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
+    (table,) = render("rela_table6", tmp_path)
+    assert row(table, "rela_g tau=0.25")[1:] == ["0.92", "0.70", "0.65", "0.70", "0.71", "0.70"]
+    assert row(table, "softmax")[2] == ""
+
+
+def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
+    experiment = find_experiments("rela_table5")["rela_g"]
+    layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 45.5], 60.0))
+    alignment = AlignmentMetrics(0, {"decoder.layers.0.encoder_attn": layer})
+    write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
+    (table,) = render("rela_table5", tmp_path)
+    ours = ["64.46", "50.00", "61.64", "40.00", "59.24", "60.00", "52.41", "45.00"]
+    assert row(table, "rela_g") == ["rela_g", *ours]
+    assert "the paper analyzes English-German models of three seeds (--seeds 1 2 3)" in table.notes
+
+
+@pytest.mark.parametrize("preset", ["paper", "small"])
+@pytest.mark.parametrize("name", ["rela_table5", "rela_figure4"])
+def test_words_are_aligned_by_english_german_models(name, preset):
+    """[RL] Table 5 and Figure 4; in the name of a dataset, the source language comes first."""
+    datasets = {experiment.dataset for experiment in get_table(name).experiments(preset)}
+    assert len(datasets) == 1 and re.fullmatch(r"\w+_en_de_aligned", *datasets)
+
+
+def test_without_any_run_the_message_names_the_runs_and_the_command(tmp_path):
+    with pytest.raises(
+        UserError, match=r"multi30k_de_en_small/softmax, .*scripts/reproduce.sh rela_table3 --preset small$"
+    ):
+        render("rela_table3", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("evaluations.test.references_sha256", "x", "differ in the test set"),
+        ("evaluations.test.setup.flags", {"--beam": "1"}, "differ in the flags of translation"),
+        ("provenance.dictionaries", {}, "differ in the dictionaries"),
+        (
+            "provenance.initialization",
+            Initialization("first", "s"),
+            "differ in the dataset of the initial weights: new weights and first",
+        ),
+        ("dataset", "smoke", "expected the folder of a run, found that of smoke/sparsemax/1; rename or move it"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, path, value, message):
+    experiments = find_experiments("reluformer_table4")
+    write_run(experiments["softmax"], tmp_path)
+    other = make_record(experiments["sparsemax"])
+    write_run(experiments["sparsemax"], tmp_path, with_value(other, path, value))
+    with pytest.raises(UserError, match=message):
+        render("reluformer_table4", tmp_path)
+
+
+def test_rows_may_differ_in_the_model_but_not_in_other_flags_of_training(tmp_path):
+    experiments = find_experiments("reluformer_table4")
+    write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], **{"--attention": "softmax"}))
+    write_run(
+        experiments["reluformer"],
+        tmp_path,
+        make_record(experiments["reluformer"], **{"--arch": "reluformer", "--relu-gamma": "1"}),
+    )
+    render("reluformer_table4", tmp_path)
+    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"], **{"--max-update": "500"}))
+    with pytest.raises(UserError, match="differ in the flags of training"):
+        render("reluformer_table4", tmp_path)
+
+
+def test_a_model_flag_from_the_command_line_must_apply_to_all_rows(tmp_path):
+    experiments = find_experiments("reluformer_table4")
+    added = {"extra_flags": ["--dropout", "0.3", "--relu-gamma", "2"]}
+    write_run(experiments["reluformer"], tmp_path, replace(make_record(experiments["reluformer"]), **added))
+    write_run(experiments["softmax"], tmp_path)
+    with pytest.raises(UserError, match=r"softmax/1 and .*/reluformer/1 differ in the flags that the user added: "):
+        render("reluformer_table4", tmp_path)
+    write_run(experiments["softmax"], tmp_path, replace(make_record(experiments["softmax"]), **added))
+    render("reluformer_table4", tmp_path)
+
+
+def test_flags_of_the_experiment_do_not_count_as_added_by_the_user(tmp_path):
+    for experiment in get_table("reluformer_sweep").experiments("small"):
+        write_run(experiment, tmp_path, replace(make_record(experiment), extra_flags=[*experiment.flags]))
+    render("reluformer_sweep", tmp_path)
+
+
+def test_dropout_of_activations_is_not_a_model_flag(tmp_path):
+    experiments = find_experiments("reluformer_table4")
+    write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], **{"--relu-dropout": "0.1"}))
+    write_run(experiments["reluformer"], tmp_path, make_record(experiments["reluformer"], **{"--relu-gamma": "1"}))
+    with pytest.raises(UserError, match="differ in the flags of training"):
+        render("reluformer_table4", tmp_path)
+
+
+def test_the_papers_numbers_are_printed_with_the_papers_digits(tmp_path):
+    write_run(get_table("rela_table3").experiments("paper")[0], tmp_path)
+    printed = papers()["RL"]["table3"]["rows"]["softmax"]
+    (table,) = render("rela_table3", tmp_path, "paper")
+    assert row(table, "softmax")[1] == str(printed[0])
+
+
+def test_a_folder_that_is_not_named_after_its_seed_is_refused(tmp_path):
+    experiment = find_experiments("reluformer_table4")["softmax"]
+    folder = write_run(experiment, tmp_path)
+    folder.rename(folder.with_name("1.bak"))
+    with pytest.raises(UserError, match=r"1\.bak: expected the folder of a run, found that of"):
+        render("reluformer_table4", tmp_path)
+
+
+def test_an_analysis_of_another_checkpoint_is_refused(tmp_path):
+    experiment = find_experiments("reluformer_table3")["softmax"]
+    write_run(experiment, tmp_path, analysis=analysis(sha256="other"))
+    with pytest.raises(UserError, match="analyzed a different checkpoint than the one that was scored"):
+        render("reluformer_table3", tmp_path)
+
+
+def test_a_table_of_scores_does_not_read_analyses(tmp_path):
+    folder = write_run(find_experiments("reluformer_table2")["softmax"], tmp_path)
+    (folder / "analysis.json").write_text("{}")  # of an earlier version
+    (table,) = render("reluformer_table2", tmp_path)
+    assert row(table, "softmax")[2] == "30.00"

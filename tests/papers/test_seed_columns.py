@@ -1,0 +1,42 @@
+"""The columns that compare rows with their baseline over seeds, from made-up runs."""
+
+from relumt.papers.seed_statistics import dunnett_p_values
+from tests.papers.cases import find_experiments, make_record, render, row, write_run, write_translations
+
+
+def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_path):
+    experiments = find_experiments("reluformer_table4")
+    bleu = {
+        "softmax": (30.0, 31.0, 32.0),
+        "reluformer": (30.5, 31.0, 33.0),
+        "rela_g": (29.0, 30.5),
+        "entmax15": (31.0,),
+    }
+    for model, scores in bleu.items():
+        for seed, score in enumerate(scores, start=1):
+            record = make_record(experiments[model], seed, score)
+            write_translations(write_run(experiments[model], tmp_path, record), record, {seed})
+    (table,) = render("reluformer_table4", tmp_path)
+    assert table.header[-4:] == ["difference over seeds", "p over seeds", "Dunnett's p", "seeds needed"]
+    # Two rows are compared, so each is tested at 0.025, which 7 seeds can reach.
+    dunnett = [f"{p:.3f}" for p in dunnett_p_values([bleu["reluformer"], bleu["rela_g"]], bleu["softmax"])]
+    assert row(table, "reluformer")[-4:] == ["+0.50 (-0.74 to +1.74)", "1.000", dunnett[0], "13"]  # d: 0.5, 0, 1
+    assert row(table, "rela")[-4:] == ["-0.75 (-3.93 to +2.43)", "1.000", dunnett[1], "7"]  # d: -1, -0.5
+    assert row(table, "transformer")[-4:] == row(table, "entmax15")[-4:] == [""] * 4
+    assert any("exact two-sided sign-flip test" in note for note in table.notes)
+
+
+def test_a_note_names_the_seeds_of_comparisons_that_leave_out_some(tmp_path):
+    experiments = find_experiments("reluformer_table4")
+    seeds = {"softmax": (1, 2, 3), "reluformer": (1, 2, 3), "rela_g": (1, 3, 4), "entmax15": (1,)}
+    for model, found in seeds.items():
+        for seed in found:
+            record = make_record(experiments[model], seed, 30.0 + seed)
+            write_translations(write_run(experiments[model], tmp_path, record), record, set())
+    (table,) = render("reluformer_table4", tmp_path)
+    (note,) = (note for note in table.notes if note.startswith("compared only"))
+    assert note == "compared only rela with transformer over seeds 1, 3 (BLEU tok, multi30k_de_en_small)"
+    write_run(experiments["rela_g"], tmp_path, make_record(experiments["rela_g"], 2))
+    for model in ("softmax", "reluformer"):
+        write_run(experiments[model], tmp_path, make_record(experiments[model], seed=4))
+    assert not any("compared only" in note for note in render("reluformer_table4", tmp_path)[0].notes)

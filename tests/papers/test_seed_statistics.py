@@ -1,0 +1,147 @@
+"""Statistics over seeds against their definitions, and against scipy where it has them."""
+
+import math
+from itertools import product
+from statistics import mean
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import dblquad
+from scipy.stats import chi, norm, ttest_rel
+
+from relumt.papers.seed_statistics import (
+    MAX_SEEDS,
+    compare_seeds,
+    dunnett_p_values,
+    holm,
+    seeds_needed,
+    sign_flip_p_value,
+)
+
+BLEU = {1: 38.34, 2: 39.10, 3: 38.80}
+BASELINE = {1: 39.57, 2: 39.20, 3: 39.90, 4: 40.0}
+
+
+@given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=2, max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_the_p_value_is_the_share_of_sign_flips_that_are_as_extreme(differences):
+    flipped = [
+        abs(mean(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    expected = sum(value >= abs(mean(differences)) - 1e-12 for value in flipped) / len(flipped)
+    assert sign_flip_p_value(differences) == pytest.approx(expected)
+
+
+def test_ties_count_although_they_are_rounded():
+    losses = [4.504, 4.494, 4.523, 4.5, 4.508, 4.507]
+    baseline = [4.515, 4.52, 4.511, 4.504, 4.509, 4.521]
+    differences = [a - b for a, b in zip(losses, baseline, strict=True)]
+    assert sign_flip_p_value(differences) == 14 / 64  # counted in thousandths, as integers
+    assert sign_flip_p_value([0.3, 0.1, 0.2, -0.3, -0.3]) == 1.0  # their mean is 0 but for rounding
+
+
+def test_many_seeds_are_drawn_and_give_the_same_value_again():
+    differences = [1.0, -0.8] * 11
+    drawn = sign_flip_p_value(differences)
+    assert drawn == sign_flip_p_value(differences) == pytest.approx(sign_flip_p_value(differences[:20]), abs=0.05)
+
+
+def test_seeds_pair_the_runs():
+    found = compare_seeds(BLEU, BASELINE)
+    assert found.num_seeds == 3
+    assert found.difference == pytest.approx((-1.23 - 0.10 - 1.10) / 3)
+    assert found.p_value == 0.25  # the least that three seeds can give
+
+
+def test_the_interval_is_that_of_a_paired_t_test():
+    common = sorted(BLEU)
+    expected = ttest_rel([BLEU[s] for s in common], [BASELINE[s] for s in common]).confidence_interval(0.95)
+    assert compare_seeds(BLEU, BASELINE).interval == pytest.approx((expected.low, expected.high))
+
+
+def test_one_seed_has_neither_an_interval_nor_significance():
+    found = compare_seeds({1: 38.0}, {1: 39.0, 2: 40.0})
+    assert (found.num_seeds, found.interval, found.p_value, found.seeds_needed) == (1, None, 1.0, None)
+
+
+def test_models_without_a_common_seed_are_rejected():
+    with pytest.raises(ValueError, match=r"expected a common seed, got \[1\] and \[2\]"):
+        compare_seeds({1: 38.0}, {2: 39.0})
+
+
+def test_seeds_needed_give_the_power_of_the_literature():
+    """An effect of 0.5 standard deviations needs 34 pairs, one of 1 needs 10 (Cohen 1988, paired, α = 0.05, 80%)."""
+    unit = [1 - math.sqrt(0.5), 1 + math.sqrt(0.5)]  # mean 1, standard deviation 1
+    assert seeds_needed(unit) == 10
+    assert seeds_needed([d - 0.5 for d in unit]) == 34
+
+
+def test_seeds_needed_has_bounds():
+    assert seeds_needed([1.0, 1.0, 1.0]) == 6  # 2^(1 − 6) is the first p below 0.05
+    assert seeds_needed([0.001, -0.5, 0.5]) is None and MAX_SEEDS == 1000
+    assert seeds_needed([0.0, 0.0]) is None
+
+
+def test_equal_differences_need_the_fewest_seeds():
+    assert seeds_needed([4.493 - 4.515, 4.498 - 4.520, 4.508 - 4.530]) == 6
+    assert seeds_needed([0.1 + 0.2, 0.3]) == 6
+
+
+@pytest.mark.parametrize("comparisons", [1, 3, 9])
+def test_the_fewest_seeds_can_be_significant_after_holms_correction(comparisons):
+    least = seeds_needed([1.0, 1.0], comparisons)
+    others = [1.0] * (comparisons - 1)
+    assert holm([sign_flip_p_value([1.0] * least), *others])[0] <= 0.05
+    assert holm([sign_flip_p_value([1.0] * (least - 1)), *others])[0] > 0.05
+
+
+@pytest.mark.parametrize(("effect", "needed"), [(2.0, 6), (1.8, 6), (1.75, 7), (1.5, 7)])
+def test_with_the_fewest_seeds_all_signs_have_to_agree(effect, needed):
+    """Six signs agree with a probability of Φ(effect)^6: 0.80 at 1.79."""
+    assert seeds_needed([effect - math.sqrt(0.5), effect + math.sqrt(0.5)]) == needed
+
+
+@pytest.mark.parametrize(("comparisons", "effect"), [(1, 1.28), (3, 1.46), (5, 1.46), (9, 1.48), (9, 1.98)])
+def test_the_simulated_power_of_few_seeds(comparisons, effect):
+    """The smallest effects for which the least n, or the next one, is returned."""
+    n = seeds_needed([effect - math.sqrt(0.5), effect + math.sqrt(0.5)], comparisons)
+    differences = np.random.default_rng(1).normal(effect, 1, (1000, n))
+    power = np.mean([sign_flip_p_value(d) <= 0.05 / comparisons for d in differences.tolist()])
+    assert 0.65 <= power <= 0.85
+
+
+def integrated_dunnett_p_values(models, baseline):
+    """Integrate the distribution of the largest |t| over the baseline's mean z and the estimated deviation s."""
+    n, k = len(baseline), len(models)
+    freedom = (k + 1) * (n - 1)
+    pooled = math.sqrt(mean(np.var(scores, ddof=1) for scores in (*models, baseline)))
+    statistics = [abs(mean(scores) - mean(baseline)) / (pooled * math.sqrt(2 / n)) for scores in models]
+
+    def density(z, s, t):
+        inside = norm.cdf(math.sqrt(2) * t * s + z) - norm.cdf(-math.sqrt(2) * t * s + z)
+        return inside**k * norm.pdf(z) * chi.pdf(s * math.sqrt(freedom), freedom) * math.sqrt(freedom)
+
+    return [1 - dblquad(density, 0, 5, -7, 7, args=(t,), epsabs=1e-5)[0] for t in statistics]
+
+
+@pytest.mark.parametrize("num_models", [1, 2, 5])
+def test_dunnetts_test_is_its_integral(num_models):
+    drawn = np.random.default_rng(num_models)
+    models = [drawn.normal(0.8 * i, 1, 3).tolist() for i in range(num_models)]
+    baseline = drawn.normal(0, 1, 3).tolist()
+    expected = integrated_dunnett_p_values(models, baseline)
+    assert dunnett_p_values(models, baseline) == pytest.approx(expected, abs=1e-3)
+
+
+def test_dunnetts_test_needs_variation():
+    assert dunnett_p_values([[4.493, 4.493], [4.5, 4.5 + 1e-12]], [4.6, 4.6]) == [None, None]
+    assert dunnett_p_values([[4.493, 4.495], [4.5, 4.5]], [4.6, 4.6])[0] < 0.05
+
+
+def test_holms_correction_is_the_textbook_example():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []

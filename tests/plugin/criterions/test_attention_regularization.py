@@ -1,0 +1,219 @@
+"""The criterion in fairseq: what it adds to the loss, when, and what it logs."""
+
+import math
+import re
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+
+from relumt.plugin.criterions.attention_regularization import AttentionRegularization
+from relumt.plugin.criterions.regularization import RegularizerTerms
+from relumt.plugin.model.hooks import attention_hook
+from tests.plugin.criterions.cases import regularized_criterion
+from tests.plugin.model.build import build, sample, task
+
+UNEVEN = [(7, 5), (3, 8), (1, 2)]
+
+
+def make_criterion(norm=0.3, entropy=0.2, bound=0.1):
+    return regularized_criterion(
+        attention_norm_weight=norm, attention_entropy_weight=entropy, attention_entropy_bound=bound
+    )
+
+
+def plain_criterion():
+    return LabelSmoothedCrossEntropyCriterion(task(), False, 0.1)
+
+
+def compute_terms(model, batch, bound=0.1):
+    """Return the mean of the terms over all attentions, with padding found independently."""
+    terms = []
+    source = batch["net_input"]["src_tokens"].ne(1)
+    target = batch["net_input"]["prev_output_tokens"].ne(1)
+
+    def collect(name, attention, result, mask):
+        is_real = source if name.startswith("encoder") else target
+        terms.append(RegularizerTerms.from_row_stats(result.row_stats, is_real, bound))
+
+    with attention_hook(model, collect):
+        model(**batch["net_input"])
+    return RegularizerTerms.mean(terms)
+
+
+def test_training_adds_the_weighted_penalty_times_the_sample_size():
+    model, batch = build("reluformer").train(), sample(UNEVEN)
+    base, size, _ = plain_criterion()(model, batch)
+    loss, same_size, log = make_criterion()(model, batch)
+    terms = compute_terms(model, batch)
+    assert size == same_size
+    torch.testing.assert_close(loss, base + (0.3 * terms.norm + 0.2 * terms.entropy_excess) * size)
+    assert log["loss"] == loss
+    assert terms.entropy_excess > 0
+
+
+def test_validation_adds_no_penalty_and_logs_all_terms():
+    model, batch = build("reluformer").eval(), sample(UNEVEN)
+    with torch.no_grad():
+        base, _, _ = plain_criterion()(model, batch)
+        loss, _, log = make_criterion()(model, batch)
+    torch.testing.assert_close(loss, base, rtol=1e-6, atol=0)
+    assert {"norm_reg", "entropy_reg", "entropy_encoder", "null_rate_decoder", "norm_reg_cross"} <= log.keys()
+
+
+def test_a_penalty_of_weight_zero_does_not_change_the_gradient():
+    batch = sample(UNEVEN)
+    one, other = build("reluformer").train(), build("reluformer").train()
+    plain_criterion()(one, batch)[0].backward()
+    make_criterion(norm=0.0, entropy=0.0)(other, batch)[0].backward()
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_logs_of_batches_and_workers_can_be_summed():
+    model = build("reluformer").eval()
+    batches = [sample(UNEVEN), sample([(4, 4), (9, 3)], seed=5)]
+    logs = [make_criterion()(model, batch)[2] for batch in batches]
+    with metrics.aggregate(new_root=True) as meters:
+        AttentionRegularization.reduce_metrics(logs)
+    values = meters.get_smoothed_values()
+    expected = sum(compute_terms(model, b).norm * b["ntokens"] for b in batches) / sum(b["ntokens"] for b in batches)
+    assert values["norm_reg"] == pytest.approx(expected.item(), abs=1e-4)
+    summed = {name: sum(log[name] for log in logs) for name in logs[0]}
+    with metrics.aggregate(new_root=True) as meters:
+        AttentionRegularization.reduce_metrics([summed])
+    assert meters.get_smoothed_values()["norm_reg"] == values["norm_reg"]
+
+
+def test_dropped_layers_neither_add_a_penalty_nor_change_the_mean(monkeypatch):
+    model = build("reluformer", "--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5").train()
+    batch = sample(UNEVEN)
+    monkeypatch.setattr(torch.Tensor, "uniform_", lambda self, *_: self.fill_(0.0))  # fairseq drops a layer below 0.5
+    base = plain_criterion()(model, batch)[0]
+    loss, size, log = make_criterion()(model, batch)
+    torch.testing.assert_close(loss, base, rtol=1e-6, atol=0)
+    assert log["norm_reg"] == log["attention_sample_size"] == 0
+    monkeypatch.undo()
+    full_log = make_criterion()(build("reluformer").eval(), batch)[2]
+    with metrics.aggregate(new_root=True) as meters:
+        AttentionRegularization.reduce_metrics([log, full_log])
+    expected = full_log["norm_reg_cross"].item() / size
+    assert meters.get_smoothed_values()["norm_reg_cross"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "message"),
+    [
+        ("transformer", (), "attention regularization needs non-negative weights"),
+        ("reluformer", ("--checkpoint-activations",), "has no gradient: either --checkpoint-activations is set"),
+    ],
+)
+def test_a_penalty_without_effect_is_rejected(arch, flags, message, capsys):
+    model = build(arch, *flags).train()
+    with pytest.raises(SystemExit) as stopped:
+        make_criterion()(model, sample(UNEVEN))
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_frozen_encoder_is_allowed():
+    model = build("reluformer").train()
+    model.encoder.requires_grad_(False)
+    loss, *_ = make_criterion()(model, sample(UNEVEN))
+    loss.backward()
+    assert model.decoder.layers[0].self_attn.q_proj.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_models_have_a_finite_penalty_in_float32(dtype):
+    model = build("reluformer").to(dtype).train()
+    loss, _, log = make_criterion()(model, sample(UNEVEN))
+    assert log["norm_reg"].dtype == torch.float32
+    loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+PENALTIES = {
+    "abs": lambda x: abs(x),
+    "square": lambda x: x * x,
+    "hinge": lambda x: max(abs(x) - 0.2, 0.0),
+}
+
+
+@pytest.mark.parametrize("shape", PENALTIES)
+def test_the_penalty_has_the_chosen_shape(shape):
+    model, batch, sums = build("reluformer").train(), sample([(5, 5)]), []
+    margin = {"attention_norm_margin": 0.2} if shape == "hinge" else {}
+    criterion = regularized_criterion(
+        attention_norm_penalty=shape, attention_norm_weight=0.3, attention_entropy_weight=0.0, **margin
+    )
+    loss, size, _ = criterion(model, batch)
+    with attention_hook(model, lambda name, attention, result, mask: sums.append(result.row_stats.weight_sum)):
+        base, _, _ = plain_criterion()(model, batch)
+    by_attention = [
+        sum(PENALTIES[shape](math.log(total)) if total > 1e-6 else 0.0 for total in rows.flatten().tolist())
+        / rows.numel()
+        for rows in sums
+    ]
+    torch.testing.assert_close(loss, base + 0.3 * sum(by_attention) / len(by_attention) * size)
+
+
+def test_weights_fall_linearly_to_their_final_values():
+    criterion = regularized_criterion(
+        attention_norm_weight=0.1,
+        attention_norm_final_weight=0.02,
+        attention_entropy_weight=0.3,
+        attention_entropy_final_weight=0.0,
+        attention_schedule_updates=100,
+    )
+    assert criterion.weights(0) == (0.1, 0.3)
+    assert criterion.weights(25) == pytest.approx((0.08, 0.225))
+    assert criterion.weights(100) == criterion.weights(5000) == pytest.approx((0.02, 0.0))
+
+
+def test_the_penalty_follows_the_schedule_by_the_updates_of_the_model():
+    model, batch = build("reluformer").train(), sample(UNEVEN)
+    criterion = regularized_criterion(attention_norm_final_weight=0.0, attention_schedule_updates=10)
+    terms = compute_terms(model, batch, bound=0.7)
+    base, size, _ = plain_criterion()(model, batch)
+    for num_updates, norm_weight in ((0, 0.1), (5, 0.05), (10, 0.0)):
+        model.set_num_updates(num_updates)
+        loss, _, _ = criterion(model, batch)
+        torch.testing.assert_close(loss, base + (norm_weight * terms.norm + 0.1 * terms.entropy_excess) * size)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"attention_schedule_updates": 10}, "--attention-schedule-updates is 10, with no final weight"),
+        ({"attention_norm_final_weight": 0.1}, "is 0, with --attention-norm-final-weight; a schedule needs a positive"),
+        ({"attention_schedule_updates": -1}, "--attention-schedule-updates is -1"),
+        (
+            {"attention_entropy_final_weight": -0.1, "attention_schedule_updates": 1},
+            "--attention-entropy-final-weight must be a number from 0 to 1e\\+06, not -0.1",
+        ),
+        ({"attention_norm_margin": math.nan}, "--attention-norm-margin must be a number from 0 to 1e\\+06, not nan"),
+        ({"attention_norm_margin": 0.2}, "margin 0.2 has no effect with --attention-norm-penalty abs; add"),
+    ],
+)
+def test_flags_out_of_range_or_without_effect_are_rejected(flags, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        regularized_criterion(**flags)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_each_term_is_logged_under_its_own_name():
+    model, batch = build("reluformer").eval(), sample(UNEVEN)
+    with torch.no_grad():
+        _, size, log = make_criterion()(model, batch)
+        terms = compute_terms(model, batch)
+    expected = {
+        "norm_reg": terms.norm,
+        "entropy_reg": terms.entropy_excess,
+        "entropy": terms.entropy,
+        "null_rate": terms.null_rate,
+    }
+    assert len({round(float(value), 6) for value in expected.values()}) == 4
+    for name, value in expected.items():
+        assert float(log[name]) / size == pytest.approx(float(value), rel=1e-5), name

@@ -1,0 +1,208 @@
+"""Training with --cpu-bf16: what is in bf16 and what is not, and when it is refused.
+
+Few CPUs have instructions for bf16. On the others such products are slow but have the same value, so these tests
+pretend that the CPU has them.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from relumt.attention import MECHANISMS, Need
+from relumt.attention.feedforward import FEEDFORWARDS
+from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.hooks import attention_hook
+from tests.plugin.criterions.cases import regularized_criterion
+from tests.plugin.model.build import arguments, sample, task, trainer
+from tests.plugin.model.build import build as build_model
+
+PLAIN = "fused_label_smoothed_cross_entropy"
+REGULARIZED = "label_smoothed_cross_entropy_with_attention_regularization"
+BATCH = [(5, 6), (4, 3), (7, 7)]
+
+
+@pytest.fixture
+def bf16_cpu(monkeypatch):
+    monkeypatch.setattr("relumt.plugin.cpu_products.has_fast_bf16", lambda: True)
+
+
+def flags(*more: str, criterion: str = PLAIN) -> list[str]:
+    words = ["--source-lang", "de", "--target-lang", "en", "--criterion", criterion, "--label-smoothing", "0.1"]
+    return [*words, "--lr", "1e-2", *more]
+
+
+def build(tmp_path, *more: str, criterion: str = PLAIN):
+    torch.manual_seed(1)
+    return trainer(tmp_path, *flags(*more, criterion=criterion))
+
+
+def loss_and_gradients(model, **settings) -> tuple[float, list[torch.Tensor]]:
+    model.zero_grad()
+    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, **settings)
+    loss, sample_size, _ = criterion(model, sample(BATCH))
+    loss.backward()
+    assert loss.dtype == torch.float32
+    return loss.item() / sample_size, [weight.grad.clone() for weight in model.parameters()]
+
+
+VARIANTS = {
+    **{name: ("mechanism_transformer", "--attention", name) for name in MECHANISMS},
+    **{f"ffn {name}": ("reluformer", "--feedforward", name) for name in FEEDFORWARDS},
+    "pre-norm": ("reluformer", "--encoder-normalize-before", "--decoder-normalize-before"),
+    "fairseq": ("transformer",),
+    "shared embeddings": ("rela", "--share-all-embeddings"),
+}
+
+
+@pytest.mark.parametrize("report_accuracy", [False, True], ids=["fused", "with logits"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_loss_and_gradients_are_those_of_fp32_up_to_rounding(bf16_cpu, variant, report_accuracy):
+    model = build_model(*VARIANTS[variant])
+    expected, expected_gradients = loss_and_gradients(model, report_accuracy=report_accuracy)
+    loss, gradients = loss_and_gradients(model, report_accuracy=report_accuracy, cpu_bf16=True)
+    assert loss == pytest.approx(expected, rel=5e-3) and loss != expected
+    assert {weight.dtype for weight in (*model.parameters(), *gradients)} == {torch.float32}
+    one, other = (torch.cat([x.flatten() for x in both]) for both in (gradients, expected_gradients))
+    # Norms of attention amplify rounding in queries whose weights are close to 0.
+    assert F.cosine_similarity(one, other, dim=0) > 0.9
+
+
+def dtypes(model, cpu_bf16: bool = True) -> dict[str, torch.dtype]:
+    """The types of what layers return in a forward pass."""
+    found: dict[str, torch.dtype] = {}
+
+    def record(name):
+        return lambda _module, _inputs, output: found.update({name: output.dtype})
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding):
+            module.register_forward_hook(record(name))
+    FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=cpu_bf16)(model, sample(BATCH))
+    return found
+
+
+def test_products_are_in_bf16_and_norms_and_embeddings_in_fp32(bf16_cpu):
+    found = dtypes(build_model("reluformer"))
+    for name, dtype in found.items():
+        assert dtype == (torch.float32 if "norm" in name or "embed" in name else torch.bfloat16), name
+    assert set(dtypes(build_model("reluformer"), cpu_bf16=False).values()) == {torch.float32}
+
+
+def test_validation_runs_in_the_same_precision(bf16_cpu):
+    with torch.no_grad():
+        assert torch.bfloat16 in dtypes(build_model("reluformer").eval()).values()
+
+
+@pytest.mark.parametrize("name", ["relu", "rela_g", "softmax", "sigmoid", "relu_n"])
+def test_weights_and_their_statistics_are_in_fp32(bf16_cpu, name):
+    """The logarithms of the regularizer take sums of weights, which bf16 would round to 3 digits."""
+    model = build_model("mechanism_transformer", "--attention", name)
+    results = []
+
+    def collect(_name: str, _attention: MechanismAttention, result, _mask) -> None:
+        results.append(result)
+
+    with attention_hook(model, collect, Need.ROW_STATS | Need.WEIGHTS):
+        FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)(model, sample(BATCH))
+    assert len(results) == 6
+    for result in results:
+        stats = result.row_stats
+        assert {x.dtype for x in (result.weights, stats.weight_sum, stats.weight_log_weight_sum)} == {torch.float32}
+        assert torch.equal(stats.is_null, result.weights.sum(-1) <= 1e-6)
+        assert not torch.equal(result.weights, result.weights.bfloat16().float())
+
+
+@pytest.mark.parametrize("arch", ["reluformer", "mechanism_transformer"])
+def test_the_penalty_is_that_of_fp32_up_to_rounding(bf16_cpu, arch):
+    logs = []
+    model = build_model(arch)
+    for cpu_bf16 in (False, True):
+        criterion = regularized_criterion(cpu_bf16=cpu_bf16)
+        _, sample_size, log = criterion(model, sample(BATCH))
+        assert all(torch.isfinite(torch.as_tensor(value)).all() for value in log.values())
+        logs.append({name: float(log[name]) / sample_size for name in ("norm_reg", "entropy", "null_rate")})
+    assert logs[1] == pytest.approx(logs[0], rel=2e-2, abs=2e-3)
+
+
+def weights(built) -> list[torch.Tensor]:
+    return [x.detach().clone() for x in built.model.state_dict().values()]
+
+
+@pytest.mark.parametrize(("arch", "criterion"), [("reluformer", REGULARIZED), ("mechanism_transformer", PLAIN)])
+def test_a_resumed_training_ends_in_the_same_bits(bf16_cpu, tmp_path, arch, criterion):
+    more = ["--arch", arch, "--cpu-bf16", "--dropout", "0.1"]
+
+    def train(built, updates):
+        for update in updates:
+            built.train_step([sample(BATCH, seed=update)])
+
+    path = str(tmp_path / "checkpoint.pt")
+    undisturbed = build(tmp_path, *more, criterion=criterion)
+    train(undisturbed, range(3))
+    undisturbed.consolidate_optimizer()
+    undisturbed.save_checkpoint(path, {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1, "version": 2}})
+    train(undisturbed, range(3, 6))
+
+    resumed = build(tmp_path, *more, criterion=criterion)
+    resumed.load_checkpoint(path)
+    train(resumed, range(3, 6))
+    assert resumed.get_num_updates() == 6
+    assert all(map(torch.equal, weights(resumed), weights(undisturbed)))
+
+    in_fp32 = build(tmp_path, *more[:2], *more[3:], criterion=criterion)
+    in_fp32.load_checkpoint(path)
+    train(in_fp32, range(3, 6))
+    assert not all(map(torch.equal, weights(in_fp32), weights(undisturbed)))
+
+    checkpoint = torch.load(path, weights_only=True)
+    assert checkpoint["cfg"]["criterion"]["cpu_bf16"] is True
+    assert {x.dtype for x in checkpoint["model"].values() if x.is_floating_point()} == {torch.float32}
+
+
+def refusal(capsys, action) -> str:
+    with pytest.raises(SystemExit) as ended:
+        action()
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    return message
+
+
+def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(capsys, monkeypatch):
+    monkeypatch.setattr("relumt.plugin.cpu_products.has_fast_bf16", lambda: False)
+    model = build_model("transformer")
+    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)
+    message = refusal(capsys, lambda: criterion(model, sample(BATCH)))
+    assert "--cpu-bf16 needs a CPU with AVX512-BF16 or AMX" in message
+    criterion(model.eval(), sample(BATCH))
+
+
+@pytest.mark.parametrize(
+    ("more", "has_gpu", "is_fast", "reason"),
+    [
+        ([], False, False, "needs a CPU with AVX512-BF16 or AMX, because bf16 is slower than fp32"),
+        ([], True, True, "there is a GPU; use --bf16, or add --cpu"),
+        (["--checkpoint-activations"], False, True, "cannot be combined with --checkpoint-activations"),
+        (["--offload-activations"], False, True, "cannot be combined with --offload-activations"),
+        (["--bf16", "--cpu"], False, True, "--bf16 needs a GPU, and none was found; drop the flag"),
+    ],
+)
+def test_impossible_flags_are_refused(capsys, monkeypatch, more, has_gpu, is_fast, reason):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr("relumt.plugin.cpu_products.has_fast_bf16", lambda: is_fast)
+    words = flags("--arch", "reluformer", "--cpu-bf16", *more)
+    assert reason in refusal(capsys, lambda: arguments(*words))
+
+
+def test_a_gpu_may_be_left_out(bf16_cpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert arguments(*flags("--arch", "reluformer", "--cpu-bf16", "--cpu")).cpu_bf16
+
+
+def test_batches_on_another_device_are_refused(bf16_cpu, capsys):
+    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)
+    batch = sample(BATCH)
+    batch["target"] = batch["target"].to("meta")
+    assert "the batches are on meta" in refusal(capsys, lambda: criterion(build_model("transformer"), batch))

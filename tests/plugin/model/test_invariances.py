@@ -1,0 +1,274 @@
+"""Properties of models with any attention mechanism and any feed-forward variant."""
+
+from itertools import cycle, islice
+
+import pytest
+import torch
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from relumt.attention import GATES, MECHANISMS
+from relumt.attention.feedforward import FEEDFORWARDS
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.model.cache import CAPACITY_STEP
+from relumt.plugin.model.hooks import attention_hook
+from tests.plugin.model.build import build, dictionary, sample
+
+UNEVEN = [(7, 5), (3, 8), (1, 2)]
+NUM_VARIANTS = max(len(MECHANISMS), len(FEEDFORWARDS))
+VARIANTS = [
+    ("--attention", mechanism, "--feedforward", feedforward)
+    for mechanism, feedforward in islice(zip(cycle(sorted(MECHANISMS)), cycle(sorted(FEEDFORWARDS))), NUM_VARIANTS)
+] + [("--attention", "softmax", "--attention-gate", gate) for gate in GATES]
+"""Models with each mechanism at all sites, each feed-forward variant and each gate at least once."""
+
+all_variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda flags: f"{flags[1]}-{flags[3]}")
+RELU = ("--attention", "relu")
+
+
+def build_variant(variant, seed=1):
+    return build("mechanism_transformer", *variant, seed=seed).eval()
+
+
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def assert_incremental_decoding_equals_full_decoding(model, batch):
+    net_input = batch["net_input"]
+    full = model(**net_input)[0]
+    encoded, state = model.encoder(net_input["src_tokens"], net_input["src_lengths"]), {}
+    prefix = net_input["prev_output_tokens"]
+    is_real = prefix.ne(1)
+    for i in range(prefix.shape[1]):
+        step = model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)[0][:, 0]
+        assert_close(step[is_real[:, i]], full[:, i][is_real[:, i]])
+
+
+@all_variants
+def test_incremental_decoding_equals_full_decoding(variant):
+    """With gradients, for which the cache is copied instead of overwritten."""
+    assert_incremental_decoding_equals_full_decoding(build_variant(variant), sample(UNEVEN))
+
+
+@torch.no_grad()
+def test_incremental_decoding_equals_full_decoding_when_the_cache_grows():
+    batch = sample([(5, CAPACITY_STEP + 9), (3, CAPACITY_STEP + 2)])
+    assert_incremental_decoding_equals_full_decoding(build_variant(RELU), batch)
+
+
+@all_variants
+def test_other_sentences_and_padding_do_not_change_the_output(variant):
+    model = build_variant(variant)
+    batch = sample(UNEVEN)["net_input"]
+    logits = model(**batch)[0]
+    for i, (source_length, target_length) in enumerate(UNEVEN):
+        alone = {
+            "src_tokens": batch["src_tokens"][i : i + 1, -source_length:],
+            "src_lengths": torch.tensor([source_length]),
+            "prev_output_tokens": batch["prev_output_tokens"][i : i + 1, :target_length],
+        }
+        assert_close(model(**alone)[0][0], logits[i, :target_length])
+
+
+@torch.no_grad()
+def assert_reordering_hypotheses_reorders_the_output(variant, order, announced_beam):
+    model, batch = build_variant(variant), sample([(4, 6), (3, 6)])
+    model.decoder.set_beam_size(announced_beam)
+    net_input, sentences = batch["net_input"], torch.tensor([0, 0, 1, 1])
+    source, lengths = net_input["src_tokens"][sentences], net_input["src_lengths"][sentences]
+    prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
+    encoded, order, state = model.encoder(source, lengths), torch.tensor(order), {}
+    for i in range(3):
+        model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)
+    model.decoder.reorder_incremental_state_scripting(state, order)
+    encoded = model.encoder.reorder_encoder_out(encoded, order)
+    step = model.decoder(prefix[order][:, :4], encoder_out=encoded, incremental_state=state)[0][:, 0]
+    assert_close(step, model(source, lengths, prefix)[0][order, 3])
+
+
+@all_variants
+def test_hypotheses_of_a_beam_share_their_source(variant):
+    assert_reordering_hypotheses_reorders_the_output(variant, [1, 0, 3, 3], announced_beam=2)
+
+
+@pytest.mark.parametrize("order", [[1, 0, 3, 3], [2, 3]], ids=["within-beams", "first-sentence-finished"])
+@pytest.mark.parametrize("announced_beam", [1, 2])
+def test_reordering_hypotheses_reorders_the_output(order, announced_beam):
+    assert_reordering_hypotheses_reorders_the_output(RELU, order, announced_beam)
+
+
+@pytest.mark.parametrize("orders", [([0, 1, 2, 3], [0, 1, 3], [0, 2], [1]), ([0, 1, 2, 3], [1, 2], [0])], ids=str)
+@torch.no_grad()
+def test_equal_sentences_that_were_mistaken_for_a_beam_can_finish_separately(orders):
+    """fairseq does not announce a beam size of 1, so the beam size of an earlier search stays announced."""
+    model, batch = build_variant(RELU), sample([(4, 6), (3, 6)])
+    model.decoder.set_beam_size(2)
+    net_input, copies = batch["net_input"], torch.tensor([0, 0, 1, 1])
+    source, lengths = net_input["src_tokens"][copies], net_input["src_lengths"][copies]
+    prefix = sample([(4, 6)] * 4, seed=1)["net_input"]["prev_output_tokens"]
+    encoded, state, remaining = model.encoder(source, lengths), {}, torch.arange(4)
+    for num_steps, kept in enumerate(orders, start=1):
+        kept = torch.tensor(kept)
+        model.decoder.reorder_incremental_state_scripting(state, kept)
+        encoded, remaining = model.encoder.reorder_encoder_out(encoded, kept), remaining[kept]
+        step = model.decoder(prefix[remaining, :num_steps], encoder_out=encoded, incremental_state=state)[0][:, 0]
+        expected = model(source[remaining], lengths[remaining], prefix[remaining])[0][:, num_steps - 1]
+        assert_close(step, expected)
+
+
+def test_dropout_modules_have_the_names_of_fairseq():
+    ours, stock = (
+        {name: module.module_name for name, module in model.named_modules() if isinstance(module, FairseqDropout)}
+        for model in (build("mechanism_transformer"), build("transformer"))
+    )
+    assert {name: ours[name] for name in stock if name in ours} == {name: stock[name] for name in stock if name in ours}
+    assert len(ours) >= 10
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu"])
+def test_beam_search_with_shared_sources_finds_the_same_translations(name, monkeypatch):
+    """The same as fairseq's Transformer with softmax, and the same as without sharing otherwise."""
+    model = build_variant(("--attention", name))
+    batch = sample(UNEVEN)
+
+    def translate(model, beam=3):
+        generator = SequenceGenerator([model], dictionary(), beam_size=beam, max_len_b=CAPACITY_STEP + 5)
+        found = generator.generate([model], batch)
+        return [[(h["tokens"].tolist(), round(h["score"].item(), 4)) for h in sentence] for sentence in found]
+
+    shared = translate(model)
+    if name == "softmax":
+        reference = build("transformer").eval()
+        reference.load_state_dict(model.state_dict())
+    else:
+        reference = build_variant(("--attention", name))
+        reference.decoder.set_beam_size = reference.set_beam_size = lambda _: None
+    cached_sources = []
+    original = MechanismAttention._cached_source
+
+    def spy(self, cache, *args):
+        is_first_step, result = not cache, original(self, cache, *args)
+        if is_first_step:
+            cached_sources.append(len(cache["prev_key"]))
+        return result
+
+    monkeypatch.setattr(MechanismAttention, "_cached_source", spy)
+    assert translate(reference) == shared
+    assert set(cached_sources) == ({3 * len(UNEVEN)} if name == "relu" else set())
+    assert translate(model, 1) == translate(build_variant(("--attention", name)), 1)  # after a beam of 3
+    cached_sources.clear()
+    assert translate(model) == shared and set(cached_sources) == {len(UNEVEN)}
+
+
+@pytest.mark.parametrize("variant", [RELU, ("--attention", "rela_g", "--feedforward", "aptx1")], ids=" ".join)
+@torch.no_grad()
+def test_weights_can_change_between_translations(variant):
+    model, other = build_variant(variant), build_variant(variant, seed=2)
+    net_input = sample(UNEVEN)["net_input"]
+    for source_model in (model, other):
+        encoded, state = source_model.encoder(net_input["src_tokens"], net_input["src_lengths"]), {}
+        model.load_state_dict(source_model.state_dict())
+        model.make_generation_fast_()
+        for i in range(2):
+            prefix = net_input["prev_output_tokens"][:, : i + 1]
+            step = model.decoder(prefix, encoder_out=encoded, incremental_state=state)[0][:, 0]
+        assert_close(step, source_model(**net_input)[0][:, 1])
+
+
+@torch.no_grad()
+def test_translation_uses_the_weights_that_an_optimizer_of_fairseq_updated():
+    """fairseq's optimizers write through `.data`, which does not bump the version of the parameter."""
+    model, net_input = build("reluformer").eval(), sample(UNEVEN)["net_input"]
+    for _ in range(2):
+        encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+        step = model.decoder(net_input["prev_output_tokens"][:, :1], encoder_out=encoded, incremental_state={})[0]
+        assert_close(step[:, 0], model(**net_input)[0][:, 0])
+        for parameter in model.parameters():
+            parameter.data.mul_(1.5)
+
+
+class OperatorCounter(TorchDispatchMode):
+    """Counts the operators that reach PyTorch's dispatcher, except views."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.count += not func.is_view
+        return result
+
+
+def count_operators_of_a_step(model):
+    """Return the number of operators in the third step of a beam search, including the reordering of hypotheses."""
+    model.make_generation_fast_()
+    model.decoder.set_beam_size(2)
+    net_input, sentences = sample([(4, 6), (4, 6)])["net_input"], torch.tensor([0, 0, 1, 1])
+    encoded = model.encoder(net_input["src_tokens"][sentences], net_input["src_lengths"][sentences])
+    prefix, state = net_input["prev_output_tokens"][sentences], {}
+    with torch.no_grad(), OperatorCounter() as counter:
+        for i in range(3):
+            counter.count = 0
+            model.decoder.reorder_incremental_state_scripting(state, torch.tensor([1, 0, 3, 3]))
+            model.decoder(prefix[:, : i + 1], encoder_out=encoded, incremental_state=state)
+    return counter.count
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu"])
+def test_a_decoding_step_needs_fewer_operators_than_in_fairseq(name):
+    """The number of operators determines the time of a step on a GPU, and of small models on a CPU; -rP prints it."""
+    ours = count_operators_of_a_step(build("mechanism_transformer", "--attention", name))
+    fairseqs = count_operators_of_a_step(build("transformer"))
+    print(f"operators of a step: fairseq {fairseqs}, {name} {ours}")
+    assert ours < fairseqs
+
+
+@all_variants
+def test_a_state_dict_restores_the_model(variant):
+    batch = sample(UNEVEN)
+    model, other = build_variant(variant), build_variant(variant, seed=2)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(**batch["net_input"])[0], other(**batch["net_input"])[0])
+
+
+def train_step(model):
+    """Run one forward and backward pass, and check that no gradient is NaN."""
+    model(**sample(UNEVEN)["net_input"])[0].float().logsumexp(-1).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or not parameter.grad.isnan().any(), name
+
+
+@all_variants
+def test_half_precision_models_train_without_nan(variant):
+    train_step(build_variant(variant).to(torch.float16).train())
+
+
+def test_bfloat16_models_train_without_nan():
+    train_step(build_variant(RELU).to(torch.bfloat16).train())
+
+
+def train_step_under_autocast(variant, dtype):
+    """Run a training step under autocast, and check that attention and row statistics are computed in float32."""
+    model = build_variant(variant).train()
+    dtypes = set()
+
+    def collect_dtype(name, attention, result, mask):
+        dtypes.add(result.output.dtype)
+        if result.row_stats is not None:
+            dtypes.add(result.row_stats.weight_sum.dtype)
+
+    with torch.autocast("cpu", dtype=dtype), attention_hook(model, collect_dtype):
+        train_step(model)
+    assert dtypes == {torch.float32}
+
+
+@all_variants
+def test_autocast_trains_without_nan_and_computes_attention_in_float32(variant):
+    train_step_under_autocast(variant, torch.float16)
+
+
+def test_autocast_to_bfloat16_trains_without_nan_and_computes_attention_in_float32():
+    train_step_under_autocast(RELU, torch.bfloat16)

@@ -1,0 +1,241 @@
+"""relumt's beam search against fairseq's."""
+
+from argparse import Namespace
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from fairseq.models import FairseqIncrementalDecoder
+from fairseq.search import DiverseBeamSearch, Sampling
+from fairseq.sequence_generator import SequenceGenerator
+
+from relumt.plugin.model.hooks import attention_hook
+from relumt.plugin.search.generator import BeamSearchGenerator
+from tests.plugin.model.build import build, dictionary, sample, task
+
+WORDS = 300
+SEEDS = (1, 2, 3)
+LENGTHS = [(7, 5), (3, 8), (1, 2), (7, 3), (5, 5), (2, 9), (6, 6)]
+OPTIONS = {
+    "defaults": {},
+    "greedy": {"beam_size": 1},
+    "wide": {"beam_size": 12, "len_penalty": 0.6},
+    "short": {"max_len_b": 4, "min_len": 3},
+    "relative length": {"max_len_a": 1.5, "max_len_b": 2},
+    "unnormalized": {"normalize_scores": False, "temperature": 0.7},
+    "unknown words": {"unk_penalty": 2.0, "tokens_to_suppress": ("w3", "w4")},
+    "empty translations": {"min_len": 0, "len_penalty": 2.0},
+}
+
+
+def build_model(seed, *flags):
+    """Build a model whose translations end at different steps: without training they would hardly ever end."""
+    model = build("mechanism_transformer", *flags, words=WORDS, seed=seed).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "embed" not in name:
+                weight.mul_(2)
+        model.decoder.layers[-1].final_layer_norm.bias.fill_(0.5)
+        model.decoder.output_projection.weight[dictionary().eos()] += 0.9
+    return model
+
+
+def translate(generator_class, model, batch, call=(), **options):
+    options = {"beam_size": 4, "max_len_b": 12} | options
+    generator = generator_class([model], dictionary(WORDS), **options)
+    return generator.generate([model], batch, **dict(call))
+
+
+def is_tie(hypotheses):
+    """Whether two scores are so close that rounding decides their order."""
+    scores = [hypothesis["score"].item() for hypothesis in hypotheses]
+    return any(abs(a - b) < 1e-5 for a, b in pairwise(scores))
+
+
+def assert_same_hypotheses(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        if is_tie(theirs):
+            continue
+        assert [h["tokens"].tolist() for h in ours] == [h["tokens"].tolist() for h in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.keys() == b.keys()
+            for name in ("score", "positional_scores"):
+                assert a[name].dtype == b[name].dtype
+                torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-4)
+
+
+@pytest.fixture(autouse=True)
+def count_searches(monkeypatch):
+    """Count the searches that are relumt's."""
+    searches = []
+    search = BeamSearchGenerator._search
+
+    def spy(self, *args):
+        searches.append(1)
+        return search(self, *args)
+
+    monkeypatch.setattr(BeamSearchGenerator, "_search", spy)
+    return searches
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_hypotheses_are_those_of_fairseq(options, seed, count_searches):
+    model, batch = build_model(seed), sample(LENGTHS, seed)
+    expected = translate(SequenceGenerator, model, batch, **OPTIONS[options])
+    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch, **OPTIONS[options]), expected)
+    assert count_searches == [1]
+
+
+def test_sentences_end_at_different_steps():
+    """Otherwise the test above would not see a sentence leave the batch."""
+    lengths = {
+        tuple(len(h["tokens"]) for h in hypotheses)
+        for seed in SEEDS
+        for hypotheses in translate(SequenceGenerator, build_model(seed), sample(LENGTHS, seed))
+    }
+    assert len(lengths) > 5 and min(max(sentence) for sentence in lengths) < 13
+
+
+def test_a_translation_can_begin_with_another_symbol(count_searches):
+    model, batch, call = build_model(1), sample(LENGTHS), {"bos_token": 5}
+    found, expected = (translate(cls, model, batch, call) for cls in (BeamSearchGenerator, SequenceGenerator))
+    assert_same_hypotheses(found, expected)
+    assert count_searches == [1]
+
+
+@pytest.mark.parametrize("mechanism", ["relu", "rela_g", "sigmoid"])
+def test_the_hypotheses_are_those_of_fairseq_with_other_mechanisms(mechanism, count_searches):
+    model, batch = build_model(1, "--attention", mechanism), sample(LENGTHS)
+    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch), translate(SequenceGenerator, model, batch))
+    assert count_searches == [1]
+
+
+def test_the_hypotheses_are_those_of_the_stock_transformer():
+    model, stock, batch = build_model(1), build("transformer", words=WORDS).eval(), sample(LENGTHS)
+    stock.load_state_dict(model.state_dict())
+    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch), translate(SequenceGenerator, stock, batch))
+
+
+def test_equal_sentences_have_equal_hypotheses(count_searches):
+    """The cross-attention takes equal sources for one source of a beam."""
+    model, batch = build_model(1), sample([(5, 5)] * 8)
+    tokens = batch["net_input"]["src_tokens"]
+    tokens[:] = tokens[:1]
+    found = translate(BeamSearchGenerator, model, batch)
+    assert_same_hypotheses(found, translate(SequenceGenerator, model, batch))
+    assert len({tuple(h["tokens"].tolist() for h in hypotheses).__repr__() for hypotheses in found}) == 1
+
+
+@pytest.mark.parametrize("flags", [{}, {"print_alignment": "hard"}], ids=["default", "alignment"])
+def test_a_task_searches_with_it_unless_alignments_are_wanted(flags):
+    generator = task(WORDS).build_generator([build_model(1)], Namespace(**flags))
+    assert isinstance(generator, SequenceGenerator)
+    assert isinstance(generator, BeamSearchGenerator) != bool(flags)
+
+
+def test_a_class_that_a_caller_names_is_used():
+    generator = task(WORDS).build_generator([build_model(1)], Namespace(), SequenceGenerator)
+    assert type(generator) is SequenceGenerator
+
+
+UNSUPPORTED = {
+    "prefix": ({}, {"prefix_tokens": torch.tensor([[5]] * len(LENGTHS))}),
+    "sampling": ({"search_strategy": Sampling(dictionary(WORDS))}, {}),
+    "diverse beams": ({"search_strategy": DiverseBeamSearch(dictionary(WORDS), 2, 0.5)}, {}),
+    "repeated n-grams": ({"no_repeat_ngram_size": 2}, {}),
+    "length of the source": ({"match_source_len": True}, {}),
+    "wide beam": ({"beam_size": 200}, {}),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_other_options_are_left_to_fairseq(name, count_searches):
+    model, batch = build_model(1), sample(LENGTHS)
+    options, call = UNSUPPORTED[name]
+    results = []
+    for generator in (BeamSearchGenerator, SequenceGenerator):
+        torch.manual_seed(1)
+        results.append(translate(generator, model, batch, call, **options))
+    assert_same_hypotheses(*results)
+    assert not count_searches
+
+
+def test_other_models_are_left_to_fairseq(count_searches):
+    batch = sample(LENGTHS)
+    translate(BeamSearchGenerator, build("transformer", words=WORDS).eval(), batch)
+    adaptive = ("--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "50,100")
+    translate(BeamSearchGenerator, build("mechanism_transformer", *adaptive, words=WORDS).eval(), batch)
+    model = build_model(1)
+    with_language_model = BeamSearchGenerator([model], dictionary(WORDS), lm_model=torch.nn.Identity())
+    assert not with_language_model.supports(batch["net_input"])
+    BeamSearchGenerator([model, build_model(2)], dictionary(WORDS), max_len_b=5).generate([], batch)
+    with attention_hook(model, lambda *_: None):
+        translate(BeamSearchGenerator, model, batch)
+    model.make_generation_fast_(retain_dropout=True)
+    translate(BeamSearchGenerator, model, batch)
+    assert not count_searches
+
+
+class StateOfAUser(torch.nn.Module):
+    """A module that keeps which hypothesis each row continues."""
+
+    def __init__(self):
+        super().__init__()
+        self.orders = []
+
+    def reorder_incremental_state(self, incremental_state, new_order):
+        self.orders.append(new_order.tolist())
+
+
+def test_states_of_other_modules_are_reordered(count_searches):
+    models = [build_model(1), build_model(1)]
+    for model in models:
+        model.decoder.own = StateOfAUser()
+    models[1].decoder.reorder_incremental_state_scripting = partial(
+        FairseqIncrementalDecoder.reorder_incremental_state_scripting, models[1].decoder
+    )
+    results = [translate(BeamSearchGenerator, model, sample(LENGTHS)) for model in models]
+    assert_same_hypotheses(*results)
+    assert models[0].decoder.own.orders == models[1].decoder.own.orders != []
+    assert not count_searches
+
+
+def test_hooks_on_projections_act_at_every_step(count_searches):
+    model, batch = build_model(1), sample(LENGTHS)
+    before = translate(BeamSearchGenerator, model, batch)
+    calls = []
+    for layer in model.decoder.layers:
+        layer.self_attn.v_proj.register_forward_hook(lambda module, args, output: calls.append(1) or output * 0)
+    found, expected = (translate(generator, model, batch) for generator in (BeamSearchGenerator, SequenceGenerator))
+    assert_same_hypotheses(found, expected)
+    assert len(calls) > 2 * len(model.decoder.layers)
+    assert [best["tokens"].tolist() for best, *_ in found] != [best["tokens"].tolist() for best, *_ in before]
+
+
+def test_fairseq_refuses_an_impossible_minimum_length():
+    with pytest.raises(AssertionError, match="min_len cannot be larger than max_len"):
+        translate(BeamSearchGenerator, build_model(1), sample(LENGTHS), min_len=13)
+
+
+def test_a_model_without_finite_probabilities_is_refused(capsys):
+    model = build_model(1)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.fill_(torch.nan)
+    with pytest.raises(SystemExit) as caught:
+        translate(BeamSearchGenerator, model, sample(LENGTHS))
+    assert caught.value.code == 1
+    error = capsys.readouterr().err
+    assert "7 of 7 sentences have no translation" in error and error.count("\n") == 1
+
+
+def test_hypotheses_without_finite_probabilities_lose():
+    """Those that continue with a word whose embedding is NaN; the output projection is another matrix."""
+    model, batch = build_model(1), sample(LENGTHS)
+    before = translate(SequenceGenerator, model, batch)
+    word = next(int(token) for best, *_ in before for token in best["tokens"] if token > 3)
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight[word] = torch.nan
+    assert_same_hypotheses(*(translate(kind, model, batch) for kind in (BeamSearchGenerator, SequenceGenerator)))

@@ -1,0 +1,202 @@
+"""--length-penalty: the divisors, the order of hypotheses against an exhaustive search, and what is refused."""
+
+import subprocess
+import sys
+from argparse import Namespace
+from itertools import product
+from math import inf, log2
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from relumt.errors import UserError
+from relumt.plugin.search.generator import BeamSearchGenerator
+from relumt.plugin.search.length_penalty import LENGTH_PENALTIES, check_length_penalty
+from tests.plugin.model.build import dictionary, sample, task, write_checkpoint, write_data_bin
+from tests.plugin.search.test_generator import LENGTHS, SEEDS, WORDS, build_model, translate
+
+ROOT = Path(__file__).resolve().parents[3]
+
+MAX_LEN = 3
+"""Words of a translation in the exhaustive search."""
+
+POSSIBLE = ("w0", "w1")
+"""The words that a translation may consist of there."""
+
+NUM_TRANSLATIONS = sum(len(POSSIBLE) ** length for length in range(1, MAX_LEN + 1))
+"""Translations of 1 to 3 words. A beam of this size finds all: no step has more candidates that are possible."""
+
+EXHAUSTIVE = {
+    "beam_size": NUM_TRANSLATIONS,
+    "max_len_b": MAX_LEN,
+    "unk_penalty": inf,
+    "tokens_to_suppress": ["<s>", *(word for word in dictionary(WORDS).symbols[4:] if word not in POSSIBLE)],
+}
+
+PATHS = {"own search": {}, "fairseq's search": {"no_repeat_ngram_size": MAX_LEN + 2}}
+"""The second blocks n-grams that are longer than any translation, and is left to fairseq."""
+
+
+def gnmt_ranking(model, batch, power):
+    """Return all translations of each sentence and their scores, best first, by the equation:
+
+    log P(y | x) / ((5 + |y|) / 6)^power, |y| with the end-of-sentence symbol (Wu et al. 2016).
+    """
+    symbols = dictionary(WORDS)
+    words = [symbols.index(word) for word in POSSIBLE]
+    translations = [
+        [*chosen, symbols.eos()] for length in range(1, MAX_LEN + 1) for chosen in product(words, repeat=length)
+    ]
+    rankings = []
+    for tokens, length in zip(batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"], strict=True):
+        scores = {}
+        for translation in translations:
+            previous = torch.tensor([[symbols.eos(), *translation[:-1]]])
+            with torch.no_grad():
+                logits, _ = model(tokens[-length:].unsqueeze(0), length.unsqueeze(0), previous)
+            log_probs = logits[0].double().log_softmax(-1)
+            total = sum(log_probs[step, token].item() for step, token in enumerate(translation))
+            scores[tuple(translation)] = total / ((5 + len(translation)) / 6) ** power
+        rankings.append(sorted(scores.items(), key=lambda item: -item[1]))
+    return rankings
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("power", [0.0, 0.6, 3.0])
+def test_the_best_of_all_translations_are_found(path, power):
+    model, batch = build_model(1).double(), sample(LENGTHS)  # float32 is too coarse on some CPUs
+    options = EXHAUSTIVE | PATHS[path] | {"len_penalty": power, "length_penalty": "gnmt"}
+    found = translate(BeamSearchGenerator, model, batch, **options)
+    for hypotheses, ranking in zip(found, gnmt_ranking(model, batch, power), strict=True):
+        assert len(hypotheses) == len(ranking) == NUM_TRANSLATIONS
+        for hypothesis, (tokens, score) in zip(hypotheses, ranking, strict=True):
+            assert tuple(hypothesis["tokens"].tolist()) == tokens
+            assert hypothesis["score"].item() == pytest.approx(score, abs=1e-5)
+
+
+def test_the_penalties_prefer_different_translations():
+    """Otherwise the test above would also hold for fairseq's penalty."""
+    best = {
+        penalty: [
+            tuple(hypotheses[0]["tokens"].tolist())
+            for seed in SEEDS
+            for hypotheses in translate(
+                BeamSearchGenerator,
+                build_model(seed),
+                sample(LENGTHS, seed),
+                beam_size=8,
+                length_penalty=penalty,
+            )
+        ]
+        for penalty in LENGTH_PENALTIES
+    }
+    assert best["length"] != best["gnmt"]
+    # len grows by larger factors than (5 + len)/6 and so favors longer translations.
+    assert sum(map(len, best["length"])) > sum(map(len, best["gnmt"]))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_default_is_fairseqs_to_the_bit(path):
+    model, batch = build_model(1), sample(LENGTHS)
+    found = [
+        translate(BeamSearchGenerator, model, batch, **PATHS[path], **options)
+        for options in ({}, {"length_penalty": "length"}, {"length_penalty": "gnmt"})
+    ]
+    scores = [[h["score"].item() for hypotheses in sentences for h in hypotheses] for sentences in found]
+    assert scores[0] == scores[1] != scores[2]
+    for hypotheses in found[0]:
+        for h in hypotheses:  # as fairseq's `finalize_hypos` computes it
+            total = h["positional_scores"].sum().item()
+            assert h["score"].item() == pytest.approx(total / len(h["tokens"]), abs=1e-5)
+    if path == "fairseq's search":
+        stock = translate(SequenceGenerator, model, batch, **PATHS[path])
+        assert scores[0] == [h["score"].item() for hypotheses in stock for h in hypotheses]
+
+
+@pytest.mark.parametrize("penalty", LENGTH_PENALTIES)
+@pytest.mark.parametrize("path", PATHS)
+def test_one_search_finds_the_hypotheses_for_every_power(path, penalty):
+    """`relumt.runs.nbest_lists` relies on it."""
+    divisor, best = LENGTH_PENALTIES[penalty], {}
+    for seed in SEEDS:
+        model, batch = build_model(seed), sample(LENGTHS, seed)
+        options = PATHS[path] | {"length_penalty": penalty}
+        lists = translate(BeamSearchGenerator, model, batch, len_penalty=0.0, **options)
+        for power in (-1.0, 0.6, 2.2):
+            expected = translate(BeamSearchGenerator, model, batch, len_penalty=power, **options)
+            best[seed, power] = [
+                max(found, key=lambda h, power=power: h["score"] / divisor(len(h["tokens"]), power)) for found in lists
+            ]
+            for hypothesis, hypotheses in zip(best[seed, power], expected, strict=True):
+                assert hypothesis["tokens"].tolist() == hypotheses[0]["tokens"].tolist()
+    lengths = {power: sum(len(h["tokens"]) for seed in SEEDS for h in best[seed, power]) for power in (-1.0, 2.2)}
+    assert lengths[-1.0] < lengths[2.2]  # otherwise all powers would choose the same hypotheses
+
+
+def test_a_task_passes_the_penalty_on():
+    generator = task(WORDS).build_generator([build_model(1)], Namespace(length_penalty="gnmt", lenpen=0.6))
+    assert isinstance(generator, BeamSearchGenerator) and generator.length_penalty == "gnmt"
+    assert generator._divisor(7) == 2**0.6
+    assert task(WORDS).build_generator([build_model(1)], Namespace()).length_penalty == "length"
+
+
+REFUSED = {
+    "wu": ({"length_penalty": "wu"}, "unknown --length-penalty 'wu'; choose from length, gnmt"),
+    "unnormalized": ({"unnormalized": True}, "has no effect with --unnormalized"),
+    "alignment": ({"print_alignment": "hard"}, "has no effect with --print-alignment"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_apply_is_refused(name):
+    settings, message = REFUSED[name]
+    with pytest.raises(UserError, match=message):
+        check_length_penalty(Namespace(**({"length_penalty": "gnmt"} | settings)))
+
+
+def test_fairseqs_penalty_applies_everywhere():
+    check_length_penalty(Namespace(unnormalized=True, print_alignment="hard", length_penalty="length"))
+
+
+def test_another_beam_search_is_refused(capsys):
+    with pytest.raises(SystemExit) as refusal:
+        task(WORDS).build_generator([build_model(1)], Namespace(length_penalty="gnmt"), SequenceGenerator)
+    assert refusal.value.code == 2
+    error = capsys.readouterr().err
+    assert "--length-penalty gnmt needs relumt's beam search" in error and error.count("\n") == 1
+
+
+def fairseq_command(module, tmp_path, *flags, text=""):
+    """Run fairseq-generate or fairseq-interactive with a model without training; return its output."""
+    checkpoint = write_checkpoint(tmp_path / "run")
+    command = [sys.executable, "-P", "-m", f"fairseq_cli.{module}", tmp_path / "data", "--path", checkpoint, "--cpu"]
+    command += ["--user-dir", ROOT / "relumt", "-s", "de", "-t", "en", "--max-len-b", "6"]
+    command += ["--required-batch-size-multiple", "1", *flags]
+    return subprocess.run(command, capture_output=True, text=True, input=text, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [pytest.param("generate", "", id="generate"), pytest.param("interactive", "w1 w2\n", marks=pytest.mark.slow)],
+)
+def test_fairseqs_commands_take_the_flag(tmp_path, module, text):
+    write_data_bin(tmp_path / "data", [(4, 4), (3, 5)])
+    ended = fairseq_command(module, tmp_path, "--length-penalty", "gnmt", "--lenpen", "0.6", text=text)
+    assert ended.returncode == 0, ended.stderr
+    output = [line.split("\t") for line in ended.stdout.splitlines()]
+    scores = [float(score) for name, score, _ in (fields for fields in output if fields[0][0] == "H")]
+    positional = [[float(s) for s in fields[1].split()] for fields in output if fields[0][0] == "P"]
+    assert len(scores) == {"generate": 2, "interactive": 1}[module]
+    for score, tokens in zip(scores, positional, strict=True):  # fairseq prints logarithms to the base 2
+        assert score == pytest.approx(sum(tokens) / ((5 + len(tokens)) / 6) ** 0.6, abs=1e-2)
+    assert all(abs(value) > log2(2) for value in scores)
+
+
+@pytest.mark.slow
+def test_fairseq_generate_refuses_in_one_line(tmp_path):
+    write_data_bin(tmp_path / "data", [(4, 4)])
+    ended = fairseq_command("generate", tmp_path, "--length-penalty", "gnmt", "--unnormalized")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("relumt: error: --length-penalty gnmt has no effect")

@@ -1,0 +1,110 @@
+"""Chunks of documents: examples, properties of random documents, and the cost of millions of sentences."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
+from relumt.plugin.tasks.concatenated_sentences import ConcatenatedSentences
+
+EOS, SEPARATOR = 2, 9
+
+
+def find_starts(documents, source, target, limit, separators=False):
+    return chunk_starts(documents, np.array(source), np.array(target), limit, separators).tolist()
+
+
+def test_a_chunk_ends_before_the_sentence_that_would_exceed_the_limit():
+    sizes = [4, 4, 4, 4]  # three words and an end of sentence each: two sentences together have 7 tokens, three have 10
+    assert find_starts([4], sizes, sizes, 9) == [0, 2]
+    assert find_starts([4], sizes, sizes, 10) == [0, 3]
+    assert find_starts([4], sizes, sizes, 13) == [0]
+
+
+def test_the_longer_side_counts():
+    assert find_starts([3], [2, 2, 2], [5, 5, 2], 8) == [0, 1]
+    assert find_starts([3], [5, 5, 2], [2, 2, 2], 8) == [0, 1]
+
+
+def test_separators_count():
+    assert find_starts([2], [4, 4], [4, 4], 7) == [0]
+    assert find_starts([2], [4, 4], [4, 4], 7, separators=True) == [0, 1]
+    assert find_starts([2], [4, 4], [4, 4], 8, separators=True) == [0]
+
+
+def test_chunks_end_with_their_document_and_long_sentences_are_chunks_of_their_own():
+    sizes = [3, 30, 3, 3]
+    assert find_starts([3, 1], sizes, sizes, 20) == [0, 1, 2, 3]
+    assert count_too_long(np.array(sizes), np.array([2, 2, 40, 2]), 20) == 2
+
+
+@st.composite
+def corpora(draw):
+    documents = draw(st.lists(st.integers(1, 12), min_size=1, max_size=8))
+    sizes = st.lists(st.integers(1, 20), min_size=sum(documents), max_size=sum(documents))
+    return documents, draw(sizes), draw(sizes), draw(st.integers(1, 60)), draw(st.booleans())
+
+
+@given(corpora())
+def test_every_sentence_is_in_one_chunk_within_the_limit_and_its_document(corpus):
+    documents, source, target, limit, separators = corpus
+    starts = find_starts(documents, source, target, limit, separators)
+    ends = [*starts[1:], len(source)]
+    assert starts[0] == 0 and all(start < end for start, end in zip(starts, ends, strict=True))
+    boundaries = np.cumsum(documents).tolist()
+
+    def length(sizes, start, end):
+        return sum(size - 1 for size in sizes[start:end]) + (end - start - 1) * separators + 1
+
+    for start, end in zip(starts, ends, strict=True):
+        longest = max(length(source, start, end), length(target, start, end))
+        assert end - start == 1 or longest <= limit
+        assert not any(start < boundary < end for boundary in boundaries)
+        if end not in boundaries:
+            assert max(length(source, start, end + 1), length(target, start, end + 1)) > limit
+    for sizes in (source, target):
+        expected = [length(sizes, start, end) for start, end in zip(starts, ends, strict=True)]
+        assert chunk_sizes(np.array(starts), np.array(sizes), separators).tolist() == expected
+
+
+@given(corpora())
+def test_items_are_the_concatenated_sentences_and_have_the_announced_sizes(corpus):
+    documents, source, target, limit, separators = corpus
+    sentences = [torch.cat([torch.full((size - 1,), 10 + i), torch.tensor([EOS])]) for i, size in enumerate(source)]
+    starts = chunk_starts(documents, np.array(source), np.array(target), limit, separators)
+    chunks = ConcatenatedSentences(sentences, np.array(source), starts, EOS, SEPARATOR if separators else None)
+    assert [len(chunks[i]) for i in range(len(chunks))] == chunks.sizes.tolist()
+    tokens = [token for i in range(len(chunks)) for token in chunks[i].tolist()]
+    assert tokens.count(EOS) == len(chunks)
+    assert tokens.count(SEPARATOR) == (len(source) - len(chunks)) * separators
+    words = [token for token in tokens if token >= 10]
+    assert words == [token for sentence in sentences for token in sentence[:-1].tolist()]
+
+
+MEASUREMENT = """
+import resource, time
+import numpy as np
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
+seeded = np.random.default_rng(1)
+source, target = (seeded.integers(2, 80, 2_000_000).astype(np.int32) for _ in range(2))
+before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+starts = chunk_starts([40] * 50_000, source, target, 512, separators=True)
+chunk_sizes(starts, source, True)
+taken = time.perf_counter() - began
+print(taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, len(starts))
+"""
+
+
+@pytest.mark.slow
+def test_two_million_sentences_take_less_than_10_s_and_200_mb():
+    # In a new process, because the peak memory of this one may have been higher before.
+    measured = subprocess.run([sys.executable, "-c", MEASUREMENT], capture_output=True, text=True, check=True)
+    seconds, megabytes, chunks = map(float, measured.stdout.split())
+    assert seconds < 10
+    assert megabytes < 200
+    assert chunks > 100_000

@@ -1,0 +1,117 @@
+"""Documents in chunks: joining, counting and splitting them, and the command that scores them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relumt.cli import main
+from relumt.errors import UserError
+from relumt.plugin.tasks.document_chunks import (
+    chunks_per_document,
+    find_mismatches,
+    join_groups,
+    remove_separators,
+    replace_mismatches,
+    split_chunks,
+)
+
+
+def test_lines_are_joined_by_document():
+    assert join_groups(["a", "b", "", "c"], [2, 2]) == ["a b", "c"]
+    with pytest.raises(UserError, match="expected documents of 4 lines in total, found 3"):
+        join_groups(["a", "b", "", "c"], [3])
+
+
+def test_chunks_are_counted_by_document():
+    assert chunks_per_document([2, 1, 3], [3, 3]) == [2, 1]
+    with pytest.raises(UserError, match="a chunk crosses the end of document 1"):
+        chunks_per_document([2, 2], [3, 1])
+    with pytest.raises(UserError, match="the chunks have 4 sentences, but the documents have 5"):
+        chunks_per_document([2, 2], [5])
+
+
+@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_counts_of_chunks_are_recovered(documents):
+    chunks = [sentences for document in documents for sentences in document]
+    assert chunks_per_document(chunks, list(map(sum, documents))) == list(map(len, documents))
+
+
+def test_a_chunk_is_split_at_its_separators():
+    assert find_mismatches(["a b | c", "d"], [2, 1], "|") == []
+    assert split_chunks(["a b | c", "d"], [2, 1], "|") == ["a b", "c", "d"]
+
+
+def test_a_chunk_with_a_mismatch_is_replaced_or_kept_on_one_line():
+    translated, chunks = ["a | b", "c d", "e"], [2, 2, 1]
+    assert find_mismatches(translated, chunks, "|") == [1]
+    assert split_chunks(translated, chunks, "|") == ["a", "b", "c d", "", "e"]
+    replaced = replace_mismatches(translated, chunks, "|", ["A", "B", "C", "| D |", "E"])
+    assert replaced == ["a | b", "C | D", "e"]
+
+
+def test_separators_are_removed_from_documents():
+    assert remove_separators("| a | | b |", "|") == "a b"
+    assert remove_separators("a | b", "") == "a | b"
+
+
+@pytest.fixture
+def files(tmp_path):
+    texts = {
+        "hyp": ["a b c d | e f g h i", "j k l m n o p q"], "chunks": ["2", "2"], "docs": ["2", "2"],
+        "ref": ["a b c d", "e f g h i", "j k l m", "n o p q"], "one": ["x", "x", "j k l m", "n o p q"],
+        "empty": [],
+    }  # fmt: skip
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+def score(files, *arguments):
+    named = ("--hyp", files / "hyp", "--ref", files / "ref", "--docs", files / "docs", "--chunks", files / "chunks")
+    main(["score-documents", *map(str, (*named, *arguments))])
+
+
+def test_the_command_scores_documents_and_sentences(files, capsys):
+    score(files, "--separator", "|", "--sentences", files / "one")
+    result = json.loads(capsys.readouterr().out)
+    assert result["documents"] == 2 and result["d-BLEU"]["score"] == pytest.approx(100)
+    assert result["chunks with another number of separators"] == 1
+    assert result["s-BLEU"]["score"] == pytest.approx(100)
+    assert "tok:13a" in result["d-BLEU"]["signature"]
+    score(files, "--separator", "|")
+    assert json.loads(capsys.readouterr().out)["s-BLEU"]["score"] < 100
+
+
+@pytest.mark.parametrize(
+    ("chunks", "options"),
+    [
+        pytest.param(["a b c d | e f g h i", "x y z"], ["--sentences", "one"], id="chunk replaced by its sentences"),
+        pytest.param(["a b c d| e f g h i", "j k l m|n o p q"], [], id="separators attached to words"),
+    ],
+)
+def test_the_command_scores_what_the_evaluation_of_a_run_scores(files, capsys, chunks, options):
+    (files / "hyp").write_text("".join(f"{chunk}\n" for chunk in chunks))
+    score(files, "--separator", "|", *((files / option if option == "one" else option) for option in options))
+    result = json.loads(capsys.readouterr().out)
+    assert result["d-BLEU"]["score"] == result["s-BLEU"]["score"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sentences", "one"), "name the separator with --separator"),
+        (("--chunks", "none"), "none: no such file"),
+        (("--chunks", "ref"), "ref:1: expected a number of sentences, found 'a b c d'"),
+        (("--hyp", "ref"), "has 4 lines, but"),
+        (("--hyp", "empty"), "empty: the file is empty"),
+        (("--docs", "hyp"), "hyp:1: expected a number of sentences, found 'a b c d | e f g h i'"),
+    ],
+)
+def test_mistakes_end_in_one_line(files, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stopped:
+        score(files, *((files / a if not a.startswith("--") else a) for a in arguments))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in error and error.count("\n") == 1

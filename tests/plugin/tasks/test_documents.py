@@ -1,0 +1,208 @@
+"""The task that assembles documents from a sentence-level data-bin, as fairseq uses it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationTask
+
+from relumt.plugin.tasks.documents import DocumentsConfig, DocumentsTask
+from relumt.runs.dataset_config import require_dataset
+from relumt.runs.flags import command_line
+from tests.plugin.model.build import arguments, build, dictionary, sample, write_data_bin
+
+LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
+EOS = 2
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = write_data_bin(tmp_path / "data-bin", LENGTHS)
+    (folder / "test.docs").write_text("4\n2\n")
+    return folder
+
+
+def setup_task(data, **settings):
+    other_settings = {"dataset_impl": "mmap", "train_subset": "train", "required_seq_len_multiple": 1}
+    config = DocumentsConfig(data=str(data), source_lang="de", target_lang="en", **other_settings, **settings)
+    return DocumentsTask.setup_task(config)
+
+
+def load_test_set(data, **settings):
+    task = setup_task(data, **settings)
+    task.load_dataset("test")
+    return task, task.dataset("test")
+
+
+def exit_message(capsys, function, *args, **kwargs):
+    """Return the one-line message with which `function` exits."""
+    with pytest.raises(SystemExit) as stopped:
+        function(*args, **kwargs)
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2 and message.count("\n") == 1
+    return message
+
+
+def test_without_document_length_the_task_reads_sentences(data):
+    _, sentences = load_test_set(data)
+    assert len(sentences) == 6
+
+
+@pytest.mark.parametrize("separator", ["", "w7"])
+@pytest.mark.parametrize("limit", [1, 12, 16, 100])
+def test_chunks_hold_the_sentences_of_their_document_in_order(data, limit, separator):
+    _, sentences = load_test_set(data)
+    task, chunks = load_test_set(data, document_length=limit, document_separator=separator)
+    separators = [task.src_dict.index(separator)] if separator else []
+    for side in ("source", "target"):
+        concatenated = [chunks[i][side].tolist() for i in range(len(chunks))]
+        assert all(chunk[-1] == EOS for chunk in concatenated)
+        tokens = [token for chunk in concatenated for token in (*chunk[:-1], *separators)]
+        assert tokens == [token for i in range(6) for token in (*sentences[i][side].tolist()[:-1], *separators)]
+    if limit == 100:
+        assert len(chunks) == 2
+
+
+def test_every_chunk_is_in_one_batch_of_one_shard(data):
+    task, chunks = load_test_set(data, document_length=16)
+    settings = {"max_positions": (1024, 1024), "required_batch_size_multiple": 8, "seed": 1}
+    iterator = task.get_batch_iterator(chunks, max_tokens=40, **settings)
+    seen = [number for batch in iterator.next_epoch_itr() for number in batch["id"].tolist()]
+    assert sorted(seen) == list(range(len(chunks)))
+    settings = {"max_sentences": 1, "num_shards": 2, "seed": 1, "disable_iterator_cache": True}
+    shards = [task.get_batch_iterator(chunks, shard_id=i, **settings) for i in (0, 1)]
+    seen = [n for shard in shards for batch in shard.next_epoch_itr() if batch for n in batch["id"].tolist()]
+    assert sorted(seen) == list(range(len(chunks)))
+
+
+def test_batches_of_chunks_are_padded_like_batches_of_sentences(data):
+    _, chunks = load_test_set(data, document_length=16)
+    batch = chunks.collater([chunks[i] for i in range(len(chunks))])
+    lengths = batch["net_input"]["src_lengths"]
+    assert torch.equal(batch["net_input"]["src_tokens"].ne(1).sum(1), lengths)
+    assert lengths.max() > max(source for source, _ in LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("docs", "settings", "message"),
+    [
+        (None, {}, "test.docs: no such file"),
+        ("4\n1\n", {}, "its documents have 5 sentences, but the text has 6 lines"),
+        ("4\n2\n", {"document_separator": "nowhere"}, "'nowhere' is not a word of the dictionary"),
+        ("4\n2\n", {"document_separator": "</s>"}, "'</s>' is not a word of the dictionary"),
+    ],
+)
+def test_invalid_documents_are_rejected_with_one_line(data, capsys, docs, settings, message):
+    (data / "test.docs").unlink()
+    if docs:
+        (data / "test.docs").write_text(docs)
+    assert message in exit_message(capsys, load_test_set, data, **{"document_length": 16} | settings)
+
+
+def test_documents_need_a_target_side(data, capsys):
+    for path in data.glob("test.*.en.*"):
+        path.unlink()
+    assert "test: has no target side" in exit_message(capsys, load_test_set, data, document_length=16)
+
+
+def test_sentences_that_exceed_the_positions_are_rejected_or_skipped(data, capsys):
+    task, chunks = load_test_set(data, document_length=8, max_source_positions=8)
+    message = exit_message(capsys, task.get_batch_iterator, dataset=chunks, max_tokens=16)
+    assert "1 sentences have more tokens than the model has positions; train with --max-source-positions 9" in message
+    settings = {"max_positions": (8, 1024), "ignore_invalid_inputs": True}
+    batches = task.get_batch_iterator(dataset=chunks, max_tokens=16, **settings).next_epoch_itr(shuffle=False)
+    assert sorted(n for batch in batches for n in batch["id"].tolist()) == [0, 1, 2, 3]
+
+
+def test_training_does_not_start_if_its_validation_would_fail(data, capsys):
+    flags = ("--arch", "reluformer", "--max-source-positions", "8")
+    task, _ = load_test_set(data, document_length=8, max_source_positions=8)
+    model = task.build_model(arguments(*flags))
+    assert "test: 1 sentences have more tokens" in exit_message(capsys, task.begin_epoch, 1, model)
+    model = task.build_model(arguments(*flags, "--skip-invalid-size-inputs-valid-test"))
+    task.begin_epoch(1, model)
+
+
+def test_a_document_model_translates_text_without_a_target(data):
+    task = setup_task(data, document_length=16)
+    sentences = [torch.tensor([5, 6, EOS]), torch.tensor([7, EOS])]
+    dataset = task.build_dataset_for_inference(sentences, [len(x) for x in sentences])
+    batches = task.get_batch_iterator(dataset=dataset, max_tokens=16).next_epoch_itr(shuffle=False)
+    assert sorted(n for batch in batches for n in batch["id"].tolist()) == [0, 1]
+
+
+def test_a_sentence_longer_than_the_limit_is_a_chunk_of_its_own(data, caplog):
+    _, chunks = load_test_set(data, document_length=8, max_source_positions=9)
+    assert [len(chunks[i]["source"]) for i in range(len(chunks))] == [7, 3, 6, 4, 9]
+    assert "1 sentences are longer than 8 tokens; each is a chunk of its own" in caplog.text
+
+
+def test_a_document_length_needs_as_many_positions(data, capsys):
+    build_model = setup_task(data, document_length=2048).build_model
+    message = exit_message(capsys, build_model, arguments("--arch", "reluformer"))
+    assert "add --max-source-positions 2048 --max-target-positions 2048" in message
+    positions = {"max_source_positions": 2048, "max_target_positions": 2048}
+    model = setup_task(data, document_length=2048, **positions).build_model(
+        arguments("--arch", "reluformer", "--max-source-positions", "2048", "--max-target-positions", "2048")
+    )
+    assert model.max_positions() == (2048, 2048)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"document_length": -5}, "--document-length must be positive, or 0 for sentences, not -5"),
+        ({"document_length": 8, "eval_bleu_args": "{bad"}, "--eval-bleu-args {bad is not a JSON object"),
+        ({"document_length": 8, "eval_bleu_args": "[1]"}, "--eval-bleu-args [1] is not a JSON object"),
+        ({"document_separator": "w7"}, "--document-separator has no effect without --document-length"),
+        ({"document_length": 8, "load_alignments": True}, "--load-alignments has no effect with --document-length"),
+    ],
+)
+def test_invalid_flags_are_rejected_with_one_line(data, capsys, settings, message):
+    build_model = setup_task(data, **settings).build_model
+    assert message in exit_message(capsys, build_model, arguments("--arch", "reluformer"))
+
+
+def test_a_chunk_larger_than_a_batch_is_rejected(data, capsys):
+    task, chunks = load_test_set(data, document_length=16)
+    assert task.get_batch_iterator(dataset=chunks, max_tokens=16).next_epoch_itr(shuffle=False).total == len(chunks)
+    message = exit_message(capsys, task.get_batch_iterator, dataset=chunks, max_tokens=12)
+    assert "a chunk of 13 tokens does not fit into a batch of 12; set --max-tokens" in message
+
+
+@pytest.mark.parametrize(("eval_bleu_args", "max_len"), [("{}", (2, 200)), ('{"beam": 2, "max_len_b": 7}', (2, 7))])
+def test_validation_translates_whole_documents(data, eval_bleu_args, max_len):
+    task = setup_task(data, document_length=16, eval_bleu=True, eval_bleu_args=eval_bleu_args)
+    task.build_model(arguments("--arch", "reluformer"))
+    assert (task.sequence_generator.max_len_a, task.sequence_generator.max_len_b) == max_len
+
+
+@pytest.mark.parametrize("separator", ["", "w7"])
+def test_validation_does_not_count_separators(data, separator, monkeypatch):
+    """Each would be a word that always matches."""
+    task, chunks = load_test_set(data, document_length=16, document_separator=separator, eval_bleu=True)
+    batch = chunks.collater([chunks[i] for i in range(len(chunks))])
+    translated = [[{"tokens": tokens}] for tokens in batch["target"].flip(1)]
+    monkeypatch.setattr(task, "inference_step", lambda *_: translated)
+    monkeypatch.setattr(task, "sequence_generator", None, raising=False)
+    hypotheses, references = task.translate(batch, None)
+    words = {word for line in (*hypotheses, *references) for word in line.split()}
+    assert words and separator not in words
+    assert (separator in task.tgt_dict.string(batch["target"]).split()) == bool(separator)
+
+
+def test_translations_of_documents_are_not_truncated():
+    """With the flags of configs/ for documents of 2048 tokens. fairseq's default limit is 200 tokens."""
+    dataset = require_dataset("europarl7_en_de_2048", Path(__file__).resolve().parents[3] / "configs" / "datasets")
+    positions = {name: dataset.train[name] for name in ("--max-source-positions", "--max-target-positions")}
+    flags = ["nowhere", "--path", "none", *command_line(dataset.generate | positions)]
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_generation_parser(), flags))
+    model = build("reluformer", "--decoder-layers", "1", *command_line(positions)).eval()
+    generator = TranslationTask(config.task, dictionary(), dictionary()).build_generator([model], config.generation)
+    assert min(generator.max_len_a * 2048 + generator.max_len_b, generator.max_len - 1) >= 2047
+
+    batch = sample([(256, 256)])
+    best = generator.generate([model], batch, prefix_tokens=batch["target"])[0][0]["tokens"]
+    assert best.tolist() == batch["target"][0].tolist()

@@ -1,0 +1,264 @@
+"""`relumt export`: stock fairseq computes the same logits; safetensors translate as the checkpoint does."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel
+from safetensors.torch import save
+
+import relumt
+from relumt.cli import main
+from relumt.errors import UserError
+from relumt.plugin.checkpoints.loading import fairseq_config, load_checkpoint_safely
+from relumt.runs.inference.loaded_model import load_checkpoint_on_data
+from relumt.runs.inference.model_folder import CONFIG, WEIGHTS, deduplicate, read_weights
+from relumt.runs.inference.search_settings import SearchSettings
+from relumt.runs.inference.stock_checkpoint import as_attributes, stock_checkpoint
+from tests.plugin.model.build import arguments, build, sample
+from tests.runs.inference.cases import texts
+
+LENGTHS = [(7, 5), (3, 8), (1, 2)]
+SHARED = ("--attention", "softmax", "--share-decoder-input-output-embed")
+
+
+def export(path, data, file_format, out):
+    main(["export", str(path), "--data", str(data), "--to", file_format, "--out", str(out)])
+    return out
+
+
+@pytest.fixture(scope="module")
+def safetensors_folder(lively_checkpoint, data, tmp_path_factory):
+    path = lively_checkpoint("--attention", "relu")
+    return export(path, data, "safetensors", tmp_path_factory.mktemp("export") / "model")
+
+
+@pytest.fixture(scope="module")
+def fairseq_folder(lively_checkpoint, data, tmp_path_factory):
+    return export(lively_checkpoint(*SHARED), data, "fairseq", tmp_path_factory.mktemp("export") / "model")
+
+
+def test_safetensors_translate_as_the_checkpoint(translator, safetensors_folder, capsys):
+    exported = relumt.load(safetensors_folder, cpu=True)
+    exported.search = translator.search
+    ours, expected = exported.translate(texts()), translator.translate(texts())
+    assert ours == expected
+    assert type(exported.loaded.model) is type(translator.loaded.model)
+    names = {path.name for path in safetensors_folder.iterdir()}
+    assert names == {CONFIG, WEIGHTS, "prepare.json", "dict.de.txt", "dict.en.txt"}
+    assert {oct(path.stat().st_mode & 0o777) for path in safetensors_folder.iterdir()} == {oct(0o666 & ~umask())}
+
+
+def umask():
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def test_a_tensor_with_several_names_is_stored_once(tmp_path):
+    embedding, flat = torch.rand(4, 2), torch.rand(6)
+    weights = {"a": embedding, "b": embedding.view(4, 2), "c": embedding.t(), "d": flat[:3], "e": flat[3:], "f": flat}
+    weights |= {"empty": torch.empty(0), "also empty": torch.empty(0)}
+    stored, other_names = deduplicate(weights)
+    assert other_names == {"b": "a"} and stored.keys() == weights.keys() - {"b"}
+    path = tmp_path / WEIGHTS
+    path.write_bytes(save(stored, other_names))
+    found = read_weights(path)
+    assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)
+
+
+def test_the_search_of_the_run_is_exported(safetensors_folder, tmp_path):
+    config = json.loads((safetensors_folder / CONFIG).read_text())
+    assert config["search"] == {name: getattr(SearchSettings(), name) for name in config["search"]}
+    copy = copy_folder(safetensors_folder, tmp_path)
+    (copy / CONFIG).write_text(json.dumps(config | {"search": {"beam": 2, "lenpen": 0.5}}))
+    assert relumt.load(copy, cpu=True).search == SearchSettings(beam=2, lenpen=0.5)
+
+
+def copy_folder(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy
+
+
+def truncate(folder):
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-100])
+
+
+def change_a_byte(folder):
+    content = bytearray((folder / WEIGHTS).read_bytes())
+    content[-5] ^= 1
+    (folder / WEIGHTS).write_bytes(content)
+
+
+def set_in_config(*names, value):
+    def damage(folder):
+        config = json.loads((folder / CONFIG).read_text())
+        section = config
+        for name in names[:-1]:
+            section = section[name]
+        section[names[-1]] = value
+        (folder / CONFIG).write_text(json.dumps(config))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "truncated or damaged"),
+        (change_a_byte, "truncated or damaged"),
+        (lambda folder: (folder / CONFIG).write_text("{"), "not in the expected format"),
+        (set_in_config("format", value=2), "not in the expected format"),
+        (set_in_config("search", "beam", value=0), "not in the expected format"),
+        (set_in_config("model", "encoder_layers", value=3), "does not fit the data"),
+        (set_in_config("model", "_name", value="hubertus"), "rejected the model 'hubertus'"),
+        (set_in_config("model", "dropout", value="__import__('os')"), "rejected the setting dropout"),
+        (lambda folder: (folder / "dict.en.txt").unlink(), "No such file or directory"),
+        (lambda folder: (folder / "prepare.json").unlink(), "expected one training set"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(safetensors_folder, tmp_path, damage, message):
+    copy = copy_folder(safetensors_folder, tmp_path)
+    damage(copy)
+    with pytest.raises(UserError, match=message) as refused:
+        relumt.load(copy, cpu=True)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_exported_softmax_model_is_the_stock_transformer(fairseq_folder, lively_checkpoint, data):
+    exported = load_checkpoint_on_data(fairseq_folder / "model.pt", fairseq_folder, cuda=False).model
+    ours = load_checkpoint_on_data(lively_checkpoint(*SHARED), data, cuda=False).model
+    assert type(exported) is TransformerModel
+    batch = sample(LENGTHS)
+    real = batch["target"].ne(1)
+    expected = ours(**batch["net_input"])[0][real]
+    torch.testing.assert_close(exported(**batch["net_input"])[0][real], expected, rtol=0, atol=1e-5)
+
+
+def test_pytorch_loads_the_stock_checkpoint_without_allowing_classes(fairseq_folder):
+    with zipfile.ZipFile(fairseq_folder / "model.pt") as archive:
+        (pickled,) = (archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
+    assert b"argparse" not in pickled and b"relumt" not in pickled and b"omegaconf" not in pickled
+    arguments = torch.load(fairseq_folder / "model.pt", weights_only=True)["args"]
+    assert arguments.arch == arguments["arch"] == "transformer" and arguments.source_lang == "de"
+
+
+def make_checkpoint(*flags, **task):
+    """A checkpoint's contents for a model with these flags."""
+    model = build("mechanism_transformer", *flags)
+    settings = vars(arguments("--arch", "mechanism_transformer", *flags))
+    cfg = {"model": as_attributes(settings), "task": {"_name": "translation", **task}}
+    return {"cfg": cfg, "model": model.state_dict()}
+
+
+@pytest.mark.parametrize("variant", ["relu", "gelu"])
+def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
+    flags = ("--feedforward", variant, "--encoder-normalize-before", "--decoder-normalize-before")
+    exported = stock_checkpoint(make_checkpoint(*flags), "model.pt")
+    assert exported["args"].activation_fn == variant and not hasattr(exported["args"], "feedforward")
+    stock = build("transformer", "--activation-fn", variant, *flags[2:], seed=2).eval()
+    stock.load_state_dict(exported["model"])
+    batch = sample(LENGTHS)
+    real = batch["target"].ne(1)
+    expected = build("mechanism_transformer", *flags).eval()(**batch["net_input"])[0][real]
+    torch.testing.assert_close(stock(**batch["net_input"])[0][real], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "task", "reason"),
+    [
+        (("--attention", "relu"), {}, "has relu attention, which plain fairseq lacks and CTranslate2 cannot run"),
+        (("--attention-cross", "ssmax"), {}, "has ssmax attention"),
+        (("--attention-gate", "headwise"), {}, "--attention-gate headwise"),
+        (("--feedforward", "swiglu"), {}, "feed-forward layer swiglu, which"),
+        (("--feedforward-encoder", "gelu"), {}, "feed-forward layers gelu and stock, which"),
+        ((), {"_name": "translation_documents", "document_length": 512}, "chunks of documents of up to 512 tokens"),
+    ],
+)
+def test_a_model_without_stock_counterpart_is_refused_in_one_line(flags, task, reason):
+    with pytest.raises(UserError, match=f"{reason}.*; export it --to safetensors, which relumt loads$"):
+        stock_checkpoint(make_checkpoint(*flags, **task), "model.pt")
+
+
+def test_the_data_bin_of_the_opposite_direction_is_refused(lively_checkpoint, data, tmp_path, capsys):
+    """Its joint dictionaries are the same."""
+    reverse = copy_folder(data, tmp_path)
+    preparation = json.loads((reverse / "prepare.json").read_text()) | {"source": "en", "target": "de"}
+    (reverse / "prepare.json").write_text(json.dumps(preparation))
+    with pytest.raises(SystemExit) as refusal:
+        export(lively_checkpoint(), reverse, "safetensors", tmp_path / "out")
+    assert refusal.value.code == 2 and not (tmp_path / "out").exists()
+    assert "translates en-de, but the model de-en" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("other", "damaged, or of another data-bin")])
+def test_other_subwords_than_the_data_bins_are_not_exported(
+    lively_checkpoint, data, tmp_path, capsys, content, message
+):
+    folder = copy_folder(data, tmp_path)
+    preparation = json.loads((folder / "prepare.json").read_text()) | {"bpe": "subword-nmt", "bpe_sha256": "x"}
+    (folder / "prepare.json").write_text(json.dumps(preparation))
+    if content:
+        (folder / "bpe.codes").write_text(content)
+    with pytest.raises(SystemExit) as refusal:
+        export(lively_checkpoint(), folder, "safetensors", tmp_path / "out")
+    assert refusal.value.code == 2 and not (tmp_path / "out").exists()
+    assert message in capsys.readouterr().err
+
+
+def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "folder" / "out"
+    path = lively_checkpoint("--attention", "relu")
+    with pytest.raises(SystemExit):
+        export(path, data, "fairseq", out)
+    with pytest.raises(SystemExit):
+        export(tmp_path / "no-run", data, "fairseq", out)
+    monkeypatch.setattr("relumt.runs.inference.export.write_preparation", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export(path, data, "safetensors", out)
+    assert not out.parent.exists()
+    out.mkdir(parents=True)
+    (out / "thesis.tex").write_text("kept")
+    with pytest.raises(SystemExit):
+        export(path, data, "safetensors", out)
+    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3 and "no such checkpoint" in errors[1] and "is not empty" in errors[2]
+
+
+def test_settings_of_the_task_are_kept(fairseq_folder):
+    checkpoint = load_checkpoint_safely(fairseq_folder / "model.pt")
+    config = fairseq_config(checkpoint, "model.pt")
+    assert config["task"]["_name"] == "translation" and config["task"]["source_lang"] == "de"
+
+
+PLAIN_FAIRSEQ = """
+import sys
+from fairseq_cli.generate import cli_main
+cli_main()
+assert not any(name.partition(".")[0] == "relumt" for name in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_plain_fairseq_generates_the_same_translations(fairseq_folder, lively_checkpoint, data):
+    translator = relumt.load(lively_checkpoint(*SHARED), data=data, cpu=True)
+    translator.search = SearchSettings(max_len_b=12)
+    flags = ["-s", "de", "-t", "en", "--path", str(fairseq_folder / "model.pt"), "--max-len-b", "12", "--cpu"]
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN_FAIRSEQ, str(data), *flags, "--required-batch-size-multiple", "1"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (line.split("\t") for line in done.stdout.splitlines() if line.startswith("D-"))
+    found = {int(kind[2:]): (float(score), text) for kind, score, text in lines}
+    for number, translation in enumerate(translator.translate(texts())):
+        assert found[number] == (pytest.approx(translation.score, abs=1e-3), translation.text)
