@@ -108,7 +108,8 @@ def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
     """
     count = 0
     with open_text(destination, "w") as output:
-        for count, line in enumerate(read_lines(source), start=1):
+        for line in read_lines(source):
             output.write(normalize_line(line.removesuffix("\n")) + "\n")
+            count += 1
             advance(1)
     return count
