@@ -150,6 +150,7 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     if Path.cwd().is_relative_to(out):
         raise UserError(f"{out}: this is the working folder, which is not replaced; name a new folder in it")
     folder = out.with_name(f".{out.name[:MAX_NAME]}{UNFINISHED}")
+    missing_parents = [parent for parent in out.parents if not parent.exists()]
     _clear(folder, out)
     stage = StagingArea(folder / "result", folder / "scratch")
     stage.result.mkdir(parents=True)
@@ -164,6 +165,9 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
         sync(out.parent)
     finally:
         _clear(folder, out)
+        for parent in missing_parents:
+            with suppress(OSError):  # it is not empty
+                parent.rmdir()
 
 
 def _clear(folder: Path, out: Path) -> None:

@@ -44,7 +44,7 @@ def doctor(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
     def run(*checks, arguments=()):
-        monkeypatch.setattr(report, "CHECKS", checks)
+        monkeypatch.setattr(doctor_module, "CHECKS", checks)
         status = 0
         try:
             main(["doctor", *arguments])
@@ -80,7 +80,7 @@ def test_kernels_are_checked_on_one_gpu_of_each_model(doctor, monkeypatch):
     names, checked = ["A100", "T4", "A100"], []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
-    monkeypatch.setattr(report, "report_kernels", checked.append)
+    monkeypatch.setattr(doctor_module, "report_kernels", checked.append)
     assert doctor(check_good)[0] == 0
     assert checked == ["cuda:0", "cuda:1"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: torch.ones(1).no_such_attribute)
@@ -114,7 +114,7 @@ def test_nothing_is_broken_here(function, monkeypatch):
 
 def test_missing_and_old_packages_are_named(monkeypatch):
     required = ["torch>=99", "no-such-package", "sacrebleu>=2.4", "plotly>=99; extra == 'report'"]
-    monkeypatch.setattr(report, "requires", lambda _: required)
+    monkeypatch.setattr(doctor_module, "requires", lambda _: required)
     assert report.check_packages()[1:3] == (
         "error",
         f"torch>=99 is required, found {importlib.metadata.version('torch')}; no-such-package is required, found none",
@@ -126,7 +126,7 @@ def dummies(monkeypatch, tmp_path):
     """A folder of packages that is searched in place of all others, for a fairseq that registers without errors."""
     monkeypatch.delitem(sys.modules, "fairseq", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(report, "try_each", lambda function, items: [""])
+    monkeypatch.setattr(doctor_module, "try_each", lambda function, items: [""])
     return tmp_path
 
 
@@ -150,7 +150,7 @@ def test_a_fairseq_that_shadows_or_overwrites_another_is_named(dummies, tmp_path
     write_distribution(dummies, "fairseq-fixed", "0.12.3.1")
     detail = f"fairseq-fixed 0.12.3.1, imported from {dummies}/fairseq"
     assert report.check_fairseq()[1:3] == ("warning", f"{detail}, not from fairseq")
-    monkeypatch.setattr(report, "try_each", lambda function, items: ["ModuleNotFoundError: No module named 'x'"])
+    monkeypatch.setattr(doctor_module, "try_each", lambda function, items: ["ModuleNotFoundError: No module named 'x'"])
     assert report.check_fairseq()[1:3] == (
         "error", f"{detail}, cannot be imported with relumt: ModuleNotFoundError: No module named 'x'",
     )  # fmt: skip

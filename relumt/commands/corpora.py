@@ -134,7 +134,7 @@ def corpus(arguments: argparse.Namespace) -> None:
     chosen = CORPORA[arguments.corpus]
     if arguments.without_tedx or arguments.without_misaligned:
         if not isinstance(chosen, Iwslt14) or arguments.test:
-            raise UserError("--without-tedx and --without-misaligned are for IWSLT14 and its own test set; drop them")
+            raise UserError("--without-tedx and --without-misaligned are for IWSLT14's own test set; drop them")
         chosen = replace(chosen, tedx=not arguments.without_tedx, misaligned=not arguments.without_misaligned)
     other_test_set = find_test_set(arguments.test, "-".join(chosen.languages)) if arguments.test else None
     out = arguments.out or Path("data-bin") / arguments.corpus
@@ -165,7 +165,7 @@ def import_contrast(arguments: argparse.Namespace) -> None:
     from relumt.corpora import contrastive
 
     if arguments.out.exists() and arguments.out.samefile(arguments.set):
-        raise UserError(f"{arguments.out}: would overwrite the input; choose another --out")
+        raise UserError(f"{arguments.out}: would overwrite the input {arguments.set}; choose another --out")
     source, _, target = arguments.language_pair.partition("-")
     if not source or not target:
         raise UserError(f"--language-pair {arguments.language_pair}: expected two languages, for example en-de")

@@ -23,7 +23,9 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     runs_grid.add_arguments(parser)
 
 
-grid = runs_grid.run
+def grid(arguments: argparse.Namespace) -> None:
+    """Do what `relumt.commands.grid` says."""
+    runs_grid.run(arguments)
 
 
 def add_rendering_arguments(parser: argparse.ArgumentParser) -> None:
