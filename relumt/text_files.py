@@ -21,6 +21,9 @@ Advance = Callable[[int], object]
 Rewrite = Callable[[list[str]], list[str]]
 """Returns one new line for each line."""
 
+MAX_LINE_BYTES = 1 << 24
+"""No sentence is as long, but what is no text may have no line end within the memory of the machine."""
+
 # Control characters other than whitespace, and the byte-order mark: invisible, and some tools fail on them.
 INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
 
@@ -70,7 +73,10 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
     """
     number = 0
     try:
-        for number, line in enumerate(file, start=1):
+        while line := file.readline(MAX_LINE_BYTES):
+            number += 1
+            if len(line) == MAX_LINE_BYTES:
+                raise UserError(f"{name}:{number}: longer than {MAX_LINE_BYTES} bytes; is this a text?")
             text = line.decode("utf-8")
             yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
