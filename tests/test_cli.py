@@ -131,6 +131,14 @@ def test_a_signal_removes_what_is_unfinished_and_ends_child_processes(tmp_path, 
     assert not Path("/proc", child).exists() or "Z" in Path("/proc", child, "stat").read_text().rpartition(")")[2]
 
 
+def test_a_hangup_that_the_parent_ignores_stays_ignored(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
+    program = WORKING.replace("sleep(60)", "sleep(0)")
+    command = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", sys.executable, "-c", program, "1"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=50)
+    assert (tmp_path / "result").is_file()
+
+
 def test_a_reader_that_leaves_early_and_a_full_disk_end_a_command_in_one_line_at_most():
     command = [sys.executable, "-m", "relumt.cli", "user-dir"]
     with Path("/dev/full").open("w") as full:

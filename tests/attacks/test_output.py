@@ -43,8 +43,8 @@ def test_a_full_device_is_a_failure(attack):
 WRITE = "from pathlib import Path; from relumt.files import write_text_atomically as w; w(Path({!r}), 'new')"
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-@pytest.mark.parametrize("target", ["pipe", "file", "append"])
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+@pytest.mark.parametrize("target", ["pipe", "file"])
 def test_a_name_of_stdout_is_written_to(attack, name, target):
     Path("log").write_text("old ")
     command = [sys.executable, "-c", WRITE.format(name)]
