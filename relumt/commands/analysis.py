@@ -206,8 +206,10 @@ def filter(arguments: argparse.Namespace) -> None:
     loaded, data = load_model(arguments.checkpoint, arguments.data, arguments.cpu)
     languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
     scores_path, *outputs = (Path(f"{arguments.out}.{suffix}") for suffix in ("scores", *languages))
-    for output in outputs:  # it could be an input
-        if output.exists() and not scores_path.exists():
+    for output in [path for path in (scores_path, *outputs) if path.exists()]:
+        if any(output.samefile(text) for text in texts):
+            raise UserError(f"{output}: would overwrite the input; choose another --out")
+        if not scores_path.exists():
             raise UserError(f"{output}: exists, but not as an earlier output of relumt filter; choose another --out")
     for text, language, other in zip(texts, languages, reversed(languages), strict=True):
         if text.name.removesuffix(".gz").endswith(f".{other}"):

@@ -108,7 +108,7 @@ def test_gzipped_texts_are_read(files, checkpoint_with):
         (["--by", "cross_entropy", "--src", "none.de"], "none.de: no such file"),
         (["--by", "cross_entropy", "--src", "SHORT"], "short has 1 lines, "),
         ([], "never has null rows; use --by cross_entropy"),
-        (["--by", "cross_entropy", "--out", "F"], "f.de: exists, but not as an earlier output of relumt filter"),
+        (["--by", "cross_entropy", "--out", "F"], "f.de: would overwrite the input"),
     ],
 )
 def test_invalid_input_ends_in_one_line_without_files(files, capsys, checkpoint_with, options, message):
