@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from relumt import cli
+from relumt.arguments import positive_integer, share, whole_number
 from relumt.errors import AttemptFailedError, UserError
 
 
@@ -99,6 +100,10 @@ def test_wrong_arguments_print_one_line_and_have_status_2(capsys, arguments):
 )
 def test_numbers_out_of_range_are_refused(capsys, arguments, found):
     assert exit_status_after(arguments) == 2 and found in capsys.readouterr().err
+
+
+def test_the_ends_of_ranges_are_in_them():
+    assert (whole_number("0"), positive_integer("1"), share("0"), share("1")) == (0, 1, 0, 1)
 
 
 WORKING = """
