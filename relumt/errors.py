@@ -9,16 +9,7 @@ from contextlib import contextmanager
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, changes of the writing direction, and bytes of file names that are not UTF-8."""
 
-FAILURES = {
-    errno.ENOSPC: "free some disk space",
-    errno.EDQUOT: "free some disk space",
-    errno.EFBIG: "raise the limit on the size of files",
-    errno.EIO: "check the disk",
-    errno.ENOMEM: "free some memory",
-    errno.EMFILE: "raise the limit on open files",
-    errno.ENFILE: "raise the limit on open files",
-}
-"""Error number of a machine that cannot do what was asked → advice; with others, the request cannot work."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|RuntimeError: .*DefaultCPUAllocator: can't allocate memory", re.DOTALL)
 """How torch reports it, on a GPU and on the CPU. Importing torch to compare types would take seconds."""
@@ -63,23 +54,15 @@ def as_user_error(error: Exception) -> UserError | None:
     """Return an error as a UserError with a one-line message; None if it is no error that a user can cause."""
     if isinstance(error, UserError):
         return error
-    if isinstance(error, OSError):
-        kind = AttemptFailedError if error.errno in FAILURES else UserError
-        return kind(_describe(error))
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.match(f"{type(error).__name__}: {error}"):
         return AttemptFailedError("out of memory; use smaller batches, or a machine with more memory")
-    if isinstance(error, RecursionError):
-        return UserError("an input is nested too deeply to be read; check the files")
-    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
-        return UserError(f"{error}; check the path")
-    return None
-
-
-def _describe(error: OSError) -> str:
-    if not error.strerror:
-        return str(error)
+    if not isinstance(error, OSError):
+        return None
     name = "" if error.filename is None else f"{str(error.filename)[:MAX_FILE_NAME]}: "
-    return f"{name}{error.strerror}; {FAILURES.get(error.errno or 0, 'check the path')}"
+    message = f"{name}{error.strerror or error}"
+    if error.errno in DISK_FULL:
+        return AttemptFailedError(f"{message}; free some disk space")
+    return UserError(f"{message}; check the path")
 
 
 def printable(text: str) -> str:

@@ -1,26 +1,28 @@
-"""Checks of paths before any work, checksums, and writing to disk."""
+"""Files and folders that appear complete or not at all, JSON whose format is a type, and checksums.
 
-import errno
+What is unfinished lies beside the result, hidden, as .NAME.PROCESS.unfinished, or for a folder as .NAME.unfinished. New
+content is on disk before it replaces anything, so that a crash of the machine does not lose both.
+"""
+
 import fcntl
 import hashlib
 import os
-import stat
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from relumt.errors import UserError, printable
+import msgspec
 
-KINDS = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFLNK: "a broken link",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-}
-"""Type of a file → how messages call it."""
+from relumt.errors import UserError
+
+Format = TypeVar("Format")
+
+UNFINISHED = ".unfinished"
+MAX_NAME = 100
+"""Longer names are shortened in hidden names, because file systems allow 255 bytes."""
 
 
 def file_digest(path: Path, algorithm: str) -> str:
@@ -34,6 +36,43 @@ def file_sha256(path: Path) -> str:
     return file_digest(path, "sha256")
 
 
+def changed_files(folder: Path, checksums: Mapping[str, str]) -> list[str]:
+    """Return the names of the files of a folder that are missing or do not have these SHA-256."""
+    return [
+        name
+        for name, checksum in checksums.items()
+        if not (folder / name).is_file() or file_sha256(folder / name) != checksum
+    ]
+
+
+def try_lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file without waiting, or share the lock (LOCK_SH); return False if another process has it."""
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def require_writable(folder: Path) -> Path:
+    """Return `folder` or its nearest parent that is there; raise UserError unless files can be written to it."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
+    return existing
+
+
+def require_inputs_kept(inputs: Iterable[Path], outputs: Sequence[Path]) -> None:
+    """Raise UserError if an output is an input, by whatever name."""
+    for path in inputs:
+        for output in outputs:
+            if path.exists() and output.exists() and path.samefile(output):
+                raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
+
+
+# Writing
+
+
 def sync(path: Path) -> None:
     """Wait until a file, or the list of names in a folder, is on disk; some file systems cannot sync folders."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -44,92 +83,138 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of flock on a file system without locks, such as Lustre mounted without them."""
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; its content replaces `path` if the block succeeds.
+
+    Missing parent folders are created. If the block raises, the temporary file is removed and `path` is unchanged. What
+    must not be replaced, such as a pipe or /dev/null, is yielded itself.
+    """
+    if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
+        yield path
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name[:MAX_NAME]}.{os.getpid()}{UNFINISHED}")
+    try:
+        yield unfinished
+        sync(unfinished)
+        unfinished.replace(path)
+        sync(path.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
-def try_lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
-    """Lock a file without waiting, if its file system has locks; return False if another process has locked it.
+def remove_unfinished_files(folder: Path, prefix: str) -> None:
+    """Remove what killed processes left of files in `folder` whose names begin with `prefix`."""
+    for path in folder.glob(f".{prefix}*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
 
-    Args:
-        descriptor: descriptor of the open file.
-        operation: LOCK_EX, or LOCK_SH to share the lock.
+
+@contextmanager
+def atomic_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield a temporary path for each of several files that belong together, such as the sides of a bitext.
+
+    If the block succeeds, all of them are replaced. An error or a signal while that happens leaves some of them out,
+    but never new content of one beside old content of another. If the block raises, nothing changes.
+    """
+    with ExitStack() as stack:
+        unfinished = [stack.enter_context(atomic_file(path)) for path in paths]
+        yield unfinished
+        for path in paths[:-1]:  # the stack replaces the last file first
+            path.unlink(missing_ok=True)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path` in UTF-8, completely or not at all."""
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class StagingArea:
+    """Folders to work in: `result` becomes the requested folder, `scratch` is deleted."""
+
+    result: Path
+    scratch: Path
+
+
+@contextmanager
+def atomic_folder(out: Path) -> Iterator[StagingArea]:
+    """Yield a staging area beside `out`; its `result` replaces `out` if the block succeeds, else nothing changes.
+
+    Raises:
+        UserError: `out` cannot be written, or is the folder in which this process works.
+    """
+    out = out.resolve()
+    require_writable(out.parent)
+    if Path.cwd().is_relative_to(out):
+        raise UserError(f"{out}: this is the working folder, which is not replaced; name a new folder in it")
+    folder = out.with_name(f".{out.name[:MAX_NAME]}{UNFINISHED}")
+    missing_parents = [parent for parent in out.parents if not parent.exists()]
+    _clear(folder, out)
+    stage = StagingArea(folder / "result", folder / "scratch")
+    stage.result.mkdir(parents=True)
+    stage.scratch.mkdir()
+    try:
+        yield stage
+        for path in (*stage.result.rglob("*"), stage.result):
+            sync(path)
+        if out.exists():
+            out.rename(folder / "replaced")
+        stage.result.rename(out)
+        sync(out.parent)
+    finally:
+        _clear(folder, out)
+        for parent in missing_parents:
+            with suppress(OSError):  # it is not empty
+                parent.rmdir()
+
+
+def _clear(folder: Path, out: Path) -> None:
+    """Remove a staging folder; a folder that it has replaced moves back to `out` unless something is there."""
+    if (folder / "replaced").exists() and not out.exists():
+        (folder / "replaced").rename(out)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# JSON: readable when written, and validated completely or refused in one line
+
+
+def encode_json(content: object) -> str:
+    """Return dataclasses or other content as the text of a JSON file, indented and with a line break at the end."""
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+
+
+def decode_json(text: str | bytes, file_format: type[Format], name: str, advice: str) -> Format:
+    """Decode JSON and validate it; `name` begins the error message, as `advice` ends it ("prepare the data-bin again").
+
+    Raises:
+        UserError: the text is not JSON, or not of the format.
     """
     try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return True
+        return msgspec.json.decode(text, type=file_format)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: invalid UTF-8 or a number too long
+        reason = str(error).partition("\n")[0][:120]
+        raise UserError(f"{name}: not in the expected format ({reason}); {advice}") from None
 
 
-def describe_kind(path: Path) -> str | None:
-    """Return what is at `path` ("a folder", "a broken link"), None if nothing is."""
-    try:
-        return KINDS[stat.S_IFMT(path.stat().st_mode)]
-    except OSError:
-        return KINDS[stat.S_IFLNK] if path.is_symlink() else None
+def read_json(path: Path, file_format: type[Format], advice: str) -> Format:
+    """Read a JSON file; raises OSError if it cannot be read, UserError as `decode_json` does."""
+    return decode_json(path.read_bytes(), file_format, str(path), advice)
 
 
-def changed_files(folder: Path, checksums: Mapping[str, str]) -> list[str]:
-    """Return the names of the files of a folder that are missing or do not have these SHA-256."""
-    return [
-        name
-        for name, checksum in checksums.items()
-        if not (folder / name).is_file() or file_sha256(folder / name) != checksum
-    ]
+class _Header(msgspec.Struct):
+    schema: int | None = None
 
 
-def require_simple_name(path: Path | str) -> None:
-    """Raise UserError if a path has line breaks or other control characters, or bytes that are not UTF-8."""
-    if (shown := printable(str(path))) != str(path):
-        raise UserError(f"{shown}: the name has a line break, a control character or invalid UTF-8; rename it")
+def read_schema(path: Path, advice: str) -> int | None:
+    """Return the schema that a JSON file names, None if it names none; raises as `read_json` does."""
+    return read_json(path, _Header, advice).schema
 
 
-def nearest_existing(path: Path) -> Path:
-    """Return `path` or its nearest parent that is there, also below a folder that must not be entered.
-
-    `Path.exists` raises PermissionError below such a folder, and `os.path.exists` does not.
-    """
-    return next(parent for parent in (path, *path.absolute().parents) if os.path.exists(parent))
-
-
-def require_writable(folder: Path) -> None:
-    """Raise UserError unless files can be written to `folder`, or it can be created."""
-    existing = nearest_existing(folder)
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
-
-
-def require_replaceable_file(path: Path) -> None:
-    """Raise UserError if a file must not be written to `path`, because a folder, disk or socket is there."""
-    if (kind := describe_kind(path)) in ("a folder", "a block device", "a socket"):
-        raise UserError(f"{path}: expected a file, found {kind}; name a file")
-
-
-def require_inputs_kept(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
-    """Raise UserError if an output is an input, by whatever name, or is something that must not be replaced."""
-    outputs = list(outputs)
-    for output in outputs:
-        require_replaceable_file(output)
-    existing = [output for output in outputs if output.exists()]
-    if not existing:
-        return  # without listing the inputs, which may be the files of a large folder
-    for path in inputs:
-        for output in existing:
-            if path.exists() and path.samefile(output):
-                raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
-
-
-def require_replaceable_folder(out: Path) -> None:
-    """Raise UserError unless a new folder can take the place of `out`: of nothing, or of a folder nobody works in."""
-    require_simple_name(out)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: expected a folder or nothing, found a file; choose another --out")
-    folder = out.resolve()
-    require_writable(folder.parent)
-    for used in (Path.cwd(), Path(os.path.expanduser("~"))):
-        if folder == used or folder in used.parents:
-            raise UserError(f"{out}: {used} is in it, which must not be replaced; name a new folder inside it")
+def read_versioned(path: Path, file_format: type[Format], schema: int, advice: str) -> Format:
+    """Do what `read_json` does; raise UserError if the file has another schema."""
+    found = read_schema(path, advice)
+    if found != schema:
+        raise UserError(f"{path}: expected schema {schema}, found {found}; {advice}")
+    return read_json(path, file_format, advice)

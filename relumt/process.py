@@ -1,17 +1,23 @@
-"""How the `relumt` process ends on signals, and what it does about output that cannot be written."""
+"""How the `relumt` process ends on errors and signals, and child processes that end with their parent."""
 
+import ctypes
 import io
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
+from typing import Any
 
 from relumt.errors import exit_on_user_error
 
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a process and, unlike SIGINT, raise no exception in Python by default."""
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def usable_cores() -> int:
@@ -21,26 +27,14 @@ def usable_cores() -> int:
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Run the block as a command: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N; output is flushed.
+    """Run the block as a command that prints UTF-8: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N.
+
+    Shells report a signal so, too. It holds for SIGINT (Ctrl-C), SIGTERM and SIGHUP, once the block has removed its
+    temporary files, and a closed pipe counts as SIGPIPE. A signal that the parent ignores, as nohup does, stays
+    ignored.
 
     Raises:
         SystemExit: an error of the user or a signal ended the block.
-    """
-    with exit_on_signals(), exit_on_user_error():
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # what the encoding of stdout lacks
-        try:
-            yield
-        finally:
-            flush_output()
-
-
-@contextmanager
-def exit_on_signals() -> Iterator[None]:
-    """Exit with status 128 + N after signal N, as shells report it, once the block has removed its temporary files.
-
-    This holds for SIGINT (Ctrl-C), SIGTERM and SIGHUP; a closed pipe counts as SIGPIPE. A signal that the parent
-    ignores, as nohup does, stays ignored.
     """
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -51,8 +45,14 @@ def exit_on_signals() -> Iterator[None]:
     handled = [number for number in TERMINATING if signal.getsignal(number) == signal.SIG_DFL]
     for number in handled:
         signal.signal(number, stop)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        yield
+        with exit_on_user_error():
+            try:
+                yield
+            finally:
+                flush_output()
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
     except BrokenPipeError:  # the reader of stdout closed it early, as `head` does
@@ -62,12 +62,6 @@ def exit_on_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def print_in_utf8() -> None:
-    """Let stdout carry data: text in UTF-8 like all files, whatever the locale is."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-
-
 def flush_output() -> None:
     """Write what was printed, so that an error is reported like others instead of when Python exits.
 
@@ -75,8 +69,24 @@ def flush_output() -> None:
         OSError: stdout cannot be written to, because the disk is full or the reader has closed it.
     """
     try:
-        if sys.stdout is not None:  # closed by the parent
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again when it exits
         raise
+
+
+def end_with_parent(parent: int) -> None:
+    """Let the kernel end this process when the thread that started it ends, on Linux; elsewhere do nothing.
+
+    `parent` is the process that started this one; it may have ended already.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process that ends with this one; `options` are those of `subprocess.Popen`."""
+    return subprocess.Popen(command, preexec_fn=partial(end_with_parent, os.getpid()), **options)

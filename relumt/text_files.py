@@ -22,7 +22,7 @@ Rewrite = Callable[[list[str]], list[str]]
 """Returns one new line for each line."""
 
 MAX_LINE_BYTES = 1 << 24
-"""No sentence is as long, but a damaged or malicious file may have no line end within the memory of the machine."""
+"""No sentence is as long, but what is no text may have no line end within the memory of the machine."""
 
 # Control characters other than whitespace, and the byte-order mark: invisible, and some tools fail on them.
 INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
@@ -36,14 +36,10 @@ def normalize_line(line: str) -> str:
 
 
 def find_text_file(prefix: str, language: str) -> Path:
-    """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` unless there is one of them."""
-    plain = Path(f"{prefix}.{language}")
-    compressed = Path(f"{prefix}.{language}.gz")
-    if plain.exists() and compressed.exists():
-        raise UserError(f"{plain} and {compressed} are both there and may differ; remove or rename one")
-    for path in (plain, compressed):
-        if path.exists():
-            return path
+    """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` unless one of them is there."""
+    plain, compressed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    if plain.exists() or compressed.exists():
+        return plain if plain.exists() else compressed
     raise UserError(f"{plain}: no such file, nor {compressed}; pass a prefix P such that P.{language} is the text")
 
 
@@ -75,13 +71,12 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
 
     Raises `UserError` as `read_lines` does.
     """
-    number = with_nul = 0
+    number = 0
     try:
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
-            if len(line) >= MAX_LINE_BYTES:
+            if len(line) == MAX_LINE_BYTES:
                 raise UserError(f"{name}:{number}: longer than {MAX_LINE_BYTES} bytes; is this a text?")
-            with_nul += b"\0" in line
             text = line.decode("utf-8")
             yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
@@ -91,11 +86,6 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
         ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{name}: damaged file after line {number} ({error}); copy it again") from None
-    if 2 * with_nul > number:  # every line of UTF-16 has one, because its line end does
-        raise UserError(
-            f"{name}: {with_nul} of {number} lines have NUL characters, as in UTF-16; convert it to UTF-8, for example "
-            "with iconv"
-        )
 
 
 def read_clean_lines(path: Path) -> Iterator[str]:
@@ -120,18 +110,12 @@ def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
     """Write the normalized lines of `source`, a file from outside, to `destination`; return their number.
 
     Raises:
-        UserError: as `read_lines`, or its lines seem to end with carriage returns alone.
+        UserError: as `read_lines`.
     """
-    count = carriage_returns = 0
+    count = 0
     with open_text(destination, "w") as output:
         for line in read_lines(source):
             output.write(normalize_line(line.removesuffix("\n")) + "\n")
             count += 1
-            carriage_returns += line.rstrip("\r\n").count("\r")
             advance(1)
-    if carriage_returns > count:
-        raise UserError(
-            f"{source}: {carriage_returns} carriage returns within {count} lines, as if they ended lines; convert them "
-            "to line feeds, for example with tr '\\r' '\\n'"
-        )
     return count

@@ -1,94 +1,156 @@
-"""The `relumt` command."""
+"""The `relumt` command: its subcommands, what it loads, and how it ends on errors and signals."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from relumt import cli
+from relumt.arguments import positive_integer, share, whole_number
 from relumt.errors import AttemptFailedError, UserError
 
 
-def test_user_dir_is_the_package(capsys):
-    cli.main(["user-dir"])
-    assert Path(capsys.readouterr().out.strip()) == Path(cli.__file__).parent
-
-
-IMPORT_COMMANDS = """
-import argparse, importlib
-for name in cli.COMMANDS:
-    importlib.import_module(f"relumt.commands.{name.replace('-', '_')}").add_arguments(argparse.ArgumentParser())
-"""
-
-
-@pytest.mark.parametrize("code", [IMPORT_COMMANDS, "cli.main(['user-dir'])", "cli.main(['table', 'rela_table4'])"])
-def test_torch_is_loaded_only_if_it_is_needed(code, tmp_path):
-    code = f"from relumt import cli\n{code}\nimport sys\nassert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=tmp_path)
-
-
-@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
-def test_every_command_has_help(name, capsys):
+def exit_status_after(arguments):
     with pytest.raises(SystemExit) as stopped:
-        cli.main([name, "--help"])
-    assert stopped.value.code == 0
-    assert f"relumt {name}" in capsys.readouterr().out
-
-
-def exit_status_after(error, monkeypatch):
-    class Module:
-        add_arguments = staticmethod(lambda parser: None)
-
-        @staticmethod
-        def run(arguments):
-            raise error
-
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: Module)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["synth"])
+        cli.main(arguments)
     return stopped.value.code
 
 
-def test_a_user_error_prints_one_line_and_exits_with_status_2(monkeypatch, capsys):
-    assert exit_status_after(UserError("corpus.de: the file is empty; choose another one"), monkeypatch) == 2
-    assert capsys.readouterr().err == "relumt: error: corpus.de: the file is empty; choose another one\n"
+def test_user_dir_is_the_package_and_the_version_is_printed(capsys):
+    cli.main(["user-dir"])
+    assert Path(capsys.readouterr().out.strip()) == Path(cli.__file__).parent
+    assert exit_status_after(["--version"]) == 0
+    assert capsys.readouterr().out == f"relumt {version('relumt')}\n"
+
+
+EVERY_HELP = """
+for name in cli.COMMANDS:
+    try:
+        cli.main([name, "--help"])
+    except SystemExit as stopped:
+        assert stopped.code == 0
+"""
+
+
+def test_every_help_and_some_commands_load_no_torch():
+    code = f"from relumt import cli\n{EVERY_HELP}\ncli.main(['user-dir'])\ncli.main(['table', 'rela_table4'])"
+    code += "\nimport sys\nassert 'torch' not in sys.modules"
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert all(f"usage: relumt {name} " in printed for name in cli.COMMANDS)
+    assert "Print the folder to pass to fairseq's --user-dir." in printed
 
 
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
+        (UserError("corpus.de: empty; choose another one"), 2, "corpus.de: empty; choose another one"),
         (AttemptFailedError("no network; try again"), 1, "no network; try again"),
         (OSError(28, "No space left on device", "out"), 1, "out: No space left on device; free some disk space"),
-        (OSError(5, "Input/output error"), 1, "Input/output error; check the disk"),
         (
             FileNotFoundError(2, "No such file or directory", "a\nb"),
             2,
             r"a\nb: No such file or directory; check the path",
         ),
-        (OSError("cannot be read"), 2, "cannot be read"),
-        (RuntimeError("Symlink loop from 'a'"), 2, "Symlink loop from 'a'; check the path"),
         (MemoryError(), 1, "out of memory; use smaller batches, or a machine with more memory"),
-        (RecursionError(), 2, "an input is nested too deeply to be read; check the files"),
     ],
 )
 def test_errors_that_a_user_can_cause_print_one_line(monkeypatch, capsys, error, status, message):
-    assert exit_status_after(error, monkeypatch) == status
+    monkeypatch.setattr(cli, "run_command", raising(error))
+    assert exit_status_after([]) == status
     assert capsys.readouterr().err == f"relumt: error: {message}\n"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), ValueError("x"), KeyError("x")])
-def test_other_errors_keep_their_traceback(monkeypatch, error):
-    with pytest.raises(type(error)):
-        exit_status_after(error, monkeypatch)
+def raising(error):
+    def run(_):
+        raise error
+
+    return run
 
 
-def test_ctrl_c_exits_with_status_130(monkeypatch):
-    assert exit_status_after(KeyboardInterrupt(), monkeypatch) == 130
+def test_other_errors_keep_their_traceback_and_ctrl_c_is_status_130(monkeypatch):
+    for error in (RuntimeError("x"), KeyError("x")):
+        monkeypatch.setattr(cli, "run_command", raising(error))
+        with pytest.raises(type(error)):
+            cli.main([])
+    monkeypatch.setattr(cli, "run_command", raising(KeyboardInterrupt()))
+    assert exit_status_after([]) == 130
 
 
-def test_the_version_is_printed(capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["--version"])
-    assert ended.value.code == 0 and capsys.readouterr().out == f"relumt {version('relumt')}\n"
+@pytest.mark.parametrize("arguments", [[], ["no-command"], ["user-dir", "--x\ny"], ["synth", "--docu", "3"], ["grid"]])
+def test_wrong_arguments_print_one_line_and_have_status_2(capsys, arguments):
+    assert exit_status_after(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("relumt: error: ") and error.count("\n") == 1 and "--help" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["synth", "--documents", "0"], "argument --documents: expected a whole number from 1, found '0'"),
+        (["synth", "--seed=-1"], "argument --seed: expected a whole number from 0, found '-1'"),
+        (["prepare", "--max-ratio", "nan"], "argument --max-ratio: expected a finite number, found 'nan'"),
+        (["filter", "--threshold", "x"], "argument --threshold: expected a finite number, found 'x'"),
+        (["filter", "--keep", "1.5"], "argument --keep: expected a number from 0 to 1, found '1.5'"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(capsys, arguments, found):
+    assert exit_status_after(arguments) == 2 and found in capsys.readouterr().err
+
+
+def test_the_ends_of_ranges_are_in_them():
+    assert (whole_number("0"), positive_integer("1"), share("0"), share("1")) == (0, 1, 0, 1)
+
+
+WORKING = """
+import os, sys, time
+from pathlib import Path
+from relumt.files import atomic_file
+from relumt.process import command_line, start_child
+with command_line(), atomic_file(Path("result")) as unfinished:
+    unfinished.touch()
+    print(start_child(["sleep", "60"]).pid, "ü→", flush=True)
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_removes_what_is_unfinished_and_ends_child_processes(tmp_path, monkeypatch, number):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
+    command = [sys.executable, "-c", WORKING, str(int(number))]
+    ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False, timeout=50)
+    child, text = ended.stdout.decode("utf-8").split()
+    assert text == "ü→"
+    killed = number == signal.SIGKILL
+    assert (ended.returncode, ended.stderr) == (-9 if killed else 128 + number, b"")
+    assert len(list(tmp_path.iterdir())) == killed
+    deadline = time.monotonic() + 10
+    while Path("/proc", child).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path("/proc", child).exists() or "Z" in Path("/proc", child, "stat").read_text().rpartition(")")[2]
+
+
+def test_a_hangup_that_the_parent_ignores_stays_ignored(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
+    program = WORKING.replace("sleep(60)", "sleep(0)")
+    command = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", sys.executable, "-c", program, "1"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=50)
+    assert (tmp_path / "result").is_file()
+
+
+def test_a_reader_that_leaves_early_and_a_full_disk_end_a_command_in_one_line_at_most():
+    command = [sys.executable, "-m", "relumt.cli", "user-dir"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1 and ended.stderr == "relumt: error: No space left on device; free some disk space\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")

@@ -21,9 +21,9 @@ from typing import IO, Annotated
 import msgspec
 
 from relumt.arguments import finite_number
-from relumt.child_processes import signal_name, start_in_session
 from relumt.errors import AttemptFailedError, UserError
-from relumt.json_files import decode_json
+from relumt.files import decode_json
+from relumt.process import start_child
 from relumt.runs.scored_segments import Segment
 
 MAX_SCORE_BYTES = 64
@@ -123,7 +123,7 @@ def run_command(command: Sequence[str], stdin: IO[bytes], max_bytes: int, time_l
 def start(command: Sequence[str], stdin: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a program in a process group of its own; raises UserError if it cannot be executed."""
     try:
-        return start_in_session(command, stdin, subprocess.PIPE)
+        return start_child(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     except OSError as error:
         raise UserError(
             f"--external: {command[0]} cannot be executed ({error.strerror}); name a program, or an interpreter and "
@@ -170,7 +170,7 @@ def wait_until(selector: selectors.BaseSelector, deadline: float) -> list[tuple[
 
 def describe_status(status: int) -> str:
     """Say how a process failed."""
-    return f"ended with status {status}" if status > 0 else f"was killed by {signal_name(status)}"
+    return f"ended with status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
 
 
 def describe_message(message: bytes) -> str:

@@ -15,7 +15,7 @@ from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.analysis.record import read_analysis
 from relumt.analysis.report import summarize
 from relumt.cli import main
-from relumt.commands.analyze import short_names
+from relumt.commands.analysis import short_names
 from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
 from relumt.errors import UserError
 from relumt.files import file_sha256

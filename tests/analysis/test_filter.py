@@ -73,7 +73,7 @@ def test_a_special_symbol_in_a_text_is_an_unknown_word(files, checkpoint_with, s
 
 def test_equal_scores_are_reported(files, capsys, checkpoint_with):
     run(files, checkpoint_with("--attention", "sigmoid"), "--keep", "0.5")
-    message = "every pair has the same null_rate, 0, so it does not rank them; --keep ranks by cross_entropy"
+    message = "every pair has the same null_rate, so it does not rank them; --keep ranks by cross_entropy"
     assert message in capsys.readouterr().err
 
 
@@ -96,7 +96,7 @@ def test_gzipped_texts_are_read(files, checkpoint_with):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--keep", "2"], "argument --keep: expected a number above 0 and at most 1"),
+        (["--keep", "2"], "argument --keep: expected a number from 0 to 1"),
         (["--keep", "0.5", "--threshold", "1"], "not allowed with argument --keep"),
         (["--threshold", "nan"], "argument --threshold: expected a finite number, found 'nan'"),
         (["--tgt", "FDE"], "expected en, but the file name says de; swap --src and --tgt"),
@@ -108,7 +108,7 @@ def test_gzipped_texts_are_read(files, checkpoint_with):
         (["--by", "cross_entropy", "--src", "none.de"], "none.de: no such file"),
         (["--by", "cross_entropy", "--src", "SHORT"], "short has 1 lines, "),
         ([], "never has null rows; use --by cross_entropy"),
-        (["--by", "cross_entropy", "--out", "F"], "f.de; choose another --out"),
+        (["--by", "cross_entropy", "--out", "F"], "f.de: would overwrite the input"),
     ],
 )
 def test_invalid_input_ends_in_one_line_without_files(files, capsys, checkpoint_with, options, message):

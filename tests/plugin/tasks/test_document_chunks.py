@@ -105,7 +105,7 @@ def test_the_command_scores_what_the_evaluation_of_a_run_scores(files, capsys, c
         (("--chunks", "none"), "none: no such file"),
         (("--chunks", "ref"), "ref:1: expected a number of sentences, found 'a b c d'"),
         (("--hyp", "ref"), "has 4 lines, but"),
-        (("--hyp", "empty"), "empty: the file is empty"),
+        (("--hyp", "empty"), "empty has 0 lines, but"),
         (("--docs", "hyp"), "hyp:1: expected a number of sentences, found 'a b c d | e f g h i'"),
     ],
 )

@@ -1,0 +1,144 @@
+"""The commands that print and reproduce the papers' tables and figures."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from relumt.commands import grid as runs_grid
+from relumt.console import print_status
+from relumt.papers import TABLES, get_table
+from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
+from relumt.papers.experiments import PRESETS
+from relumt.papers.grid.measurements import measure_speed, write_report
+from relumt.papers.measured import MeasuredTable
+from relumt.papers.overview import overview_tables
+from relumt.papers.rendering import FORMATS
+
+
+def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the name of the table, and the options."""
+    parser.description = runs_grid.__doc__
+    runs_grid.add_arguments(parser)
+
+
+def grid(arguments: argparse.Namespace) -> None:
+    """Do what `relumt.commands.grid` says."""
+    runs_grid.run(arguments)
+
+
+def add_rendering_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say how to print a table."""
+    add = parser.add_argument
+    add("--format", default="markdown", choices=list(FORMATS), help="format of the table (default: markdown)")
+    add("--out", type=Path, help="folder for the plots of a figure (default: the folder of all runs)")
+    test_help = "significance test of score differences in a paper's table (default: bootstrap)"
+    add("--test", default="bootstrap", choices=list(SIGNIFICANCE_TESTS), help=test_help)
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments: which table, the folder of the runs, and the format."""
+    add = parser.add_argument
+    add("name", nargs="?", help=f"table or figure of a paper: {', '.join(TABLES)}")
+    add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    add("--dataset", help="without a name: only this dataset (default: one table per dataset)")
+    preset_help = "with a name: which runs the table needs (default: paper)"
+    add("--preset", default="paper", choices=list(PRESETS), help=preset_help)
+    add_rendering_arguments(parser)
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """Print scored and diverged runs as tables, one per dataset; or, given a name, a table or figure of a paper.
+
+    Runs that cannot be compared are refused by name: their scores have different signatures, test sets or flags of
+    translation, or seeds of one model were trained with different flags.
+    """
+    if arguments.name is None:
+        tables = overview_tables(arguments.runs, arguments.dataset)
+    else:
+        tables = get_table(arguments.name).render(table_context(arguments))
+    print("\n\n".join(map(FORMATS[arguments.format], tables)))
+
+
+def table_context(arguments: argparse.Namespace) -> TableContext:
+    """Return what a table is rendered from."""
+    out = arguments.out or arguments.runs
+    return TableContext(arguments.name, arguments.runs, arguments.preset, out, arguments.test)
+
+
+def add_reproduce_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `relumt grid`, and those that say how to print the table."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    width = max(map(len, TABLES))
+    lines = [f"  {name:{width}}  {table.title}" for name, table in TABLES.items()]
+    parser.epilog = "\n".join(["tables and figures:", *lines])
+    parser.add_argument("name", help="a table or figure, listed below")
+    runs_grid.add_options(parser)
+    add_rendering_arguments(parser)
+
+
+def reproduce(arguments: argparse.Namespace) -> None:
+    """Reproduce a table or figure of a paper: train its models, measure speeds, write its report, print the table.
+
+    A table without translation models is measured by a module of its own, which takes the arguments after --flags (with
+    scripts/reproduce.sh: after --).
+
+    Existing results are reused. The exit status is 1 if a run, a benchmark or the report failed; the table then
+    has empty cells. It is 2 if the request is invalid or existing runs have other settings; then no table is printed.
+    """
+    table, context = get_table(arguments.name), table_context(arguments)
+    if isinstance(table, MeasuredTable):
+        succeeded = run_module(table, context, arguments)
+    else:
+        succeeded = make_runs(arguments)
+        if not arguments.dry_run:
+            succeeded &= measure(context, arguments)
+    if arguments.dry_run:
+        return
+    print("\n\n".join(map(FORMATS[arguments.format], table.render(context))))
+    if not succeeded:
+        raise SystemExit(1)
+
+
+def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.Namespace) -> bool:
+    """Run the module that measures a table without runs; return whether all measurements succeeded.
+
+    Raises:
+        SystemExit: the module found the request invalid, and said so.
+    """
+    command = [sys.executable, "-P", "-m", table.module, "--preset", context.preset]
+    command += ["--out", str(table.results_folder(context)), *arguments.flags]
+    if arguments.dry_run:
+        print(shlex.join(command))
+        return True
+    status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    if status == 2:
+        raise SystemExit(2)
+    return status == 0
+
+
+def make_runs(arguments: argparse.Namespace) -> bool:
+    """Make the runs that are missing, if the table has any; return whether all succeeded."""
+    if not get_table(arguments.name).experiments(arguments.preset):
+        return True
+    try:
+        grid(arguments)
+    except SystemExit as error:
+        if error.code != 1:  # 1: some runs failed, the others are worth a table
+            raise
+        return False
+    return True
+
+
+def measure(context: TableContext, arguments: argparse.Namespace) -> bool:
+    """Measure speeds and write the report if the table has any; return whether that succeeded."""
+    table, succeeded = get_table(context.name), True
+    if (table.speed_benchmark or table.report_sentences) and arguments.slurm is not None:
+        print_status("no speeds or report with --slurm: run the command again on a node, without --slurm")
+        return True
+    if table.speed_benchmark:
+        succeeded = measure_speed(context, table.speed_benchmark, arguments.root, arguments.flags)
+    if table.report_sentences:
+        succeeded &= write_report(context, table.report_sentences)
+    return succeeded

@@ -1,0 +1,300 @@
+"""The commands that train models and use them, and those about the installation."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import relumt
+from relumt.arguments import positive_integer, whole_number
+from relumt.console import print_status
+from relumt.errors import UserError
+from relumt.fairseq_version import prepare_fairseq_import
+from relumt.text_files import decode_lines, load_text
+
+if TYPE_CHECKING:
+    from relumt.runs.inference.translator import Translation, Translator
+
+RUN_HELP = "folder of a trained run, for its scored (else best) checkpoint; or a checkpoint"
+DATA_HELP = "data-bin of the model (default: that of the run)"
+
+BATCHES_PER_BLOCK = 100
+"""So many batches are read before any is translated, so that a batch has sentences of similar length."""
+
+
+def user_dir(_: argparse.Namespace) -> None:
+    """Print the folder to pass to fairseq's --user-dir."""
+    print(Path(relumt.__file__).resolve().parent)
+
+
+def doctor(_: argparse.Namespace) -> None:
+    """Check the installation, the machine and, if there is a GPU, every kernel of attention.
+
+    With a GPU this compiles all kernels, which takes minutes; each runs in a process that it may crash. Nothing is
+    downloaded. The exit status is 1 if something that training needs is broken.
+    """
+    from relumt.doctor import report_machine
+
+    report_machine()
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the stages and the arguments that name a run."""
+    from relumt.runs.environment import PRECISIONS
+
+    add = parser.add_argument
+    add("--train", action="store_true", help="train the model, or resume training")
+    add("--evaluate", action="store_true", help="translate the test set and score it")
+    add("--analyze", action="store_true", help="measure attention and feed-forward layers")
+    add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    configs_help = "folder with datasets/ and models.toml (default: configs)"
+    add("--configs", type=Path, default=Path("configs"), help=configs_help)
+    add("--seed", type=whole_number, default=1, help="random seed, part of the run's path (default: 1)")
+    add("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
+    add("--precision", choices=PRECISIONS, help="of training (default: fp16 on a GPU, fp32 on a CPU)")
+    add("--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence")
+    add("--force", action="store_true", help="continue with other settings than the recorded ones, and record that")
+    add("--dry-run", action="store_true", help="print fairseq's commands instead of running them")
+    words_help = (
+        "a name in configs/datasets, or the path of a data-bin; a name in configs/models.toml; then further flags of "
+        "the fairseq command. After -- nothing is an option of this command"
+    )
+    add("words", nargs=argparse.REMAINDER, metavar="[--] DATASET MODEL", help=words_help)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train a run, translate and score its test set, and analyze it: what the scripts in scripts/ call.
+
+    DATASET and MODEL may be followed by flags: of fairseq-train with --train, else of fairseq-generate. Stages that are
+    complete are skipped. Each command of fairseq is printed as it starts.
+    """
+    from relumt.runs.environment import find_device
+    from relumt.runs.evaluation import evaluate, print_commands
+    from relumt.runs.flags import join_flag_values
+    from relumt.runs.record import find_record
+    from relumt.runs.run_config import resolve_run_config
+    from relumt.runs.training import Request, train
+
+    if not (arguments.train or arguments.evaluate or arguments.analyze):
+        raise UserError("expected at least one stage, found none; give --train, --evaluate or --analyze")
+    words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+    dry_run = arguments.dry_run or "--dry-run" in words
+    words = [word for word in words if word != "--dry-run"]
+    if len(words) < 2:
+        raise UserError(f"expected DATASET and MODEL, found {words}; see --help")
+    dataset, model, *flags = words
+    config = resolve_run_config(dataset, model, arguments.seed, arguments.configs, arguments.runs, arguments.data_bin)
+    device = find_device(arguments.precision)
+    request = Request(device, arguments.data_bin, arguments.force, arguments.one_by_one, dry_run)
+    generate_flags = [] if arguments.train else flags
+    if arguments.train:
+        train(config, request, flags)
+    if arguments.evaluate:
+        record = find_record(config.folder)
+        if dry_run and (record is None or not record.has_ended):
+            trained = config.train_flags(flags if arguments.train else [])
+            print_commands(config, request, config.generate_flags(generate_flags, join_flag_values(trained)))
+        else:
+            evaluate(config, request, generate_flags)
+    if arguments.analyze and not dry_run:
+        from relumt.commands.analysis import analyze_run
+
+        analyze_run(config, arguments.data_bin)
+
+
+def add_average_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the checkpoints and --out."""
+    checkpoints_help = "checkpoint_*.pt of one training run"
+    parser.add_argument("checkpoints", nargs="+", type=Path, metavar="CHECKPOINT", help=checkpoints_help)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
+
+
+def average(arguments: argparse.Namespace) -> None:
+    """Average the parameters of several checkpoints of one training run into one checkpoint.
+
+    The result translates like any checkpoint, but training cannot resume from it.
+    """
+    if arguments.out.exists():
+        raise UserError(f"{arguments.out}: exists; choose another --out, or remove the file")
+    from relumt.plugin.checkpoints.averaging import write_average
+
+    write_average(arguments.checkpoints, arguments.out)
+    print_status(f"{arguments.out}: the average of {len(arguments.checkpoints)} checkpoints")
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model, the format and the folder."""
+    add = parser.add_argument
+    add("model", type=Path, metavar="RUN", help=RUN_HELP)
+    add("--to", required=True, choices=("fairseq", "safetensors"), help="format of the weights")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the model")
+    add("--data", type=Path, help=DATA_HELP)
+
+
+def export(arguments: argparse.Namespace) -> None:
+    """Write a trained model for other programs to a folder, with its dictionaries and subwords.
+
+    fairseq: model.pt, a checkpoint of the stock architecture `transformer`, which plain fairseq and CTranslate2's
+    converter read; only for softmax attention. safetensors: any model, without pickle; relumt.load and relumt translate
+    read it.
+    """
+    prepare_fairseq_import()
+    from relumt.runs.inference.export import export_model
+
+    path = export_model(arguments.model, arguments.data, arguments.to, arguments.out)
+    print_status(f"wrote {path} to {arguments.out}")
+
+
+def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model, and how to translate and print."""
+    add = parser.add_argument
+    add("model", type=Path, metavar="RUN", help=f"{RUN_HELP}, or a folder of relumt export --to safetensors")
+    add("--data", type=Path, help=DATA_HELP)
+    add("--beam", type=positive_integer, metavar="N", help="size of the beam (default: the run's)")
+    batch_help = "sentences in a batch; with 1, each line is translated as soon as it is read (default: 64)"
+    add("--batch", type=positive_integer, metavar="N", default=64, help=batch_help)
+    add("--json", action="store_true", help="print a JSON object for each line, with scores and subwords")
+    nbest_help = "with --json: translations of a line (default: 1)"
+    add("--nbest", type=positive_integer, metavar="N", default=1, help=nbest_help)
+    alignments_help = "with --json: add which source subword each subword is aligned to"
+    add("--alignments", action="store_true", help=alignments_help)
+    add("--tokenized", action="store_true", help="read and print Moses tokens instead of plain text")
+    add("--cpu", action="store_true", help="do not use a GPU")
+
+
+def translate(arguments: argparse.Namespace) -> None:
+    """Translate the lines of standard input, one sentence each, to lines of standard output.
+
+    The text is prepared as the model's data-bin was, and translations are plain text. An empty line stays empty. By
+    default the search is the one that the run's test set was translated with.
+    """
+    if not arguments.json and (arguments.nbest > 1 or arguments.alignments):
+        raise UserError("--nbest and --alignments need --json; add it")
+    prepare_fairseq_import()
+    from relumt.runs.inference.translator import load
+
+    translator = load(arguments.model, arguments.data, arguments.cpu, arguments.tokenized)
+    translator.search_with(arguments.beam, arguments.nbest)  # refuses impossible settings before anything is read
+    size = 1 if arguments.batch == 1 or sys.stdin.isatty() else arguments.batch * BATCHES_PER_BLOCK
+    stream, first_number = decode_lines(sys.stdin.buffer, "standard input"), 1
+    while lines := list(islice(stream, size)):
+        found = translator.translate_nbest(lines, arguments.nbest, arguments.beam, arguments.batch, first_number)
+        first_number += len(lines)
+        if arguments.json:
+            print(*format_json(translator, found, arguments), sep="\n")
+        else:
+            print(*(translations[0].text if translations else "" for translations in found), sep="\n")
+        sys.stdout.flush()
+
+
+def format_json(
+    translator: "Translator", found: list[list["Translation"]], arguments: argparse.Namespace
+) -> Iterator[str]:
+    """Yield a JSON object for each line."""
+    every = [translation for translations in found for translation in translations]
+    alignments = iter(translator.align(every, arguments.batch) if arguments.alignments else [])
+    for translations in found:
+        described: list[dict[str, Any]] = []
+        for translation in translations:
+            described.append({name: getattr(translation, name) for name in ("text", "score", "tokens", "token_scores")})
+            if arguments.alignments:
+                alignment = next(alignments)
+                described[-1]["alignment"] = alignment and alignment.links
+        source = translations[0].source_tokens if translations else []
+        yield json.dumps({"source_tokens": source, "translations": described}, ensure_ascii=False)
+
+
+def add_score_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments: the run, and the program that scores it."""
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="folder of a run that is translated and scored")
+    add("--external", metavar="COMMAND", help="program that scores, and its arguments")
+    add("--name", default="external", help="name of the metric in run.json (default: external)")
+    add("--subset", default="test", help="the translated subset (default: test)")
+    add("--data", type=Path, help="data-bin that was translated (default: that of the run)")
+    limit_help = "seconds after which the program is killed (default: %(default)s)"
+    add("--time-limit", type=positive_integer, default=3600, metavar="S", help=limit_help)
+
+
+def score(arguments: argparse.Namespace) -> None:
+    """Score a translated run with another program, for example a neural metric in an environment of its own.
+
+    The program reads a JSON object per line (source, translation, reference) and prints a number per line. It may end
+    with {"score": …, "version": …}. Without --external, the segments are printed. docs/neural_metrics.md has examples.
+    """
+    import msgspec
+
+    from relumt.runs.external_scores import add_external_score, segments_of_run
+
+    scored = arguments.run, arguments.subset, arguments.data
+    if arguments.external is None:
+        for segment in segments_of_run(*scored):
+            print(msgspec.json.encode(segment).decode())
+        return
+    found = add_external_score(*scored, arguments.name, arguments.external, arguments.time_limit)
+    result = {"run": str(arguments.run), "subset": arguments.subset, "name": arguments.name}
+    print(json.dumps(result | asdict(found), indent=2, ensure_ascii=False))
+
+
+def add_score_documents_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments: the texts, and how they divide into chunks and documents."""
+    add = parser.add_argument
+    add("--hyp", type=Path, required=True, help="translations, one chunk per line")
+    add("--chunks", type=Path, help="number of sentences in each chunk, one per line (default: 1)")
+    add("--ref", type=Path, required=True, help="references, one sentence per line")
+    add("--docs", type=Path, required=True, help="number of sentences in each document, one per line")
+    add("--separator", default="", help="token between the sentences of a chunk")
+    sentences_help = "translations of single sentences, for chunks that lost separators"
+    add("--sentences", type=Path, help=sentences_help)
+    tokenizers = ["none", "13a", "zh", "char"]
+    add("--tokenize", default="13a", choices=tokenizers, help="sacreBLEU's tokenizer (default: 13a)")
+    add("--lowercase", action="store_true", help="ignore case")
+
+
+def score_documents(arguments: argparse.Namespace) -> None:
+    """Score translated documents: d-BLEU, one document per line, and with --separator s-BLEU, one sentence per line.
+
+    A line of HYP is a chunk, as a model trained with --document-length writes it; CHUNKS has the number of sentences in
+    each chunk. Omit CHUNKS for translations of single sentences. The scores are printed as JSON.
+    """
+    from sacrebleu.metrics import BLEU
+
+    from relumt.corpora.bitext import check_line_counts
+    from relumt.corpora.document_lengths import read_document_lengths, read_lengths
+    from relumt.plugin.tasks import document_chunks
+    from relumt.runs.score import corpus_score
+
+    separator = arguments.separator
+    if arguments.sentences and not separator:
+        raise UserError("--sentences replaces chunks that lost separators; name the separator with --separator")
+    hypotheses = [document_chunks.detach_separators(line, separator) for line in load_text(arguments.hyp)]
+    references = load_text(arguments.ref)
+    documents = read_document_lengths(arguments.docs, len(references))
+    chunks = read_lengths(arguments.chunks) if arguments.chunks else [1] * len(hypotheses)
+    if len(chunks) != len(hypotheses):
+        raise UserError(f"{arguments.hyp} has {len(hypotheses)} lines, but {arguments.chunks} has {len(chunks)}")
+    counts = document_chunks.chunks_per_document(chunks, documents)
+    mismatches = document_chunks.find_mismatches(hypotheses, chunks, separator)
+    if arguments.sentences:
+        sentences = load_text(arguments.sentences)
+        sides = sentences, references
+        check_line_counts((arguments.sentences, arguments.ref), list(map(len, sides)), sides.__getitem__)
+        hypotheses = document_chunks.replace_mismatches(hypotheses, chunks, separator, sentences)
+    metric = BLEU(tokenize=arguments.tokenize, lowercase=arguments.lowercase, force=True)
+    joined = document_chunks.join_groups(
+        [document_chunks.remove_separators(chunk, separator) for chunk in hypotheses], counts
+    )
+    d_bleu = corpus_score(metric, joined, document_chunks.join_groups(references, documents))
+    result: dict[str, Any] = {"documents": len(documents), "d-BLEU": asdict(d_bleu)}
+    if separator:
+        split = document_chunks.split_chunks(hypotheses, chunks, separator)
+        result |= {
+            "chunks": len(chunks),
+            "chunks with another number of separators": len(mismatches),
+            "s-BLEU": asdict(corpus_score(metric, split, references)),
+        }
+    print(json.dumps(result, indent=2, ensure_ascii=False))
