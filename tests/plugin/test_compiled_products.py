@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 from relumt.plugin.compiled_products import CACHES, COMPILED_PRODUCTS, limit_compiled_products
 
 GROWTH = """

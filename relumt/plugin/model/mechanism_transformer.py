@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import (
     base_architecture,
@@ -18,18 +18,16 @@ from fairseq.models.transformer.transformer_legacy import (
     transformer_wmt_en_de,
 )
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from relumt.attention import GATES
-from relumt.errors import UserError, exit_on_user_error
-from relumt.plugin.model.argument_checks import check_arguments, check_generation
+from relumt.errors import UserError
 from relumt.plugin.model.attention_log import AttentionLog
-from relumt.plugin.model.built_layers import check_built_layers
 from relumt.plugin.model.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
-from relumt.plugin.model.model_settings import as_namespace, flatten_, store_, training_section
+from relumt.plugin.model.model_settings import as_namespace, flatten_, training_section
 from relumt.plugin.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
-from relumt.plugin.training_device import check_training_device
+from relumt.plugin.training_device import check_training_device, check_translation_in_bf16
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
@@ -65,34 +63,39 @@ class MechanismTransformer(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "MechanismTransformer":
-        """Build the model; exit with a one-line message if the arguments are invalid.
+        """Build the model.
 
         Args:
             args: flags of `fairseq-train`, settings of a checkpoint, or `model` of a Hydra configuration. What a
                 checkpoint has to keep is stored in it: defaults, sizes, the vocabulary's fingerprint.
             task: provides the dictionaries.
+
+        Raises:
+            UserError: the settings contradict each other, the data-bin, or what this machine can do.
         """
         settings = as_namespace(args)
-        with exit_on_user_error():
-            # fairseq does this, too, unless this method is called directly
-            ARCH_CONFIG_REGISTRY[getattr(settings, "arch", None) or "mechanism_transformer"](settings)
-            for choice in VARIANT_CHOICES:
-                choice.check_names(settings)
-                # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
-                if not hasattr(settings, "vocabulary_fingerprint"):
-                    choice.reject_unused_options(settings)
-                choice.record_defaults(settings)
-            check_arguments(settings, task)
-            record_vocabulary(settings, task)
-            try:
-                model: MechanismTransformer = super().build_model(settings, task)
-            except AssertionError as error:
-                raise UserError(f"fairseq cannot build this model: {error}") from error
-            use_fast_dropout(model)
-            store_(args, settings, {*model_flags(), "vocabulary_fingerprint"})
-            check_built_layers(model, args)
-            model.attention_log = AttentionLog(getattr(settings, "log_attention_interval", None), task)
-            return model
+        check_training_device(settings)
+        for choice in VARIANT_CHOICES:
+            # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
+            choice.check(settings, is_trained=hasattr(settings, "vocabulary_fingerprint"))
+            choice.record_defaults(settings)
+        # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
+        recomputes = getattr(settings, "checkpoint_activations", False) or getattr(
+            settings, "offload_activations", False
+        )
+        if getattr(settings, "log_attention_interval", None) and recomputes:
+            raise UserError("--log-attention-interval cannot observe layers under --checkpoint-activations; drop one")
+        record_vocabulary(settings, task)
+        try:
+            model: MechanismTransformer = super().build_model(settings, task)
+        except (AssertionError, ValueError) as error:
+            raise UserError(f"fairseq cannot build this model: {error}; change the flags") from error
+        use_fast_dropout(model)
+        if isinstance(args, DictConfig):
+            with open_dict(args):
+                args.update({name: value for name, value in vars(settings).items() if name in stored_settings()})
+        model.attention_log = AttentionLog(getattr(settings, "log_attention_interval", None), task)
+        return model
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **kwargs: Any) -> Any:
         """Run fairseq's forward pass; log the attention in training when it is due."""
@@ -120,8 +123,8 @@ class MechanismTransformer(TransformerModel):
         super().prepare_for_inference_(cfg)
         if getattr(cfg, "dataset", None) is not None:
             cfg.dataset.required_batch_size_multiple = 1
-        with exit_on_user_error():
-            check_generation(cfg)
+        if cfg.common.bf16:
+            check_translation_in_bf16(cfg.common.cpu, cfg.generation)
         self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:
@@ -144,11 +147,11 @@ class MechanismTransformer(TransformerModel):
 
 
 @cache
-def model_flags() -> frozenset[str]:
-    """Return the names of the settings that `mechanism_transformer` has."""
+def stored_settings() -> frozenset[str]:
+    """Return the names of the settings that `mechanism_transformer` has, which checkpoints store."""
     parser = ArgumentParser(add_help=False)
     MechanismTransformer.add_args(parser)
-    return frozenset(action.dest for action in parser._actions)
+    return frozenset(action.dest for action in parser._actions) | {"vocabulary_fingerprint"}
 
 
 def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
@@ -182,23 +185,6 @@ SET_SIZES = (base_architecture, tiny_architecture, transformer_iwslt_de_en, tran
 """fairseq's functions that set the sizes of an architecture, in the order of ARCHITECTURE_SIZES."""
 
 
-def keep_gpu_under_bf16(args: Namespace | DictConfig) -> None:
-    """Undo that --bf16 selects a TPU if there is a GPU: fairseq assumes that only TPUs train in bfloat16."""
-    common = training_section(args, "common")
-    if getattr(common, "bf16", False) and torch.cuda.is_available():
-        common.tpu = False
-
-
-def load_on_all_devices(args: Namespace | DictConfig) -> None:
-    """Let each process of a training on several devices load the checkpoint itself.
-
-    By default fairseq's first process sends it to the others, which cannot resume: `torch.load` refuses fairseq's
-    classes in the message.
-    """
-    if (checkpoint := training_section(args, "checkpoint")) is not None:
-        checkpoint.load_checkpoint_on_all_dp_ranks = True
-
-
 def register_architectures(prefix: str, attention: str) -> None:
     """Register PREFIX and PREFIX_SIZE: fairseq's sizes, with `attention` as the default mechanism at all sites."""
     for suffix, set_sizes in zip(ARCHITECTURE_SIZES, SET_SIZES, strict=True):
@@ -206,14 +192,17 @@ def register_architectures(prefix: str, attention: str) -> None:
         def architecture(
             args: Namespace | DictConfig, set_sizes: Callable[[Namespace | DictConfig], None] = set_sizes
         ) -> None:
-            with exit_on_user_error():
-                if isinstance(args, DictConfig):
-                    flatten_(args, model_flags())
-                if getattr(args, "attention", None) is None:
-                    args.attention = attention
-                keep_gpu_under_bf16(args)
-                check_training_device(as_namespace(args))
-            load_on_all_devices(args)
+            if isinstance(args, DictConfig):
+                flatten_(args, stored_settings())
+            if getattr(args, "attention", None) is None:
+                args.attention = attention
+            common, checkpoint = (training_section(args, name) for name in ("common", "checkpoint"))
+            if getattr(common, "bf16", False) and torch.cuda.is_available():
+                common.tpu = False  # fairseq assumes that only TPUs train in bfloat16
+            if checkpoint is not None:
+                # fairseq's first process would send the checkpoint to the others, which cannot resume: `torch.load`
+                # refuses fairseq's classes in the message.
+                checkpoint.load_checkpoint_on_all_dp_ranks = True
             set_sizes(args)
 
         register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)

@@ -8,14 +8,12 @@ mechanism, from a Namespace only: it silently drops those of a DictConfig.
 
 from argparse import Namespace
 from collections.abc import Collection
-from contextlib import nullcontext
-from difflib import get_close_matches
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from relumt.errors import UserError
-from relumt.plugin.options import NESTED_SETTINGS, flat_settings
+from relumt.plugin.options import NESTED_SETTINGS, flat_settings, suggest
 
 
 def flatten_(model: DictConfig, known: Collection[str]) -> None:
@@ -31,9 +29,9 @@ def flatten_(model: DictConfig, known: Collection[str]) -> None:
     flat = flat_settings(model)
     for name in flat:
         if name not in known and name not in ("_name", "arch"):
-            similar = get_close_matches(str(name), known, n=1)
-            suggestion = f"did you mean {similar[0]}? " if similar else ""
-            raise UserError(f"model.{name} is no setting of this model; {suggestion}correct the name, or drop it")
+            raise UserError(
+                f"model.{name} is no setting of this model; {suggest(str(name), known)}correct the name, or drop it"
+            )
     with open_dict(model):
         for name in NESTED_SETTINGS:
             model.pop(name, None)
@@ -61,14 +59,6 @@ def as_namespace(model: Namespace | DictConfig) -> Namespace:
 def _plain(config: Any) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     return cast(dict[str, Any], plain)
-
-
-def store_(model: Namespace | DictConfig, settings: Namespace, names: Collection[str]) -> None:
-    """Store the `settings` that have these names in the configuration that fairseq writes to checkpoints."""
-    with open_dict(model) if isinstance(model, DictConfig) else nullcontext():
-        for name in names:
-            if hasattr(settings, name):
-                setattr(model, name, getattr(settings, name))
 
 
 def training_section(model: Namespace | DictConfig, section: str) -> Any:

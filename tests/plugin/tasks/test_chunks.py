@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
-from relumt.plugin.tasks.concatenated_sentences import ConcatenatedSentences
+from relumt.plugin.tasks.documents import ConcatenatedSentences
 
 EOS, SEPARATOR = 2, 9
 
