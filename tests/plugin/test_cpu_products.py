@@ -40,6 +40,11 @@ def cpu(monkeypatch):
     return lambda capabilities: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
 
 
+def is_medium():
+    """Return whether the accuracy that is measured is that of the backend, not of the default."""
+    return torch.get_float32_matmul_precision() == "medium"
+
+
 @pytest.mark.parametrize(
     ("capabilities", "backend", "setting"),
     [
@@ -53,7 +58,7 @@ def cpu(monkeypatch):
 )
 def test_onednn_is_selected_with_avx512_and_without_amx(cpu, monkeypatch, capabilities, backend, setting):
     cpu(capabilities)
-    monkeypatch.setattr(cpu_products, "largest_product_error", lambda: 3e-7)
+    monkeypatch.setattr(cpu_products, "largest_product_error", lambda: 3e-7 if is_medium() else torch.nan)
     for _ in range(2):  # the second call finds what the first has set
         assert select_fp32_backend() == backend
         assert torch.get_float32_matmul_precision() == setting
@@ -65,16 +70,6 @@ def test_an_inaccurate_backend_is_not_used(cpu, monkeypatch, error):
     monkeypatch.setattr(cpu_products, "largest_product_error", lambda: error)
     assert select_fp32_backend() == "default"
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-def test_the_accuracy_is_that_of_the_backend_and_not_of_the_default(cpu, monkeypatch):
-    settings = []
-    cpu(ZEN4)
-    monkeypatch.setattr(
-        cpu_products, "largest_product_error", lambda: settings.append(torch.get_float32_matmul_precision()) or 0.0
-    )
-    select_fp32_backend()
-    assert settings == ["medium"]
 
 
 @pytest.mark.parametrize("setting", ["high", "medium"])
@@ -109,13 +104,6 @@ def test_every_kind_of_product_is_checked(monkeypatch, owner, name):
 
     monkeypatch.setattr(owner, name, rounded)
     assert 1e-4 < largest_product_error() < 1e-2
-
-
-def test_a_product_that_is_not_a_number_is_noticed(monkeypatch):
-    exact = torch.bmm
-    nan_in_fp32 = {torch.float32: torch.nan, torch.float64: 1}
-    monkeypatch.setattr(torch, "bmm", lambda x, y: exact(x, y) * nan_in_fp32[x.dtype])
-    assert not largest_product_error() <= TOLERANCE
 
 
 @pytest.mark.parametrize("setting", ["highest", "high", "medium"])

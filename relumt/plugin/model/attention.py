@@ -43,10 +43,8 @@ class MechanismAttention(MultiheadAttention):
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
-        **fairseq_kwargs: further arguments of `MultiheadAttention`; their order differs between fairseq versions.
-
-    Raises:
-        ValueError: `add_bias_kv` or `add_zero_attn` is set, whose keys no mechanism attends to.
+        **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
+            no mechanism attends to.
 
     Attributes:
         hooks: what `hooks.py` calls after each forward pass, and what it needs the mechanism to return.
@@ -62,8 +60,6 @@ class MechanismAttention(MultiheadAttention):
         gate: str | None = None,
         **fairseq_kwargs: Any,
     ) -> None:
-        if fairseq_kwargs.get("add_bias_kv") or fairseq_kwargs.get("add_zero_attn"):
-            raise ValueError("add_bias_kv and add_zero_attn add keys that no mechanism attends to; leave both False")
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site

@@ -62,15 +62,6 @@ def test_validation_adds_no_penalty_and_logs_all_terms():
     assert {"norm_reg", "entropy_reg", "entropy_encoder", "null_rate_decoder", "norm_reg_cross"} <= log.keys()
 
 
-def test_a_penalty_of_weight_zero_does_not_change_the_gradient():
-    batch = sample(UNEVEN)
-    one, other = build("reluformer").train(), build("reluformer").train()
-    plain_criterion()(one, batch)[0].backward()
-    make_criterion(norm=0.0, entropy=0.0)(other, batch)[0].backward()
-    for a, b in zip(one.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad)
-
-
 def test_logs_of_batches_and_workers_can_be_summed():
     model = build("reluformer").eval()
     batches = [sample(UNEVEN), sample([(4, 4), (9, 3)], seed=5)]
@@ -148,19 +139,6 @@ def test_the_penalty_has_the_chosen_shape(shape):
         for rows in sums
     ]
     torch.testing.assert_close(loss, base + 0.3 * sum(by_attention) / len(by_attention) * size)
-
-
-def test_weights_fall_linearly_to_their_final_values():
-    criterion = regularized_criterion(
-        attention_norm_weight=0.1,
-        attention_norm_final_weight=0.02,
-        attention_entropy_weight=0.3,
-        attention_entropy_final_weight=0.0,
-        attention_schedule_updates=100,
-    )
-    assert criterion.weights(0) == (0.1, 0.3)
-    assert criterion.weights(25) == pytest.approx((0.08, 0.225))
-    assert criterion.weights(100) == criterion.weights(5000) == pytest.approx((0.02, 0.0))
 
 
 def test_the_penalty_follows_the_schedule_by_the_updates_of_the_model():

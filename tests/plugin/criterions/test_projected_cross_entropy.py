@@ -197,31 +197,6 @@ def test_the_criterion_leaves_other_settings_to_fairseq(settings):
     assert found[2] == expected[2]
 
 
-def test_an_adaptive_softmax_keeps_its_own_projection():
-    model = build("transformer", "--adaptive-softmax-cutoff", "5,10").train()
-    assert projection_weight(model) is None
-    assert projection_weight(build("transformer")) is not None
-
-
-def test_hooks_on_the_projection_and_logits_of_a_subclass_are_respected(monkeypatch):
-    model = build("mechanism_transformer").train()
-    hook = model.decoder.output_projection.register_forward_hook(lambda module, args, logits: logits * 2)
-    assert projection_weight(model) is None
-    found, expected = (run(criterion, model) for criterion in CRITERIONS)
-    assert torch.equal(found[0], expected[0])
-    hook.remove()
-    assert projection_weight(model) is not None
-    monkeypatch.setattr(type(model.decoder), "output_layer", lambda self, x: self.output_projection(x) * 2)
-    assert projection_weight(model) is None
-
-
-def test_a_model_whose_unused_parameters_are_searched_is_not_fused():
-    model = build("reluformer")
-    assert projection_weight(model) is not None
-    model.encoder.find_unused_parameters = True
-    assert projection_weight(model) is None
-
-
 class FullyShardedDataParallel(nn.Module):
     """Stands for the class of this name, which shards the weight."""
 
@@ -230,5 +205,19 @@ class FullyShardedDataParallel(nn.Module):
         self.module, self.decoder = module, module.decoder
 
 
-def test_a_sharded_model_is_not_fused():
-    assert projection_weight(FullyShardedDataParallel(build("reluformer"))) is None
+def test_a_projection_is_fused_only_if_nothing_else_happens_to_it(monkeypatch):
+    model = build("mechanism_transformer").train()
+    assert projection_weight(model) is model.decoder.output_projection.weight
+    assert projection_weight(build("transformer", "--adaptive-softmax-cutoff", "5,10")) is None
+    assert projection_weight(FullyShardedDataParallel(model)) is None
+    model.encoder.find_unused_parameters = True
+    assert projection_weight(model) is None
+    del model.encoder.find_unused_parameters
+    hook = model.decoder.output_projection.register_forward_hook(lambda module, args, logits: logits * 2)
+    assert projection_weight(model) is None
+    found, expected = (run(criterion, model) for criterion in CRITERIONS)
+    assert torch.equal(found[0], expected[0])
+    hook.remove()
+    assert projection_weight(model) is not None
+    monkeypatch.setattr(type(model.decoder), "output_layer", lambda self, x: self.output_projection(x) * 2)
+    assert projection_weight(model) is None

@@ -120,12 +120,6 @@ def test_the_hypotheses_are_those_of_fairseq_with_other_mechanisms(mechanism, co
     assert count_searches == [1]
 
 
-def test_the_hypotheses_are_those_of_the_stock_transformer():
-    model, stock, batch = build_model(1), build("transformer", words=WORDS).eval(), sample(LENGTHS)
-    stock.load_state_dict(model.state_dict())
-    assert_same_hypotheses(translate(BeamSearchGenerator, model, batch), translate(SequenceGenerator, stock, batch))
-
-
 def test_equal_sentences_have_equal_hypotheses(count_searches):
     """The cross-attention takes equal sources for one source of a beam."""
     model, batch = build_model(1), sample([(5, 5)] * 8)

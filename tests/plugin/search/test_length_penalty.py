@@ -154,10 +154,6 @@ def test_what_cannot_apply_is_refused(name):
         check_length_penalty(Namespace(**({"length_penalty": "gnmt"} | settings)))
 
 
-def test_fairseqs_penalty_applies_everywhere():
-    check_length_penalty(Namespace(unnormalized=True, print_alignment="hard", length_penalty="length"))
-
-
 def test_another_beam_search_is_refused():
     with pytest.raises(UserError, match="--length-penalty gnmt needs relumt's beam search"):
         task(WORDS).build_generator([build_model(1)], Namespace(length_penalty="gnmt"), SequenceGenerator)
