@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -20,8 +19,8 @@ from relumt.plugin.checkpoints.recovery import (
 )
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints
 from tests.attacks.attack import error_of, problem_of, relumt, snapshot
-from tests.attacks.training import Training, content, save, weights, write_training_data
-from tests.plugin.model.build import arguments, write_checkpoint
+from tests.attacks.training import content, save, weights
+from tests.plugin.model.build import arguments
 
 LAST, BEST = Path("checkpoint_last.pt"), Path("checkpoint_best.pt")
 FOLDER = {
@@ -276,49 +275,3 @@ def test_training_does_not_begin_anew_if_the_checkpoint_to_restore_is_missing(re
     ):
         assert message in error_of(lambda given=settings: resume(save_dir="new", **given), capfd)
     resume(save_dir="new", restore_file="new/checkpoint_last.pt")  # the first start
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Training:
-    """A short training of a ReLUFormer."""
-    base = tmp_path_factory.mktemp("trained")
-    training = Training(write_training_data(base / "data"), base / "checkpoints", ("--max-update", "2"))
-    assert training.run() == 0, training.output
-    return training
-
-
-def test_training_does_not_go_on_with_another_model(trained, tmp_path):
-    """The parameters of softmax and ReLUFormer have the same names and shapes, so fairseq would load them."""
-    last, before = trained.folder / LAST, snapshot(trained.folder)
-    softmax = ("--attention", "softmax", "--arch", "mechanism_transformer")
-    refused = Training(trained.data, trained.folder, softmax)
-    assert refused.run() == 2
-    expected = f"{last}: belongs to another model, with attention at the site 'encoder' relu (now softmax)"
-    assert expected in refused.output and "Traceback" not in refused.output
-    assert snapshot(trained.folder) == before
-    merged = Training(
-        trained.data, tmp_path / "new", ("--finetune-from-model", str(last), "--share-decoder-input-output-embed")
-    )
-    assert merged.run() == 2 and f"{last}: has separate embeddings, and --share" in merged.output
-
-
-def test_a_new_training_takes_weights_but_not_the_schedule_of_another(trained, tmp_path):
-    """reduce_lr_on_plateau would divide the learning rate by 10, since no epoch reaches the other's loss."""
-    pretrained = write_checkpoint(tmp_path / "pretrained", "--arch", "mechanism_transformer")
-    checkpoint = load_checkpoint_safely(pretrained)
-    position = {"epoch": 3, "iterations_in_epoch": 0, "version": 2}
-    checkpoint["extra_state"] |= {"train_iterator": position, "val_loss": 0.0, "best": 0.0}
-    save_checkpoint_durably(checkpoint, pretrained)
-    flags = ("--finetune-from-model", str(pretrained), "--lr-scheduler", "reduce_lr_on_plateau")
-    training = Training(trained.data, tmp_path / "new", flags)
-    assert training.run() == 0, training.output
-    assert f"loading pretrained model from {pretrained}" in training.output
-    resumed = load_checkpoint_safely(training.folder / LAST)
-    assert resumed["extra_state"]["train_iterator"]["epoch"] == 2
-    assert resumed["last_optimizer_state"]["param_groups"][0]["lr"] == 1e-2
-
-
-def test_stock_fairseq_reads_sealed_checkpoints(model):
-    """As `torch.load` does, without relumt."""
-    assert b"sha256:" in model.read_bytes()[-100:]
-    assert torch.load(model, weights_only=False)["model"].keys() == load_checkpoint_safely(model)["model"].keys()

@@ -103,8 +103,8 @@ def hash_training_state(path: Path) -> str:
     """
     checkpoint = load_checkpoint_safely(path)
     extra_state = checkpoint["extra_state"]
-    names = ("model", "last_optimizer_state", "optimizer_history")
-    state = [*(checkpoint[name] for name in names), extra_state["train_iterator"], extra_state["best"]]
+    optimizer = (checkpoint["last_optimizer_state"], checkpoint["optimizer_history"][-1])
+    state = [checkpoint["model"], *optimizer, extra_state["train_iterator"], extra_state["best"]]
     sha = hashlib.sha256()
     _update(sha, state)
     return sha.hexdigest()
