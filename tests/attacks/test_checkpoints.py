@@ -19,7 +19,7 @@ from relumt.plugin.checkpoints.recovery import (
 )
 from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints
 from tests.attacks.attack import error_of, problem_of, relumt, snapshot
-from tests.attacks.training import content, save, weights
+from tests.attacks.training import bytes_of, content, save, weights
 from tests.plugin.model.build import arguments
 
 LAST, BEST = Path("checkpoint_last.pt"), Path("checkpoint_best.pt")
@@ -67,8 +67,7 @@ def test_training_resumes_from_the_newest_intact_checkpoint(folder, capfd, damag
     for name in damaged.split():
         HOW[how](Path(f"checkpoint_{name}.pt"))
     assert recover_last_checkpoint(folder) == chosen
-    expected = {name: tensor.numpy().tobytes() for name, tensor in content(chosen)["model"].items()}
-    assert weights(LAST) == expected
+    assert weights(LAST) == bytes_of(content(chosen)["model"])
     message = capfd.readouterr().err
     assert message.count("\n") == ("last" in damaged)
     assert not message or "resuming from the newest intact checkpoint, checkpoint_" in message

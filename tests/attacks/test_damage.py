@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from relumt.analysis.contrast import read_examples
 from relumt.analysis.record import read_analysis
@@ -34,6 +33,8 @@ from relumt.runs.record import BACKUP, find_record
 from relumt.runs.training_log import read_training_log
 from relumt.runs.translations import align_translations, read_generated
 from tests.attacks.attack import error_of, problem_of, relumt
+from tests.attacks.training import bytes_of, save, weights
+from tests.runs.cases import write_data_bin
 
 RUN = Path("runs/small/softmax/1")
 SMALL = Path("data-bin/small")
@@ -60,21 +61,15 @@ class Reader:
     typed: float = 0.0
 
 
-def weights(checkpoint: dict[str, Any]) -> dict[str, bytes]:
-    """Return the bytes of the tensors of a model."""
-    model: dict[str, Tensor] = checkpoint["model"]
-    return {name: tensor.numpy().tobytes() for name, tensor in model.items()}
-
-
 def record(path: Path, read: Callable[[], Any], typed: float = 0.6) -> Reader:
     return Reader(path, read, typed=typed)
 
 
 READERS = {
-    "checkpoint": Reader(Path("small.pt"), lambda: weights(load_checkpoint_safely("small.pt")), is_sealed=True),
-    "stock fairseq's": Reader(Path("stock.pt"), lambda: weights(load_checkpoint_safely("stock.pt")), is_sealed=True),
+    "checkpoint": Reader(Path("small.pt"), lambda: weights(Path("small.pt")), is_sealed=True),
+    "stock fairseq's": Reader(Path("stock.pt"), lambda: weights(Path("stock.pt")), is_sealed=True),
     "exported weights": Reader(
-        Path("exported/model.safetensors"), lambda: weights(read_model(Path("exported"))), is_sealed=True
+        Path("exported/model.safetensors"), lambda: bytes_of(read_model(Path("exported"))["model"]), is_sealed=True
     ),
     "merges": Reader(
         Path("prepared/bpe.codes"), lambda: load_segmenter(Path("prepared"))(["der Hund"]), is_sealed=True
@@ -84,7 +79,9 @@ READERS = {
     "analysis.json": record(RUN / "analysis.json", lambda: read_analysis(RUN / "analysis.json")),
     "prepare.json": record(Path("prepared/prepare.json"), lambda: open_data_bin(Path("prepared")), 0.08),
     "speeds": record(SPEEDS, lambda: read_speeds(CONTEXT, "small", TrainingAndDecodingSpeeds)),
-    "ContraPro": record(Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])),
+    "ContraPro": record(
+        Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])
+    ),
     "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"))),
     "index": Reader(SMALL / "test.de-en.en.idx", lambda: open_data_bin(SMALL).num_sentences("test")),
     "n-best list": Reader(RUN / "generate-test.txt", lambda: read_nbest(RUN / "generate-test.txt")),
@@ -115,8 +112,6 @@ def files(workshop, tmp_path_factory) -> Path:
 
 
 def write_files() -> None:
-    from tests.attacks.training import save
-
     save(Path("small.pt"), 6)
     torch.save(load_checkpoint_safely("small.pt"), "stock.pt")
     relumt("export model.pt --to safetensors --out exported --data bin")
@@ -267,8 +262,6 @@ MIXED = {
 
 @pytest.mark.parametrize("text", MIXED.values(), ids=MIXED)
 def test_translations_that_are_incomplete_or_mixed_are_not_scored(tmp_path, text):
-    from tests.runs.cases import write_data_bin
-
     data_bin = open_data_bin(write_data_bin(tmp_path / "bin", sentences=2))
     path = tmp_path / "generate-test.txt"
     path.write_text(OUTPUT + LAST)

@@ -1,20 +1,33 @@
-"""Requests that cannot work: each ends in one line with exit status 2, before anything is written.
+"""Requests that cannot work end in one line with exit status 2, before anything is written; odd words are only words.
 
 What a row of requests.toml shows for one option is tested for all options of a kind by the tests over the parsers.
 """
 
 import argparse
 import importlib
+import json
+import math
+import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from relumt import arguments
+from relumt.analysis.attention_maps import SentenceMaps
+from relumt.analysis.plots import draw_maps, save_figure
+from relumt.analysis.record import AnalysisFile
+from relumt.analysis.report import write_report
+from relumt.attention.variant_spec import FINITE, flag_name
 from relumt.cli import COMMANDS
+from relumt.plugin.options import VARIANT_CHOICES
 from tests.attacks.attack import error_of, relumt, start
+from tests.papers.cases import analysis
 from tests.runs.cases import FakeFairseq
 
 REQUESTS = tomllib.loads(Path(__file__).with_name("requests.toml").read_text())
@@ -61,6 +74,28 @@ def test_flags_with_which_nothing_can_be_trained_are_refused(tmp_path, capfd, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert FLAGS_OF_TRAINING[flags] in error_of(lambda: train_step(flags), capfd)
+
+
+def numeric_options() -> list[tuple[str, str, tuple[float, float]]]:
+    """Return what chooses a variant, and the flag and range of each of its options that is a number."""
+    return [
+        (f"--{choice.name} {owners[0]}", flag_name(attribute), option.metadata.get("range", FINITE))
+        for choice in VARIANT_CHOICES
+        for attribute, (option, owners) in choice.options().items()
+        if option.type is float
+    ]
+
+
+@pytest.mark.parametrize(("variant", "flag", "limits"), numeric_options())
+def test_options_of_variants_must_be_in_their_range(tmp_path, capfd, monkeypatch, variant, flag, limits):
+    monkeypatch.chdir(tmp_path)
+    too_small = ("0", "-0.0", "-1", "1e-30") if limits[0] > 0 else ()
+    for value in ("nan", "inf", "-inf", "1e30", "-1e30", *too_small):
+        flags = f"--arch mechanism_transformer {variant} {flag}={value}"
+        assert f"{flag} must be a number from" in error_of(lambda given=flags: train_step(given), capfd)
+    naive = "--inhibitor-implementation naive" if "inhibitor" in flag else ""
+    for value in limits:
+        assert math.isfinite(train_step(f"--arch mechanism_transformer {variant} {flag}={value} {naive}"))
 
 
 def options() -> Iterator[tuple[str, argparse.Action]]:
@@ -144,3 +179,48 @@ def test_a_full_disk_ends_in_one_line_and_a_reader_that_leaves_in_none(work):
 def test_settings_of_the_scripts_that_cannot_work(work, setting, message):
     ended = start(f"{setting} scripts/run.sh data-bin/small stock")
     assert ended.returncode == 2 and message in ended.stderr and ended.stderr.count("\n") == 1
+
+
+WORDS = [
+    "<unk>",
+    "&amp;",
+    "$x$",
+    "$\\frac",
+    "</script><script>alert(1)</script>",
+    "<!--",
+    "a|b",
+    "`a`",
+    "{{ 7 }}",
+    "100%",
+]
+"""Words of a text, and names, that are code for what shows them: HTML, JSON in HTML, SVG, matplotlib and Markdown."""
+
+
+class Elements(HTMLParser):
+    """Collects elements and their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, list[tuple[str, str | None]]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, sorted(attrs)))
+
+
+def report_on(words: list[str], folder: Path) -> str:
+    """Return a report in which all that comes from outside has these names, and draw its maps."""
+    maps = {"cross.0": torch.rand(2, len(words), len(words))}
+    sentence = SentenceMaps(0, words, words, words, maps, {"cross.0": "cross"})
+    checkpoints = [replace(analysis(), name=word, path=word, data=word) for word in words]
+    save_figure(draw_maps({words[0]: [sentence]})["maps"], folder, "maps")
+    return write_report(AnalysisFile("".join(words), checkpoints), [[sentence]] * len(words), folder).read_text()
+
+
+def test_words_and_names_are_no_code_in_reports_and_plots(tmp_path):
+    page = report_on(WORDS, tmp_path)
+    drawn = ElementTree.fromstring((tmp_path / "maps.svg").read_bytes())
+    assert not [node for node in drawn.iter() if node.tag.rpartition("}")[2] == "script"]
+    assert Elements(page).found == Elements(report_on([f"name {n}" for n in range(len(WORDS))], tmp_path)).found
+    for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL):
+        json.loads(data)

@@ -146,4 +146,9 @@ def save(path: Path, updates: int, **extra_state: float | None) -> None:
 
 def weights(path: Path) -> dict[str, bytes]:
     """Return the bytes of the tensors of a checkpoint's model."""
-    return {name: tensor.numpy().tobytes() for name, tensor in load_checkpoint_safely(path)["model"].items()}
+    return bytes_of(load_checkpoint_safely(path)["model"])
+
+
+def bytes_of(model: dict[str, torch.Tensor]) -> dict[str, bytes]:
+    """Return the bytes of the tensors of a model."""
+    return {name: tensor.numpy().tobytes() for name, tensor in model.items()}
