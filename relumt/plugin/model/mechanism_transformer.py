@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
 from relumt.attention import GATES
+from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
 from relumt.plugin.model.attention_log import AttentionLog
 from relumt.plugin.model.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
@@ -91,6 +92,9 @@ class MechanismTransformer(TransformerModel):
             # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
             choice.check(settings, is_trained=hasattr(settings, "vocabulary_fingerprint"))
             choice.record_defaults(settings)
+        for name in sorted(stored_settings()):
+            if "drop" in name and not 0 <= (probability := getattr(settings, name, None) or 0) <= 1:  # NaN is not
+                raise UserError(f"{flag_name(name)} is {probability}; choose a number from 0 to 1")
         # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
         recomputes = getattr(settings, "checkpoint_activations", False) or getattr(
             settings, "offload_activations", False
@@ -100,7 +104,7 @@ class MechanismTransformer(TransformerModel):
         record_vocabulary(settings, task)
         try:
             model: MechanismTransformer = super().build_model(settings, task)
-        except (AssertionError, ValueError) as error:
+        except (AssertionError, ValueError, ArithmeticError, RuntimeError) as error:
             raise UserError(f"fairseq cannot build this model: {error}; change the flags") from error
         use_fast_dropout(model)
         if isinstance(args, DictConfig):
