@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from relumt.cli import main
-from relumt.errors import as_user_error
+from relumt.errors import as_user_error, exit_on_user_error
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def error_of(action: Callable[[], object], capfd: pytest.CaptureFixture[str], st
     """Call what must be refused, in the working folder; return its error line, and check that it left all files."""
     before = snapshot(Path())
     capfd.readouterr()
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as stopped, exit_on_user_error():  # as the commands of fairseq do with --user-dir
         action()
     printed = capfd.readouterr()
     assert stopped.value.code == status and "Traceback" not in printed.err, printed.err

@@ -21,7 +21,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from relumt.plugin.checkpoints.fairseq_hooks import default_sections
-from relumt.plugin.checkpoints.loading import check_value, count_updates, load_checkpoint_safely, vet_checkpoint
+from relumt.plugin.checkpoints.loading import check_value, load_checkpoint_safely, vet_checkpoint
 from tests.attacks.attack import error_of, problem_of
 from tests.plugin.model.build import sample, trainer
 
@@ -78,7 +78,7 @@ NAMES = [
 def test_names_that_are_not_registered_are_refused(forge):
     for component, name in NAMES:
         message = problem_of(lambda c=component, n=name: vet_checkpoint(forge(c, arch=n, _name=n), "odd.pt"))
-        assert message.startswith(("odd.pt: rejected the", f"odd.pt: does not name its {component}")), (name, message)
+        assert message.startswith("odd.pt: rejected the "), (name, message)
     assert vet_checkpoint(forge("criterion", _name="evil"), "odd.pt")["cfg"]["criterion"] is None
 
 
@@ -88,7 +88,6 @@ REFUSED = [
     *(("model", "lstm", name, CODE) for name in ("adaptive_softmax_cutoff", "decoder_layers")),
     ("model", "wav2vec2", "w2v_args", {"model": {"conv_feature_layers": CODE}}),
     ("model", "transformer_lm", "character_filters", CODE),
-    *(("model", "reluformer", name, CODE) for name in ("relu_gamma", "encoder_embed_dim", "attention_cross")),
     ("model", "reluformer", "encoder", {"xformers_att_config": CODE}),
     *(("model", "reluformer", "own_setting", value) for value in ("${oc.env:HOME}", "a\nb", [["${x}"]], b"x", {1})),
     ("task", "translation", "dataset_impl", "fasta"),
@@ -101,7 +100,7 @@ REFUSED = [
 def test_settings_that_could_run_code_are_refused(forge):
     for component, name, setting, value in REFUSED:
         forged = forge(component, arch=name, _name=name, **{setting: value})
-        assert "rejected the setting" in problem_of(lambda odd=forged: vet_checkpoint(odd, "odd.pt")), (name, setting)
+        assert "odd.pt: rejected the" in problem_of(lambda odd=forged: vet_checkpoint(odd, "odd.pt")), (name, setting)
 
 
 def test_settings_that_fairseq_stores_are_accepted(forge):
@@ -160,28 +159,17 @@ def test_pickled_code_is_rejected(intact):
     for write, message in (
         (lambda: torch.save(intact | {"extra": Payload()}, ODD), "rejected, it contains code"),
         (lambda: torch.save(intact | {"extra_state": intact["extra_state"] | metrics}, ODD), "it contains code"),
-        (lambda: ODD.write_bytes(pickle.dumps(Payload())), "of another format"),
-        (lambda: torch.save(Payload(), ODD, _use_new_zipfile_serialization=False), "in the format of PyTorch before"),
+        (lambda: ODD.write_bytes(pickle.dumps(Payload())), "in a format other than"),
+        (lambda: torch.save(Payload(), ODD, _use_new_zipfile_serialization=False), "in a format other than"),
         (lambda: torch.save([1, 2], ODD), "not a fairseq checkpoint"),
     ):
         write()
         assert message in problem_of(lambda: load_checkpoint_safely(ODD))
 
 
-@pytest.mark.parametrize(("meter", "value", "is_read"), [("SumMeter", np.arange(4.0), True), ("MetersDict", 1, False)])
-def test_the_log_cannot_name_other_classes(intact, meter, value, is_read):
-    """fairseq looks up a meter's class among all names in a module. --eval-bleu stores arrays in SumMeters."""
-    metrics = {"metrics": {"valid": [(0, "x", meter, {"sum": value})]}}
-    torch.save(intact | {"extra_state": intact["extra_state"] | metrics}, ODD)
-    message = problem_of(lambda: vet_checkpoint(load_checkpoint_safely(ODD), ODD))
-    assert (message == "") == is_read and ("rejected its log" in message) != is_read
-
-
 @pytest.mark.parametrize("name", ["optimizer_history", "extra_state", "last_optimizer_state"])
-def test_without_a_training_state_a_checkpoint_translates_but_does_not_resume(intact, workshop, name):
+def test_without_a_training_state_a_checkpoint_translates(intact, workshop, name):
     torch.save({entry: value for entry, value in intact.items() if entry != name}, ODD)
-    message = problem_of(lambda: count_updates(load_checkpoint_safely(ODD), ODD))
-    assert f"training cannot resume from it, since it has no {name}" in message
     (model,), _, _ = load_model_ensemble_and_task([str(ODD)], arg_overrides={"data": str(workshop / "bin")})
     assert model.eval()(**sample([(3, 4)])["net_input"])[0].isfinite().all()
 

@@ -74,7 +74,7 @@ READERS = {
     "merges": Reader(
         Path("prepared/bpe.codes"), lambda: load_segmenter(Path("prepared"))(["der Hund"]), is_sealed=True
     ),
-    "exported settings": record(Path("exported/config.json"), lambda: read_model(Path("exported"))["cfg"], 0.2),
+    "exported settings": record(Path("exported/config.json"), lambda: read_model(Path("exported"))["cfg"], 0.15),
     "run.json": record(RUN / "run.json", lambda: find_record(RUN)),
     "analysis.json": record(RUN / "analysis.json", lambda: read_analysis(RUN / "analysis.json")),
     "prepare.json": record(Path("prepared/prepare.json"), lambda: open_data_bin(Path("prepared")), 0.08),

@@ -16,15 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
+import torch
 
 from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.plugin.checkpoints.recovery import (
-    SealingWriter,
-    recover_best_checkpoint,
     recover_last_checkpoint,
     save_checkpoint_durably,
 )
@@ -53,27 +52,17 @@ class Fault:
             self.action()
 
 
-class FaultyFile:
-    """A file in which a write can fail after half of its data."""
-
-    def __init__(self, file: BinaryIO, fault: Fault) -> None:
-        self.file = file
-        self.fault = fault
-
-    def write(self, data: bytes | memoryview) -> int:
-        written = self.file.write(data[: len(data) // 2])
-        self.fault.pass_or_fail()
-        return written + self.file.write(data[len(data) // 2 :])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-
 def inject(step: str, fault: Fault) -> None:
     """Let a step of writing fail in this process."""
     if step == "write":
-        initialize = SealingWriter.__init__
-        SealingWriter.__init__ = lambda self, file: initialize(self, FaultyFile(file, fault))
+        save = torch.save
+
+        def write(content: Any, path: Path) -> None:
+            path.write_bytes(b"half of it")
+            fault.pass_or_fail()
+            save(content, path)
+
+        torch.save = write
         return
     owner, name = STEPS[step]
     function = getattr(owner, name)
@@ -201,9 +190,10 @@ def check_recovery(training: Training, undisturbed: Undisturbed) -> None:
 
     Afterwards the best and the last checkpoint are those of an undisturbed training.
     """
-    saved = max(training.updates(), default=0)
-    assert recover_last_checkpoint(training.folder) == saved
-    recover_best_checkpoint(training.folder)
+    training.updates()
+    recover_last_checkpoint(training.folder)
+    last = training.folder / LAST_CHECKPOINT
+    saved = load_checkpoint_safely(last)["optimizer_history"][-1]["num_updates"] if last.exists() else 0
     if saved < UPDATES:  # fairseq would train for one more update, hence scripts/train.sh does not start it either
         assert training.run() == 0, training.output
         resumed = re.findall(r"Loaded checkpoint .* @ (\d+) updates", training.output)
@@ -240,14 +230,6 @@ def test_a_fault_while_saving_loses_nothing(data, undisturbed, tmp_path, step, a
     check_recovery(training, alone)
 
 
-def test_a_fault_that_passes_is_survived(data, undisturbed, tmp_path):
-    training, alone = Training(data, tmp_path / "checkpoints"), undisturbed()
-    act = partial(fail_with, errno.EIO)
-    assert training.run(partial(inject, "rename", Fault(alone.calls["rename"] // 2, False, act))) == 0
-    assert "could not be saved (Input/output error); trying again in 0 s" in training.output
-    check_recovery(training, alone)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["reluformer", "rela", "mechanism_transformer"])
 @pytest.mark.parametrize("moment", [0.2, 0.35, 0.5, 0.65, 0.8, 0.95])
@@ -258,7 +240,7 @@ def test_a_kill_at_any_moment_loses_nothing(data, undisturbed, tmp_path, model, 
     check_recovery(training, alone)
 
 
-def test_training_does_not_go_on_with_another_model(data, undisturbed, tmp_path):
+def test_training_does_not_go_on_with_another_model(data, undisturbed):
     """The parameters of softmax and ReLUFormer have the same names and shapes, so fairseq would load them."""
     folder = undisturbed().training.folder
     last, before = folder / LAST_CHECKPOINT, snapshot(folder)
@@ -267,9 +249,6 @@ def test_training_does_not_go_on_with_another_model(data, undisturbed, tmp_path)
     expected = f"{last}: belongs to another model, with attention at the site 'encoder' relu (now softmax)"
     assert expected in refused.output and "Traceback" not in refused.output
     assert snapshot(folder) == before
-    merged = ("--finetune-from-model", str(last), "--share-decoder-input-output-embed")
-    refused = Training(data, tmp_path / "new", merged)
-    assert refused.run() == 2 and f"{last}: has separate embeddings, and --share" in refused.output
 
 
 def test_a_new_training_takes_weights_but_not_the_schedule_of_another(data, tmp_path):

@@ -17,7 +17,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 
-from relumt.plugin.checkpoints import fairseq_hooks
+from relumt.errors import exit_on_user_error
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT, LAST_CHECKPOINT, training_checkpoints
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
@@ -52,10 +52,11 @@ class Training:
         logging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)
         for name in ("fairseq", "relumt"):  # other tests silence them
             logging.getLogger(name).setLevel(logging.NOTSET)
-        fairseq_hooks.PAUSES = (0, 0)
         prepare()
         flags = [str(self.data), "--arch", "reluformer", *SMALL, *FLAGS, *self.flags, "--save-dir", str(self.folder)]
-        fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags)))
+        config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags))
+        with exit_on_user_error():  # as relumt.tasks.user_dir does
+            fairseq_train(config)
 
     @property
     def output(self) -> str:
