@@ -67,13 +67,13 @@ def find_damage(path: Path) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if any(record.external_attr & FOLDER_ATTRIBUTE for record in archive.infolist()):
-                return "damaged (a record has the attribute of a folder)"
-            damaged = archive.testzip()
-    except OSError:
-        raise
-    except Exception as error:  # zipfile raises a dozen types of exceptions on damaged directories
-        return f"truncated, damaged, or in a format other than that of PyTorch since 1.6 ({describe_error(error)[:80]})"
+    with path.open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                if any(record.external_attr & FOLDER_ATTRIBUTE for record in archive.infolist()):
+                    return "damaged (a record has the attribute of a folder)"
+                damaged = archive.testzip()
+        except Exception as error:  # zipfile raises a dozen types of exceptions on damaged directories
+            reason = describe_error(error)[:80]
+            return f"truncated, damaged, or in a format other than that of PyTorch since 1.6 ({reason})"
     return f"damaged (the checksum of its record {quote(damaged)} differs)" if damaged else ""

@@ -98,6 +98,7 @@ DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "zeroed": lambda path: path.write_bytes(path.read_bytes().replace(torch.ones(9).numpy().tobytes(), bytes(36))),
     "empty": lambda path: path.write_bytes(b""),
+    "directory at a negative offset": lambda path: path.write_bytes(path.read_bytes()[-200:]),
     "removed": lambda path: path.unlink(),
 }
 
