@@ -125,7 +125,7 @@ def test_nothing_is_deleted_if_no_checkpoint_is_intact(folder):
 def test_a_fault_while_saving_leaves_the_last_checkpoint(folder, monkeypatch):
     path = folder / "checkpoint_last.pt"
     before = path.read_bytes()
-    monkeypatch.setattr("relumt.atomic_output.sync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr("relumt.files.sync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(AttemptFailedError, match=r"checkpoint_last.pt: could not be saved \(No space left\)"):
         checkpoint_utils.torch_persistent_save({"model": {}}, str(path))
     with pytest.raises(AttemptFailedError, match="the checkpoints saved before are intact"):
