@@ -16,7 +16,7 @@ from typing import Any
 
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
-from relumt.plugin.compiled_products import CACHES, COMPILED_PRODUCTS
+from relumt.plugin.cpu_products import CACHES, COMPILED_PRODUCTS
 
 Answer = dict[str, Any]
 

@@ -1,13 +1,10 @@
 """relumt: attention without softmax for machine translation.
 
-`relumt.attention` is plain PyTorch. `register()` imports everything that fairseq has to know. It runs on import if a
-supported fairseq is loaded already, as it is under `--user-dir`: fairseq imports this package, but only tasks and
-models in it. `relumt.tasks.user_dir` refuses any other fairseq; importing `relumt.attention` beside one changes
-nothing in it.
+`relumt.attention` is plain PyTorch, and importing it changes nothing in fairseq. `register()` registers everything that
+fairseq has to know, as `--user-dir` does: fairseq then imports `relumt.tasks.user_dir`.
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,8 +26,8 @@ def __getattr__(name: str) -> Any:
 def register() -> None:
     """Register relumt's models, criterions and tasks with fairseq, and let it save and load checkpoints safely.
 
-    For the whole process, products in fp32 get the fastest accurate backend of this CPU
-    (`relumt.plugin.cpu_products`), and few compiled ones are kept (`relumt.plugin.compiled_products`).
+    For the whole process, products in fp32 get the fastest accurate backend of this CPU, and few compiled ones are kept
+    (`relumt.plugin.cpu_products`).
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
@@ -38,24 +35,4 @@ def register() -> None:
     from relumt.fairseq_version import require_supported_fairseq
 
     require_supported_fairseq()
-    import relumt.plugin.checkpoints.fairseq_hooks
-    import relumt.plugin.criterions.attention_regularization  # registers the criterion that it extends, too
-    import relumt.plugin.model.mechanism_transformer
-    import relumt.plugin.search.fairseq_hook
-    import relumt.plugin.tasks.corpora
-    import relumt.plugin.tasks.worker_cleanup
-    from relumt.plugin.compiled_products import limit_compiled_products
-    from relumt.plugin.cpu_products import select_fp32_backend
-
-    relumt.plugin.checkpoints.fairseq_hooks.install()
-    relumt.plugin.tasks.worker_cleanup.install()
-    relumt.plugin.search.fairseq_hook.install()
-    limit_compiled_products()
-    select_fp32_backend()
-
-
-if "fairseq" in sys.modules:
-    from relumt.fairseq_version import is_fairseq_accepted
-
-    if is_fairseq_accepted():
-        register()
+    importlib.import_module("relumt.plugin.registration")

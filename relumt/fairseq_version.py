@@ -26,11 +26,8 @@ SETTING = "RELUMT_FAIRSEQ"
 
 HOW_TO_INSTALL = "PIP_CONSTRAINT=constraints.txt pip install '.[fairseq]' in relumt's checkout"
 
-VERSION_FILES = {
-    "version.py": re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE),
-    "version.txt": re.compile(r"(\S+)"),
-}
-"""Files of the package that state its version, in fairseq's order, and where."""
+VERSION = re.compile(r"\d[^\s\"']+")
+"""The version in the package's file version.py or version.txt."""
 
 
 @dataclass(frozen=True)
@@ -77,64 +74,34 @@ def require_supported_fairseq() -> None:
     """
     path = find_fairseq()
     version = read_version(path)
-    if version not in SUPPORTED_VERSIONS and not allows_any_version():
+    if version not in SUPPORTED_VERSIONS and os.environ.get(SETTING) != "any":
         raise UserError(
             f"expected fairseq {' or '.join(SUPPORTED_VERSIONS)}, found {version or 'an unknown version'} in {path}; "
             f"run {HOW_TO_INSTALL}, in an environment without another fairseq, or set {SETTING}=any to try this one"
         )
 
 
-def is_fairseq_accepted() -> bool:
-    """Return whether relumt may be used with the fairseq that is imported."""
-    try:
-        require_supported_fairseq()
-    except UserError:
-        return False
-    return True
-
-
-def allows_any_version() -> bool:
-    """Return whether the user lets relumt use an untested fairseq; raise UserError if RELUMT_FAIRSEQ is invalid."""
-    setting = os.environ.get(SETTING, "")
-    if setting not in ("", "any"):
-        raise UserError(f"{SETTING} is '{setting}'; set it to any, or unset it")
-    return setting == "any"
-
-
 def find_fairseq() -> Path:
-    """Return the folder of the fairseq that is imported, or that would be.
-
-    Raises:
-        UserError: there is none, or only a folder without `__init__.py`.
-    """
+    """Return the folder of the fairseq that is imported, or that would be; raise UserError if there is none."""
     spec = find_spec("fairseq")
-    if spec is None:
+    if spec is None or spec.origin is None:  # the second: a folder that an uninstallation left behind
         raise UserError(f"fairseq is not installed; run {HOW_TO_INSTALL}")
-    if spec.origin is None:
-        (folder, *_) = spec.submodule_search_locations or ["?"]
-        raise UserError(f"expected fairseq, found a folder without __init__.py: {folder}; run {HOW_TO_INSTALL}")
     return Path(spec.origin).resolve().parent
 
 
 def read_version(path: Path) -> str:
     """Return the version that a folder of fairseq states, as fairseq reads it; "" if it states none."""
-    for name, pattern in VERSION_FILES.items():
-        file = path / name
-        if file.is_file() and (found := pattern.search(file.read_text(encoding="utf-8", errors="replace"))):
-            return found[1]
+    for file in (path / "version.py", path / "version.txt"):
+        if file.is_file() and (found := VERSION.search(file.read_text(encoding="utf-8", errors="replace"))):
+            return found[0]
     return ""
 
 
 def describe_fairseq() -> FairseqSource:
-    """Describe the fairseq that is imported, or that would be.
-
-    Raises:
-        UserError: there is none.
-    """
-    path = find_fairseq()
-    owners = sorted({package.name for package in find_distributions() if provides(package, path)})
-    revision = find_revision(path)
-    return FairseqSource(str(path), read_version(path), " and ".join(owners), revision.commit, revision.dirty)
+    """Describe the fairseq that is imported, or that would be; raise UserError if there is none."""
+    path, revision = find_fairseq(), find_revision(find_fairseq())
+    owners = {found.name for found in find_distributions() if provides(found, path)}
+    return FairseqSource(str(path), read_version(path), " and ".join(sorted(owners)), revision.commit, revision.dirty)
 
 
 def find_distributions() -> list[Distribution]:

@@ -1,8 +1,7 @@
-"""Settings of the whole test suite, and the table of attacks by kind after the tests."""
+"""Settings of the whole test suite."""
 
 import os
 import signal
-from collections import Counter
 
 import hypothesis
 import pytest
@@ -24,9 +23,6 @@ hypothesis.settings.register_profile("relumt", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("relumt")
 torch.set_num_threads(1)
 
-ATTACK_OUTCOMES = ("refused", "handled", "failed")
-"""How an attack may end: with status 2, 0 or 1."""
-
 
 @pytest.fixture
 def restored_fp32_backend():
@@ -34,20 +30,3 @@ def restored_fp32_backend():
     before = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(before)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print attacks by kind: how many were tried, and how they ended."""
-    counts: Counter[str] = Counter()
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", None) == "teardown":
-                counts.update(value for name, value in report.user_properties if name == "attack")
-    kinds = sorted({key.partition("/")[0] for key in counts})
-    if not kinds:
-        return
-    terminalreporter.section("attacks")
-    terminalreporter.write_line(f"{'kind':<16}{'tried':>8}" + "".join(f"{outcome:>10}" for outcome in ATTACK_OUTCOMES))
-    for kind in kinds:
-        numbers = [counts[f"{kind}/{outcome}"] for outcome in ATTACK_OUTCOMES]
-        terminalreporter.write_line(f"{kind:<16}{sum(numbers):>8}" + "".join(f"{number:>10}" for number in numbers))

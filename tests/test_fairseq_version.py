@@ -1,7 +1,6 @@
 """Which fairseq is found, described and refused; the dummies are installed as users install fairseq."""
 
 import importlib.metadata
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from relumt.fairseq_version import (
     SUPPORTED_VERSIONS,
     FairseqSource,
     describe_fairseq,
-    is_fairseq_accepted,
     require_supported_fairseq,
 )
 from tests.fairseq_cases import commit_all, write_distribution, write_fairseq
@@ -90,25 +88,15 @@ def test_an_untested_version_is_refused(site, monkeypatch, version, named):
     message = str(refused.value)
     assert message.startswith(f"expected fairseq {SUPPORTED}, found {named} in {package}; run ")
     assert "'.[fairseq]'" in message and "RELUMT_FAIRSEQ=any" in message and "\n" not in message
-    assert not is_fairseq_accepted()
     monkeypatch.setenv("RELUMT_FAIRSEQ", "any")
     require_supported_fairseq()
-    assert is_fairseq_accepted()
-
-
-def test_an_unknown_setting_is_refused(site, monkeypatch):
-    write_fairseq(site, "0.12.2")
-    monkeypatch.setenv("RELUMT_FAIRSEQ", "0.12.2")
-    with pytest.raises(UserError, match=r"^RELUMT_FAIRSEQ is '0\.12\.2'; set it to any, or unset it$"):
-        require_supported_fairseq()
 
 
 def test_missing_and_damaged_packages_are_refused(site):
-    with pytest.raises(UserError, match=r"^fairseq is not installed; run "):
-        require_supported_fairseq()
-    (site / "fairseq").mkdir()  # what an uninstallation can leave behind
-    with pytest.raises(UserError, match=r"^expected fairseq, found a folder without __init__\.py: .*site packages"):
-        require_supported_fairseq()
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"^fairseq is not installed; run "):
+            require_supported_fairseq()
+        (site / "fairseq").mkdir(exist_ok=True)  # what an uninstallation can leave behind
 
 
 def test_the_extra_installs_the_supported_version():
@@ -116,21 +104,3 @@ def test_the_extra_installs_the_supported_version():
     setup = (Path(relumt.__file__).parents[1] / "setup.py").read_text(encoding="utf-8")
     required, _, extras = setup.partition("extras_require")
     assert f'"fairseq": ["fairseq-fixed=={SUPPORTED}"]' in extras and "fairseq-fixed" not in required
-
-
-LIKE_USER_DIR = "import fairseq, relumt; print('imported'); import relumt.plugin.tasks.corpora"
-"""What fairseq does for --user-dir."""
-
-
-def test_user_dir_refuses_an_untested_fairseq(tmp_path):
-    package = write_fairseq(tmp_path, "0.12.2")
-    run = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {LIKE_USER_DIR}"],
-        cwd=Path(relumt.__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.returncode, run.stdout) == (2, "imported\n"), run.stderr
-    assert run.stderr.startswith(f"relumt: error: expected fairseq {SUPPORTED}, found 0.12.2 in {package}; ")
-    assert run.stderr.count("\n") == 1

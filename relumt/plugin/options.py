@@ -2,15 +2,14 @@
 
 import argparse
 import difflib
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.attention.feedforward import FEEDFORWARDS, FeedForward
 from relumt.attention.variant_spec import VariantSpec, flag_name
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 
 SITES = ("encoder", "decoder", "cross")
 """Encoder self-attention, decoder self-attention, cross-attention."""
@@ -23,9 +22,6 @@ ARCHITECTURE_SIZES = ("", "_tiny", "_iwslt_de_en", "_wmt_en_de")
 
 NESTED_SETTINGS = ("encoder", "decoder", "quant_noise")
 """Sections of fairseq's TransformerConfig; their settings are flags with these prefixes."""
-
-MAX_SHOWN = 40
-"""Characters of an unknown name that are printed."""
 
 Variant = TypeVar("Variant")
 
@@ -50,7 +46,7 @@ class VariantChoice(Generic[Variant]):
         """Add --NAME, --NAME-SITE and the options of every variant.
 
         They have no defaults, because fairseq lets an architecture fill in what the command line leaves open. Names
-        are checked in `build`, because argparse would bury the error under four screens of fairseq's usage.
+        are checked in `check`, because argparse would bury the error under four screens of fairseq's usage.
         """
         known = ", ".join(sorted(self.registry))
         parser.add_argument(f"--{self.name}", metavar="NAME", help=f"{self.name} at all sites: {known}")
@@ -58,6 +54,10 @@ class VariantChoice(Generic[Variant]):
             parser.add_argument(f"--{self.name}-{site}", metavar="NAME", help=f"{self.name} at the site '{site}'")
         for attribute, (option, owners) in self.options().items():
             add_option(parser, attribute, option, owners)
+
+    def attributes(self) -> list[str]:
+        """Return the settings that hold a name."""
+        return [self.name, *(f"{self.name}_{site}" for site in self.sites)]
 
     def options(self) -> dict[str, tuple[Field[Any], list[str]]]:
         """Map each option, as its attribute on the command line, to its field and the variants that have it."""
@@ -75,26 +75,33 @@ class VariantChoice(Generic[Variant]):
                 return name
         return self.default
 
-    def check_names(self, args: Any) -> None:
-        """Raise UserError unless every name in `args` is that of a variant; an empty one is not."""
-        known = ", ".join(sorted(self.registry))
-        for attribute in (self.name, *(f"{self.name}_{site}" for site in self.sites)):
-            flag, given = flag_name(attribute), getattr(args, attribute, None)
-            if given == "":
-                raise UserError(f"{flag} is empty; drop the flag, or choose from {known}")
-            if given is not None and (name := str(given)) not in self.registry:
-                plain = unicodedata.normalize("NFKC", name).strip().lower()
-                similar = difflib.get_close_matches(plain, self.registry, n=1)
-                suggestion = f"did you mean '{similar[0]}'? " if similar else ""
-                raise UserError(f"unknown {self.name} {name[:MAX_SHOWN]!a} in {flag}; {suggestion}choose from {known}")
-
-    def build(self, args: Any, site: str, *arguments: Any) -> Variant:
-        """Build what `args` asks for at `site` from `arguments` and the options in `args`.
+    def check(self, args: Any, is_trained: bool) -> None:
+        """Check the names and the options of variants in `args`.
 
         Raises:
-            UserError: the name is unknown, or an option does not allow its value.
+            UserError: a name is unknown, or unless the model `is_trained` an option belongs to none of the variants.
         """
-        self.check_names(args)
+        for attribute in self.attributes():
+            name = getattr(args, attribute, None)
+            if name is not None and name not in self.registry:
+                raise UserError(
+                    f"unknown {self.name} {quote(str(name))} in {flag_name(attribute)}; "
+                    f"{suggest(str(name), self.registry)}choose from {', '.join(sorted(self.registry))}"
+                )
+        chosen = {self.name_at(args, site) for site in self.sites}
+        for attribute, (_, owners) in self.options().items():
+            if not is_trained and hasattr(args, attribute) and not chosen & set(owners):
+                raise UserError(
+                    f"{flag_name(attribute)} is an option of {', '.join(owners)}, but the {self.name} is "
+                    f"{', '.join(sorted(chosen))}; drop the flag or choose another --{self.name}"
+                )
+
+    def build(self, args: Any, site: str, *arguments: Any) -> Variant:
+        """Build what `args` asks for at `site` from `arguments` and the options in `args`, which `check` has checked.
+
+        Raises:
+            UserError: an option does not allow its value.
+        """
         name = self.name_at(args, site)
         spec = self.registry[name]
         given = {option.name: getattr(args, name) for name, option in spec.flags() if hasattr(args, name)}
@@ -106,20 +113,9 @@ class VariantChoice(Generic[Variant]):
     def record_defaults(self, args: Any) -> None:
         """Set the options in use that `args` lacks to their defaults; a checkpoint keeps them if a default changes."""
         for site in self.sites:
-            spec = self.registry.get(self.name_at(args, site))
-            for attribute, option in spec.flags() if spec else ():
+            for attribute, option in self.registry[self.name_at(args, site)].flags():
                 if not hasattr(args, attribute):
                     setattr(args, attribute, option.default)
-
-    def reject_unused_options(self, args: Any) -> None:
-        """Raise UserError if `args` has an option that none of the chosen variants has."""
-        chosen = {self.name_at(args, site) for site in self.sites}
-        for attribute, (_, owners) in self.options().items():
-            if hasattr(args, attribute) and not chosen & set(owners):
-                raise UserError(
-                    f"{flag_name(attribute)} is an option of {', '.join(owners)}, but the {self.name} is "
-                    f"{', '.join(sorted(chosen))}; drop the flag or choose another --{self.name}"
-                )
 
 
 ATTENTION_CHOICE: VariantChoice[Mechanism] = VariantChoice("attention", MECHANISMS, SITES, default="softmax")
@@ -141,6 +137,12 @@ def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field[An
         parser.add_argument(flag, type=option.type, help=help_line)
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that resembles a wrong one; "" if none does."""
+    similar = difflib.get_close_matches(name.strip().lower(), known, n=1)
+    return f"did you mean '{similar[0]}'? " if similar else ""
+
+
 def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return settings of a model with those of nested sections under the names of their flags."""
     flat = dict(settings)
@@ -148,3 +150,11 @@ def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
         if isinstance(settings.get(section), Mapping):
             flat |= {f"{section}_{name}": value for name, value in flat.pop(section).items()}
     return flat
+
+
+def variant_settings() -> set[str]:
+    """Return the names of the settings that choose mechanisms, feed-forward variants and gates, with their options."""
+    names = {"attention_gate"}
+    for choice in VARIANT_CHOICES:
+        names |= {*choice.attributes(), *choice.options()}
+    return names

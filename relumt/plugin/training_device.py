@@ -18,41 +18,30 @@ CPU_BF16_FLAG = "--cpu-bf16"
 
 
 def check_training_device(args: Namespace) -> None:
-    """Check that the machine has what --fp16, --bf16, --amp, --tpu or --cpu-bf16 need.
+    """Check that the machine has what --fp16, --bf16, --amp or --cpu-bf16 need.
 
-    fairseq sets `tpu` for --bf16, too. On a CPU it fails with a traceback, ignores these flags or trains slowly in
-    half precision.
+    On a CPU, fairseq fails with a traceback, ignores these flags or trains slowly in half precision.
 
     Raises:
-        UserError: the flags need a GPU or a TPU, and there is none or --cpu rules it out; or --cpu-bf16 cannot be used.
+        UserError: the flags need a GPU, and there is none or --cpu rules it out; or --cpu-bf16 cannot be used.
     """
+    uses_gpu = torch.cuda.is_available() and not getattr(args, "cpu", False)
     if getattr(args, "cpu_bf16", False):
-        _check_cpu_bf16(args)
-    given = [flag_name(name) for name in GPU_FLAGS if getattr(args, name, False)]
-    is_tpu = getattr(args, "tpu", False)
-    if is_tpu and importlib.util.find_spec("torch_xla"):
-        return
-    in_bf16 = f"or train in bf16 with relumt's criterions and {CPU_BF16_FLAG}"
-    if given and not torch.cuda.is_available():
-        raise UserError(f"{given[0]} needs a GPU, and none was found; drop the flag to train in fp32, {in_bf16}")
-    if given and getattr(args, "cpu", False):
-        raise UserError(f"{given[0]} needs a GPU, but --cpu is set; drop one of them, {in_bf16}")
-    if is_tpu:
-        flag = given[0] if given else "--tpu"
-        raise UserError(f"{flag} asks for a TPU, but torch_xla is not installed; drop the flag, or use --fp16 on a GPU")
-
-
-def _check_cpu_bf16(args: Namespace) -> None:
-    """Raise UserError if --cpu-bf16 has no effect, contradicts another flag, or would be slower than fp32."""
-    if torch.cuda.is_available() and not getattr(args, "cpu", False):
-        raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but there is a GPU; use --bf16, or add --cpu")
-    for name in ("offload_activations", "checkpoint_activations"):  # the first implies the second
-        if getattr(args, name, False):
+        if uses_gpu:
+            raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but there is a GPU; use --bf16, or add --cpu")
+        if getattr(args, "offload_activations", False) or getattr(args, "checkpoint_activations", False):
             raise UserError(
-                f"{CPU_BF16_FLAG} cannot be combined with {flag_name(name)}, which would compute activations "
-                "again in fp32; drop one of them"
+                f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations and --offload-activations, which "
+                "would compute activations again in fp32; drop one of them"
             )
-    _require_fast_bf16(CPU_BF16_FLAG)
+        _require_fast_bf16(CPU_BF16_FLAG)
+    given = [flag_name(name) for name in GPU_FLAGS if getattr(args, name, False)]
+    uses_tpu = getattr(args, "tpu", False) and importlib.util.find_spec("torch_xla")  # fairseq sets it for --bf16, too
+    if given and not uses_gpu and not uses_tpu:
+        raise UserError(
+            f"{given[0]} needs a GPU, and none was found or --cpu is set; drop the flag to train in fp32, or train in "
+            f"bf16 with relumt's criterions and {CPU_BF16_FLAG}"
+        )
 
 
 def require_cpu_bf16(device: torch.device, is_training: bool) -> None:

@@ -1,29 +1,62 @@
-"""The `attack` fixture and what it attacks."""
+"""A working folder with everything that commands read."""
 
+import json
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from relumt.analysis.record import AnalysisFile, write_analysis
 from relumt.git_revision import Revision
-from tests.attacks.attack import Attack
-from tests.corpora.cases import Bitext, write_bitext
+from relumt.runs.record import save_record
+from tests.corpora.cases import write_bitext
+from tests.papers.cases import analysis
+from tests.runs import cases as runs
+
+ALIGNED = "0-0 1p1\n0-0\n0-0\n"
+OUTPUT = "S-0\tx\nT-0\ta b\nH-0\t-1\ta b\nD-0\t-1\ta b\nP-0\t-0.5 -0.5\nGenerate test with beam=2: BLEU4 = 0\n"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """The checkpoint of a new ReLUFormer."""
+    from tests.plugin.model.build import write_checkpoint  # imports fairseq, which takes seconds
+
+    return write_checkpoint(tmp_path_factory.mktemp("model"), "--attention", "relu")
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory, model) -> Path:
+    """A folder with a model and its data-bin, a run with its data-bin and configurations, a bitext and examples."""
+    from tests.plugin.model.build import write_data_bin
+
+    folder = tmp_path_factory.mktemp("workshop")
+    shutil.copy(model, folder / "model.pt")
+    for subset in ("train", "valid", "test"):
+        write_data_bin(folder / "bin", [(3, 4), (4, 3), (5, 5)], subset)
+    runs.write_configs(folder / "configs")
+    runs.write_data_bin(folder / "data-bin" / "small")
+    run = folder / "runs" / "small" / "softmax" / "1"
+    save_record(run, runs.with_value(runs.scored_record(), "data_bin", "data-bin/small"))
+    write_analysis(AnalysisFile("test", [analysis()]), run / "analysis.json")
+    runs.write_checkpoint(run)
+    (run / ".lock").touch()
+    (run / "train.log").write_text(runs.LOG)
+    (run / "generate-test.txt").write_text(OUTPUT)
+    write_bitext(folder / "corpus")
+    (folder / "gold.align").write_text(ALIGNED)
+    (folder / "documents").write_text("4\n")
+    example = {"document": 0, "sentence": 0, "target": "w1", "wrong": ["w2"]}
+    (folder / "examples.jsonl").write_text(json.dumps(example) + "\n")
+    return folder
 
 
 @pytest.fixture
-def attack(request, tmp_path: Path, tmp_path_factory, capfd, monkeypatch, record_property):
-    """Commands to attack with; counts how they end by the kind of the module's `attack` mark."""
-    (kind,) = request.node.get_closest_marker("attack").args
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    attack = Attack(folder, capfd, tmp_path / "canary")
-    yield attack
-    assert not attack.canary.exists(), "executed: a payload ran"
-    assert attack.outcomes, "the test attacked nothing"
-    for outcome in attack.outcomes:
-        record_property("attack", f"{kind}/{outcome}")
+def work(workshop, tmp_path, monkeypatch) -> Path:
+    """A copy of the workshop, as the working folder."""
+    monkeypatch.chdir(shutil.copytree(workshop, tmp_path / "work"))
+    return Path()
 
 
 @pytest.fixture
@@ -31,26 +64,3 @@ def constant_environment(monkeypatch):
     """Keep the provenance of runs while the checkout is edited, on machines with and without a GPU."""
     monkeypatch.setattr("relumt.runs.environment.revision", Revision)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-@pytest.fixture(scope="session")
-def intact(tmp_path_factory) -> dict[str, Any]:
-    """The contents of a checkpoint of a new ReLUFormer."""
-    from tests.plugin.model.build import write_checkpoint  # imports fairseq, which takes seconds
-
-    path = write_checkpoint(tmp_path_factory.mktemp("intact"), "--attention", "relu")
-    return torch.load(path, weights_only=True)
-
-
-@pytest.fixture(scope="session")
-def data_bin(tmp_path_factory) -> Path:
-    """A data-bin with the vocabulary of `intact`."""
-    from tests.plugin.model.build import write_data_bin
-
-    return write_data_bin(tmp_path_factory.mktemp("data") / "data-bin", [(3, 4), (4, 3), (5, 5)])
-
-
-@pytest.fixture
-def bitext(attack) -> Bitext:
-    """A tiny bitext in the folder `corpus`."""
-    return write_bitext(attack.folder / "corpus")

@@ -1,5 +1,9 @@
-"""Every mechanism and every implementation that serves a CPU, against the oracle in float64."""
+"""Every mechanism and every implementation that serves a CPU, against the oracle in float64.
 
+Shapes: B batch, H heads, T queries, S keys, D head size.
+"""
+
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
@@ -8,13 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from relumt.attention import MECHANISMS, Mechanism, Need
+from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
 from relumt.kernel_setting import VARIABLE
 from tests.attacks.numeric_cases import NumericCase, draw_case
 from tests.attention.conftest import bfloat16  # noqa: F401 (a fixture)
-
-pytestmark = pytest.mark.attack("numerics")
 
 GRADIENT_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 2**-6}
 """Relative to Σ|g·d|, the sum of what a directional derivative adds up: mostly the error of the finite difference in
@@ -111,18 +113,127 @@ def check_gradients(case: NumericCase, cotangent: Tensor, gradients: tuple[Tenso
     assert difference <= limit, f"gradient differs by {difference} > {limit}: {found}"
 
 
-def check_cases(attack, first: int, stop: int, is_slow: bool = False) -> None:
-    for index in range(first, stop):
-        attack.outcomes += ["handled"] * check_case(draw_case(index), is_slow)
-
-
-@pytest.mark.parametrize("first", range(0, 192, 16))
-def test_random_cases(attack, first):
-    check_cases(attack, first, first + 16)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(192, 704, 64))
+@pytest.mark.parametrize("first", [*range(0, 192, 32), pytest.param(192, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("bfloat16")  # lets Triton's interpreter compute in this type
-def test_more_random_cases(attack, first):
-    check_cases(attack, first, first + 64, is_slow=True)
+def test_random_cases(first):
+    """The slow ones are more, and with the kernels that take longer on a CPU."""
+    is_slow = first == 192
+    count = sum(check_case(draw_case(index), is_slow) for index in range(first, 704 if is_slow else first + 32))
+    assert count > 32
+
+
+every_mechanism = pytest.mark.parametrize("name", sorted(MECHANISMS))
+either_choice = pytest.mark.parametrize("choice", ["reference", "auto"])
+B, H, T, S, D = 2, 3, 4, 5, 6
+
+
+def build_mechanism(name: str, dropout: float = 0.0) -> Mechanism:
+    """Build a mechanism; the Inhibitor by its equation, because compiling takes seconds."""
+    options = {"implementation": "naive"} if "inhibitor" in name else {}
+    return MECHANISMS[name](H, D, dropout, **options)
+
+
+def random_qkv() -> list[Tensor]:
+    """Return q [B, H, T, D], k and v [B, H, S, D]."""
+    seeded = torch.Generator().manual_seed(1)
+    return [torch.randn(B, H, length, D, generator=seeded) for length in (T, S, S)]
+
+
+WRONG_SHAPES = {
+    "keys of another batch": ((B, H, T, D), (1, H, S, D), (1, H, S, D)),
+    "values of another batch": ((B, H, T, D), (B, H, S, D), (1, H, S, D)),
+    "fewer values than keys": ((B, H, T, D), (B, H, S, D), (B, H, S - 1, D)),
+    "one key": ((B, H, T, D), (B, H, 1, D), (B, H, S, D)),
+    "one head of values": ((B, H, T, D), (B, H, S, D), (B, 1, S, D)),
+    "another number of heads": ((B, H + 1, T, D), (B, H + 1, S, D), (B, H + 1, S, D)),
+    "another head size": ((B, H, T, D + 1), (B, H, S, D + 1), (B, H, S, D + 1)),
+    "queries without heads": ((B, T, D), (B, H, S, D), (B, H, S, D)),
+}
+
+
+@every_mechanism
+def test_tensors_of_other_shapes_are_refused(name):
+    for shapes in WRONG_SHAPES.values():
+        with pytest.raises(ValueError) as caught:
+            build_mechanism(name)(*(torch.randn(shape) for shape in shapes), AttentionMask())
+        assert all(str(list(shape)) in str(caught.value) for shape in shapes) and "\n" not in str(caught.value)
+
+
+WRONG_MASKS = {
+    "key_mask": [(B, 1), (1, S), (B, S + 1), (S, B), (B + 1, S), (B, 0)],
+    "attn_mask": [(T, 1), (1, S), (T, S + 1), (T + 1, S), (S, T), (T, 0)],
+}
+
+
+@every_mechanism
+@pytest.mark.parametrize("mask", WRONG_MASKS)
+def test_masks_are_never_broadcast(name, mask):
+    for shape in WRONG_MASKS[mask]:
+        wrong = AttentionMask(**{mask: torch.ones(shape, dtype=torch.bool)})
+        for need in (Need.NOTHING, Need.ROW_STATS | Need.WEIGHTS):
+            with pytest.raises(ValueError, match=f"AttentionMask.{mask} must be"):
+                build_mechanism(name)(*random_qkv(), wrong, need)
+
+
+@every_mechanism
+@either_choice
+def test_padding_that_is_not_finite_changes_no_bit(name, choice):
+    """Neither of the output nor of a gradient, with dropout."""
+    key_mask = torch.tensor([[True, False, True, True, False], [False, True, True, False, True]])
+
+    def output_and_gradients(value: float) -> list[Tensor]:
+        q, k, v = random_qkv()
+        k, v = (x.masked_fill(~key_mask[:, None, :, None], value) for x in (k, v))
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        torch.manual_seed(1)
+        output = build_mechanism(name, dropout=0.3).train()(*inputs, AttentionMask(key_mask, is_causal=True)).output
+        return [output, *torch.autograd.grad(output.square().sum(), inputs)]
+
+    with kernels(choice):
+        clean = output_and_gradients(0.0)
+        for garbage in (math.inf, math.nan):
+            for expected, found in zip(clean, output_and_gradients(garbage), strict=True):
+                assert found.isfinite().all() and torch.equal(expected, found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_zeroing_padding_is_differentiable_in_every_way(dtype):
+    mask = AttentionMask(torch.tensor([[True, False, True, True, False]] * B))
+    x = random_qkv()[1].to(dtype)
+    expected = x * mask.key_mask[:, None, :, None]
+    assert torch.equal(torch.func.vmap(mask.zero_padding, 0)(x[None])[0], expected)
+    value, tangent = torch.func.jvp(mask.zero_padding, (x,), (torch.ones_like(x),))
+    assert torch.equal(value, expected) and torch.equal(tangent, mask.key_mask[:, None, :, None].expand_as(x).to(dtype))
+    assert torch.equal(AttentionMask(mask.key_mask, padding_is_zero=True).zero_padding(x), x)
+
+
+def layouts(x: Tensor) -> Iterator[Tensor]:
+    """Yield x [B, H, N, D] with other strides."""
+    yield x.transpose(1, 2).contiguous().transpose(1, 2)
+    yield x.mT.contiguous().mT
+    yield torch.stack([x, torch.full_like(x, math.nan)], -1)[..., 0]  # every second number
+    yield x[:, :, :1].expand_as(x)  # stride 0
+
+
+@every_mechanism
+@either_choice
+def test_strides_change_nothing(name, choice):
+    mask, mechanism = AttentionMask(torch.tensor([[True] * 5, [True] * 3 + [False] * 2]), True), build_mechanism(name)
+    with kernels(choice):
+        for inputs in zip(*map(layouts, random_qkv()), strict=True):
+            expected = mechanism(*(x.contiguous() for x in inputs), mask).output
+            torch.testing.assert_close(mechanism(*inputs, mask).output, expected, rtol=1e-5, atol=1e-6)
+
+
+@every_mechanism
+@either_choice
+def test_gradients_of_some_inputs_are_those_of_all(name, choice):
+    mechanism, mask = build_mechanism(name), AttentionMask(is_causal=True)
+    every = [x.requires_grad_() for x in random_qkv()]
+    with kernels(choice):
+        expected = torch.autograd.grad(mechanism(*every, mask).output.square().sum(), every)
+        for trained in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2)):
+            some = [x.detach().requires_grad_(i in trained) for i, x in enumerate(every)]
+            output = mechanism(*some, mask).output
+            gradients = torch.autograd.grad(output.square().sum(), [some[i] for i in trained])
+            torch.testing.assert_close(gradients, tuple(expected[i] for i in trained))

@@ -13,22 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.attack import ROOT, Attack
-from tests.attacks.training_state import hash_training_state
-from tests.plugin.model.build import write_data_bin
+from tests.attacks.attack import ROOT
+from tests.attacks.training import COPIES, hash_training_state
+from tests.plugin.model.build import SMALL, write_data_bin
 
-pytestmark = pytest.mark.attack("signals")
-
-MAX_UPDATE = 60
 MAX_SECONDS = 60
 """Time within which the job must end after one of its processes was killed."""
 
 FLAGS = f"""--source-lang de --target-lang en --user-dir {ROOT / "relumt"} --arch reluformer
 --criterion label_smoothed_cross_entropy_with_attention_regularization --label-smoothing 0.1
---encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --encoder-attention-heads 2
---decoder-embed-dim 64 --decoder-ffn-embed-dim 64 --decoder-layers 1 --decoder-attention-heads 2
---dropout 0.1 --attention-dropout 0.1 --optimizer adam --lr 1e-3 --max-tokens 60
---max-update {MAX_UPDATE} --save-interval-updates 4 --keep-interval-updates 2 --no-epoch-checkpoints
+--optimizer adam --lr 1e-3 --max-tokens 60
+--max-update 60 --save-interval-updates 4 --keep-interval-updates 2 --no-epoch-checkpoints
 --update-epoch-batch-itr True --log-format json --log-interval 1
 --cpu --distributed-world-size 2 --distributed-init-method env:// --distributed-no-spawn
 --distributed-backend gloo --ddp-backend legacy_ddp""".split()
@@ -39,41 +34,30 @@ ONE_PROCESS = '"$0" -P -m fairseq_cli.train "$@" --distributed-rank "$RANK"'
 
 @dataclass
 class Job:
-    """Two processes that train together and save checkpoints in `attack.folder / name`."""
+    """Two processes that train together and save checkpoints in a folder."""
 
-    attack: Attack
     data_bin: Path
-    name: str
-    seconds_to_end: float = 0.0
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
-        return self.attack.folder / self.name
+    checkpoints: Path
 
     @property
     def output(self) -> Path:
         """File with the output of all starts."""
-        return self.attack.folder / f"{self.name}.output"
+        return self.checkpoints.with_suffix(".output")
 
     def run(self, rank: int | None = None, is_due: Callable[["Job"], bool] | None = None) -> int:
         """Train; kill the process with this rank as soon as it is due. Returns the exit status of torchrun."""
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        train = ["bash", "-c", f"exec {ONE_PROCESS}", sys.executable, self.data_bin, "--save-dir", self.name, *FLAGS]
-        command = ["bash", "-c", f'exec "$@" >>{self.output} 2>&1', "bash", *torchrun, "--no-python", *train]
-        settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-        def kill(process: subprocess.Popen[str]) -> None:
+        train = ["bash", "-c", f"exec {ONE_PROCESS}", sys.executable, str(self.data_bin), *SMALL, *FLAGS]
+        command = [*torchrun, "--no-python", *train, "--dropout", "0.1", "--save-dir", str(self.checkpoints)]
+        settings = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        with self.output.open("a") as output:
+            process = subprocess.Popen(command, env=settings, stdout=output, stderr=output)
+        if rank is not None:
             while not is_due(self):
                 assert process.poll() is None, f"the job ended too early; see {self.output}"
                 time.sleep(0.001)
             os.kill(child_with_rank(process.pid, rank), signal.SIGKILL)
-            start = time.monotonic()
-            process.wait(timeout=MAX_SECONDS)
-            self.seconds_to_end = time.monotonic() - start
-
-        interrupt = None if rank is None else kill
-        return self.attack.process(command, env=settings, timeout=600, interrupt=interrupt).status
+        return process.wait(timeout=600 if rank is None else MAX_SECONDS)
 
     def has_reached(self, update: int) -> bool:
         """Whether the log has this update or a later one."""
@@ -95,26 +79,18 @@ def child_with_rank(parent: int, rank: int) -> int:
     return int(child)
 
 
-@pytest.fixture
-def data_bin(tmp_path) -> Path:
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_job_and_it_resumes_to_the_same_bits(tmp_path):
     lengths = random.Random(1)
     for subset, size in (("train", 36), ("valid", 8)):
-        pairs = [(lengths.randint(1, 20), lengths.randint(1, 20)) for _ in range(size)]
-        write_data_bin(tmp_path / "data-bin", pairs, subset)
-    return tmp_path / "data-bin"
-
-
-@pytest.mark.slow
-def test_a_killed_rank_ends_the_job_and_it_resumes_to_the_same_bits(attack, data_bin):
-    undisturbed = Job(attack, data_bin, "undisturbed")
+        write_data_bin(
+            tmp_path / "bin", [(lengths.randint(1, 20), lengths.randint(1, 20)) for _ in range(size)], subset
+        )
+    undisturbed, killed = (Job(tmp_path / "bin", tmp_path / name) for name in ("undisturbed", "killed"))
     assert undisturbed.run() == 0
-    killed = Job(attack, data_bin, "killed")
     assert killed.run(rank=1, is_due=lambda job: job.has_reached(10)) == 1
-    seconds = [killed.seconds_to_end]
     assert killed.run(rank=0, is_due=lambda job: job.has_reached(30) and job.is_saving()) == 1
-    seconds.append(killed.seconds_to_end)
     assert killed.run() == 0
-    print(f"the job ended after {', '.join(f'{value:.1f}' for value in seconds)} s")
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+    for name in COPIES:
         assert hash_training_state(killed.checkpoints / name) == hash_training_state(undisturbed.checkpoints / name)
     assert not killed.is_saving(), "a half-saved checkpoint was left behind"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from relumt.errors import AttemptFailedError, UserError
-from relumt.plugin.compiled_products import CACHES, limit_compiled_products
+from relumt.plugin.cpu_products import CACHES, limit_compiled_products
 from relumt.runs.environment import Device
 from tests.benchmarks.cases import BENCHMARKS, table_rows
 from tests.plugin.model.build import write_checkpoint

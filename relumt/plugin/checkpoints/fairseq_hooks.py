@@ -6,23 +6,20 @@ original does, and in addition:
 - resuming with another model or from a file that does not exist is refused;
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are harmless;
-- resuming takes the newest intact checkpoint if checkpoint_last.pt is missing, damaged or was not yet replaced,
-  and replaces checkpoint_best.pt by it if that was not yet done;
+- resuming takes the newest intact checkpoint if checkpoint_last.pt is missing or damaged;
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
 - resuming within an epoch does not stop the clock of fairseq's log;
 - with --fp16 and --bf16 the optimizer's state is complete.
 """
 
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, optim
-from fairseq.checkpoint_utils import load_checkpoint, torch_persistent_save
+from fairseq.checkpoint_utils import load_checkpoint
 from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.file_io import PathManager
@@ -30,19 +27,15 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
-from relumt.plugin.checkpoints.averaging import refuse_other_embeddings, refuse_other_model
-from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT, CRASH_CHECKPOINT, LAST_CHECKPOINT
+from relumt.errors import UserError
+from relumt.plugin.checkpoints.averaging import refuse_other_model
+from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
 from relumt.plugin.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
 from relumt.plugin.checkpoints.recovery import (
     copy_checkpoint_durably,
-    recover_best_checkpoint,
     recover_last_checkpoint,
     save_checkpoint_durably,
 )
-
-PAUSES = (2.5, 2.5)
-"""Seconds before each new attempt to save a checkpoint, as in fairseq."""
 
 MASTER_WEIGHTS = "fp32_params"
 """Key of the master weights in the optimizer's state."""
@@ -52,8 +45,6 @@ SCALER = "loss_scaler"
 
 SCALER_COUNTERS = ("loss_scale", "_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 """The attributes of fairseq's DynamicLossScaler that change in training."""
-
-logger = logging.getLogger(__name__)
 
 
 def install() -> None:
@@ -67,20 +58,8 @@ def install() -> None:
 
 
 def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -> None:
-    """Replace fairseq's `torch_persistent_save`; exit with a one-line message if saving fails three times.
-
-    Asynchronous writing and remote file systems are left to fairseq.
-    """
-    if async_write or not PathManager.supports_rename(filename):
-        torch_persistent_save(checkpoint, filename, async_write)
-        return
-    path = Path(filename)
-    try:
-        with exit_on_user_error():
-            _try_to_write(path, lambda: save_checkpoint_durably(checkpoint, path))
-    except SystemExit:
-        if path.name != CRASH_CHECKPOINT:  # fairseq saves this one before it raises the error that ends training
-            raise
+    """Replace fairseq's `torch_persistent_save`, also if it should write in the background; raise if saving fails."""
+    save_checkpoint_durably(checkpoint, Path(filename))
 
 
 class DurablePathManager(PathManager):
@@ -88,40 +67,14 @@ class DurablePathManager(PathManager):
 
     @staticmethod
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        """Copy a checkpoint; exit with a one-line message if copying fails three times."""
-        if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
-            return bool(PathManager.copy(src_path, dst_path, overwrite=overwrite))
-        source, destination = Path(src_path), Path(dst_path)
-        with exit_on_user_error():
-            _try_to_write(destination, lambda: copy_checkpoint_durably(source, destination))
+        """Copy a checkpoint; raise AttemptFailedError if that fails."""
+        copy_checkpoint_durably(Path(src_path), Path(dst_path))
         return True
 
 
-def _try_to_write(path: Path, write: Callable[[], None]) -> None:
-    """Call `write` until it succeeds, three times at most.
-
-    Raises:
-        AttemptFailedError: it failed three times.
-    """
-    for pause in (*PAUSES, None):
-        try:
-            write()
-            return
-        except OSError as error:
-            reason = error.strerror or str(error)
-            if pause is None:
-                raise AttemptFailedError(
-                    f"{path}: could not be saved ({reason}); the checkpoints saved before are intact: free space or "
-                    "repair the disk, and start the same command again"
-                ) from None
-            logger.warning("%s could not be saved (%s); trying again in %s s", path, reason, pause)
-            time.sleep(pause)
-
-
 def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = False) -> dict[str, Any]:
-    """Replace fairseq's `load_checkpoint_to_cpu`; exit with a one-line message if the file must not be loaded."""
-    with exit_on_user_error():
-        checkpoint = vet_checkpoint(load_checkpoint_safely(PathManager.get_local_path(path)), path)
+    """Replace fairseq's `load_checkpoint_to_cpu`; raise UserError if the file must not be loaded."""
+    checkpoint = vet_checkpoint(load_checkpoint_safely(path), path)
     # As fairseq does. Without the flag, OmegaConf refuses the namespace in it.
     checkpoint["cfg"] = OmegaConf.create(default_sections() | checkpoint["cfg"], flags={"allow_objects": True})
     if arg_overrides is not None:
@@ -138,20 +91,19 @@ def default_sections() -> dict[str, Any]:
 
 
 def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
-    """Replace fairseq's `load_checkpoint`; recover the last and the best checkpoint if training resumes from the last.
+    """Replace fairseq's `load_checkpoint`; recover the last checkpoint if training resumes from it.
 
-    Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced. Without the
-    optimizer's state, training begins at update 0 with the weights that the user put there.
+    Sharded checkpoints, which have a suffix, must all be of the same update, so they are not replaced.
+
+    Raises:
+        UserError: there is no intact checkpoint to resume from, or it belongs to another model.
     """
-    with exit_on_user_error():
-        require_restore_file(cfg, trainer.checkpoint_suffix)
-    resumes_from_last = cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints
-    is_whole_training = not (cfg.reset_optimizer or cfg.no_save_optimizer_state or trainer.checkpoint_suffix)
-    recovers = resumes_from_last and is_whole_training and PathManager.supports_rename(cfg.save_dir)
-    if recovers:
+    restored, suffix = Path(cfg.restore_file), trainer.checkpoint_suffix
+    if cfg.restore_file != LAST_CHECKPOINT and not restored.with_stem(f"{restored.stem}{suffix}").is_file():
+        raise UserError(f"--restore-file {restored}: no such file; correct the path, or drop the flag")
+    if cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints and not suffix:
         if trainer.is_data_parallel_master:
-            with exit_on_user_error():
-                recover_last_checkpoint(Path(cfg.save_dir))
+            recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     started = metrics.get_meter("default", "wall")
@@ -159,9 +111,6 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
         extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
     if (clock := metrics.get_meter("default", "wall")) and started is not None:
         clock.start_time = started.start_time  # that of a checkpoint within an epoch stands still
-    if recovers and trainer.is_data_parallel_master:
-        with exit_on_user_error():  # after loading, which fails if checkpoint_last.pt belongs to another model
-            recover_best_checkpoint(Path(cfg.save_dir))
     # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model
     continues_training = trainer.get_num_updates() > 0
     if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
@@ -169,34 +118,17 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     return extra_state, epochs
 
 
-def require_restore_file(cfg: Any, suffix: str) -> None:
-    """Raise UserError if a checkpoint to continue from does not exist; fairseq would begin at update 0.
-
-    --restore-file may name the last or the best checkpoint in --save-dir before there is one: the first of several
-    starts with the same flags writes it. fairseq reads --continue-once only if there is no last checkpoint.
-    """
-    names = (name.replace(".pt", f"{suffix}.pt") for name in (LAST_CHECKPOINT, BEST_CHECKPOINT))
-    written = [Path(cfg.save_dir, name) for name in names]
-    flag, path = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt")
-    if cfg.restore_file == LAST_CHECKPOINT:
-        flag, path = "--continue-once", None if written[0].exists() else cfg.continue_once
-    if path is not None and Path(path) not in written and not PathManager.exists(path):
-        raise UserError(f"{flag} {path}: no such file; correct the path, or drop the flag")
-
-
 @contextmanager
 def refusing_unsuitable_models(cfg: Any, trainer: Any) -> Iterator[None]:
-    """Exit with a one-line message if fairseq loads a checkpoint whose weights the model to be trained cannot take.
+    """Raise UserError if fairseq loads a checkpoint whose weights the model to be trained cannot take.
 
-    A new training that only begins with the weights may be of another model, but must have the place of each embedding.
+    A new training that only begins with the weights may be of another model, but of the same vocabulary.
     """
 
     def load_suitable_model(path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint = load_vetted(path, *arguments, **options)
         is_new_training = cfg.reset_optimizer or path == cfg.finetune_from_model
-        refuse = refuse_other_embeddings if is_new_training else refuse_other_model
-        with exit_on_user_error():
-            refuse(checkpoint["cfg"]["model"], trainer.cfg.model, path)
+        refuse_other_model(checkpoint["cfg"]["model"], trainer.cfg.model, path, is_new_training)
         return checkpoint
 
     checkpoint_utils.load_checkpoint_to_cpu = load_suitable_model

@@ -10,23 +10,21 @@ those that reach an `eval` must be written as numbers, and those that name files
 import pickle
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import numpy
 import torch
 from torch import Tensor
 
-from relumt.attention import GATES
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.plugin.checkpoints.folder import describe_intact_checkpoints, find_damage
-from relumt.plugin.options import VARIANT_CHOICES, flat_settings
+from relumt.plugin.checkpoints.folder import find_damage
+from relumt.plugin.options import flat_settings
 
 UNSUPPORTED = re.compile(r"Unsupported (global|class|operand)\S* (GLOBAL )?\S{1,80}")
 """What torch.load says of a name that `weights_only=True` does not allow."""
@@ -61,17 +59,6 @@ INTERPOLATED = {"train_subset": "train", "dataset_impl": None, "required_seq_len
 POSITIONS = ("max_source_positions", "max_target_positions")
 """Settings of models that other components have, too."""
 
-COMPONENTS = ("model", "task", "criterion")
-RESUMED = ("optimizer_history", "extra_state", "last_optimizer_state")
-"""Entries of a checkpoint without which training cannot resume."""
-
-METER = Literal["AverageMeter", "SumMeter", "ConcatTensorMeter", "TimeMeter", "StopwatchMeter"]
-"""Classes of logged values. fairseq looks one up by its name among all names in a module."""
-
-
-class UnreadableCheckpointError(UserError):
-    """The file is truncated, damaged or of another format."""
-
 
 def allow_fairseq_checkpoints() -> None:
     """Let `torch.load(weights_only=True)` read a Namespace of arguments and NumPy arrays of numbers."""
@@ -86,8 +73,7 @@ def load_checkpoint_safely(path: str | Path, mmap: bool = False) -> dict[str, An
 
     Raises:
         OSError: the file cannot be read.
-        UserError: the file is not a fairseq checkpoint, or contains code.
-        UnreadableCheckpointError: the file is truncated, damaged or of another format.
+        UserError: the file is damaged or not a fairseq checkpoint, or contains code.
     """
     allow_fairseq_checkpoints()
     try:
@@ -102,8 +88,7 @@ def load_checkpoint_safely(path: str | Path, mmap: bool = False) -> dict[str, An
     except Exception as error:  # damage that no checksum covers can make torch.load raise anything
         damage = f"damaged ({shorten_message(error)})"
     if damage:
-        intact = describe_intact_checkpoints(Path(path))
-        raise UnreadableCheckpointError(f"{path}: not a readable checkpoint, it is {damage}; {intact}")
+        raise UserError(f"{path}: not a readable checkpoint, it is {damage}; use another one, or a copy of this one")
     model = checkpoint.get("model") if isinstance(checkpoint, dict) else None
     if not isinstance(model, Mapping) or not all(isinstance(tensor, Tensor) for tensor in model.values()):
         raise UserError(f"{path}: not a fairseq checkpoint, since it has no tensors in 'model'; pass a checkpoint_*.pt")
@@ -123,20 +108,6 @@ def shorten_message(error: BaseException) -> str:
     return message.partition("\n")[0][:120]
 
 
-def count_updates(checkpoint: Mapping[str, Any], path: Path) -> int:
-    """Return the number of updates after which a checkpoint, loaded with a function above, was saved.
-
-    Raises:
-        UserError: training cannot resume from it: it is an average, or somebody removed what translation does not need.
-    """
-    if missing := [name for name in RESUMED if not checkpoint.get(name)]:
-        raise UserError(
-            f"{path}: training cannot resume from it, since it has no {', '.join(missing)}; use a checkpoint that "
-            "fairseq-train saved"
-        )
-    return int(checkpoint["optimizer_history"][-1]["num_updates"])
-
-
 def stored_settings(checkpoint: Mapping[str, Any], component: str) -> dict[str, Any]:
     """Return a section of a checkpoint's configuration as it is, {} if there is none.
 
@@ -154,61 +125,52 @@ def stored_settings(checkpoint: Mapping[str, Any], component: str) -> dict[str, 
     return flat_settings(settings)
 
 
-def training_seed(checkpoint: Mapping[str, Any]) -> int | None:
-    """Return the seed that a checkpoint was trained with, None if it does not say."""
-    seed = stored_settings(checkpoint, "common").get("seed")
-    return seed if type(seed) is int else None
-
-
 def fairseq_config(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
     """Return the configuration of a checkpoint that fairseq may see, without the settings of training.
 
     Returns:
-        The sections "model" (a namespace, as fairseq stores it), "task" and "criterion", with names in "_name".
+        The sections "model" (a namespace, as fairseq stores it), "task" and "criterion", with names in "_name". An
+        unknown criterion is None, because translating does not need it.
 
     Raises:
-        UserError: model or task has no name, or a setting is not allowed.
+        UserError: the model or the task is not registered, or a setting is not allowed.
     """
-    config: dict[str, Any] = {}
-    for component in COMPONENTS:
+    config: dict[str, Any] = {"criterion": None}
+    for component, (classes, dataclasses) in registries().items():
         stored = stored_settings(checkpoint, component)
         name = stored.pop("_name", None)
-        if isinstance(name, str):
-            config[component] = _component_settings(component, name, stored, path) | {"_name": name}
+        if isinstance(name, str) and name in classes:
+            dataclass = dataclasses.get(name)
+            known = {field.name: field.default for field in fields(dataclass)} if dataclass else {}
+            if dataclass is None or component == "model":
+                others, defaults = training_settings().keys() - known, {}
+                given = {key: value for key, value in stored.items() if key not in others}
+            else:
+                defaults = {
+                    key: value for key, value in (known | INTERPOLATED).items() if key in known and is_plain(value)
+                }
+                given = {key: value for key, value in stored.items() if key in known and not DROPPED.fullmatch(key)}
+            config[component] = defaults | check(given, path) | {"_name": name}
         elif component != "criterion":
-            raise UserError(f"{path}: does not name its {component}; pass a checkpoint of fairseq-train")
+            raise UserError(
+                f"{path}: rejected the {component} {describe_value(name)}, which is not registered in fairseq; pass a "
+                "checkpoint of fairseq-train, with the --user-dir that defines it"
+            )
     name = config["model"]["_name"]
-    return {"criterion": None} | config | {"model": Namespace(**config["model"] | {"arch": name})}
+    return config | {"model": Namespace(**config["model"] | {"arch": name})}
 
 
-def _component_settings(component: str, name: str, stored: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
-    """Return the allowed settings of a component: those of its dataclass, or all that are not settings of training."""
-    cls, dataclass = registered(component, name)
-    known = {field.name: field.default for field in fields(dataclass)} if dataclass else {}
-    if dataclass is not None and component != "model":
-        given = {key: value for key, value in stored.items() if key in known and not DROPPED.fullmatch(key)}
-        plain = {key: value for key, value in known.items() if is_plain(value)}
-        return plain | {key: value for key, value in INTERPOLATED.items() if key in known} | check(given, {}, path)
-    parser = ArgumentParser(conflict_handler="resolve")
-    if cls is not None:
-        cls.add_args(parser)
-    types = {flag.dest: bool if isinstance(flag.const, bool) else flag.type for flag in parser._actions}
-    others = training_settings().keys() - known - types.keys()
-    return check({key: value for key, value in stored.items() if key not in others}, types, path)
-
-
-def registered(component: str, name: str) -> tuple[Any, Any]:
-    """Return the class and the dataclass of settings that fairseq has for a name, None for each that it lacks."""
+def registries() -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return fairseq's classes of each component, and the dataclasses of their settings, by name."""
     if "fairseq" not in sys.modules:  # it silences fairseq's log
         prepare_fairseq_import()
     from fairseq import criterions, models, tasks
 
-    classes, dataclasses = {
+    return {
         "model": (models.ARCH_MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
         "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
         "criterion": (criterions.CRITERION_REGISTRY, criterions.CRITERION_DATACLASS_REGISTRY),
-    }[component]
-    return classes.get(name), dataclasses.get(name)
+    }
 
 
 def training_settings() -> dict[str, Any]:
@@ -230,18 +192,13 @@ def is_plain(value: Any) -> bool:
     return type(value) in (NoneType, bool, int, float) or (type(value) is str and "${" not in value)
 
 
-def check(settings: Mapping[str, Any], types: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
-    """Return settings without what is dropped; raise UserError if one is not allowed, or is text instead of a number.
-
-    `types` are those of the flags. fairseq leaves some numbers and lists as text, so other flags may be text.
-    """
-    variants, checked = variant_types(), {}
+def check(settings: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
+    """Return settings without what is dropped; raise UserError if one is not allowed."""
+    checked = {}
     for name, value in settings.items():
         try:
-            if isinstance(value, str) and types.get(name) in (bool, int, float):
-                raise ValueError
-            checked[name] = msgspec.convert(value, variants[name]) if name in variants else check_value(name, value)
-        except ValueError:  # msgspec's ValidationError is one
+            checked[name] = check_value(name, value)
+        except ValueError:
             raise UserError(
                 f"{path}: rejected the setting {name}={describe_value(value)}, which is not what fairseq-train stores; "
                 "use a checkpoint from a source you trust"
@@ -263,17 +220,6 @@ def check_value(name: object, value: Any) -> Any:
     return value
 
 
-def variant_types() -> dict[str, Any]:
-    """Return the types of the settings that choose mechanisms and feed-forward variants, and of their options."""
-    literal: Any = Literal  # type checkers know Literal only with constants
-    types: dict[str, Any] = {"attention_gate": literal[(*GATES, None)]}
-    for choice in VARIANT_CHOICES:
-        known = literal[(*choice.registry, None)]
-        types |= dict.fromkeys([choice.name, *(f"{choice.name}_{site}" for site in choice.sites)], known)
-        types |= {name: option.type for name, (option, _) in choice.options().items()}
-    return types
-
-
 def describe_value(value: object) -> str:
     """Return a value from a checkpoint as a short text of one line."""
     return repr(value)[:60] if isinstance(value, str | int | float) else f"a value of type {type(value).__name__}"
@@ -282,37 +228,22 @@ def describe_value(value: object) -> str:
 def vet_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
     """Return a checkpoint that fairseq can load: its names are registered, its settings allowed, nothing is missing.
 
-    An unknown criterion is left out, because translating does not need it. A checkpoint without training state gets an
-    empty one, because translating needs that.
+    A checkpoint without training state gets an empty one, because translating needs that.
 
     Raises:
-        UserError: a name, a setting or the state of the log is not allowed.
+        UserError: a name or a setting is not allowed.
     """
     config = fairseq_config(checkpoint, path)
-    config["model"] = vars(config["model"])
-    for component in COMPONENTS:
-        if config[component] is None:
-            continue
-        name = config[component]["_name"]
-        cls, dataclass = registered(component, name)
-        if cls is None and component == "criterion":
-            config[component] = None
-        elif cls is None:
-            raise UserError(
-                f"{path}: rejected the {component} {describe_value(name)}, which is not registered in fairseq; load it "
-                "with the --user-dir that defines it"
-            )
-        elif dataclass is None or component == "model":  # such classes may read all settings
-            names = {component: name} if component != "model" else {}
-            config[component] = Namespace(**training_settings() | config[component] | names)
+    config["model"] = Namespace(**training_settings() | vars(config["model"]))
+    for component, (_, dataclasses) in registries().items():
+        section = config[component]
+        if (
+            isinstance(section, dict) and dataclasses.get(section["_name"]) is None
+        ):  # such a class may read all settings
+            config[component] = Namespace(**training_settings() | section | {component: section["_name"]})
     vetted = dict(checkpoint) | {"cfg": config, "args": None, "model": dict(checkpoint["model"])}
-    if not vetted.get("optimizer_history") or not vetted.get("extra_state"):
-        return vetted | empty_training_state()
-    try:
-        msgspec.convert(vetted["extra_state"].get("metrics", {}), dict[str, list[tuple[int, str, METER, Any]]])
-    except (msgspec.ValidationError, AttributeError) as error:
-        raise UserError(f"{path}: rejected its log ({error}); use a checkpoint from a source you trust") from None
-    return vetted
+    has_training_state = vetted.get("optimizer_history") and vetted.get("extra_state")
+    return vetted if has_training_state else vetted | empty_training_state()
 
 
 def empty_training_state() -> dict[str, Any]:

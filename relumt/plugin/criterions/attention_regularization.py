@@ -16,7 +16,8 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput
-from relumt.errors import UserError, exit_on_user_error
+from relumt.attention.variant_spec import flag_name
+from relumt.errors import UserError
 from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
@@ -73,8 +74,7 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         super().__init__(
             task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy, cfg.cpu_bf16
         )
-        with exit_on_user_error():
-            check_config(cfg)
+        check_config(cfg)
         self.cfg = cfg
         self.norm_penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)](cfg.attention_norm_margin)
         self.source_padding_idx = task.source_dictionary.pad()
@@ -100,8 +100,7 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         with attention_hook(model, collect):
             loss, sample_size, log = super().forward(model, sample, reduce)
         all_terms = [terms for site_terms in terms_by_site.values() for terms in site_terms]
-        with exit_on_user_error():
-            check_penalty_has_effect(model, all_terms)
+        check_penalty_has_effect(model, all_terms)
 
         if model.training and all_terms:
             mean = RegularizerTerms.mean(all_terms)
@@ -117,16 +116,15 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     def weights(self, num_updates: int) -> tuple[float, float]:
         """Return λ₁ and λ₂ after `num_updates` updates."""
         cfg = self.cfg
-
-        def weight(initial: float, final: float | None) -> float:
-            return linear_weight(
-                initial, initial if final is None else final, num_updates, cfg.attention_schedule_updates
-            )
-
-        return (
-            weight(cfg.attention_norm_weight, cfg.attention_norm_final_weight),
-            weight(cfg.attention_entropy_weight, cfg.attention_entropy_final_weight),
+        pairs = (
+            (cfg.attention_norm_weight, cfg.attention_norm_final_weight),
+            (cfg.attention_entropy_weight, cfg.attention_entropy_final_weight),
         )
+        norm, entropy = (
+            linear_weight(initial, initial if final is None else final, num_updates, cfg.attention_schedule_updates)
+            for initial, final in pairs
+        )
+        return norm, entropy
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -142,23 +140,19 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
 
 def check_config(cfg: AttentionRegularizationConfig) -> None:
     """Raise UserError if a flag is out of range or has no effect without another."""
-    check_in_range("--label-smoothing", cfg.label_smoothing, 0, 1)
-    check_in_range("--attention-entropy-bound", cfg.attention_entropy_bound, 0, 1)
-    check_in_range("--attention-norm-margin", cfg.attention_norm_margin, 0, MAX_WEIGHT)
-    check_in_range("--attention-norm-weight", cfg.attention_norm_weight, 0, MAX_WEIGHT)
-    check_in_range("--attention-entropy-weight", cfg.attention_entropy_weight, 0, MAX_WEIGHT)
+    final_weights = ("attention_norm_final_weight", "attention_entropy_final_weight")
+    given = [flag_name(name) for name in final_weights if getattr(cfg, name) is not None]
+    limits = dict.fromkeys(("label_smoothing", "attention_entropy_bound"), 1.0)
+    limits |= dict.fromkeys(("attention_norm_weight", "attention_entropy_weight", *final_weights), MAX_WEIGHT)
+    for name, most in limits.items():
+        value = getattr(cfg, name)
+        if value is not None and not 0 <= value <= most:  # NaN is not, either
+            raise UserError(f"{flag_name(name)} must be a number from 0 to {most:g}, not {value!r}")
     if cfg.attention_norm_margin != DEFAULT_MARGIN and str(cfg.attention_norm_penalty) != "hinge":
         raise UserError(
             f"--attention-norm-margin {cfg.attention_norm_margin:g} has no effect with --attention-norm-penalty "
             f"{cfg.attention_norm_penalty}; add --attention-norm-penalty hinge, or drop the margin"
         )
-    final_weights = {
-        "--attention-norm-final-weight": cfg.attention_norm_final_weight,
-        "--attention-entropy-final-weight": cfg.attention_entropy_final_weight,
-    }
-    given = {flag: weight for flag, weight in final_weights.items() if weight is not None}
-    for flag, weight in given.items():
-        check_in_range(flag, weight, 0, MAX_WEIGHT)
     num_updates = cfg.attention_schedule_updates
     if num_updates < 0 or bool(num_updates) != bool(given):
         raise UserError(
@@ -166,12 +160,6 @@ def check_config(cfg: AttentionRegularizationConfig) -> None:
             "a schedule needs a positive number of updates and --attention-norm-final-weight or "
             "--attention-entropy-final-weight"
         )
-
-
-def check_in_range(flag: str, value: float, least: float, most: float) -> None:
-    """Raise UserError unless `value` is a number from `least` to `most`; NaN is not."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise UserError(f"{flag} must be a number from {least:g} to {most:g}, not {value!r}")
 
 
 def summable_log(suffix: str, terms: list[RegularizerTerms], sample_size: int, loss: Tensor) -> dict[str, Tensor | int]:

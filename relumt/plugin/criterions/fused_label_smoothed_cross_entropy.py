@@ -23,9 +23,8 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.errors import exit_on_user_error
 from relumt.plugin.criterions.projected_cross_entropy import projected_cross_entropy
-from relumt.plugin.model.plain_linear import is_plain_linear
+from relumt.plugin.model.attention import is_plain_linear
 from relumt.plugin.training_device import require_cpu_bf16
 
 
@@ -66,8 +65,7 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         """Return the context of a forward pass: autocast to bf16 if --cpu-bf16 is set, else nothing."""
         if not self.cpu_bf16:
             return nullcontext()
-        with exit_on_user_error():
-            require_cpu_bf16(sample["target"].device, model.training)
+        require_cpu_bf16(sample["target"].device, model.training)
         return torch.autocast("cpu", torch.bfloat16)
 
     def loss_of_batch(

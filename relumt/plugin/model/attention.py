@@ -8,16 +8,16 @@ Parameters, their names and their initialization are inherited, so checkpoints o
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, cast_saturating
 from relumt.attention.tensor_cache import cached_on
-from relumt.errors import UserError, exit_on_user_error
+from relumt.errors import UserError
 from relumt.plugin.cpu_products import products_of_strided_tensors
 from relumt.plugin.model.cache import (
     SPARE,
@@ -30,7 +30,8 @@ from relumt.plugin.model.cache import (
     reorder_hypotheses,
     reorder_sources,
 )
-from relumt.plugin.model.plain_linear import is_plain_linear
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class MechanismAttention(MultiheadAttention):
@@ -42,10 +43,8 @@ class MechanismAttention(MultiheadAttention):
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
-        **fairseq_kwargs: further arguments of `MultiheadAttention`; their order differs between fairseq versions.
-
-    Raises:
-        ValueError: `add_bias_kv` or `add_zero_attn` is set, whose keys no mechanism attends to.
+        **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
+            no mechanism attends to.
 
     Attributes:
         hooks: what `hooks.py` calls after each forward pass, and what it needs the mechanism to return.
@@ -61,8 +60,6 @@ class MechanismAttention(MultiheadAttention):
         gate: str | None = None,
         **fairseq_kwargs: Any,
     ) -> None:
-        if fairseq_kwargs.get("add_bias_kv") or fairseq_kwargs.get("add_zero_attn"):
-            raise ValueError("add_bias_kv and add_zero_attn add keys that no mechanism attends to; leave both False")
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
@@ -122,9 +119,8 @@ class MechanismAttention(MultiheadAttention):
         if not return_weights:
             return output, None
         if result.weights is None:
-            with exit_on_user_error():
-                name = type(self.mechanism).__name__
-                raise UserError(f"{name} has no attention weights to align with; drop --print-alignment")
+            name = type(self.mechanism).__name__
+            raise UserError(f"{name} has no attention weights to align with; drop --print-alignment")
         # [B/beam, H, beam, T, S] -> [H, B/beam, beam, T, S] -> [H, B, T, S]
         weights = self._split_beam(result.weights, T).transpose(0, 1).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)
@@ -279,3 +275,12 @@ class MechanismAttention(MultiheadAttention):
         if self.site == "decoder":  # its attn_mask is always the causal one, so the values need not be read
             return AttentionMask(key_mask, is_causal=attn_mask is not None)
         return AttentionMask(key_mask, attn_mask=None if attn_mask is None else ~attn_mask.bool())
+
+
+def is_plain_linear(module: object) -> TypeGuard[nn.Linear]:
+    """Return whether calling a module does nothing but x·Wᵀ + b with its own weight and bias, which may replace it.
+
+    Hooks observe or change what a layer computes; pruning and the older kind of weight normalization write its weight
+    in one. Subclasses and parametrized layers have another type.
+    """
+    return type(module) is nn.Linear and not any(getattr(module, name) for name in HOOKS)

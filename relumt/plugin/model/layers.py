@@ -13,9 +13,9 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from relumt.attention.dropout import dropout
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.cache import IncrementalState
-from relumt.plugin.model.dropout import Dropout
 from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
 
 
@@ -139,6 +139,14 @@ FAIRSEQ_CLASS_NAMES = {
     "MechanismDecoderLayer": "TransformerDecoderLayerBase",
 }
 """Class name in relumt → the name that --retain-dropout-modules uses for it."""
+
+
+class Dropout(FairseqDropout):
+    """fairseq's dropout, in training or if --retain-dropout asks for it in inference, with relumt's faster function."""
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        """Return `x` of any shape with dropout; never in place, whatever `inplace` allows."""
+        return dropout(x, self.p) if self.training or self.apply_during_inference else x
 
 
 def use_fast_dropout(model: nn.Module) -> None:

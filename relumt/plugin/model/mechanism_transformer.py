@@ -1,15 +1,21 @@
-"""`mechanism_transformer`: fairseq's Transformer with any attention mechanism and feed-forward variant."""
+"""`mechanism_transformer`: fairseq's Transformer with any attention mechanism and feed-forward variant.
+
+`fairseq-train` passes its settings as a Namespace with the flags of all components. `fairseq-hydra-train` passes a
+DictConfig with the model's settings alone, in which sizes may be nested (`encoder: {layers: 6}` for `--encoder-layers
+6`); its parent has the other components. `TransformerConfig.from_namespace` keeps settings that it does not know, such
+as the attention mechanism, from a Namespace only: it silently drops those of a DictConfig.
+"""
 
 import hashlib
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import (
     base_architecture,
@@ -18,18 +24,23 @@ from fairseq.models.transformer.transformer_legacy import (
     transformer_wmt_en_de,
 )
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
 from relumt.attention import GATES
-from relumt.errors import UserError, exit_on_user_error
-from relumt.plugin.model.argument_checks import check_arguments, check_generation
+from relumt.attention.variant_spec import flag_name
+from relumt.errors import UserError
 from relumt.plugin.model.attention_log import AttentionLog
-from relumt.plugin.model.built_layers import check_built_layers
 from relumt.plugin.model.layers import MechanismDecoder, MechanismEncoder, use_fast_dropout
-from relumt.plugin.model.model_settings import as_namespace, flatten_, store_, training_section
-from relumt.plugin.options import ARCHITECTURE_SIZES, ARCHITECTURES, VARIANT_CHOICES
-from relumt.plugin.training_device import check_training_device
+from relumt.plugin.options import (
+    ARCHITECTURE_SIZES,
+    ARCHITECTURES,
+    NESTED_SETTINGS,
+    VARIANT_CHOICES,
+    flat_settings,
+    suggest,
+)
+from relumt.plugin.training_device import check_training_device, check_translation_in_bf16
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
@@ -65,34 +76,42 @@ class MechanismTransformer(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "MechanismTransformer":
-        """Build the model; exit with a one-line message if the arguments are invalid.
+        """Build the model.
 
         Args:
             args: flags of `fairseq-train`, settings of a checkpoint, or `model` of a Hydra configuration. What a
                 checkpoint has to keep is stored in it: defaults, sizes, the vocabulary's fingerprint.
             task: provides the dictionaries.
+
+        Raises:
+            UserError: the settings contradict each other, the data-bin, or what this machine can do.
         """
         settings = as_namespace(args)
-        with exit_on_user_error():
-            # fairseq does this, too, unless this method is called directly
-            ARCH_CONFIG_REGISTRY[getattr(settings, "arch", None) or "mechanism_transformer"](settings)
-            for choice in VARIANT_CHOICES:
-                choice.check_names(settings)
-                # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
-                if not hasattr(settings, "vocabulary_fingerprint"):
-                    choice.reject_unused_options(settings)
-                choice.record_defaults(settings)
-            check_arguments(settings, task)
-            record_vocabulary(settings, task)
-            try:
-                model: MechanismTransformer = super().build_model(settings, task)
-            except AssertionError as error:
-                raise UserError(f"fairseq cannot build this model: {error}") from error
-            use_fast_dropout(model)
-            store_(args, settings, {*model_flags(), "vocabulary_fingerprint"})
-            check_built_layers(model, args)
-            model.attention_log = AttentionLog(getattr(settings, "log_attention_interval", None), task)
-            return model
+        check_training_device(settings)
+        for choice in VARIANT_CHOICES:
+            # A checkpoint's arguments may include --model-overrides for other models of an ensemble.
+            choice.check(settings, is_trained=hasattr(settings, "vocabulary_fingerprint"))
+            choice.record_defaults(settings)
+        for name in sorted(stored_settings()):
+            if "drop" in name and not 0 <= (probability := getattr(settings, name, None) or 0) <= 1:  # NaN is not
+                raise UserError(f"{flag_name(name)} is {probability}; choose a number from 0 to 1")
+        # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
+        recomputes = getattr(settings, "checkpoint_activations", False) or getattr(
+            settings, "offload_activations", False
+        )
+        if getattr(settings, "log_attention_interval", None) and recomputes:
+            raise UserError("--log-attention-interval cannot observe layers under --checkpoint-activations; drop one")
+        record_vocabulary(settings, task)
+        try:
+            model: MechanismTransformer = super().build_model(settings, task)
+        except (AssertionError, ValueError, ArithmeticError, RuntimeError) as error:
+            raise UserError(f"fairseq cannot build this model: {error}; change the flags") from error
+        use_fast_dropout(model)
+        if isinstance(args, DictConfig):
+            with open_dict(args):
+                args.update({name: value for name, value in vars(settings).items() if name in stored_settings()})
+        model.attention_log = AttentionLog(getattr(settings, "log_attention_interval", None), task)
+        return model
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **kwargs: Any) -> Any:
         """Run fairseq's forward pass; log the attention in training when it is due."""
@@ -120,8 +139,8 @@ class MechanismTransformer(TransformerModel):
         super().prepare_for_inference_(cfg)
         if getattr(cfg, "dataset", None) is not None:
             cfg.dataset.required_batch_size_multiple = 1
-        with exit_on_user_error():
-            check_generation(cfg)
+        if cfg.common.bf16:
+            check_translation_in_bf16(cfg.common.cpu, cfg.generation)
         self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:
@@ -144,11 +163,11 @@ class MechanismTransformer(TransformerModel):
 
 
 @cache
-def model_flags() -> frozenset[str]:
-    """Return the names of the settings that `mechanism_transformer` has."""
+def stored_settings() -> frozenset[str]:
+    """Return the names of the settings that `mechanism_transformer` has, which checkpoints store."""
     parser = ArgumentParser(add_help=False)
     MechanismTransformer.add_args(parser)
-    return frozenset(action.dest for action in parser._actions)
+    return frozenset(action.dest for action in parser._actions) | {"vocabulary_fingerprint"}
 
 
 def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
@@ -178,25 +197,58 @@ def vocabulary_fingerprint(source: Dictionary, target: Dictionary) -> str:
     return digest.hexdigest()[:12]
 
 
+def flatten_(model: DictConfig, known: Collection[str]) -> None:
+    """Replace the nested settings of a model's Hydra configuration by flat ones.
+
+    Args:
+        model: the configuration, which is changed.
+        known: settings that the model has. Hydra itself checks names only for models with a dataclass.
+
+    Raises:
+        UserError: a setting is not among them, so it would have no effect.
+    """
+    flat = flat_settings(model)
+    for name in flat:
+        if name not in known and name not in ("_name", "arch"):
+            raise UserError(
+                f"model.{name} is no setting of this model; {suggest(str(name), known)}correct the name, or drop it"
+            )
+    with open_dict(model):
+        for name in NESTED_SETTINGS:
+            model.pop(name, None)
+        model.update(flat)
+
+
+def as_namespace(model: Namespace | DictConfig) -> Namespace:
+    """Return the settings of the model and of all other components as `fairseq-train` passes them.
+
+    A Namespace is returned as it is. Of a flat Hydra configuration, all sections are joined; the model's settings
+    precede others of the same name.
+    """
+    if not isinstance(model, DictConfig):
+        return model
+    joined: dict[str, Any] = {}
+    if (root := model._get_root()) is not model:
+        for component, section in _plain(root).items():
+            is_section = isinstance(section, dict)
+            joined |= (section if is_section else {}) | {component: section.get("_name") if is_section else section}
+    joined |= _plain(model)
+    joined["arch"] = joined.get("_name") or joined.get("arch")
+    return Namespace(**joined)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    return cast(dict[str, Any], plain)
+
+
+def training_section(model: Namespace | DictConfig, section: str) -> Any:
+    """Return what holds the settings of another section, such as "checkpoint"; None if the model stands alone."""
+    return OmegaConf.select(cast(DictConfig, model._get_root()), section) if isinstance(model, DictConfig) else model
+
+
 SET_SIZES = (base_architecture, tiny_architecture, transformer_iwslt_de_en, transformer_wmt_en_de)
 """fairseq's functions that set the sizes of an architecture, in the order of ARCHITECTURE_SIZES."""
-
-
-def keep_gpu_under_bf16(args: Namespace | DictConfig) -> None:
-    """Undo that --bf16 selects a TPU if there is a GPU: fairseq assumes that only TPUs train in bfloat16."""
-    common = training_section(args, "common")
-    if getattr(common, "bf16", False) and torch.cuda.is_available():
-        common.tpu = False
-
-
-def load_on_all_devices(args: Namespace | DictConfig) -> None:
-    """Let each process of a training on several devices load the checkpoint itself.
-
-    By default fairseq's first process sends it to the others, which cannot resume: `torch.load` refuses fairseq's
-    classes in the message.
-    """
-    if (checkpoint := training_section(args, "checkpoint")) is not None:
-        checkpoint.load_checkpoint_on_all_dp_ranks = True
 
 
 def register_architectures(prefix: str, attention: str) -> None:
@@ -206,14 +258,17 @@ def register_architectures(prefix: str, attention: str) -> None:
         def architecture(
             args: Namespace | DictConfig, set_sizes: Callable[[Namespace | DictConfig], None] = set_sizes
         ) -> None:
-            with exit_on_user_error():
-                if isinstance(args, DictConfig):
-                    flatten_(args, model_flags())
-                if getattr(args, "attention", None) is None:
-                    args.attention = attention
-                keep_gpu_under_bf16(args)
-                check_training_device(as_namespace(args))
-            load_on_all_devices(args)
+            if isinstance(args, DictConfig):
+                flatten_(args, stored_settings())
+            if getattr(args, "attention", None) is None:
+                args.attention = attention
+            common, checkpoint = (training_section(args, name) for name in ("common", "checkpoint"))
+            if getattr(common, "bf16", False) and torch.cuda.is_available():
+                common.tpu = False  # fairseq assumes that only TPUs train in bfloat16
+            if checkpoint is not None:
+                # fairseq's first process would send the checkpoint to the others, which cannot resume: `torch.load`
+                # refuses fairseq's classes in the message.
+                checkpoint.load_checkpoint_on_all_dp_ranks = True
             set_sizes(args)
 
         register_model_architecture("mechanism_transformer", prefix + suffix)(architecture)

@@ -22,7 +22,7 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from relumt.errors import AttemptFailedError, exit_on_user_error
+from relumt.errors import AttemptFailedError
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.layers import MechanismDecoder
 from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
@@ -100,8 +100,7 @@ class BeamSearchGenerator(SequenceGenerator):
         """Search with `_search` if it supports this search, else with fairseq's."""
         if prefix_tokens is not None or constraints is not None or not self.supports(sample["net_input"]):
             return self._apply_length_penalty(super()._generate(sample, prefix_tokens, constraints, bos_token))
-        with exit_on_user_error():
-            return self._search(sample["net_input"], self.eos if bos_token is None else bos_token)
+        return self._search(sample["net_input"], self.eos if bos_token is None else bos_token)
 
     def _apply_length_penalty(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Replace the scores that fairseq's search has divided by len^p, and sort the hypotheses by the new ones."""

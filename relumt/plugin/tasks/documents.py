@@ -9,22 +9,54 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.utils import split_paths
+from torch import Tensor
+from torch.utils.data import Dataset
 
 from relumt.corpora.document_lengths import read_document_lengths
-from relumt.errors import UserError, exit_on_user_error
-from relumt.plugin.tasks.chunks import chunk_starts, count_too_long
-from relumt.plugin.tasks.concatenated_sentences import ConcatenatedSentences
+from relumt.errors import UserError
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
 from relumt.plugin.tasks.document_chunks import detach_separators, remove_separators
 from relumt.plugin.tasks.validation import BleuValidation
 from relumt.plugin.training_device import check_training_device
 
 logger = logging.getLogger(__name__)
+
+
+class ConcatenatedSentences(Dataset):
+    """Concatenates the sentences of each chunk into a 1-D tensor of token indices with one end of sentence.
+
+    Args:
+        sentences: fairseq's dataset of one side, whose items end in `eos`.
+        sizes: number of tokens of each sentence.
+        starts: index of the first sentence of each chunk.
+        eos: index of the end-of-sentence token.
+        separator: index of the token between two sentences, or None.
+    """
+
+    def __init__(
+        self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, eos: int, separator: int | None
+    ) -> None:
+        self.sentences = sentences
+        self.bounds = np.append(starts, len(sizes))
+        self.sizes = chunk_sizes(starts, sizes, separator is not None)
+        self.eos = torch.tensor([eos])
+        self.separator = torch.tensor([] if separator is None else [separator], dtype=torch.long)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, index: int) -> Tensor:
+        tokens = []
+        for sentence in range(self.bounds[index], self.bounds[index + 1]):
+            tokens += [self.sentences[sentence][:-1], self.separator]
+        return torch.cat([*tokens[:-1], self.eos])
 
 
 @dataclass
@@ -46,16 +78,14 @@ class DocumentsTask(BleuValidation, TranslationTask):
     """Translation of sentences or, with --document-length, of chunks of documents ([RF] Appendix B)."""
 
     cfg: DocumentsConfig
-    skips_invalid = False
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split, in chunks if --document-length is set; exit with a one-line message if that is impossible."""
+        """Load a split, in chunks if --document-length is set; raise UserError if that is impossible."""
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.cfg.document_length:
             shards = split_paths(self.cfg.data)
             shard = shards[(epoch - 1) % len(shards)] if split == self.cfg.train_subset else shards[0]
-            with exit_on_user_error():
-                self.datasets[split] = self.split_into_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
+            self.datasets[split] = self.split_into_chunks(self.datasets[split], Path(shard) / f"{split}.docs")
 
     def split_into_chunks(self, sentences: LanguagePairDataset, documents_path: Path) -> LanguagePairDataset:
         """Return a dataset of chunks of `sentences`.
@@ -114,62 +144,14 @@ class DocumentsTask(BleuValidation, TranslationTask):
             )
         return dictionary.index(separator)
 
-    def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
-        """Exit with a one-line message before training if the validation after the epoch would fail."""
-        super().begin_epoch(epoch, model)
-        if self.cfg.document_length and not self.skips_invalid:
-            with exit_on_user_error():
-                for split, chunks in self.datasets.items():
-                    if split != self.cfg.train_subset:
-                        self.check_positions(chunks, split)
-
-    def get_batch_iterator(
-        self, dataset: LanguagePairDataset, max_tokens: int | None = None, *args: Any, **kwargs: Any
-    ) -> EpochBatchIterator:
-        """Return fairseq's iterator over batches; exit with a one-line message if a chunk does not fit.
+    def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """Return fairseq's iterator over batches.
 
         Batches of documents may have any size: fairseq would trim them to multiples of 8 and drop the rest.
         """
         if self.cfg.document_length:
             kwargs["required_batch_size_multiple"] = 1
-            with exit_on_user_error():
-                if not kwargs.get("ignore_invalid_inputs"):
-                    self.check_positions(dataset, self.cfg.data)
-                self.check_batch_size(dataset, max_tokens)
-        return super().get_batch_iterator(dataset, max_tokens, *args, **kwargs)
-
-    def exceeds_positions(self, chunks: LanguagePairDataset) -> np.ndarray:
-        """Return which chunks have more tokens than the model has positions, [number of chunks] bool.
-
-        These are sentences that are longer than --document-length.
-        """
-        source_exceeds = chunks.src_sizes > self.cfg.max_source_positions
-        if chunks.tgt_sizes is None:
-            return source_exceeds
-        return source_exceeds | (chunks.tgt_sizes > self.cfg.max_target_positions)
-
-    def check_positions(self, chunks: LanguagePairDataset, name: str) -> None:
-        """Raise UserError if a chunk has more tokens than the model has positions; fairseq's message fills a screen."""
-        num_exceeding = self.exceeds_positions(chunks).sum()
-        if num_exceeding:
-            flags = f"--max-source-positions {chunks.src_sizes.max()}"
-            if chunks.tgt_sizes is not None:
-                flags += f" --max-target-positions {chunks.tgt_sizes.max()}"
-            raise UserError(
-                f"{name}: {num_exceeding} sentences have more tokens than the model has positions; train with {flags}, "
-                "or skip them with --skip-invalid-size-inputs-valid-test"
-            )
-
-    def check_batch_size(self, chunks: LanguagePairDataset, max_tokens: int | None) -> None:
-        """Raise UserError if a chunk that the model has enough positions for is larger than a batch may be."""
-        fits_positions = ~self.exceeds_positions(chunks)
-        sides = [sizes[fits_positions] for sizes in (chunks.src_sizes, chunks.tgt_sizes) if sizes is not None]
-        longest = max(sizes.max(initial=0) for sizes in sides)
-        if max_tokens and longest > max_tokens:
-            raise UserError(
-                f"a chunk of {longest} tokens does not fit into a batch of {max_tokens}; set --max-tokens (and "
-                f"--max-tokens-valid, if given) to at least {longest}"
-            )
+        return super().get_batch_iterator(*args, **kwargs)
 
     def translate(self, sample: Mapping[str, Any], model: Any) -> tuple[list[str], list[str]]:
         """Return the translations and the references of a batch, with subwords joined and without separators."""
@@ -182,41 +164,20 @@ class DocumentsTask(BleuValidation, TranslationTask):
         return without_separators(hypotheses), without_separators(references)
 
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model; exit with a one-line message if flags of documents or of the device are invalid."""
-        with exit_on_user_error():
-            if not from_checkpoint:  # a model that was trained on a GPU may translate on a CPU
-                check_training_device(cfg)
-            self.check_flags()
-            if self.cfg.document_length:
-                # fairseq's default of 200 tokens would truncate documents; these are the limits of configs/datasets.
-                search_args = {"max_len_a": 2, "max_len_b": 200} | self.parse_eval_bleu_args()
-                self.cfg.eval_bleu_args = json.dumps(search_args)
-        self.skips_invalid = getattr(cfg, "skip_invalid_size_inputs_valid_test", False)
-        return super().build_model(cfg, from_checkpoint)
-
-    def parse_eval_bleu_args(self) -> dict[str, object]:
-        """Return --eval-bleu-args; raises UserError if it is not a JSON object."""
-        text = self.cfg.eval_bleu_args or "{}"
-        try:
-            search_args = json.loads(text)
-        except ValueError:
-            search_args = None
-        if not isinstance(search_args, dict):
-            raise UserError(f"--eval-bleu-args {text} is not a JSON object; write, for example, '{{\"beam\": 4}}'")
-        return search_args
-
-    def check_flags(self) -> None:
-        """Raise UserError for flags of documents that are invalid or have no effect."""
-        num_positions = min(self.cfg.max_source_positions, self.cfg.max_target_positions)
+        """Build the model; raise UserError if flags of documents or of the device are invalid."""
+        if not from_checkpoint:  # a model that was trained on a GPU may translate on a CPU
+            check_training_device(cfg)
         length = self.cfg.document_length
-        if length < 0:
-            raise UserError(f"--document-length must be positive, or 0 for sentences, not {length}")
         if self.cfg.document_separator and not length:
             raise UserError("--document-separator has no effect without --document-length; add that or drop the flag")
-        if self.cfg.load_alignments and length:
-            raise UserError("--load-alignments has no effect with --document-length; drop one of them")
+        num_positions = min(self.cfg.max_source_positions, self.cfg.max_target_positions)
         if length > num_positions:
             raise UserError(
                 f"--document-length {length} exceeds the model's {num_positions} positions; "
                 f"add --max-source-positions {length} --max-target-positions {length}"
             )
+        if length:
+            # fairseq's default of 200 tokens would truncate documents; these are the limits of configs/datasets.
+            search_args = {"max_len_a": 2, "max_len_b": 200} | json.loads(self.cfg.eval_bleu_args or "{}")
+            self.cfg.eval_bleu_args = json.dumps(search_args)
+        return super().build_model(cfg, from_checkpoint)

@@ -1,5 +1,6 @@
 """Load a trained model with its data, and read test sets by forced decoding: the decoder is fed the references."""
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import escape
@@ -63,14 +64,17 @@ class LoadedModel:
             raise UserError(f"{empty[0]}: an empty file; prepare the data-bin again with sentences in '{subset}'")
         try:
             self.task.load_dataset(subset)
-        except (AssertionError, ValueError) as error:
+            dataset = self.task.dataset(subset)
+            if len(dataset):
+                dataset[len(dataset) - 1]  # of a file that is cut off, fairseq reads the sentences before
+        except (AssertionError, ValueError, struct.error) as error:
             raise UserError(f"{data}: '{subset}' is damaged ({error}); prepare the data-bin again") from None
         except FileNotFoundError:
             raise UserError(
                 f"{self.task.cfg.data}: no subset '{subset}' for {self.task.cfg.source_lang}-"
                 f"{self.task.cfg.target_lang}; name another --subset, or prepare a data-bin that has it"
             ) from None
-        return len(self.task.dataset(subset))
+        return len(dataset)
 
     def shuffle_targets(self, subset: str) -> str:
         """Add a subset that pairs each source with the target of another pair, and return its name.
@@ -255,7 +259,7 @@ def _build_model(path: Path, data: Path, cuda: bool, state: dict[str, Any] | Non
         )
     try:
         (model,), _, task = load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)}, state=state)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:  # ValueError: a dictionary that is damaged
         raise UserError(
             f"{data}: not the data of {path} ({shorten_message(error)}); give its own data-bin with --data"
         ) from None

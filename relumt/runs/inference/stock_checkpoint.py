@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from relumt.errors import UserError
-from relumt.plugin.checkpoints.loading import empty_training_state, fairseq_config, variant_types
-from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE
+from relumt.plugin.checkpoints.loading import empty_training_state, fairseq_config
+from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, variant_settings
 
 STOCK_ARCHITECTURE = "transformer"
 
@@ -37,7 +37,7 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
     """
     config = fairseq_config(checkpoint, path)
     require_stock_counterpart(config["model"], config["task"], path)
-    variants = variant_types()
+    variants = variant_settings()
     settings = {name: value for name, value in vars(config["model"]).items() if name not in variants}
     settings |= {name: value for name, value in config["task"].items() if not name.startswith("_")}
     for name in UNKNOWN_TO_FAIRSEQ:

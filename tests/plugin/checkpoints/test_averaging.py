@@ -1,5 +1,7 @@
 """The average of checkpoints is the mean of their parameters, and translates."""
 
+import re
+
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
@@ -19,43 +21,34 @@ def checkpoint(**tensors):
     }
 
 
-def test_floats_are_averaged_and_integers_are_kept():
-    averaged = average_checkpoints([("a", checkpoint(w=[1.0, 2.0], n=3)), ("b", checkpoint(w=[3.0, 6.0], n=5))])
-    assert averaged["model"]["w"].tolist() == [2.0, 4.0]
-    assert averaged["model"]["n"].item() == 3
+def test_floats_are_averaged_in_double_precision_and_integers_are_kept():
+    contents = [checkpoint(w=[1.0, 2.0], n=3), checkpoint(w=[3.0, 6.0], n=5)]
+    for content, value in zip(contents, (1.0, 3.0), strict=True):  # two names of one matrix
+        content["model"]["embedding"] = content["model"]["output"] = torch.tensor([value], dtype=torch.float64)
+    averaged = average_checkpoints(zip("ab", contents, strict=True))
+    found = {name: tensor.tolist() for name, tensor in averaged["model"].items()}
+    assert found == {"w": [2.0, 4.0], "n": 3, "embedding": [2.0], "output": [2.0]}
     assert averaged["cfg"]["model"] == {"arch": "reluformer"} and "last_optimizer_state" not in averaged
 
 
-def test_tied_matrices_in_double_precision_are_averaged():
-    checkpoints = []
-    for name, value in (("a", 1.0), ("b", 3.0)):
-        matrix = torch.tensor([value], dtype=torch.float64)
-        checkpoints.append((name, checkpoint() | {"model": {"embedding": matrix, "output": matrix}}))
-    averaged = average_checkpoints(checkpoints)["model"]
-    assert averaged["embedding"].item() == averaged["output"].item() == 2
+DIFFERENT = {
+    "parameters of other shapes": lambda content: content["model"].update(w=torch.ones(2)),
+    "--seed 1 (now 7)": lambda content: content["cfg"].update(common={"seed": 7}),
+    "attention at the site 'encoder' softmax (now relu)": lambda content: content["cfg"]["model"].update(
+        attention="relu"
+    ),
+}
 
 
-def test_other_parameters_are_rejected():
-    with pytest.raises(UserError, match="b: differs from a in its parameters"):
-        average_checkpoints([("a", checkpoint(w=[1.0])), ("b", checkpoint(w=[1.0, 2.0]))])
-
-
-def test_checkpoints_of_two_seeds_are_rejected():
-    checkpoints = [(name, checkpoint(w=[1.0])) for name in ("a", "b")]
-    for (_, content), seed in zip(checkpoints, (1, 7), strict=True):
-        content["cfg"]["common"] = {"seed": seed}
-    with pytest.raises(UserError, match="b: differs from a in its seed: 7; average checkpoints of one"):
-        average_checkpoints(checkpoints)
-
-
-def test_checkpoints_of_two_criterions_are_rejected():
-    checkpoints = [(name, checkpoint(w=[1.0])) for name in ("a", "b")]
-    for (_, content), smoothing in zip(checkpoints, (0.1, 0.2), strict=True):
-        content["cfg"]["criterion"] = {"_name": "label_smoothed_cross_entropy", "label_smoothing": smoothing}
-    with pytest.raises(UserError, match=r"b: differs from a in its criterion: label_smoothing 0.1 \(now 0.2"):
-        average_checkpoints(checkpoints)
-    del checkpoints[1][1]["cfg"]["criterion"]["label_smoothing"]  # as in checkpoints of older versions
-    average_checkpoints(checkpoints)
+@pytest.mark.parametrize("difference", DIFFERENT)
+def test_another_training_is_rejected(difference):
+    contents = [checkpoint(w=[1.0]) for _ in range(2)]
+    for content in contents:
+        content["cfg"]["common"] = {"seed": 1}
+    average_checkpoints(zip("ab", contents, strict=True))
+    DIFFERENT[difference](contents[1])
+    with pytest.raises(UserError, match=f"b: differs from a: .*{re.escape(difference)}.*; average checkpoints of one"):
+        average_checkpoints(zip("ab", contents, strict=True))
 
 
 def test_no_update_counts_twice():
@@ -66,15 +59,6 @@ def test_no_update_counts_twice():
     average = average_checkpoints(zip("ab", contents[:2], strict=True))
     with pytest.raises(UserError, match="b: is an average; give the checkpoints that training saved"):
         average_checkpoints([("a", contents[2]), ("b", average)])
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("position", [0, 1])
-def test_checkpoints_of_a_diverged_training_are_not_averaged(value, position):
-    checkpoints = [("a", checkpoint(w=[1.0], n=3, v=[1.0, 2.0])), ("b", checkpoint(w=[1.0], n=3, v=[1.0, 2.0]))]
-    checkpoints[position][1]["model"]["v"][1] = value
-    with pytest.raises(UserError, match=f"{'ab'[position]}: its parameter v is infinite or NaN, since training diver"):
-        average_checkpoints(checkpoints)
 
 
 def test_trained_activations_are_averaged_and_the_result_loads(tmp_path):
@@ -105,13 +89,6 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, nam
     assert [path.stem for path in last_checkpoints(tmp_path, 2)] == last
     with pytest.raises(UserError, match=r"expected at least 4 numbered checkpoints to average, found [23]"):
         last_checkpoints(tmp_path, 4)
-
-
-def test_another_mechanism_with_the_same_shapes_is_rejected():
-    one, other = checkpoint(w=[1.0]), checkpoint(w=[2.0])
-    other["cfg"]["model"] |= {"attention": "relu"}
-    with pytest.raises(UserError, match="y: differs from x in its model"):
-        average_checkpoints([("x", one), ("y", other)])
 
 
 @pytest.mark.parametrize(

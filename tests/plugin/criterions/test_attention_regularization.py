@@ -1,13 +1,13 @@
 """The criterion in fairseq: what it adds to the loss, when, and what it logs."""
 
 import math
-import re
 
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
 
+from relumt.errors import UserError
 from relumt.plugin.criterions.attention_regularization import AttentionRegularization
 from relumt.plugin.criterions.regularization import RegularizerTerms
 from relumt.plugin.model.hooks import attention_hook
@@ -62,15 +62,6 @@ def test_validation_adds_no_penalty_and_logs_all_terms():
     assert {"norm_reg", "entropy_reg", "entropy_encoder", "null_rate_decoder", "norm_reg_cross"} <= log.keys()
 
 
-def test_a_penalty_of_weight_zero_does_not_change_the_gradient():
-    batch = sample(UNEVEN)
-    one, other = build("reluformer").train(), build("reluformer").train()
-    plain_criterion()(one, batch)[0].backward()
-    make_criterion(norm=0.0, entropy=0.0)(other, batch)[0].backward()
-    for a, b in zip(one.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad)
-
-
 def test_logs_of_batches_and_workers_can_be_summed():
     model = build("reluformer").eval()
     batches = [sample(UNEVEN), sample([(4, 4), (9, 3)], seed=5)]
@@ -106,23 +97,14 @@ def test_dropped_layers_neither_add_a_penalty_nor_change_the_mean(monkeypatch):
     ("arch", "flags", "message"),
     [
         ("transformer", (), "attention regularization needs non-negative weights"),
+        ("inhibitor", (), "attention regularization needs non-negative weights"),
         ("reluformer", ("--checkpoint-activations",), "has no gradient: either --checkpoint-activations is set"),
     ],
 )
-def test_a_penalty_without_effect_is_rejected(arch, flags, message, capsys):
+def test_a_penalty_without_effect_is_rejected(arch, flags, message):
     model = build(arch, *flags).train()
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(UserError, match=message):
         make_criterion()(model, sample(UNEVEN))
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_frozen_encoder_is_allowed():
-    model = build("reluformer").train()
-    model.encoder.requires_grad_(False)
-    loss, *_ = make_criterion()(model, sample(UNEVEN))
-    loss.backward()
-    assert model.decoder.layers[0].self_attn.q_proj.weight.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -159,19 +141,6 @@ def test_the_penalty_has_the_chosen_shape(shape):
     torch.testing.assert_close(loss, base + 0.3 * sum(by_attention) / len(by_attention) * size)
 
 
-def test_weights_fall_linearly_to_their_final_values():
-    criterion = regularized_criterion(
-        attention_norm_weight=0.1,
-        attention_norm_final_weight=0.02,
-        attention_entropy_weight=0.3,
-        attention_entropy_final_weight=0.0,
-        attention_schedule_updates=100,
-    )
-    assert criterion.weights(0) == (0.1, 0.3)
-    assert criterion.weights(25) == pytest.approx((0.08, 0.225))
-    assert criterion.weights(100) == criterion.weights(5000) == pytest.approx((0.02, 0.0))
-
-
 def test_the_penalty_follows_the_schedule_by_the_updates_of_the_model():
     model, batch = build("reluformer").train(), sample(UNEVEN)
     criterion = regularized_criterion(attention_norm_final_weight=0.0, attention_schedule_updates=10)
@@ -193,14 +162,14 @@ def test_the_penalty_follows_the_schedule_by_the_updates_of_the_model():
             {"attention_entropy_final_weight": -0.1, "attention_schedule_updates": 1},
             "--attention-entropy-final-weight must be a number from 0 to 1e\\+06, not -0.1",
         ),
-        ({"attention_norm_margin": math.nan}, "--attention-norm-margin must be a number from 0 to 1e\\+06, not nan"),
+        ({"attention_norm_weight": math.nan}, "--attention-norm-weight must be a number from 0 to 1e\\+06, not nan"),
+        ({"attention_entropy_bound": 1.5}, "--attention-entropy-bound must be a number from 0 to 1, not 1.5"),
         ({"attention_norm_margin": 0.2}, "margin 0.2 has no effect with --attention-norm-penalty abs; add"),
     ],
 )
-def test_flags_out_of_range_or_without_effect_are_rejected(flags, message, capsys):
-    with pytest.raises(SystemExit, match="2"):
+def test_flags_out_of_range_or_without_effect_are_rejected(flags, message):
+    with pytest.raises(UserError, match=message):
         regularized_criterion(**flags)
-    assert re.search(message, capsys.readouterr().err)
 
 
 def test_each_term_is_logged_under_its_own_name():

@@ -19,16 +19,13 @@ from fairseq.trainer import Trainer
 from fairseq_cli import train
 
 import relumt
-from relumt.attention import GATES, MECHANISMS
-from relumt.attention.feedforward import FEEDFORWARDS
 
 REGULARIZED = "--criterion label_smoothed_cross_entropy_with_attention_regularization --attention-entropy-bound 0.1"
 PENALIZED = ("softmax", "sparsemax", "entmax15", "sigmoid", "relu_n", "relu", "relu_layernorm", "rela_g")
 CASES = {
-    **{name: f"--attention {name}" for name in MECHANISMS},
-    **{f"feedforward {name}": f"--attention softmax --feedforward {name}" for name in FEEDFORWARDS},
-    **{f"{name} regularized": f"--attention {name} {REGULARIZED}" for name in PENALIZED},
-    **{f"{gate} gate": f"--attention softmax --attention-gate {gate}" for gate in GATES},
+    "inhibitor": "--attention inhibitor",
+    "entmax15 with gates": "--attention entmax15 --attention-gate headwise --feedforward swiglu",
+    "rela_g regularized": f"--attention rela_g {REGULARIZED}",
     "relu in the encoder only, regularized": f"--attention-encoder relu {REGULARIZED}",
     "relu regularized, with schedule and margin": f"--attention relu {REGULARIZED} --attention-norm-penalty hinge "
     "--attention-norm-final-weight 0.01 --attention-schedule-updates 3",

@@ -1,6 +1,8 @@
 """Tiny models and random sentences for tests, built as fairseq's command line builds them."""
 
+import copy
 from argparse import Namespace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -56,8 +58,13 @@ def write_checkpoint(folder: Path, *flags: str) -> Path:
     return path
 
 
-def arguments(*flags: str) -> Namespace:
+@cache
+def parsed_arguments(flags: tuple[str, ...]) -> Namespace:
     return options.parse_args_and_arch(options.get_training_parser(), ["nowhere", *SMALL, *flags])
+
+
+def arguments(*flags: str) -> Namespace:
+    return copy.deepcopy(parsed_arguments(flags))
 
 
 def build(arch: str, *flags: str, words: int = 20, seed: int = 1):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from relumt.attention import MECHANISMS
 from relumt.plugin.model.attention import MechanismAttention
 from tests.plugin.model.build import build
 
@@ -27,9 +26,3 @@ def test_dropout_is_retained_in_the_chosen_modules_only(modules, expected):
     model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
     attentions = [module for module in model.modules() if isinstance(module, MechanismAttention)]
     assert {attention.mechanism.retain_dropout for attention in attentions} == {expected}
-
-
-@pytest.mark.parametrize("argument", ["add_bias_kv", "add_zero_attn"])
-def test_keys_that_no_mechanism_attends_to_are_rejected(argument):
-    with pytest.raises(ValueError, match="leave both False"):
-        MechanismAttention(8, 2, mechanism=MECHANISMS["softmax"](2, 4), site="encoder", **{argument: True})

@@ -40,12 +40,6 @@ def test_only_the_first_batch_of_an_update_is_logged():
     assert run_logged(model, 1, batch)[1] == {}  # fairseq sets the number of updates before every batch
 
 
-def test_the_first_update_after_resuming_is_logged_if_it_is_due():
-    model = build("reluformer", "--log-attention-interval", "10").train()
-    model.set_num_updates(10)  # as fairseq does when it loads a checkpoint
-    assert run_logged(model, 10, sample(PAIRS))[1]
-
-
 def test_logging_changes_neither_outputs_nor_gradients():
     batch = sample(PAIRS)
     outputs, gradients = [], []

@@ -8,7 +8,6 @@ import torch
 from relumt.errors import UserError
 from relumt.plugin import cpu_products
 from relumt.plugin.search.generator import BeamSearchGenerator
-from relumt.plugin.training_device import check_translation_in_bf16
 from tests.plugin.model.build import build, dictionary, sample
 
 LENGTHS = [(7, 5), (3, 8), (1, 2)]
@@ -67,24 +66,23 @@ def test_attention_copies_no_keys_and_values_at_each_step(bf16):
     assert {found for *_, found in calls["cross"]} == {"medium"} == {precision()}
 
 
-def test_a_cpu_without_bf16_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(cpu_products, "has_fast_bf16", lambda: False)
-    with pytest.raises(SystemExit) as refusal:
-        build("reluformer").prepare_for_inference_(settings(bf16=True))
-    assert refusal.value.code == 2
-    assert "--bf16 needs a CPU with AVX512-BF16 or AMX" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("fast_bf16")
-def test_a_gpu_is_refused_unless_the_cpu_is_chosen(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    check_translation_in_bf16(True, settings(True).generation)
-    with pytest.raises(UserError, match="drop the flag to translate in fp32 on the GPU"):
-        check_translation_in_bf16(False, settings(True).generation)
-
-
-@pytest.mark.usefixtures("fast_bf16")
-@pytest.mark.parametrize("setting", ["print_alignment", "score_reference"])
-def test_settings_that_need_another_search_are_refused(setting):
-    with pytest.raises(UserError, match=f"--bf16 has no effect with --{setting.replace('_', '-')}"):
-        check_translation_in_bf16(True, SimpleNamespace(**{setting: "hard"}))
+@pytest.mark.parametrize(
+    ("has_gpu", "is_fast", "setting", "message"),
+    [
+        (False, False, {}, "--bf16 needs a CPU with AVX512-BF16 or AMX"),
+        (True, True, {}, "drop the flag to translate in fp32 on the GPU"),
+        (False, True, {"print_alignment": "hard"}, "--bf16 has no effect with --print-alignment"),
+        (False, True, {"score_reference": True}, "--bf16 has no effect with --score-reference"),
+    ],
+)
+def test_bf16_without_effect_is_refused(monkeypatch, has_gpu, is_fast, setting, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(cpu_products, "has_fast_bf16", lambda: is_fast)
+    given = settings(bf16=True)
+    given.common.cpu = False
+    vars(given.generation).update(setting)
+    with pytest.raises(UserError, match=message):
+        build("reluformer").prepare_for_inference_(given)
+    if has_gpu:
+        given.common.cpu = True
+        build("reluformer").prepare_for_inference_(given)

@@ -1,16 +1,12 @@
-"""Chunks of documents: examples, properties of random documents, and the cost of millions of sentences."""
-
-import subprocess
-import sys
+"""Chunks of documents: examples, and properties of random documents."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
-from relumt.plugin.tasks.concatenated_sentences import ConcatenatedSentences
+from relumt.plugin.tasks.documents import ConcatenatedSentences
 
 EOS, SEPARATOR = 2, 9
 
@@ -84,27 +80,3 @@ def test_items_are_the_concatenated_sentences_and_have_the_announced_sizes(corpu
     assert tokens.count(SEPARATOR) == (len(source) - len(chunks)) * separators
     words = [token for token in tokens if token >= 10]
     assert words == [token for sentence in sentences for token in sentence[:-1].tolist()]
-
-
-MEASUREMENT = """
-import resource, time
-import numpy as np
-from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
-seeded = np.random.default_rng(1)
-source, target = (seeded.integers(2, 80, 2_000_000).astype(np.int32) for _ in range(2))
-before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-starts = chunk_starts([40] * 50_000, source, target, 512, separators=True)
-chunk_sizes(starts, source, True)
-taken = time.perf_counter() - began
-print(taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, len(starts))
-"""
-
-
-@pytest.mark.slow
-def test_two_million_sentences_take_less_than_10_s_and_200_mb():
-    # In a new process, because the peak memory of this one may have been higher before.
-    measured = subprocess.run([sys.executable, "-c", MEASUREMENT], capture_output=True, text=True, check=True)
-    seconds, megabytes, chunks = map(float, measured.stdout.split())
-    assert seconds < 10
-    assert megabytes < 200
-    assert chunks > 100_000

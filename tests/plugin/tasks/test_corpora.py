@@ -61,15 +61,6 @@ def test_both_validation_scores_equal_sacrebleu(tmp_path, monkeypatch):
     assert values["loss"] > 0
 
 
-def test_training_logs_no_bleu(tmp_path):
-    trained = trainer(tmp_path, "--arch", "mechanism_transformer")
-    bleu_task = TASK_REGISTRY["translation_wmt14"](trained.cfg.task, dictionary(), dictionary())
-    log = {"loss": torch.tensor(1.0), "nll_loss": torch.tensor(1.0), "ntokens": 1, "nsentences": 1, "sample_size": 1}
-    with metrics.aggregate() as logged:
-        bleu_task.reduce_metrics([log], task().build_criterion(trained.cfg.criterion))
-    assert "bleu" not in logged.get_smoothed_values()
-
-
 def test_plain_text_is_split_as_its_language_needs(monkeypatch):
     monkeypatch.setattr(FairseqTask, "valid_step", lambda *_: (0.0, 1, {}))
     validation = BleuValidation(SimpleNamespace(eval_bleu=True, eval_bleu_print_samples=True, target_lang="zh-CN"))

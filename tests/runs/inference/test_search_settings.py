@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from relumt.attention.variant_spec import flag_name
-from relumt.plugin.search.fairseq_hook import PenaltyGenerationConfig
+from relumt.plugin.registration import PenaltyGenerationConfig
 from relumt.runs.inference.search_settings import UNSUPPORTED_FLAGS, SearchSettings, search_of_run
 from tests.runs.cases import scored_record, with_value
 

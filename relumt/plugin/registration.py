@@ -1,0 +1,101 @@
+"""Registers relumt with fairseq and replaces what fairseq has no hooks for, once, when this module is imported.
+
+A task chooses the class of its generator in `FairseqTask.build_generator`, and fairseq-generate names none. So this
+method is wrapped. A task or a caller that names a class gets that class. fairseq derives the flags of generation, and
+the settings that `build_generator` receives, from the fields of one dataclass. So it is replaced by one with an
+additional field.
+"""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+from fairseq import options
+from fairseq.data import iterators
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
+from fairseq.dataclass.initialize import hydra_init
+from fairseq.tasks import FairseqTask
+
+import relumt.plugin.criterions.attention_regularization  # registers the criterion that it extends, too
+import relumt.plugin.model.mechanism_transformer
+import relumt.plugin.tasks.corpora  # noqa: F401
+from relumt.errors import UserError
+from relumt.plugin.checkpoints import fairseq_hooks
+from relumt.plugin.cpu_products import limit_compiled_products, select_fp32_backend
+from relumt.plugin.model.attention import MechanismAttention
+from relumt.plugin.search.generator import BeamSearchGenerator
+from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, check_length_penalty
+
+build_generator_of_fairseq = FairseqTask.build_generator
+
+
+@dataclass
+class PenaltyGenerationConfig(GenerationConfig):
+    """fairseq's settings of generation, and the form of the length penalty."""
+
+    length_penalty: str = field(
+        default=FAIRSEQ_PENALTY,
+        metadata={"help": "divide scores by len^LENPEN (length) or by ((5 + len)/6)^LENPEN (gnmt)"},
+    )
+
+
+@wraps(build_generator_of_fairseq)
+def build_generator(
+    task: FairseqTask,
+    models: Any,
+    args: Any,
+    seq_gen_cls: type | None = None,
+    extra_gen_cls_kwargs: dict[str, Any] | None = None,
+    *rest: Any,
+    **kwargs: Any,
+) -> Any:
+    """Build the generator; raise UserError if --length-penalty is invalid or would have no effect.
+
+    Alignments need fairseq's `SequenceGeneratorWithAlignment`, which fairseq then chooses, and attention weights.
+    """
+    prints_alignment = bool(getattr(args, "print_alignment", False))
+    for attention in (module for model in models for module in model.modules()):
+        if isinstance(attention, MechanismAttention):
+            attention.weights_for_alignment = prints_alignment
+    if seq_gen_cls is None and not prints_alignment:
+        seq_gen_cls = BeamSearchGenerator
+    check_length_penalty(args)
+    length_penalty = getattr(args, "length_penalty", FAIRSEQ_PENALTY)
+    if length_penalty != FAIRSEQ_PENALTY:
+        if seq_gen_cls is None or not issubclass(seq_gen_cls, BeamSearchGenerator):
+            raise UserError(
+                f"--length-penalty {length_penalty} needs relumt's beam search, found one of the task "
+                f"{type(task).__name__}; drop the flag"
+            )
+        extra_gen_cls_kwargs = {**(extra_gen_cls_kwargs or {}), "length_penalty": length_penalty}
+    return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)
+
+
+class AcyclicEpochBatchIterator(EpochBatchIterator):
+    """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly.
+
+    With --update-epoch-batch-itr, fairseq makes a new iterator for each epoch. The iterator and its sampler refer to
+    each other, so the old one and its data loader's worker live until Python looks for cycles, often for many epochs.
+    Each worker keeps all memory that the training process had when it was forked.
+    """
+
+    @property
+    def ordered_batches(self) -> Callable[..., Any]:
+        """What the sampler keeps: fairseq's method of the same name, which does not keep the iterator alive."""
+        iterator = weakref.ref(self)
+        return lambda *args: EpochBatchIterator.ordered_batches(iterator(), *args)
+
+
+iterators.EpochBatchIterator = AcyclicEpochBatchIterator
+FairseqTask.build_generator = build_generator
+options.GenerationConfig = PenaltyGenerationConfig  # the flags
+generation = FairseqConfig.__dataclass_fields__["generation"]  # the settings that are made from them
+generation.type = generation.default = PenaltyGenerationConfig
+FairseqConfig.__annotations__["generation"] = FairseqConfig.generation = PenaltyGenerationConfig
+hydra_init()
+fairseq_hooks.install()
+limit_compiled_products()
+select_fp32_backend()

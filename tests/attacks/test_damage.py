@@ -1,0 +1,280 @@
+"""Damaged files of every kind that relumt reads: refused in one line that names them, or read as they were.
+
+Files with a checksum are never read with another content. Of others, such as a log, some damage cannot be noticed.
+"""
+
+import json
+import random
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from relumt.analysis.contrast import read_examples
+from relumt.analysis.record import read_analysis
+from relumt.corpora.alignment import read_alignments
+from relumt.corpora.contrastive import import_examples
+from relumt.corpora.document_lengths import read_document_lengths
+from relumt.papers.context import TableContext
+from relumt.papers.speeds import TrainingAndDecodingSpeeds, read_speeds, speed_file
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
+from relumt.runs.data_bin import open_data_bin
+from relumt.runs.dataset_config import require_dataset
+from relumt.runs.inference.model_folder import read_model
+from relumt.runs.inference.text_encoding import load_segmenter
+from relumt.runs.model_config import read_models
+from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.record import BACKUP, find_record
+from relumt.runs.training_log import read_training_log
+from relumt.runs.translations import align_translations, read_generated
+from tests.attacks.attack import error_of, problem_of, relumt
+from tests.attacks.training import bytes_of, save, weights
+from tests.runs.cases import write_data_bin
+
+RUN = Path("runs/small/softmax/1")
+SMALL = Path("data-bin/small")
+CONTEXT = TableContext("rela_table2", Path("runs"), "small", Path("plots"))
+SPEEDS = speed_file(CONTEXT, "small")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What reads a file of the workshop.
+
+    Attributes:
+        path: the file.
+        read: returns its content.
+        is_whole: whether a file that is cut off anywhere is refused.
+        is_sealed: whether any damage is refused, unless the content is the same.
+        typed: how many values of another type are refused at least, of all in a file of JSON; 0 for other files.
+    """
+
+    path: Path
+    read: Callable[[], Any]
+    is_whole: bool = True
+    is_sealed: bool = False
+    typed: float = 0.0
+
+
+def record(path: Path, read: Callable[[], Any], typed: float = 0.6) -> Reader:
+    return Reader(path, read, typed=typed)
+
+
+READERS = {
+    "checkpoint": Reader(Path("small.pt"), lambda: weights(Path("small.pt")), is_sealed=True),
+    "stock fairseq's": Reader(Path("stock.pt"), lambda: weights(Path("stock.pt")), is_sealed=True),
+    "exported weights": Reader(
+        Path("exported/model.safetensors"), lambda: bytes_of(read_model(Path("exported"))["model"]), is_sealed=True
+    ),
+    "merges": Reader(
+        Path("prepared/bpe.codes"), lambda: load_segmenter(Path("prepared"))(["der Hund"]), is_sealed=True
+    ),
+    "exported settings": record(Path("exported/config.json"), lambda: read_model(Path("exported"))["cfg"], 0.15),
+    "run.json": record(RUN / "run.json", lambda: find_record(RUN)),
+    "analysis.json": record(RUN / "analysis.json", lambda: read_analysis(RUN / "analysis.json")),
+    "prepare.json": record(Path("prepared/prepare.json"), lambda: open_data_bin(Path("prepared")), 0.08),
+    "speeds": record(SPEEDS, lambda: read_speeds(CONTEXT, "small", TrainingAndDecodingSpeeds)),
+    "ContraPro": record(
+        Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])
+    ),
+    "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"))),
+    "index": Reader(SMALL / "test.de-en.en.idx", lambda: open_data_bin(SMALL).num_sentences("test")),
+    "n-best list": Reader(RUN / "generate-test.txt", lambda: read_nbest(RUN / "generate-test.txt")),
+    "translations": Reader(
+        RUN / "generate-test.txt",
+        lambda: align_translations(read_generated(RUN / "generate-test.txt"), open_data_bin(SMALL), "test"),
+    ),
+    "documents": Reader(Path("documents"), lambda: read_document_lengths(Path("documents"), 4)),
+    "alignments": Reader(Path("gold.align"), lambda: read_alignments(Path("gold.align"), 0, 3), is_whole=False),
+    "log": Reader(RUN / "train.log", lambda: read_training_log(RUN / "train.log"), is_whole=False),
+    "models.toml": Reader(Path("configs/models.toml"), lambda: read_models(Path("configs")), is_whole=False),
+    "dataset": Reader(
+        Path("configs/datasets/small.toml"), lambda: require_dataset("small", Path("configs/datasets")), is_whole=False
+    ),
+    "dictionary": Reader(SMALL / "dict.en.txt", lambda: open_data_bin(SMALL).dictionaries(), is_whole=False),
+}
+
+
+@pytest.fixture(scope="module")
+def files(workshop, tmp_path_factory) -> Path:
+    """The workshop with more files."""
+    folder = tmp_path_factory.mktemp("files") / "work"
+    shutil.copytree(workshop, folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        write_files()
+    return folder
+
+
+def write_files() -> None:
+    save(Path("small.pt"), 6)
+    torch.save(load_checkpoint_safely("small.pt"), "stock.pt")
+    relumt("export model.pt --to safetensors --out exported --data bin")
+    texts = " ".join(f"--{split} corpus/{split}" for split in ("train", "valid", "test"))
+    relumt(f"prepare --src de --tgt en {texts} --out prepared --vocab-size 60")
+    ratio = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}}
+    measured = {"what": "40 steps", "baseline": "softmax", "device": "cpu", "relative": ratio}
+    SPEEDS.write_text(json.dumps({"training": measured, "decoding": measured}))
+    entry = {"document id": "d", "segment id": 1, "src segment": "it", "ref segment": "es", "src pronoun": "it"}
+    entry |= {"ref pronoun": "es", "errors": [{"contrastive": "er"}]}
+    Path("contrapro.json").write_text(json.dumps([entry]))
+
+
+@pytest.fixture
+def reader(request, files, tmp_path, monkeypatch) -> Reader:
+    """A reader in a copy of the files."""
+    monkeypatch.chdir(shutil.copytree(files, tmp_path / "work"))
+    return READERS[request.param]
+
+
+def every_reader(attribute: str = "path"):
+    """Let a test take all readers, or those that have an attribute."""
+    names = [name for name, one in READERS.items() if getattr(one, attribute)]
+    return pytest.mark.parametrize("reader", names, indirect=True)
+
+
+def damages(good: bytes, seed: int) -> Iterator[bytes]:
+    """Overwrite, zero, flip, drop, repeat or append bytes at random, mostly at the begin and at the end."""
+    generator = random.Random(seed)
+    at = generator.randrange(generator.choice((0, 0, max(0, len(good) - 1500), max(0, len(good) - 100))), len(good))
+    length = min(generator.choice((1, 2, 16, 1000, 4096)), len(good) - at)
+    yield good[:at] + generator.randbytes(length) + good[at + length :]
+    yield good[:at] + bytes(length) + good[at + length :]
+    yield good[:at] + bytes([good[at] ^ 1 << generator.randrange(8)]) + good[at + 1 :]
+    yield good[:at] + good[at + length :]
+    yield good[:at] + good[at : at + length] + good[at:]
+    yield good + generator.randbytes(length)
+
+
+@every_reader()
+def test_damage_is_refused_or_changes_nothing(reader):
+    good, expected = reader.path.read_bytes(), reader.read()
+    problems = []
+    for seed in range(25):
+        for bad in damages(good, seed):
+            reader.path.write_bytes(bad)
+            problems.append(problem_of(reader.read))
+            if not problems[-1]:
+                assert reader.read() == expected or not reader.is_sealed
+    found = [problem for problem in problems if problem]
+    assert len(found) > len(problems) * (0.75 if reader.is_sealed else 0.1)
+    assert all(reader.path.name in problem or str(reader.path.parent) in problem for problem in found)
+
+
+@every_reader("is_whole")
+def test_a_file_that_is_cut_off_is_refused(reader):
+    good, expected = reader.path.read_bytes(), reader.read()
+    for length in (*range(0, len(good), len(good) // 40 + 1), *range(max(0, len(good) - 60), len(good))):
+        reader.path.write_bytes(good[:length])
+        assert problem_of(reader.read) or (length > len(good) - 40 and reader.read() == expected), length
+
+
+@every_reader()
+def test_something_else_in_place_of_a_file_is_refused(reader):
+    reader.path.write_bytes(bytes(range(256)) * 9)
+    assert problem_of(reader.read)
+    reader.path.write_bytes("a text\n".encode("utf-16"))
+    assert problem_of(reader.read) or reader.path.name.startswith("dict.")
+    reader.path.unlink()
+    reader.path.mkdir()
+    assert problem_of(reader.read)
+
+
+def replaced(value: Any) -> Iterator[Any]:
+    """Yield a JSON document with one value of another type or without it, for each value."""
+    if isinstance(value, dict):
+        for key in value:
+            yield {name: item for name, item in value.items() if name != key}
+            yield from (value | {key: other} for other in replaced(value[key]))
+    elif isinstance(value, list):
+        yield from ([*value[:at], other, *value[at + 1 :]] for at in range(len(value)) for other in replaced(value[at]))
+    others = (None, True, "x", -1, 1.5, [], {}, [None], "9" * 400)
+    yield from (other for other in others if type(other) is not type(value))
+
+
+@every_reader("typed")
+def test_values_of_another_type_are_refused_or_read(reader):
+    documents = list(replaced(json.loads(reader.path.read_text())))
+    documents = random.Random(1).sample(documents, min(200, len(documents)))
+    refused = []
+    for document in documents:
+        reader.path.write_text(json.dumps(document))
+        refused.append(bool(problem_of(reader.read)))
+    assert sum(refused) > reader.typed * len(documents)
+
+
+@pytest.mark.parametrize("name", ["dict.de.txt", "test.de-en.de.idx", "test.de-en.en.bin"])
+def test_a_data_bin_that_was_copied_in_part_is_refused(work, capfd, name):
+    path = Path("bin", name)
+    good = path.read_bytes()
+    for length in (0, len(good) // 3, len(good) // 2 + 3, len(good) - 2):
+        path.write_bytes(good[:length])
+        error = error_of(lambda: relumt("analyze model.pt --data bin --numbers-only --out out"), capfd)
+        assert "bin" in error
+
+
+def test_a_record_says_how_to_restore_it(work):
+    """It never tells to delete a folder whose checkpoints are intact."""
+    path = RUN / "run.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    assert f"restore it: cp {RUN / BACKUP} {path}" in problem_of(lambda: find_record(RUN))
+    (RUN / BACKUP).unlink()
+    assert "restore it from a copy, or set RUNS to another folder" in problem_of(lambda: find_record(RUN))
+
+
+def test_a_table_names_the_run_that_is_damaged_or_misplaced(work, capfd):
+    copy = shutil.copytree(RUN, Path("runs/small/stock/1"))
+    assert "small/stock/1: expected the folder of a run, found that of small/softmax/1" in error_of(
+        lambda: relumt("table"), capfd
+    )
+    (copy / "run.json").write_text("{")
+    assert "small/stock/1/run.json: not in the expected format" in error_of(lambda: relumt("table"), capfd)
+
+
+def test_lines_that_others_wrote_to_a_log_change_nothing(work):
+    path = RUN / "train.log"
+    lines, expected = path.read_text().splitlines(keepends=True), read_training_log(path)
+    last = lines[-1]
+    for foreign in ("UserWarning: " + last, "  " + last, last[:-9] + "\n", "\0\n", last.replace("| train |", "| x |")):
+        for place in range(len(lines) + 1):
+            path.write_text("".join([*lines[:place], foreign, *lines[place:]]))
+            assert read_training_log(path) == expected
+
+
+OUTPUT = "S-1\tx\nT-1\ta\nD-1\t-1\ta\nS-0\ty\nT-0\tb\nD-0\t-1\tb\n"
+LAST = "Generate test with beam=2: BLEU4 = 0\n"
+MIXED = {
+    "no last line": OUTPUT,
+    "two translations": OUTPUT + LAST + OUTPUT + LAST,
+    "one behind a part of another": OUTPUT[: OUTPUT.index("S-0")] + OUTPUT + LAST,
+    "a part behind a whole one": OUTPUT + LAST + OUTPUT[: OUTPUT.index("S-0")],
+    "no first sentence": OUTPUT[: OUTPUT.index("S-0")] + LAST,
+    "no hypothesis": OUTPUT.replace("D-1\t-1\ta\n", "") + LAST,
+    "one sentence too many": OUTPUT + "T-2\tx\nD-2\t-1\tx\n" + LAST,
+}
+
+
+@pytest.mark.parametrize("text", MIXED.values(), ids=MIXED)
+def test_translations_that_are_incomplete_or_mixed_are_not_scored(tmp_path, text):
+    data_bin = open_data_bin(write_data_bin(tmp_path / "bin", sentences=2))
+    path = tmp_path / "generate-test.txt"
+    path.write_text(OUTPUT + LAST)
+    assert align_translations(read_generated(path), data_bin, "test").tokenized_hypotheses == ["b", "a"]
+    path.write_text(text)
+    assert problem_of(lambda: align_translations(read_generated(path), data_bin, "test"))
+
+
+def test_a_record_of_an_archive_that_pytorch_would_take_for_an_empty_one_is_refused(tmp_path):
+    torch.save({"model": {"weight": torch.ones(3)}}, tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt") as good, zipfile.ZipFile(tmp_path / "odd.pt", "w") as odd:
+        for entry in good.infolist():
+            copied = zipfile.ZipInfo(entry.filename)
+            copied.external_attr = 0x10 if entry.filename.endswith("data/0") else 0
+            odd.writestr(copied, good.read(entry))
+    assert "has the attribute of a folder" in problem_of(lambda: load_checkpoint_safely(tmp_path / "odd.pt"))

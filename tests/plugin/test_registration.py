@@ -1,0 +1,125 @@
+"""Importing relumt beside fairseq changes nothing; --user-dir registers it, and shows errors of users on one line."""
+
+import gc
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+from fairseq.data import FairseqDataset
+from fairseq.tasks import FairseqTask
+
+import relumt
+from relumt.errors import UserError
+from tests.fairseq_cases import write_fairseq
+from tests.plugin.model.build import SMALL, build, task, write_data_bin
+
+PACKAGE = Path(relumt.__file__).parent
+
+UNCHANGED = f"""
+import os, torch
+import fairseq.options, fairseq.tasks, fairseq.optim
+from fairseq import checkpoint_utils, models
+from fairseq.data import iterators
+from fairseq.utils import import_user_module
+from argparse import Namespace
+precisions = ["highest"]
+torch.cpu.get_capabilities = lambda: {{"avx512_f": True}}
+torch.set_float32_matmul_precision = precisions.append
+torch.get_float32_matmul_precision = lambda: precisions[-1]
+
+def state():
+    hooks = [fairseq.options.GenerationConfig, fairseq.tasks.FairseqTask.build_generator, iterators.EpochBatchIterator]
+    return [*hooks, *vars(checkpoint_utils).values()], list(models.ARCH_MODEL_REGISTRY), dict(os.environ), precisions[:]
+
+before = state()
+import relumt.attention
+assert state() == before
+for name in [name for name in __import__("sys").modules if name.startswith("relumt")]:
+    del __import__("sys").modules[name]
+import_user_module(Namespace(user_dir={str(PACKAGE)!r}))
+after = state()
+assert all(one != other for one, other in zip(before, after))
+assert "reluformer" in after[1] and precisions[-1] == "medium"
+assert checkpoint_utils.load_checkpoint_to_cpu.__module__ == "relumt.plugin.checkpoints.fairseq_hooks"
+"""
+
+
+def test_only_user_dir_changes_fairseq():
+    subprocess.run([sys.executable, "-c", UNCHANGED], cwd=PACKAGE.parent, check=True)
+
+
+def test_fairseq_train_ends_in_one_line(tmp_path):
+    """Whatever raises the error: here the model, after fairseq has read the data."""
+    data = write_data_bin(tmp_path / "bin", [(4, 5)], "train")
+    words = [data, "--user-dir", PACKAGE, "--arch", "reluformer", "--attention", "sotfmax", "--cpu", *SMALL]
+    words += ["-s", "de", "-t", "en", "--optimizer", "adam", "--max-tokens", "100", "--save-dir", tmp_path / "saved"]
+    command = [sys.executable, "-P", "-m", "fairseq_cli.train", *map(str, words)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1].startswith("relumt: error: unknown attention 'sotfmax' in --attention; did you")
+    assert "Traceback" not in run.stderr and not list((tmp_path / "saved").iterdir())
+
+
+def test_user_dir_refuses_an_untested_fairseq_in_one_line(tmp_path):
+    package = write_fairseq(tmp_path, "0.12.2")
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import relumt.tasks.user_dir"],
+        cwd=PACKAGE.parent,
+        env={name: value for name, value in os.environ.items() if name != "RELUMT_FAIRSEQ"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
+    assert run.stderr.startswith("relumt: error: expected fairseq ") and f"found 0.12.2 in {package}; " in run.stderr
+
+
+@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 4, "diverse_beam_groups": 2}, {"diverse_beam_groups": -1}])
+def test_generators_of_other_searches_are_built(settings):
+    assert task().build_generator([build("reluformer_tiny")], Namespace(**settings))
+
+
+def test_functions_of_fairseq_raise_errors():
+    """So that a caller can handle them, as in a notebook."""
+    with pytest.raises(UserError, match="unknown --length-penalty 'wu'"):
+        task().build_generator([build("reluformer_tiny")], Namespace(length_penalty="wu"))
+
+
+class Numbers(FairseqDataset):
+    """Eight numbers."""
+
+    def __getitem__(self, index):
+        return index
+
+    def __len__(self):
+        return 8
+
+    def num_tokens(self, index):
+        return 1
+
+    def size(self, index):
+        return 1
+
+    def collater(self, samples):
+        return samples
+
+
+def test_workers_do_not_outlive_their_epochs():
+    """With --update-epoch-batch-itr, which disables the cache of iterators."""
+    gc.disable()
+    try:
+        before = len(active_children())
+        for epoch in range(1, 4):
+            batches = FairseqTask(None).get_batch_iterator(
+                Numbers(), max_sentences=2, num_workers=1, epoch=epoch, disable_iterator_cache=True
+            )
+            assert len(list(batches.next_epoch_itr())) == 4
+            assert len(active_children()) == before + 1
+            del batches
+            assert len(active_children()) == before
+    finally:
+        gc.enable()
