@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from relumt.doctor.hardware import cpu_name
 from torch.profiler import ProfilerActivity, profile
 
 from relumt.console import print_status
