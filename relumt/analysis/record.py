@@ -17,7 +17,7 @@ from msgspec import Meta
 from relumt.atomic_output import write_text_atomically
 from relumt.errors import AttemptFailedError
 from relumt.json_files import encode_json, read_versioned
-from relumt.runs.field_types import Count
+from relumt.runs.flags import Count
 
 ANALYSIS = "analysis.json"
 SCHEMA = 5

@@ -15,7 +15,7 @@ from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.files import require_inputs_kept, require_writable
-from relumt.runs.run_checkpoints import CHECKPOINTS
+from relumt.runs.record import CHECKPOINTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

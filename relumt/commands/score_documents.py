@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
         replace_mismatches,
         split_chunks,
     )
-    from relumt.runs.score import corpus_score
+    from relumt.runs.scores import corpus_score
     from relumt.text_files import load_text
 
     separator = arguments.separator

@@ -1,20 +1,29 @@
-"""Starts fairseq's commands for a run: prints each as a user would type it, and writes its output to a log, too."""
+"""Starts fairseq's commands for a run, prints each as a user would type it, and reads what they log.
 
+Training may have been resumed any number of times. Only lines of its log that begin as fairseq's do are read: a path or
+a flag may look like a part of one. Lines that a kill has cut off are skipped.
+"""
+
+import math
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from relumt.child_processes import start_child
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
-from relumt.runs.run_config import FairseqCommand
+from relumt.runs.record import Divergence, TrainingSummary
 
 LOCK_FILE = ".lock"
 """Name of the locked file in a run's folder."""
@@ -23,6 +32,40 @@ PATIENCE = 2.0
 """Seconds in which a process that was just killed can end."""
 
 Tool = Literal["train", "generate"]
+
+STAMP = r"(?:\[\w+\]: ?)?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| INFO \| "
+"""Start of a line of fairseq's log; with several processes, PyTorch may put [rank0]: before it."""
+
+PARAMETERS = re.compile(STAMP + r"fairseq_cli\.train \| num\. shared model params: (\d[\d,]{0,23}) ", re.ASCII)
+STATISTICS = re.compile(STAMP + r"(train_inner|train|valid) \| (\{.*\})", re.ASCII)
+WALL_KEYS = {"train_inner": "wall", "train": "train_wall"}
+"""Kind of statistics → key of the seconds since fairseq started; `train_wall` of an interval is a different time."""
+
+UPDATE_KEYS = {"train": "train_num_updates", "valid": "valid_num_updates"}
+"""Kind of statistics → key of the number of updates so far. Intervals do not count: they do not show that training came
+to an end."""
+
+COMMAND_PREFIX = "$ fairseq-train"
+"""Start of the line that `launch.run_fairseq` writes before each start of fairseq."""
+
+STARTED = re.compile(STAMP + r"fairseq_cli\.train \| training on \d+ devices", re.ASCII)
+FINISHED = re.compile(STAMP + r"fairseq_cli\.train \| done training in ", re.ASCII)
+NOT_FINITE = re.compile(r"(?:\[\w+\]: ?)?FloatingPointError: (.*)")
+"""fairseq's message if a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
+
+INCONSISTENT_GRADIENTS = "gradients are inconsistent between workers"
+"""fairseq raises the same exception if GPUs disagree. The run diverged only if one of the norms listed below that
+message is not finite."""
+
+NORM_NOT_FINITE = re.compile(r"rank +\d+ = -?(nan|inf)")
+
+
+@dataclass(frozen=True)
+class FairseqCommand:
+    """A fairseq command: the log to write its output to, and its arguments."""
+
+    log: Path
+    arguments: list[str]
 
 
 @contextmanager
@@ -99,3 +142,119 @@ def print_command(tool: Tool, command: FairseqCommand) -> None:
     """Print a command instead of running it."""
     print(shell_command(tool, command))
     print_status(f"its log would be {command.log}")
+
+
+def read_training_log(path: Path) -> TrainingSummary:
+    """Summarize a log file.
+
+    Raises:
+        UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
+    """
+    lines = _read_lines(path)
+    if not lines:
+        raise UserError(f"{path}: no such log; train with scripts/train.sh")
+    parameters = [match[1] for line in lines if (match := PARAMETERS.match(line))]
+    progress = list(_progress(lines))
+    speed = tokens_per_second(lines)
+    if speed is None or not parameters or not progress:
+        raise UserError(
+            f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
+            f"{path.parent} and train again"
+        )
+    losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
+    return TrainingSummary(
+        parameters=int(parameters[-1].replace(",", "")),
+        tokens_per_second=speed,
+        wall_seconds=wall_seconds(lines),
+        updates=progress[-1][1],
+        epochs=progress[-1][0],
+        best_valid_loss=min(losses, default=None),
+    )
+
+
+def has_finished(path: Path) -> bool:
+    """Return whether the last start of fairseq-train came to its end."""
+    finished = False
+    for line in _read_lines(path):
+        finished = not line.startswith(COMMAND_PREFIX) and (finished or bool(FINISHED.match(line)))
+    return finished
+
+
+def find_divergence(path: Path) -> Divergence | None:
+    """Return why the last start of fairseq-train ended without a finite gradient, None if it did not."""
+    lines = _read_lines(path)
+    reason, inconsistent, update = None, None, 0
+    for line in lines:
+        if line.startswith(COMMAND_PREFIX) or STARTED.match(line):
+            reason, inconsistent = None, None
+        elif match := NOT_FINITE.match(line):
+            inconsistent = match[1] if INCONSISTENT_GRADIENTS in line else None
+            reason = None if inconsistent else match[1]
+        elif inconsistent and NORM_NOT_FINITE.search(line):
+            reason = inconsistent
+    for statistic in statistics(lines, "train_inner"):
+        update = int(statistic.get("num_updates", update))
+    return None if reason is None else Divergence(update, reason)
+
+
+def statistics(lines: Iterable[str], kind: str) -> Iterator[dict[str, float]]:
+    """Yield the finite numbers that fairseq logs as "train_inner" (an interval), "train" (an epoch) or "valid"."""
+    for line in lines:
+        match = STATISTICS.match(line)
+        if match and match[1] == kind and (numbers := _finite_numbers(match[2])):
+            yield numbers
+
+
+def _finite_numbers(text: str) -> dict[str, float]:
+    """Return the finite numbers in a JSON object, in which fairseq writes most of them as strings; {} if it is cut."""
+    try:
+        logged = msgspec.json.decode(text, type=dict[str, int | float | str | None])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return {}
+    numbers = {}
+    for name, value in logged.items():
+        try:
+            number = float(value) if value is not None else math.nan
+        except (ValueError, OverflowError):  # a word, or an integer beyond the largest float
+            continue
+        if math.isfinite(number):
+            numbers[name] = number
+    return numbers
+
+
+def _progress(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield the epoch and the number of updates at the end of each epoch and validation.
+
+    The last epoch may have a validation only: training can be killed after its last checkpoint, before it logs the end.
+    """
+    for line in lines:
+        if (match := STATISTICS.match(line)) and (key := UPDATE_KEYS.get(match[1])):
+            numbers = _finite_numbers(match[2])
+            if numbers.keys() >= {"epoch", key}:
+                yield int(numbers["epoch"]), int(numbers[key])
+
+
+def tokens_per_second(lines: list[str]) -> float | None:
+    """Return the median over the intervals, or over the epochs if training was too short for an interval to end.
+
+    None if neither was logged.
+    """
+    intervals = [line["wps"] for line in statistics(lines, "train_inner") if "wps" in line]
+    speeds = intervals or [line["train_wps"] for line in statistics(lines, "train") if "train_wps" in line]
+    return median(speeds) if speeds else None
+
+
+def wall_seconds(lines: Iterable[str]) -> float:
+    """Sum the last logged wall time of each start of fairseq-train, which counts from zero at each start."""
+    seconds_per_start = [0.0]
+    for line in lines:
+        if STARTED.match(line):
+            seconds_per_start.append(0.0)
+        elif match := STATISTICS.match(line):
+            logged = _finite_numbers(match[2])
+            seconds_per_start[-1] = logged.get(WALL_KEYS.get(match[1], ""), seconds_per_start[-1])
+    return sum(seconds_per_start)
+
+
+def _read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []

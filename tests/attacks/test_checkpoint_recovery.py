@@ -13,7 +13,7 @@ from relumt.plugin.checkpoints.recovery import (
     recover_last_checkpoint,
     save_checkpoint_durably,
 )
-from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints
+from relumt.runs.run_config import averaged_checkpoint, best_checkpoint, has_checkpoints
 from tests.attacks.attack import snapshot
 from tests.attacks.saved_checkpoints import FOLDER, are_equal, content, write_folder
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from relumt.runs.dataset_config import dataset_names, load_dataset
+from relumt.runs.dataset_config import dataset_names, load_dataset, read_models
 from relumt.runs.flags import parse_flag_lines
-from relumt.runs.model_config import read_models
 from relumt.runs.run_config import resolve_run_config
 from relumt.runs.training import find_pretraining
 from tests.runs.cases import write_data_bin, write_dataset, write_models

@@ -8,9 +8,9 @@ import pytest
 from relumt.papers.experiments import Experiment
 from relumt.papers.grid.jobs import Job, TrainingProgress, read_progress
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.document_translations import load_chunks
+from relumt.runs.document_translations import Chunks
+from relumt.runs.launch import find_divergence, read_training_log
 from relumt.runs.record import save_record
-from relumt.runs.training_log import find_divergence, read_training_log
 from relumt.runs.translations import align_translations, read_generated, read_speed
 from tests.runs.cases import scored_record, with_value, write_data_bin
 
@@ -159,11 +159,7 @@ DAMAGED_OUTPUT = {
     "no last line": OUTPUT,
     "cut off": (OUTPUT + LAST)[:-40],
     "cut off in a line": OUTPUT[:-30],
-    "two whole translations": OUTPUT + LAST + OUTPUT + LAST,
-    "a translation behind a truncated one": OUTPUT[: OUTPUT.index("S-0")] + OUTPUT + LAST,
     "a truncated translation behind a whole one": OUTPUT + LAST + OUTPUT[: OUTPUT.index("S-0")],
-    "a second source": OUTPUT + "S-0\tja\n" + LAST,
-    "a second reference": OUTPUT + "T-1\ta cat\n" + LAST,
     "no first sentence": OUTPUT[: OUTPUT.index("S-0")] + LAST,
     "no last sentence": OUTPUT[OUTPUT.index("S-0") :] + LAST,
     "no hypothesis": OUTPUT.replace("D-1\t-0.5\ta dog\n", "") + LAST,
@@ -281,4 +277,4 @@ def test_a_sentence_about_speed_is_no_speed(attack, output, line):
 @pytest.mark.parametrize("chunks", [[2], [1, 1, 1], [], [1] * 100])
 def test_missing_chunks_are_refused(attack, output, chunks):
     output.write_text(OUTPUT + LAST)
-    assert attack.reads(load_chunks, read_generated(output), "test", chunks, "<sep>")
+    assert attack.reads(Chunks("test", chunks, [], "<sep>").load, read_generated(output))

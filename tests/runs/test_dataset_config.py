@@ -7,8 +7,7 @@ import pytest
 from relumt.errors import UserError
 from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset
 from relumt.runs.flags import parse_flag_lines
-from relumt.runs.run_checkpoints import require_numbered_checkpoints
-from relumt.runs.run_config import RESERVED_FLAGS
+from relumt.runs.run_config import RESERVED_FLAGS, require_numbered_checkpoints
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
 

@@ -13,7 +13,7 @@ from relumt.runs.document_translations import (
     load_chunks,
     replace_lost_separators,
 )
-from relumt.runs.score import score_documents
+from relumt.runs.scores import score_documents
 from relumt.runs.translations import GeneratedOutput
 from tests.runs.cases import write_data_bin
 

@@ -24,7 +24,7 @@ from relumt.runs.environment import (
     revision,
     versions,
 )
-from relumt.runs.provenance import environment_differences
+from relumt.runs.flags import differences
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_the_environment_names_the_fairseq_that_is_imported(monkeypatch, tmp_pat
     assert replace(before, fairseq=None) == before, "records of earlier versions lack the field"
     elsewhere = FairseqSource(str(tmp_path), "0.12.3.1", "fairseq", "c" * 40, "d" * 12)
     monkeypatch.setattr(environment, "describe_fairseq", lambda: elsewhere)
-    assert environment_differences(before, current_environment(device)) == [
+    assert differences(before.facts(), current_environment(device).facts()) == [
         "version fairseq fairseq-fixed 0.12.3.1 (now fairseq 0.12.3.1, commit "
         f"{'c' * 40} with uncommitted changes {'d' * 12})"
     ]

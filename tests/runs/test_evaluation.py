@@ -9,7 +9,7 @@ from relumt.errors import UserError
 from relumt.git_revision import Revision
 from relumt.runs.environment import versions
 from relumt.runs.record import load_record
-from relumt.runs.scored_files import load_scored_lines
+from relumt.runs.scores import load_scored_lines
 from relumt.text_files import load_text
 from tests.attacks.attack import snapshot
 from tests.runs.cases import (
@@ -169,7 +169,7 @@ def test_an_earlier_translation_is_not_scored_in_place_of_one_that_failed(run, f
 
 
 def test_scores_are_dropped_before_their_translations_are_overwritten(run, evaluated, monkeypatch):
-    monkeypatch.setattr("relumt.runs.evaluation_results.write_lines", lambda *_: 1 / 0)
+    monkeypatch.setattr("relumt.runs.scores.write_lines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("evaluate", "--beam", "1")
     assert load_record(evaluated.folder).evaluations == {}

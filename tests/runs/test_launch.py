@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relumt.runs.launch import failure, run_fairseq
-from relumt.runs.run_config import FairseqCommand
+from relumt.runs.launch import FairseqCommand, failure, run_fairseq
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = FairseqCommand(Path("log"), ["data", "--adam-betas", "(0.9, 0.98)"])
@@ -60,8 +59,7 @@ def test_the_last_line_of_a_failed_command_is_quoted(tmp_path, status, exit_stat
 RUN = """
 from pathlib import Path
 from relumt.process import command_line
-from relumt.runs.launch import run_fairseq
-from relumt.runs.run_config import FairseqCommand
+from relumt.runs.launch import FairseqCommand, run_fairseq
 with command_line():
     raise SystemExit(run_fairseq("train", FairseqCommand(Path("log"), []), append=True))
 """

@@ -6,10 +6,10 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.evaluation import SEARCH_FOLDER, is_scored_as_configured
-from relumt.runs.length_penalty_choice import best_penalty
-from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.evaluation_record import best_penalty
 from relumt.runs.record import load_record
 from relumt.runs.run_config import resolve_run_config
+from relumt.runs.translations import read_nbest
 from tests.runs.cases import LONG, NBEST, SHORT, Step, write_checkpoint, write_dataset, write_prepared
 
 DATA = Path("data-bin/small")

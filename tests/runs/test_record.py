@@ -5,10 +5,16 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.environment import Device, Kernels, installed_version
-from relumt.runs.evaluation_record import DocumentResults, ExternalScore, LengthPenaltySearch, SubsetScores
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
-from relumt.runs.provenance import environment_differences, provenance_differences, training_provenance
+from relumt.runs.evaluation_record import (
+    DocumentResults,
+    ExternalScore,
+    LengthPenaltyChoice,
+    LengthPenaltySearch,
+    SubsetScores,
+)
+from relumt.runs.flags import differences
 from relumt.runs.record import SCHEMA, AcceptedChange, Divergence, find_record, load_record, save_record
+from relumt.runs.training import training_provenance
 from tests.runs.cases import CPU, scored_record, with_value
 
 CHOICE = LengthPenaltyChoice("valid", "data", "tok:none", {"0.6": 30.0, "1.0": 29.5}, "0.6")
@@ -48,7 +54,7 @@ def test_triton_counts_where_its_kernels_may_run(provenance, kind, setting, is_d
     before = with_value(before, "environment.kernels", Kernels(setting, "3.7.1"))
     for version, phrase in (("3.9.0", "kernels triton 3.7.1 (now 3.9.0)"), (None, "kernels triton 3.7.1 (now none)")):
         after = with_value(before, "environment.kernels.triton", version)
-        assert provenance_differences(before, after) == ([phrase] if is_difference else [])
+        assert differences(before.facts(), after.facts()) == ([phrase] if is_difference else [])
 
 
 @pytest.mark.parametrize(
@@ -106,9 +112,9 @@ def test_broken_and_missing_files_are_refused(tmp_path):
 
 
 def test_equal_provenance_has_no_differences(provenance):
-    assert provenance_differences(provenance, provenance) == []
+    assert differences(provenance.facts(), provenance.facts()) == []
     environment = replace(provenance.environment, device=Device("cpu", "x86_64", 1, "fp32"))
-    assert environment_differences(provenance.environment, environment) == []
+    assert differences(provenance.environment.facts(), environment.facts()) == []
 
 
 @pytest.mark.parametrize(
@@ -129,18 +135,18 @@ def test_equal_provenance_has_no_differences(provenance):
     ],
 )
 def test_every_difference_is_named(provenance, path, value, phrase):
-    (difference,) = provenance_differences(provenance, with_value(provenance, path, value))
+    (difference,) = differences(provenance.facts(), with_value(provenance, path, value).facts())
     assert phrase in difference
 
 
 def test_another_commit_of_the_same_code_makes_no_difference(provenance):
     other = with_value(provenance, "environment.revision.commit", "f" * 40)
-    assert provenance_differences(provenance, other) == []
+    assert differences(provenance.facts(), other.facts()) == []
 
 
 def test_a_removed_flag_is_named(provenance):
     flags = {name: value for name, value in provenance.flags.items() if name != "--lr"}
-    assert provenance_differences(provenance, replace(provenance, flags=flags)) == ["--lr 1e-3 (now no --lr)"]
+    assert differences(provenance.facts(), replace(provenance, flags=flags).facts()) == ["--lr 1e-3 (now no --lr)"]
 
 
 def test_the_signature_of_an_external_score_is_the_version_or_else_the_command():

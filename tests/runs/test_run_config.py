@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
+from relumt.runs.dataset_config import read_models, require_model
 from relumt.runs.environment import Device
-from relumt.runs.model_config import read_models, require_model
 from relumt.runs.run_config import RESERVED_FLAGS, resolve_run_config
 from tests.runs.cases import CPU, write_data_bin, write_dataset
 

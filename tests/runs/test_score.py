@@ -7,7 +7,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.external_scores import require_metric_name
-from relumt.runs.score import score_translations
+from relumt.runs.scores import score_translations
 from relumt.runs.translations import Translations
 
 TRANSLATIONS = Translations(

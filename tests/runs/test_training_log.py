@@ -1,7 +1,7 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.training_log import find_divergence, has_finished, read_training_log
+from relumt.runs.launch import find_divergence, has_finished, read_training_log
 from tests.runs.cases import DONE
 
 STARTED = """\

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from relumt.runs.inference.batching import batches_by_length
+from relumt.runs.inference.search import batches_by_length
 
 LENGTHS = {
     "long ones first": [1000] * 64 + [10] * 64,

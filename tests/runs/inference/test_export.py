@@ -15,10 +15,9 @@ import relumt
 from relumt.cli import main
 from relumt.errors import UserError
 from relumt.plugin.checkpoints.loading import fairseq_config, load_checkpoint_safely
+from relumt.runs.inference.export import CONFIG, WEIGHTS, as_attributes, deduplicate, read_weights, stock_checkpoint
 from relumt.runs.inference.loaded_model import load_checkpoint_on_data
-from relumt.runs.inference.model_folder import CONFIG, WEIGHTS, deduplicate, read_weights
-from relumt.runs.inference.search_settings import SearchSettings
-from relumt.runs.inference.stock_checkpoint import as_attributes, stock_checkpoint
+from relumt.runs.inference.search import SearchSettings
 from tests.plugin.model.build import arguments, build, sample
 from tests.runs.inference.cases import texts
 

@@ -12,7 +12,7 @@ import pytest
 import relumt
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.runs.inference.search_settings import SearchSettings, search_of_run, settings_of_flags
+from relumt.runs.inference.search import SearchSettings, search_of_run, settings_of_flags
 from relumt.runs.inference.translator import Translator, refuse_documents
 from tests.plugin.model.build import build
 from tests.runs.cases import scored_record, with_value
