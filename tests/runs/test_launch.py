@@ -66,7 +66,7 @@ with command_line():
 
 
 def test_a_command_whose_output_is_read_by_head_goes_on_with_its_log(stub):
-    stub("import time; print('first', flush=True); time.sleep(1); print('last')")
+    stub("import time; print('first', flush=True); time.sleep(0.3); print('last')")
     pipeline = f'{sys.executable} -c "$0" | head -3; exit "${{PIPESTATUS[0]}}"'
     ended = subprocess.run(["bash", "-c", pipeline, RUN], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, "\n$ fairseq-train \nfirst\n"), ended.stderr
@@ -90,7 +90,7 @@ def wait_until(condition):
 WAIT = "import os, time; open('pid', 'w').write(f'{os.getpid()}\\n'); time.sleep(300)"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_command_ends_with_its_parent(stub, number):
     stub(WAIT)
     with subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

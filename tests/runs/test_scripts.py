@@ -13,7 +13,7 @@ import torch
 
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.runs.record import load_record
-from tests.runs.cases import write_data_bin, write_dataset
+from tests.runs.cases import write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -39,8 +39,8 @@ def run_script(name, *arguments, **environment):
     )
 
 
-@pytest.mark.parametrize("script", ["train.sh", "evaluate.sh", "run.sh"])
-def test_an_invalid_request_exits_with_one_line_and_status_2(script, tmp_path):
+def test_an_invalid_request_exits_with_one_line_and_status_2(tmp_path):
+    script = "run.sh"
     usage = run_script(script, "multi30k_de_en")
     assert usage.returncode == 2 and usage.stderr.startswith("relumt: error: usage: scripts/")
     unknown = run_script(script, "no_such_dataset", "stock", RUNS=tmp_path / "runs")
@@ -69,13 +69,6 @@ def data_bin(tmp_path):
         command += [f"--{subset}pref", str(tmp_path / subset)]
     subprocess.run([*command, "--destdir", str(tmp_path / "tiny")], check=True, capture_output=True)
     return tmp_path / "tiny"
-
-
-def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
-    data_bin = write_data_bin(tmp_path / "tiny")
-    refused = run_script("evaluate.sh", str(data_bin), "stock", RUNS=tmp_path / "runs")
-    assert refused.returncode == 2 and not (tmp_path / "runs").exists()
-    assert f"training is not finished; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
 @pytest.mark.slow

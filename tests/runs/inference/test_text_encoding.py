@@ -8,8 +8,6 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from relumt.corpora.published_corpora import Corpus, Iwslt14
-from relumt.corpora.tokenization import normalize_punctuation, tokenize
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.inference.export import write_preparation
@@ -79,13 +77,6 @@ def test_punctuation_is_normalized_if_the_corpus_did(prepared):
     normalizing = replace(encoding, data_bin=replace(encoding.data_bin, punctuation_normalized=True))
     kept, normalized = encoding.encode(["Der „Hund“ frisst."])[0], normalizing.encode(["Der „Hund“ frisst."])[0]
     assert normalized.tolist() == encoding.encode(['Der "Hund" frisst.'])[0].tolist() != kept.tolist()
-
-
-@pytest.mark.parametrize("corpus", [Corpus, Iwslt14])
-def test_a_corpus_says_whether_it_normalizes_punctuation(corpus):
-    line = ["„hund“ – ein’s"]
-    expected = normalize_punctuation(line, "de") if corpus.punctuation_normalized else line
-    assert corpus.preprocess(line, "de") == tokenize(expected, "de")
 
 
 def test_unknown_words_and_special_symbols_become_the_unknown_word(prepared):
