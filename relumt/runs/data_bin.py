@@ -187,8 +187,6 @@ def _inspect(folder: Path) -> DataBin:
             "make the data-bin with data_prep/prepare.sh or fairseq-preprocess"
         )
     source, target = names[0].groups()
-    if (folder / "text" / f"valid.{target}").is_file():  # only relumt prepare writes it
-        raise UserError(f"{folder}: prepare.json is missing beside text/; copy it from the original, or prepare again")
     subwords = guess_subwords(folder / f"dict.{target}.txt")
     return DataBin(folder, source, target, subwords, tokenized=subwords != "sentencepiece")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import changed_files, file_sha256
+from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.environment import Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltyChoice, LengthPenaltySearch, best_penalty
 from relumt.runs.flags import Facts, Flags, differences, join_flag_values
@@ -88,24 +89,24 @@ def check_flags(config: RunConfig, request: Request, flags: Flags, trained: Mapp
         raise UserError(f"{config.model}: --bf16 works with relumt's architectures, found --arch transformer; drop it")
     if config.dataset_config.penalties_to_compare(flags):
         config.data_bin.require_subset(VALIDATION)
-        if "--unnormalized" in flags:
-            raise UserError(
-                f"{config.dataset_config.path}: length_penalties has no effect with --unnormalized; drop one of them"
-            )
 
 
 def print_commands(config: RunConfig, request: Request, flags: Flags) -> None:
     """Print the commands that would translate; a length penalty that is not chosen yet is left out."""
-    checkpoint = config.checkpoints / "checkpoint_best.pt"
-    if config.dataset_config.average_checkpoints:
-        checkpoint = config.checkpoints / f"checkpoint_average_{config.dataset_config.average_checkpoints}.pt"
-    steps = [(flags, config.folder)]
+    count = config.dataset_config.average_checkpoints
+    checkpoint = f"checkpoint_average_{count}.pt" if count else BEST_CHECKPOINT
     if config.dataset_config.penalties_to_compare(flags):
-        steps.insert(0, (search_flags(flags), config.folder / SEARCH_FOLDER))
-    for step, folder in steps:
-        log = folder / f"generate-{subset_name(step)}.log"
-        arguments = config.generate_command(step, checkpoint, folder, request.device)
-        print_command("generate", FairseqCommand(log, arguments))
+        search = generate_command(config, request, search_flags(flags), checkpoint, config.folder / SEARCH_FOLDER)
+        print_command("generate", search)
+    print_command("generate", generate_command(config, request, flags, checkpoint, config.folder))
+
+
+def generate_command(
+    config: RunConfig, request: Request, flags: Flags, checkpoint: str, folder: Path
+) -> FairseqCommand:
+    """Return the command that translates with a checkpoint of the run, and writes to `folder`."""
+    arguments = config.generate_command(flags, config.checkpoints / checkpoint, folder, request.device)
+    return FairseqCommand(generate_log(folder, subset_name(flags)), arguments)
 
 
 def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> EvaluationSetup:
@@ -148,8 +149,7 @@ def translate(config: RunConfig, request: Request, setup: EvaluationSetup, flags
     """Run fairseq-generate, which writes to `folder`; its messages go to the log of that folder."""
     folder.mkdir(exist_ok=True)
     generate_output(folder, setup).unlink(missing_ok=True)  # another translation's must not be scored as this one's
-    arguments = config.generate_command(flags, config.checkpoints / setup.checkpoint, folder, request.device)
-    command = FairseqCommand(generate_log(folder, setup), arguments)
+    command = generate_command(config, request, flags, setup.checkpoint, folder)
     if status := run_fairseq("generate", command, append=False):
         raise failure("generate", command, status)
 

@@ -41,10 +41,6 @@ STATISTICS = re.compile(STAMP + r"(train_inner|train|valid) \| (\{.*\})", re.ASC
 WALL_KEYS = {"train_inner": "wall", "train": "train_wall"}
 """Kind of statistics → key of the seconds since fairseq started; `train_wall` of an interval is a different time."""
 
-UPDATE_KEYS = {"train": "train_num_updates", "valid": "valid_num_updates"}
-"""Kind of statistics → key of the number of updates so far. Intervals do not count: they do not show that training came
-to an end."""
-
 COMMAND_PREFIX = "$ fairseq-train"
 """Start of the line that `launch.run_fairseq` writes before each start of fairseq."""
 
@@ -147,29 +143,40 @@ def print_command(tool: Tool, command: FairseqCommand) -> None:
 def read_training_log(path: Path) -> TrainingSummary:
     """Summarize a log file.
 
+    The last epoch may have a validation only: training can be killed after its last checkpoint, before it logs the end.
+    The speed is that of the intervals, or of the epochs if training was too short for an interval to end.
+
     Raises:
         UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
     """
     lines = _read_lines(path)
     if not lines:
         raise UserError(f"{path}: no such log; train with scripts/train.sh")
-    parameters = [match[1] for line in lines if (match := PARAMETERS.match(line))]
-    progress = list(_progress(lines))
-    speed = tokens_per_second(lines)
-    if speed is None or not parameters or not progress:
+    parameters = updates = epochs = None
+    speeds: dict[str, list[float]] = {"wps": [], "train_wps": []}
+    seconds, losses = [0.0], []
+    for line in lines:
+        if match := PARAMETERS.match(line):
+            parameters = int(match[1].replace(",", ""))
+        elif STARTED.match(line):
+            seconds.append(0.0)
+        elif match := STATISTICS.match(line):
+            kind, logged = match[1], _finite_numbers(match[2])
+            seconds[-1] = logged.get(WALL_KEYS.get(kind, ""), seconds[-1])
+            if kind != "valid":
+                for key, values in speeds.items():
+                    values += [logged[key]] if key in logged else []
+            elif "valid_loss" in logged:
+                losses.append(logged["valid_loss"])
+            if logged.keys() >= {"epoch", f"{kind}_num_updates"}:
+                epochs, updates = int(logged["epoch"]), int(logged[f"{kind}_num_updates"])
+    measured = speeds["wps"] or speeds["train_wps"]
+    if parameters is None or updates is None or epochs is None or not measured:
         raise UserError(
             f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
             f"{path.parent} and train again"
         )
-    losses = [line["valid_loss"] for line in statistics(lines, "valid") if "valid_loss" in line]
-    return TrainingSummary(
-        parameters=int(parameters[-1].replace(",", "")),
-        tokens_per_second=speed,
-        wall_seconds=wall_seconds(lines),
-        updates=progress[-1][1],
-        epochs=progress[-1][0],
-        best_valid_loss=min(losses, default=None),
-    )
+    return TrainingSummary(parameters, median(measured), sum(seconds), updates, epochs, min(losses, default=None))
 
 
 def has_finished(path: Path) -> bool:
@@ -220,40 +227,6 @@ def _finite_numbers(text: str) -> dict[str, float]:
         if math.isfinite(number):
             numbers[name] = number
     return numbers
-
-
-def _progress(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield the epoch and the number of updates at the end of each epoch and validation.
-
-    The last epoch may have a validation only: training can be killed after its last checkpoint, before it logs the end.
-    """
-    for line in lines:
-        if (match := STATISTICS.match(line)) and (key := UPDATE_KEYS.get(match[1])):
-            numbers = _finite_numbers(match[2])
-            if numbers.keys() >= {"epoch", key}:
-                yield int(numbers["epoch"]), int(numbers[key])
-
-
-def tokens_per_second(lines: list[str]) -> float | None:
-    """Return the median over the intervals, or over the epochs if training was too short for an interval to end.
-
-    None if neither was logged.
-    """
-    intervals = [line["wps"] for line in statistics(lines, "train_inner") if "wps" in line]
-    speeds = intervals or [line["train_wps"] for line in statistics(lines, "train") if "train_wps" in line]
-    return median(speeds) if speeds else None
-
-
-def wall_seconds(lines: Iterable[str]) -> float:
-    """Sum the last logged wall time of each start of fairseq-train, which counts from zero at each start."""
-    seconds_per_start = [0.0]
-    for line in lines:
-        if STARTED.match(line):
-            seconds_per_start.append(0.0)
-        elif match := STATISTICS.match(line):
-            logged = _finite_numbers(match[2])
-            seconds_per_start[-1] = logged.get(WALL_KEYS.get(match[1], ""), seconds_per_start[-1])
-    return sum(seconds_per_start)
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -74,9 +74,9 @@ class ScoredOutput:
                 write_lines(unfinished, lines)
 
 
-def generate_log(folder: Path, setup: EvaluationSetup) -> Path:
+def generate_log(folder: Path, subset: str) -> Path:
     """Return the path of fairseq-generate's messages in the folder of a run or of one of its translations."""
-    return folder / f"generate-{setup.subset}.log"
+    return folder / f"generate-{subset}.log"
 
 
 def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
@@ -109,7 +109,7 @@ def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
         scored_files=scored_file_names(stem),
         files_sha256={name: _sha256_of_lines(lines) for name, lines in scored.items()},
         references_sha256=translations.references_sha256(),
-        tokens_per_second=read_speed(generate_log(config.folder, setup), output),
+        tokens_per_second=read_speed(generate_log(config.folder, subset), output),
         subsets=subsets,
         documents=documents,
     )

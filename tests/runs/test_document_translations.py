@@ -39,14 +39,6 @@ def test_chunks_become_documents_without_separators(data_bin):
     assert found.chunks == ["a, b <sep> c.", "d", "e."]
 
 
-@pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 1, 1, 1]])
-def test_references_do_not_depend_on_the_chunks(data_bin, chunks):
-    one = align(data_bin, [3, 1], ["x", "y"])
-    other = align(data_bin, chunks, ["x"] * len(chunks))
-    assert other.documents.references_sha256() == one.documents.references_sha256()
-    assert len(other.documents.references) == 2
-
-
 @pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 2, 1], [1, 1, 1, 1]])
 @pytest.mark.parametrize("tokenized", [True, False])
 @pytest.mark.parametrize("prepared", [True, False])
@@ -72,18 +64,6 @@ def test_separators_that_sentencepiece_attached_are_removed(data_bin):
     assert found.documents.hypotheses == ["hello world. good bye. d", "e"]
     assert found.documents.tokenized_hypotheses == ["hello world . good bye . d", "e"]
     assert found.chunks[0] == "hello world. <sep> good bye."
-
-
-def test_plain_text_is_tokenized_between_separators(data_bin):
-    plain = dataclasses.replace(data_bin, subwords="subword-nmt", tokenized=False)
-    found = align(plain, [2, 1, 1], ["hello, you <sep> bye.", "d", "e"])
-    assert found.tokenized_chunks[0] == "hello , you <sep> bye ."
-    assert found.documents.tokenized_hypotheses[0] == "hello , you bye . d"
-
-
-def test_a_missing_translation_is_named(data_bin):
-    with pytest.raises(UserError, match="sentence 3 and 0 others of 3 have no translation"):
-        align(data_bin, [2, 1, 1], ["a", "b"])
 
 
 def test_chunks_that_lost_separators_are_replaced_by_single_sentences():

@@ -93,13 +93,6 @@ def cpu(request, monkeypatch, tmp_path):
     torch.set_float32_matmul_precision("highest")
 
 
-def test_a_cpu_trains_in_fp32(cpu):
-    cpu("avx2")
-    device = find_device(None)
-    assert (device.kind, device.precision, device.train_flags()) == ("cpu", "fp32", ["--cpu"])
-    assert str(device) == f"{platform.machine()} (cpu, fp32)"
-
-
 def test_a_cpu_trains_in_bf16_if_it_is_faster(cpu):
     cpu("avx512_f", "avx512_bf16")
     device = find_device("bf16")
@@ -129,12 +122,6 @@ def test_a_precision_that_a_cpu_lacks_is_refused(cpu, capabilities, precision, r
 def test_the_backend_of_fp32_products_is_part_of_the_device(cpu, capabilities, backend):
     cpu(*capabilities)
     assert find_device(None).fp32_backend == backend
-
-
-def test_the_backend_is_found_where_the_system_lists_no_capabilities(cpu, monkeypatch, tmp_path):
-    cpu("avx512_f")
-    monkeypatch.setattr(environment, "CPU_INFO", tmp_path / "missing")
-    assert find_device(None).fp32_backend == "onednn"
 
 
 @pytest.mark.parametrize(("asked", "flags"), [(None, ["--fp16"]), ("bf16", ["--bf16"]), ("fp32", [])])

@@ -87,11 +87,6 @@ def test_another_environment_is_refused_or_recorded_once(run, fairseq, evaluated
     assert "evaluated already" in run("evaluate")
 
 
-def test_subsets_are_evaluated_independently(run, evaluated):
-    run("evaluate", "--gen-subset", "valid")
-    assert load_record(evaluated.folder).evaluations.keys() == {"test", "valid"}
-
-
 REFUSED = {
     "--gen-subset": "--gen-subset needs one value",
     "--gen-subset test valid": "--gen-subset needs one value",
@@ -107,13 +102,6 @@ def test_impossible_evaluations_are_refused(run, fairseq, evaluated, flags):
     before = snapshot(evaluated.folder)
     assert REFUSED[flags] in run("evaluate", *flags.split(), status=2)
     assert len(fairseq.started) == 2 and snapshot(evaluated.folder) == before
-
-
-def test_documents_are_needed_for_single_sentences(run, fairseq, config):
-    message = "ONE_BY_ONE=1 needs a model trained with --document-separator; unset ONE_BY_ONE"
-    run("train")
-    assert message in run("evaluate", options=["--one-by-one"], status=2)
-    assert len(fairseq.started) == 1
 
 
 def test_an_untrained_run_is_refused(run, config):

@@ -84,8 +84,7 @@ def test_only_a_choice_from_the_same_values_counts_as_configured(candidates, con
     assert not is_scored(length_penalties=[0.6, 1.0, 1.4], generate="--beam 1")
 
 
-def test_a_choice_without_effect_or_validation_set_is_refused(run, candidates):
-    assert "length_penalties has no effect with --unnormalized" in run("evaluate", "--unnormalized", status=2)
+def test_a_choice_without_a_validation_set_is_refused(run, candidates):
     (DATA / "valid.de-en.en.idx").unlink()
     assert "the data-bin has no subset 'valid'" in run("evaluate", "--beam", "1", status=2)
 

@@ -68,14 +68,6 @@ def test_a_tensor_with_several_names_is_stored_once(tmp_path):
     assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)
 
 
-def test_the_search_of_the_run_is_exported(safetensors_folder, tmp_path):
-    config = json.loads((safetensors_folder / CONFIG).read_text())
-    assert config["search"] == {name: getattr(SearchSettings(), name) for name in config["search"]}
-    copy = copy_folder(safetensors_folder, tmp_path)
-    (copy / CONFIG).write_text(json.dumps(config | {"search": {"beam": 2, "lenpen": 0.5}}))
-    assert relumt.load(copy, cpu=True).search == SearchSettings(beam=2, lenpen=0.5)
-
-
 def copy_folder(folder, tmp_path):
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -63,15 +63,6 @@ def test_tokens_are_neither_split_nor_joined(prepared):
     assert encoding.decode([tokens]) == ["jörg &apos; s hund , der frisst ."]
 
 
-def test_text_that_no_data_bin_holds_as_tokens_is_not_read_as_tokens(prepared, tmp_path):
-    for name in ("dict.de.txt", "dict.en.txt"):
-        shutil.copy(prepared / name, tmp_path)
-    record = json.loads((prepared / "prepare.json").read_text()) | {"tokenized": False, "bpe": "none"}
-    (tmp_path / "prepare.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="reads plain text; drop --tokenized"):
-        open_encoding(tmp_path, is_tokenized=True)
-
-
 def test_punctuation_is_normalized_if_the_corpus_did(prepared):
     encoding = open_encoding(prepared)
     normalizing = replace(encoding, data_bin=replace(encoding.data_bin, punctuation_normalized=True))
