@@ -82,11 +82,11 @@ def add_external_score(
     require_metric_name(name, require_evaluation(run, load_record(run), subset))
     with locked(run):
         segments = segments_of_run(run, subset, data)
-        output = score_with_command(command, segments, time_limit)
+        scores, score, version = score_with_command(command, segments, time_limit)
         path = run / f"{subset}.{name}.scores"
-        write_text_atomically(path, "".join(f"{score!r}\n" for score in output.segment_scores))
+        write_text_atomically(path, "".join(f"{number!r}\n" for number in scores))
         sources = sha256("\n".join(segment.source for segment in segments).encode()).hexdigest()
-        added = ExternalScore(output.score, command, output.version, path.name, file_sha256(path), sources)
+        added = ExternalScore(score, command, version, path.name, file_sha256(path), sources)
         record = load_record(run)
         evaluation = require_evaluation(run, record, subset)
         evaluation = replace(evaluation, external=evaluation.external | {name: added})
@@ -190,17 +190,8 @@ class Summary:
     version: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
-@dataclass(frozen=True)
-class MetricOutput:
-    """The scores that a program printed: of each segment, and of all of them; and its version, "" if unknown."""
-
-    segment_scores: list[float]
-    score: float
-    version: str
-
-
-def score_with_command(command: str, segments: Sequence[Segment], time_limit: int) -> MetricOutput:
-    """Score segments with another program.
+def score_with_command(command: str, segments: Sequence[Segment], time_limit: int) -> tuple[list[float], float, str]:
+    """Return the score of each segment and of all of them by another program, and its version, "" if unknown.
 
     Args:
         command: the program and its arguments, quoted as for a shell; no shell reads it.
@@ -277,8 +268,8 @@ def run_command(command: Sequence[str], stdin: IO[bytes], max_bytes: int, time_l
     return output
 
 
-def parse_output(output: bytes, count: int) -> MetricOutput:
-    """Return the scores that a program printed for `count` segments.
+def parse_output(output: bytes, count: int) -> tuple[list[float], float, str]:
+    """Return what a program printed for `count` segments: their scores, the score of all of them, and its version.
 
     Raises:
         AttemptFailedError: there are more or fewer, or one is not a finite number.
@@ -296,4 +287,4 @@ def parse_output(output: bytes, count: int) -> MetricOutput:
         raise AttemptFailedError(str(error)) from None
     if len(scores) != count:
         raise AttemptFailedError(f"--external printed {len(scores)} scores for {count} segments; {EXPECTED}")
-    return MetricOutput(scores, fmean(scores) if summary.score is None else summary.score, summary.version)
+    return scores, fmean(scores) if summary.score is None else summary.score, summary.version

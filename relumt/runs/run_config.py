@@ -261,9 +261,9 @@ def averaged_checkpoint(run: Path, count: int) -> Path:
     record, recorded = averaged.with_suffix(".json"), {}
     with suppress(FileNotFoundError, UserError):  # damaged: the average is written again
         recorded = read_json(record, dict[str, str], "evaluate again")
-    is_usable, numbered = averaged.is_file() and is_intact(averaged), numbered_checkpoints(folder)
-    if is_usable and len(numbered) < count and all(recorded.get(path.name) == file_sha256(path) for path in numbered):
-        return averaged
+    is_usable = averaged.is_file() and is_intact(averaged)
+    if is_usable and all(recorded.get(path.name) == file_sha256(path) for path in numbered_checkpoints(folder)):
+        return averaged  # some or all of those that were averaged may have been deleted
     last = last_checkpoints(folder, count)
     checksums = {path.name: file_sha256(path) for path in last}
     if not is_usable or recorded != checksums:

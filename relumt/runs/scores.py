@@ -102,18 +102,19 @@ def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
         translations = align_translations(generated, data_bin, subset)
         sentences, subsets = len(translations.hypotheses), _score_subsets(config, subset, translations)
     scored = _scored_lines(stem, translations)
+    files |= {name: lines for pair in scored.values() for name, lines in pair.items()}
     evaluation = Evaluation(
         setup=setup,
         sentences=sentences,
         scores=score_translations(translations, data_bin.lowercased, data_bin.target, ter=documents is None),
-        scored_files=scored_file_names(stem),
-        files_sha256={name: _sha256_of_lines(lines) for name, lines in scored.items()},
+        scored_files={metric: tuple(pair) for metric, pair in scored.items()},  # type: ignore[misc]  # of two names
+        files_sha256={name: _sha256_of_lines(lines) for pair in scored.values() for name, lines in pair.items()},
         references_sha256=translations.references_sha256(),
         tokens_per_second=read_speed(generate_log(config.folder, subset), output),
         subsets=subsets,
         documents=documents,
     )
-    return ScoredOutput(evaluation, files | scored)
+    return ScoredOutput(evaluation, files)
 
 
 def has_documents(setup: EvaluationSetup) -> bool:
@@ -188,20 +189,15 @@ def count_separator_mismatches(config: RunConfig, setup: EvaluationSetup) -> int
     return len(chunks.mismatches(chunks.load(read_generated(generate_output(config.folder, setup)))))
 
 
-def scored_file_names(stem: str) -> dict[str, tuple[str, str]]:
-    """Return the names of the files of hypotheses and references, by the metric that is computed on them."""
-    ends = {"bleu_tokenized": ".tok", "bleu_detokenized": ""}
-    return {metric: (f"{stem}.hyp{end}", f"{stem}.ref{end}") for metric, end in ends.items()}
-
-
-def _scored_lines(stem: str, translations: Translations) -> dict[str, Sequence[str]]:
-    """Return hypotheses and references, one per line, by the names that `scored_file_names` has for their files."""
-    lines = {
-        "bleu_tokenized": (translations.tokenized_hypotheses, translations.tokenized_references),
-        "bleu_detokenized": (translations.hypotheses, translations.references),
+def _scored_lines(stem: str, translations: Translations) -> dict[str, dict[str, Sequence[str]]]:
+    """Return the lines of the files of hypotheses and of references, by the metric that is computed on them."""
+    return {
+        "bleu_tokenized": {
+            f"{stem}.hyp.tok": translations.tokenized_hypotheses,
+            f"{stem}.ref.tok": translations.tokenized_references,
+        },
+        "bleu_detokenized": {f"{stem}.hyp": translations.hypotheses, f"{stem}.ref": translations.references},
     }
-    names = scored_file_names(stem)
-    return {name: text for metric in names for name, text in zip(names[metric], lines[metric], strict=True)}
 
 
 def _sha256_of_lines(lines: Sequence[str]) -> str:

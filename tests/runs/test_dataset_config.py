@@ -34,11 +34,11 @@ def test_a_dataset_takes_flags_from_its_base_and_replaces_some(tmp_path):
     write(
         tmp_path,
         paper="train = '--lr 1 --dropout 0.1'\ngenerate = '--beam 5'\naverage_checkpoints = 5\ndata_bin = 'corpus'",
-        mine="base = 'paper'\ntrain = '--lr 2'  # faster\nstarts_from = 'paper'\n[documents]\ngenerate = '--beam 4'",
+        mine="base = 'paper'\ntrain = '--lr 2'  # faster\ngenerate = '--beam 6'\nstarts_from = 'paper'\n[documents]\ngenerate = '--beam 4'",
     )
     config = require_dataset("mine", tmp_path)
     assert config.train == {"--keep-last-epochs": ["5"], "--lr": ["2"], "--dropout": ["0.1"]}
-    assert config.generate == {"--beam": ["5"]}
+    assert config.generate == {"--beam": ["6"]}
     assert (config.average_checkpoints, config.starts_from, config.data_bin) == (5, "paper", Path("data-bin/mine"))
     documents = require_dataset("mine_64", tmp_path)
     assert documents.train == config.train | {"--document-length": ["64"]} and documents.generate == {"--beam": ["4"]}

@@ -153,7 +153,7 @@ def test_documents_are_detokenized_as_they_were_scored(run, tmp_path, capsys, fl
     write_lines(run / "test.ref", [expected, "He sleeps."])
     write_lines(run / "test.hyp", ["a", "b"])
     values = {"documents": DocumentResults(2, 2), "setup.flags": flags}
-    assert printed_segments(run, capsys, **values)[0]["reference"] == expected
+    assert printed_segments(run, capsys, **values)[0]["source"] == expected
 
 
 def test_a_data_bin_without_texts_has_the_sources_that_fairseq_printed(run, tmp_path, capsys):

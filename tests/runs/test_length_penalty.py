@@ -111,15 +111,12 @@ def test_the_best_penalty_is_the_closest_to_1_of_those_with_equal_bleu(bleu, bes
     assert best_penalty(bleu) == best
 
 
-def read_lists(folder, text=NBEST):
-    (folder / "generate-valid.txt").write_text(text)
-    return read_nbest(folder / "generate-valid.txt")
-
-
-@pytest.mark.parametrize(("power", "text"), [(0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)])
-def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path, power, text):
-    generated = read_lists(tmp_path).best(lambda length: length**power)
-    assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
+def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path):
+    (tmp_path / "generate-valid.txt").write_text(NBEST)
+    lists = read_nbest(tmp_path / "generate-valid.txt")
+    for power, text in ((0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)):
+        generated = lists.best(lambda length, power=power: length**power)
+        assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
 
 
 @pytest.mark.parametrize(
@@ -133,5 +130,7 @@ def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path, power,
     ],
 )
 def test_damaged_nbest_lists_are_refused(tmp_path, old, new, message):
+    path = tmp_path / "generate-valid.txt"
+    path.write_text(NBEST.replace(old, new, 1))
     with pytest.raises(UserError, match=message):
-        read_lists(tmp_path, NBEST.replace(old, new, 1))
+        read_nbest(path)

@@ -1,12 +1,11 @@
 """`relumt run --train`: what is trained, resumed, refused and recorded."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from relumt.files import file_sha256
+from relumt.runs.launch import locked
 from relumt.runs.record import Divergence, Initialization, find_record, load_record
 from tests.attacks.attack import snapshot
 from tests.runs.cases import (
@@ -145,12 +144,6 @@ def test_impossible_trainings_are_refused_before_anything_is_written(run, fairse
     assert not fairseq.started and not Path("runs").exists()
 
 
-def test_an_unknown_setting_of_kernels_is_refused_before_anything_is_written(run, monkeypatch):
-    monkeypatch.setenv("RELUMT_KERNELS", "fast")
-    assert "RELUMT_KERNELS is 'fast'; it must be one of auto" in run("train", status=2)
-    assert not Path("runs").exists()
-
-
 def test_a_dry_run_prints_the_commands_and_writes_nothing(run, fairseq, configs):
     write_dataset(configs, "small", starts_from="default", length_penalties=[0.6, 1.0])
     write_dataset(configs, "default", data_bin="small")
@@ -168,31 +161,14 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(run, fairseq, configs)
     assert snapshot(Path("runs")) == before
 
 
-HOLD = """
-import sys
-from pathlib import Path
-from relumt.runs.launch import locked
-with locked(Path(sys.argv[1])):
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_run_that_another_process_is_working_on_is_refused(run, fairseq, config, monkeypatch):
+def test_a_run_that_is_in_use_or_cannot_be_locked_is_refused(run, fairseq, config, monkeypatch):
     monkeypatch.setattr("relumt.runs.launch.PATIENCE", 0.1)
-    command = [sys.executable, "-c", HOLD, str(config.folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "locked\n"
+    with locked(config.folder):
         message = f"{config.folder}: another process is working on this run; wait for it or stop it"
-        assert message in run("train", status=2) and not fairseq.started
-        holder.kill()
-    run("train")
-    assert len(fairseq.started) == 1
-
-
-def test_a_lock_that_cannot_be_created_is_refused(run, config):
-    (config.folder / ".lock").mkdir(parents=True)
-    assert "is not a writable folder; change RUNS" in run("train", status=2)
+        assert message in run("train", status=2)
+    (config.folder / ".lock").unlink()
+    (config.folder / ".lock").mkdir()
+    assert "is not a writable folder; change RUNS" in run("train", status=2) and not fairseq.started
 
 
 @pytest.fixture
