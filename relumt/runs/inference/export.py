@@ -42,8 +42,7 @@ from relumt.runs.inference.text_encoding import require_languages, require_subwo
 from relumt.runs.record import find_data_bin, find_record_of_checkpoint
 from relumt.runs.run_config import find_checkpoint
 
-STOCK_CHECKPOINT = "model.pt"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+STOCK_CHECKPOINT, CONFIG, WEIGHTS = "model.pt", "config.json", "model.safetensors"
 EXPORT_AGAIN = "export the model again"
 
 STOCK_ARCHITECTURE = "transformer"
