@@ -34,7 +34,8 @@ def test_a_dataset_takes_flags_from_its_base_and_replaces_some(tmp_path):
     write(
         tmp_path,
         paper="train = '--lr 1 --dropout 0.1'\ngenerate = '--beam 5'\naverage_checkpoints = 5\ndata_bin = 'corpus'",
-        mine="base = 'paper'\ntrain = '--lr 2'  # faster\ngenerate = '--beam 6'\nstarts_from = 'paper'\n[documents]\ngenerate = '--beam 4'",
+        mine="base = 'paper'\ntrain = '--lr 2'  # faster\ngenerate = '--beam 6'\nstarts_from = 'paper'\n"
+        "[documents]\ngenerate = '--beam 4'",
     )
     config = require_dataset("mine", tmp_path)
     assert config.train == {"--keep-last-epochs": ["5"], "--lr": ["2"], "--dropout": ["0.1"]}
