@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from relumt.errors import UserError, quote
-from relumt.files import file_sha256
-from relumt.json_files import read_json
+from relumt.files import file_sha256, read_json
 from relumt.runs.flags import SUBSET, require_path
 from relumt.text_files import load_text
 

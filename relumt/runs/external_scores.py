@@ -22,14 +22,12 @@ from typing import IO, Annotated
 import msgspec
 
 from relumt.arguments import finite_number
-from relumt.atomic_output import write_text_atomically
-from relumt.child_processes import signal_name, start_in_session
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.corpora.tokenization import detokenize, lowercase
 from relumt.errors import AttemptFailedError, UserError, quote
-from relumt.files import file_sha256
-from relumt.json_files import decode_json
+from relumt.files import decode_json, file_sha256, write_text_atomically
 from relumt.plugin.tasks.document_chunks import join_groups
+from relumt.process import signal_name, start_in_session
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
 from relumt.runs.launch import locked

@@ -20,9 +20,9 @@ from typing import Literal
 import msgspec
 from filelock import FileLock, Timeout
 
-from relumt.child_processes import start_child
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
+from relumt.process import start_child
 from relumt.runs.record import Divergence, TrainingSummary
 
 LOCK_FILE = ".lock"

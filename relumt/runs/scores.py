@@ -11,10 +11,9 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
-from relumt.atomic_output import atomic_file
 from relumt.corpora.tokenization import bleu_tokenizer
 from relumt.errors import UserError
-from relumt.files import changed_files
+from relumt.files import atomic_file, changed_files
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, Scores, SubsetScores
 from relumt.runs.run_config import RunConfig
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed

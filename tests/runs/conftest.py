@@ -34,7 +34,7 @@ def constant_environment(monkeypatch):
     """Editing the checkout while tests run must not change a run; what takes time is looked up once, or left out."""
     monkeypatch.setattr("relumt.runs.environment.revision", Revision)
     monkeypatch.setattr("relumt.runs.environment.describe_fairseq", lambda: FAIRSEQ)
-    monkeypatch.setattr("relumt.atomic_output.sync", lambda path: None)
+    monkeypatch.setattr("relumt.files.sync", lambda path: None)
 
 
 @pytest.fixture

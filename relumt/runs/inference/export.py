@@ -22,10 +22,8 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 import relumt
-from relumt.atomic_output import atomic_folder
 from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.json_files import read_json
+from relumt.files import atomic_folder, file_sha256, read_json
 from relumt.plugin.checkpoints.loading import (
     empty_training_state,
     fairseq_config,
