@@ -18,8 +18,8 @@ from relumt.arguments import ArgumentParser, positive_integer
 from relumt.errors import UserError, exit_on_user_error
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation import SEARCH_FOLDER, translations_by_penalty
-from relumt.runs.evaluation_results import generate_output
 from relumt.runs.record import load_record
+from relumt.runs.scores import generate_output
 from relumt.runs.translations import Translations, align_translations, read_sources
 
 

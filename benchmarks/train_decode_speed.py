@@ -34,10 +34,9 @@ from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.papers.speeds import format_ratio
-from relumt.runs.dataset_config import require_dataset
+from relumt.runs.dataset_config import require_dataset, require_model
 from relumt.runs.environment import Device, describe_revision
 from relumt.runs.flags import command_line, join_flag_values
-from relumt.runs.model_config import require_model
 from relumt.runs.record import RunRecord, load_record
 
 

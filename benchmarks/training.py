@@ -41,10 +41,9 @@ import relumt
 from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
-from relumt.runs.dataset_config import configs_folder, require_dataset
+from relumt.runs.dataset_config import configs_folder, require_dataset, require_model
 from relumt.runs.environment import PRECISIONS, Device, Precision
 from relumt.runs.flags import Flags, command_line, parse_flags
-from relumt.runs.model_config import require_model
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = configs_folder(HERE.parent)

@@ -18,7 +18,7 @@ from relumt.files import atomic_file
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.output_terms import BatchTerms, output_terms_hook
 from relumt.runs.inference.loaded_model import LoadedModel
-from relumt.runs.inference.search_settings import SearchSettings
+from relumt.runs.inference.search import SearchSettings
 from relumt.runs.inference.translator import search_hypotheses
 
 Origin = Literal["reference", "translation"]

@@ -24,8 +24,8 @@ from relumt.errors import AttemptFailedError, UserError
 from relumt.files import atomic_file, atomic_files
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
-from relumt.runs.inference.batching import batches_by_length
 from relumt.runs.inference.loaded_model import LoadedModel, TokenPair
+from relumt.runs.inference.search import batches_by_length
 from relumt.runs.inference.text_encoding import index_words, load_segmenter
 from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
 

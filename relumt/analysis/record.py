@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from relumt.errors import AttemptFailedError
 from relumt.files import encode_json, read_versioned, write_text_atomically
-from relumt.runs.field_types import Count
+from relumt.runs.flags import Count
 
 ANALYSIS = "analysis.json"
 SCHEMA = 5

@@ -115,7 +115,7 @@ def analyze_run(config: "RunConfig", data_bin: Path | None) -> None:
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return a label for each path: the last parts of the run's folder, as few as are unambiguous, or the path."""
-    from relumt.runs.run_checkpoints import CHECKPOINTS
+    from relumt.runs.record import CHECKPOINTS
 
     runs = [path.parent.parent if path.parent.name == CHECKPOINTS else path for path in paths]
     parts = [Path(os.path.realpath(run)).parts for run in runs]

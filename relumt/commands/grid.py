@@ -26,7 +26,7 @@ from relumt.papers.grid.slurm_runner import create_executor, run_on_slurm
 from relumt.papers.grid.status import GridStatus
 from relumt.process import usable_cores
 from relumt.runs.dataset_config import configs_folder, require_dataset
-from relumt.runs.names import require_path
+from relumt.runs.flags import require_path
 
 LOG_LINES = 15
 """Lines of a failed run's log that are printed."""

@@ -266,7 +266,7 @@ def score_documents(arguments: argparse.Namespace) -> None:
     from relumt.corpora.bitext import check_line_counts
     from relumt.corpora.document_lengths import read_document_lengths, read_lengths
     from relumt.plugin.tasks import document_chunks
-    from relumt.runs.score import corpus_score
+    from relumt.runs.scores import corpus_score
 
     separator = arguments.separator
     if arguments.sentences and not separator:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from relumt.errors import UserError
 from relumt.papers import ffn_table, measured, rela, reluformer, speeds, study
 from relumt.papers.table import Table
-from relumt.runs.names import list_known
+from relumt.runs.flags import list_known
 
 MODULES = (ffn_table, measured, rela, reluformer, speeds, study)
 ALL_TABLES: list[Table] = [table for module in MODULES for table in module.TABLES]

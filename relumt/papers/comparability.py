@@ -11,7 +11,7 @@ from typing import TypeVar
 from relumt.errors import UserError
 from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.record import RunRecord
-from relumt.runs.run_checkpoints import num_averaged
+from relumt.runs.run_config import num_averaged
 
 METRIC_TITLES = {"bleu_tokenized": "BLEU tok", "bleu_detokenized": "BLEU detok", "chrf": "chrF"}
 """Metric in run.json → its column's title."""

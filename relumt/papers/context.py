@@ -18,7 +18,7 @@ from relumt.papers.measures import (
     require_same_analyses,
 )
 from relumt.papers.runs import Run, any_diverged, find_runs
-from relumt.runs.provenance import format_flag
+from relumt.runs.flags import format_flag
 from relumt.runs.record import RUN_RECORD, RunRecord
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from relumt.papers.context import difference_notes
 from relumt.papers.measures import DIVERGED, DIVERGED_NOTE, ENVIRONMENTS_NOTE, SPREAD_NOTE
 from relumt.papers.rendering import RenderedTable, format_average
 from relumt.papers.runs import MODEL_FLAGS, has_diverged
-from relumt.runs.flags import join_flag_values, parse_flags
-from relumt.runs.provenance import format_flag
+from relumt.runs.flags import format_flag, join_flag_values, parse_flags
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record
 
 

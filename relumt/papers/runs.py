@@ -19,8 +19,7 @@ from relumt.papers.comparability import (
     require_run_folder,
 )
 from relumt.papers.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
-from relumt.runs.flags import MECHANISM_FLAGS, join_flag_values, parse_flags
-from relumt.runs.provenance import format_flag
+from relumt.runs.flags import MECHANISM_FLAGS, format_flag, join_flag_values, parse_flags
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record
 
 MIN_BLEU = 1.0

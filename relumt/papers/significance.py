@@ -21,7 +21,7 @@ from relumt.papers.runs import Run
 from relumt.runs.evaluation_record import Score
 from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
 from relumt.runs.record import RunRecord
-from relumt.runs.scored_files import load_scored_lines
+from relumt.runs.scores import load_scored_lines
 
 TOKENIZERS = ("none", "13a", *sorted(set(BLEU_TOKENIZERS.values())))
 """Tokenizers of sacreBLEU with which relumt scores; some of the others download models."""

@@ -6,27 +6,26 @@ alone, the languages are read from file names, and the kind of subwords from the
 
 import hashlib
 import re
-import struct
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from relumt.corpora.bitext import Subsets, read_subsets, subsets_path
-from relumt.errors import UserError
+from relumt.errors import UserError, quote
 from relumt.files import file_sha256, read_json
-from relumt.runs.names import require_language, require_path, require_subset_name
+from relumt.runs.flags import SUBSET, require_path
+from relumt.text_files import load_text
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 
-TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
-INDEX_MAGIC = b"MMIDIDX\0\0"
-INDEX_HEADER = struct.Struct("<9sQBQ")
-"""Start of fairseq's index: magic bytes, version, type of the tokens, number of sentences."""
+LANGUAGE = r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z"
+"""Pattern of a language code."""
 
-INDEX_ENTRY_BYTES = 12
-"""A length (int32) and a position (int64) for each sentence."""
+TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
+
+INDEX_MAGIC = b"MMIDIDX\0\0"
+"""Start of fairseq's index. Version (8 bytes), type of the tokens (1 byte) and number of sentences (8 bytes) follow."""
 
 HASHING_THREADS = 4
 """A subset has two large files in each language."""
@@ -62,6 +61,20 @@ class DataBin:
     punctuation_normalized: bool = False
     bpe_sha256: str | None = None
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The language codes, source first."""
+        return self.source, self.target
+
+    def text_path(self, subset: str, suffix: str) -> Path:
+        """Return the path of a text of `subset`.
+
+        Args:
+            subset: name of the subset.
+            suffix: a language for the data-bin's form without subwords, raw.LANGUAGE for the text before tokenization.
+        """
+        return self.folder / "text" / f"{subset}.{suffix}"
+
     def reference_path(self, subset: str) -> Path:
         """Return the path of the reference text of `subset`, in the data-bin's form without subwords."""
         return self.text_path(subset, self.target)
@@ -70,22 +83,9 @@ class DataBin:
         """Return the path of the reference text of `subset` before tokenization."""
         return self.text_path(subset, f"raw.{self.target}")
 
-    def text_path(self, subset: str, suffix: str) -> Path:
-        """Return the path of a text of `subset`; the suffix is a language, after "raw." before tokenization."""
-        return Path(f"{self._text(subset)}.{suffix}")
-
-    def subsets(self, subset: str, num_lines: int) -> Subsets:
-        """Return the subsets of the test set `subset`; raises UserError if they do not fit a text of `num_lines`."""
-        return read_subsets(subsets_path(str(self._text(subset))), num_lines)
-
-    def _text(self, subset: str) -> Path:
-        """Return the common prefix of the texts of `subset`."""
-        return self.folder / "text" / subset
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The language codes, source first."""
-        return self.source, self.target
+    def subsets_path(self, subset: str) -> Path:
+        """Return the path of the file that names subsets of the test set `subset`; it need not exist."""
+        return self.text_path(subset, "subsets.json")
 
     def prefix(self, subset: str) -> Path:
         """Return the common prefix of fairseq's files of `subset`; ".LANGUAGE.idx" and ".LANGUAGE.bin" follow."""
@@ -104,17 +104,14 @@ class DataBin:
         """Return the number of sentence pairs of `subset`, which the header of fairseq's index says.
 
         Raises:
-            UserError: the index is damaged, or of a format other than fairseq's default, mmap.
+            UserError: the index is of a format other than fairseq's default, mmap.
         """
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         with path.open("rb") as file:
-            header = file.read(INDEX_HEADER.size)
-        if len(header) == INDEX_HEADER.size:
-            magic, version, _, count = INDEX_HEADER.unpack(header)
-            size = INDEX_HEADER.size + count * INDEX_ENTRY_BYTES
-            if (magic, version, size) == (INDEX_MAGIC, 1, path.stat().st_size):
-                return count
-        raise UserError(f"{path}: not a complete index of --dataset-impl mmap; prepare the data-bin again")
+            header = file.read(len(INDEX_MAGIC) + 17)
+        if not header.startswith(INDEX_MAGIC):
+            raise UserError(f"{path}: not an index of --dataset-impl mmap; prepare the data-bin again")
+        return int.from_bytes(header[-8:], "little")
 
     def training_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that training may read as `subset`, names included.
@@ -129,12 +126,11 @@ class DataBin:
 
     def evaluation_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that decide the scores of `subset`: its data and its reference texts."""
-        texts = [self.reference_path(subset), self.plain_reference_path(subset), subsets_path(str(self._text(subset)))]
-        paths = [*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])]
-        return _checksum(self.folder, paths)
+        texts = [self.reference_path(subset), self.plain_reference_path(subset), self.subsets_path(subset)]
+        return _checksum(self.folder, [*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])])
 
     def dictionaries(self) -> dict[str, str]:
-        """Return the SHA-256 of each dictionary by language."""
+        """Return the SHA-256 of each dictionary by language, source first."""
         return {language: file_sha256(self.dictionary_path(language)) for language in self.languages}
 
     def dictionary_path(self, language: str) -> Path:
@@ -163,14 +159,41 @@ def open_data_bin(folder: Path) -> DataBin:
         UserError: prepare.json or a name is not valid, or there is no training set or dictionary.
     """
     require_path(folder, "data-bin")
-    prepare_json = folder / "prepare.json"
-    data_bin = _read_prepared(prepare_json) or _inspect(folder)
+    try:
+        prepared = asdict(read_json(folder / "prepare.json", _PrepareRecord, "prepare the data-bin again"))
+        data_bin = DataBin(folder, subwords=prepared.pop("bpe"), prepared=True, **prepared)
+    except FileNotFoundError:
+        data_bin = _inspect(folder)
     for language in data_bin.languages:
-        require_language(language, prepare_json if data_bin.prepared else folder)
-    for path in map(data_bin.dictionary_path, data_bin.languages):
-        if not path.is_file():
-            raise UserError(f"{path}: no such file; prepare the data-bin again")
+        if not re.match(LANGUAGE, language):
+            raise UserError(
+                f"{folder}: {quote(language)} is not a language code; expected letters, digits, '-' and '_', as in "
+                "'de' or 'zh-CN'; prepare the data-bin again"
+            )
+        if not data_bin.dictionary_path(language).is_file():
+            raise UserError(f"{data_bin.dictionary_path(language)}: no such file; prepare the data-bin again")
     return data_bin
+
+
+def _inspect(folder: Path) -> DataBin:
+    """Describe a data-bin made by fairseq-preprocess alone from its files."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; prepare the data-bin first")
+    names = [match for path in sorted(folder.iterdir()) if (match := TRAIN_FILE.fullmatch(path.name))]
+    if len(names) != 1:
+        raise UserError(
+            f"{folder}: expected one training set (train.SRC-TGT.SRC.idx), found {len(names)}; "
+            "make the data-bin with data_prep/prepare.sh or fairseq-preprocess"
+        )
+    source, target = names[0].groups()
+    subwords = guess_subwords(folder / f"dict.{target}.txt")
+    return DataBin(folder, source, target, subwords, tokenized=subwords != "sentencepiece")
+
+
+def require_subset_name(subset: str) -> None:
+    """Raise UserError unless `subset` can be the name of a subset of a data-bin."""
+    if not re.match(SUBSET, subset):
+        raise UserError(f"subset {quote(subset)}: expected train, valid, test or another name of letters and digits")
 
 
 def gold_alignments_path(folder: Path, subset: str) -> Path:
@@ -187,43 +210,6 @@ def _checksum(folder: Path, paths: Iterable[Path]) -> str:
     for path, content in zip(files, contents, strict=True):
         digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-
-
-def _read_prepared(path: Path) -> DataBin | None:
-    """Describe a data-bin made by data_prep/prepare.sh from its prepare.json; None if there is no such file."""
-    try:
-        record = read_json(path, _PrepareRecord, "prepare the data-bin again")
-    except FileNotFoundError:
-        return None
-    return DataBin(
-        path.parent,
-        record.source,
-        record.target,
-        record.bpe,
-        tokenized=record.tokenized,
-        prepared=True,
-        plain_references=record.plain_references,
-        lowercased=record.lowercased,
-        punctuation_normalized=record.punctuation_normalized,
-        bpe_sha256=record.bpe_sha256,
-    )
-
-
-def _inspect(folder: Path) -> DataBin:
-    """Describe a data-bin made by fairseq-preprocess alone from its files."""
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; prepare the data-bin first")
-    names = [match for path in sorted(folder.iterdir()) if (match := TRAIN_FILE.fullmatch(path.name))]
-    if len(names) != 1:
-        raise UserError(
-            f"{folder}: expected one training set (train.SRC-TGT.SRC.idx), found {len(names)}; "
-            "make the data-bin with data_prep/prepare.sh or fairseq-preprocess"
-        )
-    source, target = names[0].groups()
-    if (folder / "text" / f"valid.{target}").is_file():  # only relumt prepare writes it
-        raise UserError(f"{folder}: prepare.json is missing beside text/; copy it from the original, or prepare again")
-    subwords = guess_subwords(folder / f"dict.{target}.txt")
-    return DataBin(folder, source, target, subwords, tokenized=subwords != "sentencepiece")
 
 
 def find_subwords(folder: Path, target: str) -> SubwordMethod:
@@ -243,12 +229,7 @@ def guess_subwords(dictionary: Path) -> SubwordMethod:
     Raises:
         UserError: the file does not exist or is not UTF-8.
     """
-    try:
-        symbols = [line.rpartition(" ")[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
-    except FileNotFoundError:
-        raise UserError(f"{dictionary}: no such file; prepare the data-bin again") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{dictionary}: not valid UTF-8 ({error.reason}); prepare the data-bin again") from None
+    symbols = [line.rpartition(" ")[0] for line in load_text(dictionary)]
     threshold = MIN_SUBWORD_SHARE * len(symbols)
     if sum(symbol.startswith("▁") for symbol in symbols) > threshold:
         return "sentencepiece"

@@ -1,6 +1,6 @@
-"""Datasets: the flags of training and translation that configs/datasets/NAME.toml holds, and where the data-bin is.
+"""Datasets and models: the flags that configs/datasets/NAME.toml and configs/models.toml hold.
 
-A file has these keys, all optional:
+A dataset's file has these keys, all optional:
 
     base = "NAME"              take the flags, average_checkpoints and length_penalties of another dataset; those given
                                here replace them
@@ -15,6 +15,8 @@ A file has these keys, all optional:
     starts_from = "DATASET"    train the same model on that dataset first, and start from its weights
 
     [documents]                train, generate and starts_from of NAME_N, which has documents of at most N tokens
+
+Each section of models.toml has one key, `train`.
 """
 
 import os
@@ -25,14 +27,15 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from relumt.errors import UserError, quote
-from relumt.runs.flags import Flags, parse_flag_lines
-from relumt.runs.length_penalty_choice import check_candidates
-from relumt.runs.names import is_name, list_known, require_name
-from relumt.runs.run_checkpoints import keep_numbered_checkpoints
+from relumt.runs.flags import Flags, is_name, list_known, parse_flag_lines, require_name
 
 LENPEN = "--lenpen"
+
+LengthPenalty = Annotated[float, Meta(ge=-10, le=10)]
+"""A power of the length; higher ones leave the range of fp32."""
 
 DATASET_WITH_LENGTH = re.compile(r"(?P<name>.+)_(?P<length>[1-9]\d{0,8})", re.ASCII)
 
@@ -52,10 +55,16 @@ class DatasetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_bin: str = ""
     train: str = ""
     generate: str = ""
-    average_checkpoints: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
-    length_penalties: list[float] | None = None
+    average_checkpoints: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    length_penalties: tuple[LengthPenalty, ...] | None = None
     starts_from: str = ""
     documents: DocumentSettings | None = None
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A section of models.toml: flags of fairseq-train, in lines as in a shell."""
+
+    train: str
 
 
 @dataclass(frozen=True)
@@ -103,22 +112,28 @@ def load_dataset(name: str, datasets: Path) -> DatasetConfig | None:
     """
     if not is_name(name):
         return None
-    if (datasets / f"{name}.toml").is_file():
-        return read_dataset(name, datasets)
-    match = DATASET_WITH_LENGTH.fullmatch(name)
-    if not match or not (datasets / f"{match['name']}.toml").is_file():
-        return None
-    documents = read_settings(datasets / f"{match['name']}.toml").documents
+    stem, documents, length = name, None, ""
+    if not (datasets / f"{name}.toml").is_file():
+        match = DATASET_WITH_LENGTH.fullmatch(name)
+        if not match or not (datasets / f"{match['name']}.toml").is_file():
+            return None
+        stem, length = match.groups()
+        documents = read_settings(datasets / f"{stem}.toml").documents
+        if documents is None:
+            return None
+    config = read_dataset(stem, datasets)
+    config = replace(config, train=keep_numbered_checkpoints(config.train, config.average_checkpoints))
     if documents is None:
-        return None
-    config = read_dataset(match["name"], datasets)
+        return config
+    train, generate = (
+        parse_flag_lines(lines, f"{config.path}:{key}")
+        for key, lines in (("train", documents.train), ("generate", documents.generate))
+    )
     return replace(
         config,
         name=name,
-        train=config.train
-        | parse_flag_lines(documents.train, f"{config.path}:train")
-        | {"--document-length": [match["length"]]},
-        generate=config.generate | parse_flag_lines(documents.generate, f"{config.path}:generate"),
+        train=config.train | train | {"--document-length": [length]},
+        generate=config.generate | generate,
         starts_from=documents.starts_from,
     )
 
@@ -144,14 +159,8 @@ def dataset_names(datasets: Path) -> list[str]:
     return names
 
 
-def read_dataset(name: str, datasets: Path) -> DatasetConfig:
-    """Read a file without its [documents], and make training keep the checkpoints that will be averaged."""
-    config = merge_with_base(name, datasets)
-    return replace(config, train=keep_numbered_checkpoints(config.train, config.average_checkpoints))
-
-
-def merge_with_base(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> DatasetConfig:
-    """Return what a file and its bases say; `derived` are the datasets that are based on it."""
+def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> DatasetConfig:
+    """Return what a file says with its bases, without [documents]; `derived` are the datasets that are based on it."""
     path = datasets / f"{name}.toml"
     settings = read_settings(path)
     base = DatasetConfig(path, name, Path())
@@ -159,17 +168,16 @@ def merge_with_base(name: str, datasets: Path, derived: tuple[str, ...] = ()) ->
         is_file = is_name(settings.base) and (datasets / f"{settings.base}.toml").is_file()
         if not is_file or settings.base in (name, *derived):
             raise UserError(f"{path}: base = {quote(settings.base)} is not another dataset in {datasets}; correct it")
-        base = merge_with_base(settings.base, datasets, (name, *derived))
+        base = read_dataset(settings.base, datasets, (name, *derived))
     data_bin = settings.data_bin or name
     require_name(data_bin, f"{path}: data_bin")
     generate = parse_flag_lines(settings.generate, f"{path}:generate")
     average = base.average_checkpoints if settings.average_checkpoints is None else settings.average_checkpoints
-    penalties = base.length_penalties
-    if settings.length_penalties is not None:
-        penalties = _length_penalties(path, settings.length_penalties, generate)
+    penalties = settings.length_penalties
+    if penalties and LENPEN in generate:
+        raise UserError(f"{path}: length_penalties chooses --lenpen, which `generate` has already; drop one of them")
     # Values to choose from replace a --lenpen of the base.
-    replaced = {LENPEN} if settings.length_penalties else set()
-    inherited = {name: values for name, values in base.generate.items() if name not in replaced}
+    inherited = {flag: values for flag, values in base.generate.items() if not (penalties and flag == LENPEN)}
     return DatasetConfig(
         path=path,
         name=name,
@@ -177,20 +185,35 @@ def merge_with_base(name: str, datasets: Path, derived: tuple[str, ...] = ()) ->
         train=base.train | parse_flag_lines(settings.train, f"{path}:train"),
         generate=inherited | generate,
         average_checkpoints=average,
-        length_penalties=penalties,
+        length_penalties=base.length_penalties if penalties is None else tuple(dict.fromkeys(penalties)),
         starts_from=settings.starts_from,
     )
 
 
-def _length_penalties(path: Path, values: list[float], generate: Flags) -> tuple[float, ...]:
-    """Return the values of --lenpen to choose from; raises UserError if they cannot be compared or one is given."""
-    try:
-        check_candidates(values)
-    except ValueError as error:
-        raise UserError(f"{path}: length_penalties: {error}; correct it") from None
-    if values and LENPEN in generate:
-        raise UserError(f"{path}: length_penalties chooses --lenpen, which `generate` has already; drop one of them")
-    return tuple(values)
+def keep_numbered_checkpoints(train: Flags, count: int) -> Flags:
+    """Return the flags of fairseq-train so that training leaves the last `count` checkpoints to average.
+
+    Flags that save checkpoints by updates stay as they are; otherwise those of the last epochs are kept.
+    """
+    if not count or "--save-interval-updates" in train:
+        return train
+    kept = {name: values for name, values in train.items() if name != "--no-epoch-checkpoints"}
+    return {"--keep-last-epochs": [str(count)]} | kept
+
+
+def require_numbered_checkpoints(train: Flags, count: int) -> None:
+    """Raise UserError if training with these flags does not keep `count` checkpoints to average, however long it is."""
+    by_updates = train.get("--save-interval-updates", ["0"]) != ["0"]
+    keep = "--keep-interval-updates" if by_updates else "--keep-last-epochs"
+    kept = " ".join(train.get(keep, []))
+    if not by_updates and "--no-epoch-checkpoints" in train:
+        problem = "--no-epoch-checkpoints saves none; drop it, or give --save-interval-updates"
+    elif kept.isdecimal() and int(kept) < count:
+        problem = f"{keep} keeps {kept}; give {keep} {count}"
+    else:
+        return
+    if count:
+        raise UserError(f"the dataset's average_checkpoints = {count} needs {count} numbered checkpoints: {problem}")
 
 
 Settings = TypeVar("Settings")
@@ -212,3 +235,17 @@ def read_settings(path: Path) -> DatasetSettings:
     """Read a dataset's file; raise UserError if it is not as described above."""
     known, documents = (", ".join(kind.__struct_fields__) for kind in (DatasetSettings, DocumentSettings))
     return read_toml(path, DatasetSettings, f"known keys: {known}; in [documents]: {documents}")
+
+
+def read_models(configs: Path) -> dict[str, str]:
+    """Return the lines of flags of each model in the folder `configs`; raise UserError if models.toml is not valid."""
+    models = read_toml(configs / "models.toml", dict[str, ModelSettings], "each section has `train`")
+    return {name: settings.train for name, settings in models.items()}
+
+
+def require_model(name: str, configs: Path) -> Flags:
+    """Return the flags of a model; raise UserError, with the names that are known, if there is none."""
+    models = read_models(configs)
+    if name not in models:
+        raise UserError(f"no model {quote(name)} in {configs / 'models.toml'}; {list_known(name, models)}")
+    return parse_flag_lines(models[name], f"{configs / 'models.toml'}:{name}")

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from relumt.corpora.document_lengths import read_document_lengths
+from relumt.plugin.tasks.chunks import sentences_per_chunk
 from relumt.plugin.tasks.document_chunks import (
     chunks_per_document,
     detach_separators,
@@ -15,7 +17,53 @@ from relumt.plugin.tasks.document_chunks import (
     split_chunks,
 )
 from relumt.runs.data_bin import DataBin
+from relumt.runs.evaluation_record import EvaluationSetup
 from relumt.runs.translations import GeneratedOutput, Translations, lines_in_order, load_references, to_both_forms
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How the sentences of a test set were put together.
+
+    Attributes:
+        subset: name of the test set.
+        lengths: number of sentences in each translated chunk.
+        documents: number of sentences in each document.
+        separator: token between two sentences of a chunk, "" for none.
+    """
+
+    subset: str
+    lengths: list[int]
+    documents: list[int]
+    separator: str
+
+    def load(self, generated: GeneratedOutput) -> list[str]:
+        """Return the translated chunks in order, with detached separators; raises UserError if one is missing."""
+        lines = lines_in_order(generated.hypotheses, len(self.lengths), self.subset)
+        return [detach_separators(line, self.separator) for line in lines]
+
+    def mismatches(self, lines: Sequence[str]) -> list[int]:
+        """Return the indices of the translated chunks with a wrong number of separators; none without separators."""
+        return find_mismatches(lines, self.lengths, self.separator) if self.separator else []
+
+    def replace_mismatches(self, lines: Sequence[str], single_sentences: GeneratedOutput) -> list[str]:
+        """Return the chunks; those that lost separators are rebuilt from translations of single sentences.
+
+        Raises:
+            UserError: a sentence was not translated.
+        """
+        sentences = lines_in_order(single_sentences.hypotheses, sum(self.lengths), self.subset)
+        detached = [detach_separators(line, self.separator) for line in sentences]
+        return replace_mismatches(lines, self.lengths, self.separator, detached)
+
+
+def find_chunks(data_bin: DataBin, setup: EvaluationSetup) -> Chunks:
+    """Return how a subset was put together; raises UserError if its documents do not have as many sentences."""
+    separator = setup.flags.get("--document-separator", "")
+    source, target = (f"{data_bin.prefix(setup.subset)}.{language}" for language in data_bin.languages)
+    lengths = sentences_per_chunk(source, target, int(setup.flags["--document-length"]), bool(separator))
+    documents = read_document_lengths(data_bin.folder / f"{setup.subset}.docs", sum(lengths))
+    return Chunks(setup.subset, lengths, documents, separator)
 
 
 @dataclass(frozen=True)
@@ -34,37 +82,8 @@ class DocumentTranslations:
     sentences: Translations | None
 
 
-def load_chunks(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> list[str]:
-    """Return the translated chunks in order, with detached separators; raises UserError if one is missing."""
-    lines = lines_in_order(generated.hypotheses, len(chunks), subset)
-    return [detach_separators(line, separator) for line in lines]
-
-
-def replace_lost_separators(
-    lines: list[str], single_sentences: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str
-) -> list[str]:
-    """Return the chunks; those that lost separators are rebuilt from translations of single sentences.
-
-    Raises:
-        UserError: a sentence was not translated.
-    """
-    sentences = load_chunks(single_sentences, subset, [1] * sum(chunks), separator)
-    return replace_mismatches(lines, chunks, separator, sentences)
-
-
-def count_mismatches(generated: GeneratedOutput, subset: str, chunks: Sequence[int], separator: str) -> int:
-    """Return how many translated chunks have a different number of separators than their source."""
-    return len(find_mismatches(load_chunks(generated, subset, chunks, separator), chunks, separator))
-
-
 def align_documents(
-    lines: list[str],
-    references: GeneratedOutput,
-    data_bin: DataBin,
-    subset: str,
-    chunks: Sequence[int],
-    documents: Sequence[int],
-    separator: str,
+    lines: list[str], references: GeneratedOutput, data_bin: DataBin, chunks: Chunks
 ) -> DocumentTranslations:
     """Pair translated documents and sentences with their references.
 
@@ -75,36 +94,33 @@ def align_documents(
         lines: the translated chunks.
         references: fairseq-generate's output, for the references of a data-bin without reference texts.
         data_bin: the data-bin that was translated.
-        subset: the subset that was translated.
-        chunks: number of sentences in each chunk.
-        documents: number of sentences in each document.
-        separator: token between two sentences of a chunk, "" for none.
+        chunks: how the translated subset was put together.
 
     Raises:
         UserError: a reference is missing, or the chunks do not make up the documents.
     """
-    counts = chunks_per_document(chunks, documents)
+    separator, subset = chunks.separator, chunks.subset
+    counts = chunks_per_document(chunks.lengths, chunks.documents)
     hypotheses = _chunks_to_both_forms(lines, separator, data_bin)
     # Reference texts have one sentence per line, fairseq's references one chunk.
-    units = documents if data_bin.prepared else counts
+    units = chunks.documents if data_bin.prepared else counts
     if not separator:
         joined = load_references(references, data_bin, subset, sum(units), lambda texts: join_groups(texts, units))
-        pairs = _pair(to_both_forms(join_groups(lines, counts), data_bin), joined)
-        return DocumentTranslations(*hypotheses, documents=pairs, sentences=None)
+        documents = _pair(to_both_forms(join_groups(lines, counts), data_bin), joined)
+        return DocumentTranslations(*hypotheses, documents, sentences=None)
     loaded = load_references(references, data_bin, subset, sum(units))
-    split_references = loaded if data_bin.prepared else [split_chunks(text, chunks, separator) for text in loaded]
+
+    def join(texts: list[str], lengths: Sequence[int]) -> list[str]:
+        return join_groups([remove_separators(line, separator) for line in texts], lengths)
+
+    def split(texts: list[str]) -> list[str]:
+        return split_chunks(texts, chunks.lengths, separator)
+
+    documents = _pair([join(text, counts) for text in hypotheses], [join(text, units) for text in loaded])
+    references_by_sentence = loaded if data_bin.prepared else [split(text) for text in loaded]
     return DocumentTranslations(
-        *hypotheses,
-        documents=_pair(
-            [_join_documents(text, counts, separator) for text in hypotheses],
-            [_join_documents(text, units, separator) for text in loaded],
-        ),
-        sentences=_pair([split_chunks(text, chunks, separator) for text in hypotheses], split_references),
+        *hypotheses, documents, sentences=_pair([split(text) for text in hypotheses], references_by_sentence)
     )
-
-
-def _join_documents(lines: list[str], lengths: Sequence[int], separator: str) -> list[str]:
-    return join_groups([remove_separators(line, separator) for line in lines], lengths)
 
 
 def _pair(hypotheses: Sequence[list[str]], references: Sequence[list[str]]) -> Translations:

@@ -2,7 +2,7 @@
 
 import platform
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, get_args
@@ -12,9 +12,13 @@ from relumt.errors import UserError
 from relumt.fairseq_version import FairseqSource, describe_fairseq
 from relumt.git_revision import Revision, find_revision, hash_files
 from relumt.kernel_setting import KernelSetting, kernel_choice, wants_triton
+from relumt.runs.flags import Facts
 
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+COMPARED_VERSIONS = ("torch", "fairseq", "relumt")
+"""Packages whose version affects the result of training and of translation."""
 
 CPU_INFO = Path("/proc/cpuinfo")
 """Linux lists the capabilities of the CPU here."""
@@ -94,6 +98,18 @@ class Environment:
     def may_run_triton(self) -> bool:
         """Whether results can depend on Triton: on a GPU unless RELUMT_KERNELS=reference, on a CPU if it is "fused"."""
         return wants_triton(self.kernels.setting, self.device.kind)
+
+    def facts(self) -> Facts:
+        """Return what results depend on. Commits may differ in documentation only, so the hash of the code counts."""
+        triton = {"kernels triton": self.kernels.triton} if self.may_run_triton else {}
+        return {
+            **{f"version {name}": self.versions.get(name) for name in COMPARED_VERSIONS},
+            "revision code": self.revision.code,
+            "revision dirty": self.revision.dirty,
+            **{f"device {name}": value for name, value in asdict(self.device).items()},
+            "kernels setting": self.kernels.setting,
+            **triton,
+        }
 
     def in_precision(self, precision: Precision) -> "Environment":
         """Return this environment with another precision: translation does not take that of training."""

@@ -12,9 +12,14 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import changed_files, file_sha256
+from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.environment import Precision, current_environment
-from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltySearch
-from relumt.runs.evaluation_results import (
+from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltyChoice, LengthPenaltySearch, best_penalty
+from relumt.runs.flags import Facts, Flags, differences, join_flag_values
+from relumt.runs.launch import FairseqCommand, failure, locked, print_command, run_fairseq
+from relumt.runs.record import RunRecord, save_record
+from relumt.runs.run_config import RunConfig, averaged_checkpoint, best_checkpoint, has_checkpoints, num_averaged
+from relumt.runs.scores import (
     SINGLE_SENTENCES,
     bleu_of_output,
     count_separator_mismatches,
@@ -22,16 +27,8 @@ from relumt.runs.evaluation_results import (
     generate_output,
     score_output,
 )
-from relumt.runs.flags import Flags, join_flag_values
-from relumt.runs.launch import failure, locked, print_command, run_fairseq
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice, best_penalty
-from relumt.runs.nbest_lists import read_nbest
-from relumt.runs.provenance import environment_differences, evaluation_differences, refuse_other_vocabulary
-from relumt.runs.record import RunRecord, save_record
-from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints, num_averaged
-from relumt.runs.run_config import FairseqCommand, RunConfig
-from relumt.runs.training import Request, accept_or_refuse, report_end, trained_record
-from relumt.runs.translations import GeneratedOutput
+from relumt.runs.training import Request, accept_or_refuse, report_end, require_vocabulary, trained_record
+from relumt.runs.translations import GeneratedOutput, read_nbest
 
 VALIDATION = "valid"
 """The subset that --lenpen is chosen on."""
@@ -55,10 +52,11 @@ def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> Non
     if record.divergence:
         report_end(config, record)
         return
-    refuse_other_vocabulary(record.provenance, config.data_bin)
+    original = "the run's training; set DATA_BIN to the original data-bin, or RUNS to another folder to train again"
+    require_vocabulary(config.data_bin, record.provenance.dictionaries, original)
     flags = config.generate_flags(extra_flags, record.provenance.flags)
     check_flags(config, request, flags, record.provenance.flags)
-    if is_translated_as_asked(config, record, flags) and not has_checkpoints(config.folder):
+    if not has_checkpoints(config.folder) and is_translated_as_asked(config, record, flags):
         print_status(f"{config.folder}: evaluated already, and its checkpoints were deleted")
         return
     if request.dry_run:
@@ -69,7 +67,7 @@ def evaluate(config: RunConfig, request: Request, extra_flags: list[str]) -> Non
         flags = with_choice(flags, choice)
         setup = replace(describe_evaluation(config, request, flags), length_penalty=choice)
         found = record.evaluations.get(setup.subset)
-        is_same = found and is_current(config, found.setup, setup, found.scores["bleu_tokenized"].signature)
+        is_same = found is not None and not differences(found.setup.facts(), setup.facts())
         if found and is_same and not changed_files(config.folder, found.files_sha256):
             print_status(f"{config.folder}: {setup.subset} evaluated already")
             return
@@ -91,24 +89,24 @@ def check_flags(config: RunConfig, request: Request, flags: Flags, trained: Mapp
         raise UserError(f"{config.model}: --bf16 works with relumt's architectures, found --arch transformer; drop it")
     if config.dataset_config.penalties_to_compare(flags):
         config.data_bin.require_subset(VALIDATION)
-        if "--unnormalized" in flags:
-            raise UserError(
-                f"{config.dataset_config.path}: length_penalties has no effect with --unnormalized; drop one of them"
-            )
 
 
 def print_commands(config: RunConfig, request: Request, flags: Flags) -> None:
     """Print the commands that would translate; a length penalty that is not chosen yet is left out."""
-    checkpoint = config.checkpoints / "checkpoint_best.pt"
-    if config.dataset_config.average_checkpoints:
-        checkpoint = config.checkpoints / f"checkpoint_average_{config.dataset_config.average_checkpoints}.pt"
-    steps = [(flags, config.folder)]
+    count = config.dataset_config.average_checkpoints
+    checkpoint = f"checkpoint_average_{count}.pt" if count else BEST_CHECKPOINT
     if config.dataset_config.penalties_to_compare(flags):
-        steps.insert(0, (search_flags(flags), config.folder / SEARCH_FOLDER))
-    for step, folder in steps:
-        log = folder / f"generate-{subset_name(step)}.log"
-        arguments = config.generate_command(step, checkpoint, folder, request.device)
-        print_command("generate", FairseqCommand(log, arguments))
+        search = generate_command(config, request, search_flags(flags), checkpoint, config.folder / SEARCH_FOLDER)
+        print_command("generate", search)
+    print_command("generate", generate_command(config, request, flags, checkpoint, config.folder))
+
+
+def generate_command(
+    config: RunConfig, request: Request, flags: Flags, checkpoint: str, folder: Path
+) -> FairseqCommand:
+    """Return the command that translates with a checkpoint of the run, and writes to `folder`."""
+    arguments = config.generate_command(flags, config.checkpoints / checkpoint, folder, request.device)
+    return FairseqCommand(generate_log(folder, subset_name(flags)), arguments)
 
 
 def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> EvaluationSetup:
@@ -127,16 +125,6 @@ def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> Ev
     )
 
 
-def is_current(config: RunConfig, recorded: EvaluationSetup, setup: EvaluationSetup, signature: str) -> bool:
-    """Return whether translating and scoring again could not change the recorded scores; `signature` is that of BLEU.
-
-    A lowercase text that is prepared again with --lowercase does not change, but its BLEU is to ignore case.
-    """
-    if not recorded.matches(setup) or ("case:lc" in signature.split("|")) != config.data_bin.lowercased:
-        return False
-    return not evaluation_differences(recorded.environment, setup.environment)
-
-
 def translation_precision(flags: Flags) -> Precision:
     """Return the precision that fairseq-generate computes products in."""
     return "bf16" if "--bf16" in flags else "fp32"
@@ -153,16 +141,15 @@ def subset_name(flags: Flags) -> str:
 def accept_environment(config: RunConfig, request: Request, record: RunRecord, setup: EvaluationSetup) -> RunRecord:
     """Return the record; if the environment is not that of training, note it, or raise UserError without FORCE=1."""
     trained_in = record.provenance.environment.in_precision(setup.environment.device.precision)
-    differences = environment_differences(trained_in, setup.environment)
-    return accept_or_refuse(config, record, differences, request.force) if differences else record
+    changed = differences(trained_in.facts(), setup.environment.facts())
+    return accept_or_refuse(config, record, changed, request.force)
 
 
 def translate(config: RunConfig, request: Request, setup: EvaluationSetup, flags: Flags, folder: Path) -> None:
     """Run fairseq-generate, which writes to `folder`; its messages go to the log of that folder."""
     folder.mkdir(exist_ok=True)
     generate_output(folder, setup).unlink(missing_ok=True)  # another translation's must not be scored as this one's
-    arguments = config.generate_command(flags, config.checkpoints / setup.checkpoint, folder, request.device)
-    command = FairseqCommand(generate_log(folder, setup), arguments)
+    command = generate_command(config, request, flags, setup.checkpoint, folder)
     if status := run_fairseq("generate", command, append=False):
         raise failure("generate", command, status)
 
@@ -208,8 +195,7 @@ def choose_length_penalty(
         return record, None
     setup = describe_evaluation(config, replace(request, one_by_one=False), search_flags(flags))
     found = record.length_penalty_search
-    is_same = found and is_current(config, found.setup, setup, found.choice.signature)
-    if found and is_same and sorted(map(float, found.choice.bleu)) == sorted(candidates):
+    if found and not differences(found.setup.facts(), setup.facts()) and found.choice.values == sorted(candidates):
         return record, found.choice
     record = accept_environment(config, request, record, setup)
     translate(config, request, setup, search_flags(flags), config.folder / SEARCH_FOLDER)
@@ -259,12 +245,14 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
 def is_translated_as_asked(config: RunConfig, record: RunRecord, flags: Flags) -> bool:
     """Return whether the subset was scored with these flags, and with a choice of --lenpen if they leave one."""
     scored = record.evaluations.get(subset_name(flags))
-    if scored is None:
-        return False
-    candidates = config.dataset_config.penalties_to_compare(flags)
-    choice = scored.setup.length_penalty
-    compared = sorted(map(float, choice.bleu)) if choice else []
-    return compared == sorted(candidates) and scored.setup.flags == join_flag_values(with_choice(flags, choice))
+    return scored is not None and not differences(scored.setup.facts(), asked_facts(config, scored.setup, flags))
+
+
+def asked_facts(config: RunConfig, recorded: EvaluationSetup, flags: Flags) -> Facts:
+    """Return what the flags say of a translation; of the values that they leave open the recorded choice is taken."""
+    values = sorted(config.dataset_config.penalties_to_compare(flags))
+    flags = with_choice(flags, recorded.length_penalty if values else None)
+    return join_flag_values(flags) | {"values of --lenpen": values}
 
 
 def is_scored_as_configured(config: RunConfig, record: RunRecord) -> bool:
@@ -276,6 +264,6 @@ def is_scored_as_configured(config: RunConfig, record: RunRecord) -> bool:
     is_same_average = config.dataset_config.average_checkpoints == num_averaged(setup.checkpoint)
     if has_checkpoints(config.folder) and not is_same_average:
         return False
-    is_same_data = setup.data == config.data_bin.evaluation_checksum(setup.subset)
     flags = config.generate_flags([], record.provenance.flags)
-    return is_same_data and is_translated_as_asked(config, record, flags)
+    asked = {**asked_facts(config, setup, flags), "data": config.data_bin.evaluation_checksum(setup.subset)}
+    return not differences(setup.facts(), asked)

@@ -1,13 +1,20 @@
 """The part of run.json about translation: how a subset was translated, and its scores."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from relumt.runs.environment import Environment
-from relumt.runs.field_types import Count, Name, NonNegative, Subset
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.flags import Count, Facts, Name, NonNegative, Subset
 
 REQUIRED_SCORES = frozenset({"bleu_tokenized", "bleu_detokenized", "chrf"})
 """Metrics by which every subset is scored."""
+
+
+SCORING_VERSIONS = ("sacrebleu", "sacremoses")
+"""Packages whose version affects the scores of translations."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,50 @@ Scores = dict[str, Score]
 """Scores by metric: bleu_tokenized, bleu_detokenized, chrf and, for sentences, ter."""
 
 
+def best_penalty(bleu: Mapping[str, float]) -> str:
+    """Return the value of --lenpen with the highest BLEU; of equal ones the closest to 1, then the smallest.
+
+    Args:
+        bleu: BLEU by value.
+    """
+
+    def rank(value: str) -> tuple[float, float, float]:
+        distance = round(abs(float(value) - 1), 9)  # in binary, 0.6 and 1.4 are not equally far from 1
+        return -bleu[value], distance, float(value)
+
+    return min(bleu, key=rank)
+
+
+@dataclass(frozen=True)
+class LengthPenaltyChoice:
+    """Which values of --lenpen were compared, and which one is the best.
+
+    Attributes:
+        subset: what was translated with each of them, "valid".
+        data: checksum of the subset.
+        signature: sacreBLEU's signature of the tokenized BLEU that they were compared by.
+        bleu: BLEU by value, as --lenpen takes it.
+        chosen: the best value.
+    """
+
+    subset: Subset
+    data: str
+    signature: str
+    bleu: Annotated[dict[str, NonNegative], Meta(min_length=1)]
+    chosen: str
+
+    @property
+    def values(self) -> list[float]:
+        """The values that were compared, in ascending order."""
+        return sorted(map(float, self.bleu))
+
+    @property
+    def candidates(self) -> str:
+        """The values that were compared, in ascending order and in words: "0.6, 1.0 and 1.4"."""
+        *others, last = sorted(self.bleu, key=float)
+        return f"{', '.join(others)} and {last}" if others else last
+
+
 @dataclass(frozen=True)
 class EvaluationSetup:
     """Everything that decides the translations of a subset.
@@ -73,9 +124,20 @@ class EvaluationSetup:
     one_by_one: bool
     length_penalty: LengthPenaltyChoice | None = None
 
-    def matches(self, other: "EvaluationSetup") -> bool:
-        """Return whether both are equal in everything but the environment."""
-        return replace(self, environment=other.environment) == other
+    def facts(self) -> Facts:
+        """Return what the translations and their scores depend on."""
+        choice = self.length_penalty
+        return {
+            **self.flags,
+            "data": self.data,
+            "checkpoint": self.checkpoint,
+            "checkpoint sha256": self.checkpoint_sha256,
+            "one by one": self.one_by_one,
+            "choice of --lenpen": choice,
+            "values of --lenpen": choice.values if choice else [],
+            **self.environment.facts(),
+            **{f"version {name}": self.environment.versions.get(name) for name in SCORING_VERSIONS},
+        }
 
 
 @dataclass(frozen=True)

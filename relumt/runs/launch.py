@@ -1,20 +1,29 @@
-"""Starts fairseq's commands for a run: prints each as a user would type it, and writes its output to a log, too."""
+"""Starts fairseq's commands for a run, prints each as a user would type it, and reads what they log.
 
+Training may have been resumed any number of times. Only lines of its log that begin as fairseq's do are read: a path or
+a flag may look like a part of one. Lines that a kill has cut off are skipped.
+"""
+
+import math
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.process import start_child
-from relumt.runs.run_config import FairseqCommand
+from relumt.runs.record import Divergence, TrainingSummary
 
 LOCK_FILE = ".lock"
 """Name of the locked file in a run's folder."""
@@ -23,6 +32,36 @@ PATIENCE = 2.0
 """Seconds in which a process that was just killed can end."""
 
 Tool = Literal["train", "generate"]
+
+STAMP = r"(?:\[\w+\]: ?)?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| INFO \| "
+"""Start of a line of fairseq's log; with several processes, PyTorch may put [rank0]: before it."""
+
+PARAMETERS = re.compile(STAMP + r"fairseq_cli\.train \| num\. shared model params: (\d[\d,]{0,23}) ", re.ASCII)
+STATISTICS = re.compile(STAMP + r"(train_inner|train|valid) \| (\{.*\})", re.ASCII)
+WALL_KEYS = {"train_inner": "wall", "train": "train_wall"}
+"""Kind of statistics → key of the seconds since fairseq started; `train_wall` of an interval is a different time."""
+
+COMMAND_PREFIX = "$ fairseq-train"
+"""Start of the line that `launch.run_fairseq` writes before each start of fairseq."""
+
+STARTED = re.compile(STAMP + r"fairseq_cli\.train \| training on \d+ devices", re.ASCII)
+FINISHED = re.compile(STAMP + r"fairseq_cli\.train \| done training in ", re.ASCII)
+NOT_FINITE = re.compile(r"(?:\[\w+\]: ?)?FloatingPointError: (.*)")
+"""fairseq's message if a gradient is infinite or NaN, or no loss scale of fp16 is small enough."""
+
+INCONSISTENT_GRADIENTS = "gradients are inconsistent between workers"
+"""fairseq raises the same exception if GPUs disagree. The run diverged only if one of the norms listed below that
+message is not finite."""
+
+NORM_NOT_FINITE = re.compile(r"rank +\d+ = -?(nan|inf)")
+
+
+@dataclass(frozen=True)
+class FairseqCommand:
+    """A fairseq command: the log to write its output to, and its arguments."""
+
+    log: Path
+    arguments: list[str]
 
 
 @contextmanager
@@ -99,3 +138,96 @@ def print_command(tool: Tool, command: FairseqCommand) -> None:
     """Print a command instead of running it."""
     print(shell_command(tool, command))
     print_status(f"its log would be {command.log}")
+
+
+def read_training_log(path: Path) -> TrainingSummary:
+    """Summarize a log file.
+
+    The last epoch may have a validation only: training can be killed after its last checkpoint, before it logs the end.
+    The speed is that of the intervals, or of the epochs if training was too short for an interval to end.
+
+    Raises:
+        UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
+    """
+    lines = _read_lines(path)
+    if not lines:
+        raise UserError(f"{path}: no such log; train with scripts/train.sh")
+    parameters = updates = epochs = None
+    speeds: dict[str, list[float]] = {"wps": [], "train_wps": []}
+    seconds, losses = [0.0], []
+    for line in lines:
+        if match := PARAMETERS.match(line):
+            parameters = int(match[1].replace(",", ""))
+        elif STARTED.match(line):
+            seconds.append(0.0)
+        elif match := STATISTICS.match(line):
+            kind, logged = match[1], _finite_numbers(match[2])
+            seconds[-1] = logged.get(WALL_KEYS.get(kind, ""), seconds[-1])
+            if kind != "valid":
+                for key, values in speeds.items():
+                    values += [logged[key]] if key in logged else []
+            elif "valid_loss" in logged:
+                losses.append(logged["valid_loss"])
+            if logged.keys() >= {"epoch", f"{kind}_num_updates"}:
+                epochs, updates = int(logged["epoch"]), int(logged[f"{kind}_num_updates"])
+    measured = speeds["wps"] or speeds["train_wps"]
+    if parameters is None or updates is None or epochs is None or not measured:
+        raise UserError(
+            f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
+            f"{path.parent} and train again"
+        )
+    return TrainingSummary(parameters, median(measured), sum(seconds), updates, epochs, min(losses, default=None))
+
+
+def has_finished(path: Path) -> bool:
+    """Return whether the last start of fairseq-train came to its end."""
+    finished = False
+    for line in _read_lines(path):
+        finished = not line.startswith(COMMAND_PREFIX) and (finished or bool(FINISHED.match(line)))
+    return finished
+
+
+def find_divergence(path: Path) -> Divergence | None:
+    """Return why the last start of fairseq-train ended without a finite gradient, None if it did not."""
+    lines = _read_lines(path)
+    reason, inconsistent, update = None, None, 0
+    for line in lines:
+        if line.startswith(COMMAND_PREFIX) or STARTED.match(line):
+            reason, inconsistent = None, None
+        elif match := NOT_FINITE.match(line):
+            inconsistent = match[1] if INCONSISTENT_GRADIENTS in line else None
+            reason = None if inconsistent else match[1]
+        elif inconsistent and NORM_NOT_FINITE.search(line):
+            reason = inconsistent
+    for statistic in statistics(lines, "train_inner"):
+        update = int(statistic.get("num_updates", update))
+    return None if reason is None else Divergence(update, reason)
+
+
+def statistics(lines: Iterable[str], kind: str) -> Iterator[dict[str, float]]:
+    """Yield the finite numbers that fairseq logs as "train_inner" (an interval), "train" (an epoch) or "valid"."""
+    for line in lines:
+        match = STATISTICS.match(line)
+        if match and match[1] == kind and (numbers := _finite_numbers(match[2])):
+            yield numbers
+
+
+def _finite_numbers(text: str) -> dict[str, float]:
+    """Return the finite numbers in a JSON object, in which fairseq writes most of them as strings; {} if it is cut."""
+    try:
+        logged = msgspec.json.decode(text, type=dict[str, int | float | str | None])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return {}
+    numbers = {}
+    for name, value in logged.items():
+        try:
+            number = float(value) if value is not None else math.nan
+        except (ValueError, OverflowError):  # a word, or an integer beyond the largest float
+            continue
+        if math.isfinite(number):
+            numbers[name] = number
+    return numbers
+
+
+def _read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []

@@ -9,20 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.files import decode_json, encode_json, read_json, read_schema, write_text_atomically
+from relumt.files import decode_json, encode_json, read_versioned, write_text_atomically
 from relumt.runs.environment import Environment
-from relumt.runs.evaluation_record import (
-    Evaluation,
-    ExternalScore,
-    LengthPenaltySearch,
-    Score,
-)
-from relumt.runs.field_types import Count, Name, NonNegative
+from relumt.runs.evaluation_record import Evaluation, ExternalScore, LengthPenaltySearch, Score
+from relumt.runs.flags import Count, Facts, Name, NonNegative
 
 RUN_RECORD = "run.json"
 
 BACKUP = "run.json.bak"
 """Copy of run.json, to restore it from if it is damaged."""
+
+CHECKPOINTS = "checkpoints"
+"""Name of the folder of checkpoints in a run's folder."""
 
 SCHEMA = 2
 """Increased whenever the meaning of run.json changes."""
@@ -65,6 +63,21 @@ class Provenance:
     dictionaries: dict[str, str]
     initialization: Initialization
     environment: Environment
+
+    def facts(self) -> Facts:
+        """Return what the result of training depends on.
+
+        How the initial weights were trained does not count, because their checksum does, unless it is unknown.
+        """
+        weights = {"initialization sha256": self.initialization.sha256} if self.initialization.sha256 else {}
+        return {
+            **self.flags,
+            **{f"data {subset}": checksum for subset, checksum in self.data.items()},
+            **{f"vocabulary {language}": checksum for language, checksum in self.dictionaries.items()},
+            "initialization dataset": self.initialization.dataset,
+            **weights,
+            **self.environment.facts(),
+        }
 
 
 @dataclass(frozen=True)
@@ -135,12 +148,6 @@ class RunRecord:
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     schema: int = SCHEMA
 
-    def __post_init__(self) -> None:
-        if misplaced := [name for name, scored in self.evaluations.items() if scored.setup.subset != name]:
-            raise ValueError(f"evaluations.{misplaced[0]} is an evaluation of another subset")
-        if self.evaluations and self.training is None:
-            raise ValueError("there are evaluations of a run whose training is not finished")
-
     @property
     def name(self) -> str:
         """DATASET/MODEL/SEED."""
@@ -191,17 +198,10 @@ def find_record(folder: Path) -> RunRecord | None:
     Raises:
         UserError: run.json is not valid, or of another schema version.
     """
-    path = folder / RUN_RECORD
     try:
-        schema = read_schema(path, recovery_advice(folder))
+        return read_versioned(folder / RUN_RECORD, RunRecord, SCHEMA, recovery_advice(folder))
     except FileNotFoundError:
         return None
-    if schema != SCHEMA:
-        written_by = "an older relumt (no schema)" if schema is None else f"another relumt (schema {schema})"
-        raise UserError(
-            f"{path} was written by {written_by}, expected schema {SCHEMA}; retrain or keep using that version"
-        )
-    return read_json(path, RunRecord, recovery_advice(folder))
 
 
 def recovery_advice(folder: Path) -> str:
@@ -220,6 +220,20 @@ def load_record(folder: Path) -> RunRecord:
     if record is None:
         raise UserError(f"{folder / RUN_RECORD}: no such file; train with scripts/train.sh")
     return record
+
+
+def find_record_of_checkpoint(path: Path) -> RunRecord | None:
+    """Return the record of the run in whose folder a checkpoint lies, None if there is none."""
+    folder = path.absolute().parent  # not resolved: a link in a run's folder has to be a checkpoint of that run
+    return find_record(folder.parent) if folder.name == CHECKPOINTS else None
+
+
+def find_data_bin(run: Path) -> Path:
+    """Return the data-bin that a run was trained on; raise UserError if `run` is not a run's folder."""
+    record = find_record(run) if run.is_dir() else None
+    if record is None:
+        raise UserError(f"{run}: no run.json that names the data-bin; give one with --data")
+    return Path(record.data_bin)
 
 
 def save_record(folder: Path, record: RunRecord) -> None:

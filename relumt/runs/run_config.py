@@ -1,17 +1,35 @@
-"""The configuration of a run: DATASET and MODEL looked up in configs/, the data-bin, fairseq's flags, the folder."""
+"""The configuration of a run: DATASET and MODEL looked up in configs/, the data-bin, fairseq's flags, the folder.
 
+Also which checkpoint in a run's folder translates.
+"""
+
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from relumt.errors import UserError, quote
+from relumt.files import encode_json, file_sha256, read_json, write_text_atomically
+from relumt.plugin.checkpoints.folder import (
+    BEST_CHECKPOINT,
+    LAST_CHECKPOINT,
+    is_intact,
+    last_checkpoints,
+    numbered_checkpoints,
+    training_checkpoints,
+)
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset
+from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset, require_model
 from relumt.runs.environment import Device
-from relumt.runs.flags import Flags, command_line, parse_flags
-from relumt.runs.model_config import require_model
-from relumt.runs.names import list_known, require_name, require_path
-from relumt.runs.run_checkpoints import CHECKPOINTS
+from relumt.runs.flags import Flags, command_line, list_known, parse_flags, require_name, require_path
+from relumt.runs.record import CHECKPOINTS, find_record
+
+PREFERRED_CHECKPOINTS = (BEST_CHECKPOINT, LAST_CHECKPOINT)
+"""Checkpoints of a training, in order of preference; without validation there is no best."""
+
+AVERAGE = re.compile(r"checkpoint_average_(\d+)\.pt")
+"""Name of an average, and how many checkpoints are averaged."""
 
 PRECISION_ADVICE = (
     "set PRECISION (fp32, bf16, fp16) for training; evaluate.sh translates in fp32, or on a CPU with --bf16 in bf16"
@@ -64,14 +82,6 @@ refuses fairseq's classes in the message. With this flag every process loads the
 
 POST_PROCESS = {"subword-nmt": "subword_nmt", "sentencepiece": "sentencepiece"}
 """Kind of subwords → fairseq's name for joining them."""
-
-
-@dataclass(frozen=True)
-class FairseqCommand:
-    """A fairseq command: the log to write its output to, and its arguments."""
-
-    log: Path
-    arguments: list[str]
 
 
 @dataclass(frozen=True)
@@ -192,3 +202,72 @@ def resolve_run_config(
     return RunConfig(
         dataset, name, model, seed, open_data_bin(data), dataset_config, model_flags, runs / name / model / str(seed)
     )
+
+
+def has_checkpoints(run: Path) -> bool:
+    """Return whether a run's folder contains a checkpoint from which training can resume."""
+    return bool(training_checkpoints(run / CHECKPOINTS))
+
+
+def best_checkpoint(run: Path) -> Path:
+    """Return the checkpoint with the best validation loss, or the last one if training had no validation.
+
+    Raises:
+        UserError: there is neither.
+    """
+    for name in PREFERRED_CHECKPOINTS:
+        if (run / CHECKPOINTS / name).is_file():
+            return run / CHECKPOINTS / name
+    raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")
+
+
+def find_checkpoint(checkpoint_or_run: Path) -> Path:
+    """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored on the test set, else on
+    another subset; for a run without scores the best one.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    candidates = [checkpoint_or_run]
+    if checkpoint_or_run.is_dir():
+        record = find_record(checkpoint_or_run)
+        scored = [evaluation.setup.checkpoint for evaluation in record.ordered_evaluations[:1]] if record else []
+        candidates = [checkpoint_or_run / CHECKPOINTS / name for name in scored or PREFERRED_CHECKPOINTS]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or the folder of a trained run")
+
+
+def num_averaged(checkpoint: str) -> int:
+    """Return how many checkpoints the file named `checkpoint` is the average of; 0 if it is no average."""
+    match = AVERAGE.fullmatch(checkpoint)
+    return int(match[1]) if match else 0
+
+
+def averaged_checkpoint(run: Path, count: int) -> Path:
+    """Return the average of the last `count` checkpoints, writing it if it is missing, damaged or of other checkpoints.
+
+    The file beside it, checkpoint_average_COUNT.json, has the SHA-256 of those that were averaged. Afterwards the
+    numbered checkpoints may be deleted to save space.
+
+    Raises:
+        UserError: there are fewer checkpoints, or they cannot be averaged.
+    """
+    folder = run / CHECKPOINTS
+    averaged = folder / f"checkpoint_average_{count}.pt"
+    record, recorded = averaged.with_suffix(".json"), {}
+    with suppress(FileNotFoundError, UserError):  # damaged: the average is written again
+        recorded = read_json(record, dict[str, str], "evaluate again")
+    is_usable = averaged.is_file() and is_intact(averaged)
+    if is_usable and all(recorded.get(path.name) == file_sha256(path) for path in numbered_checkpoints(folder)):
+        return averaged  # some or all of those that were averaged may have been deleted
+    last = last_checkpoints(folder, count)
+    checksums = {path.name: file_sha256(path) for path in last}
+    if not is_usable or recorded != checksums:
+        from relumt.plugin.checkpoints.averaging import write_average  # imports PyTorch, which takes seconds
+
+        record.unlink(missing_ok=True)
+        write_average(last, averaged)
+        write_text_atomically(record, encode_json(checksums))
+    return averaged

@@ -4,6 +4,7 @@ A run is the same run as long as its provenance is: flags, data, vocabulary, ini
 same command resumes or reuses it. Anything else is refused with the differences, unless `force` is set.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +13,20 @@ from relumt.console import print_status
 from relumt.errors import UserError, quote
 from relumt.files import file_sha256
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
-from relumt.runs.dataset_config import load_dataset
-from relumt.runs.environment import Device
-from relumt.runs.launch import failure, locked, print_command, run_fairseq
-from relumt.runs.provenance import provenance_differences, training_provenance, training_subsets
+from relumt.runs.data_bin import DataBin
+from relumt.runs.dataset_config import load_dataset, require_numbered_checkpoints
+from relumt.runs.environment import Device, current_environment
+from relumt.runs.flags import Flags, differences, join_flag_values
+from relumt.runs.launch import (
+    FairseqCommand,
+    failure,
+    find_divergence,
+    has_finished,
+    locked,
+    print_command,
+    read_training_log,
+    run_fairseq,
+)
 from relumt.runs.record import (
     RUN_RECORD,
     AcceptedChange,
@@ -27,9 +38,7 @@ from relumt.runs.record import (
     recovery_advice,
     save_record,
 )
-from relumt.runs.run_checkpoints import best_checkpoint, has_checkpoints, require_numbered_checkpoints
-from relumt.runs.run_config import FairseqCommand, RunConfig, resolve_run_config
-from relumt.runs.training_log import find_divergence, has_finished, read_training_log
+from relumt.runs.run_config import RunConfig, best_checkpoint, has_checkpoints, resolve_run_config
 
 TRAIN_LOG = "train.log"
 """Name of fairseq-train's log in a run's folder."""
@@ -63,24 +72,25 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
     """
     flags = config.train_flags(extra_flags)
     require_numbered_checkpoints(flags, config.dataset_config.average_checkpoints)
-    train_subset, *valid_subsets = training_subsets(flags)
-    for subset in [train_subset] if "--disable-validation" in flags else [train_subset, *valid_subsets]:
+    subsets = training_subsets(flags)
+    for subset in subsets[:1] if "--disable-validation" in flags else subsets:
         config.data_bin.require_subset(subset)
-    found = find_record(config.folder)
+    found, is_new = find_record(config.folder), not has_checkpoints(config.folder)
     pretraining = find_pretraining(config, request.data_bin)
-    if pretraining and not (found and found.has_ended) and not has_checkpoints(config.folder):
-        require_shared_vocabulary(config, pretraining)
+    if pretraining and is_new and not (found and found.has_ended):
+        origin = f"{pretraining.data_bin.folder}, on which its training starts; let starts_from name another dataset"
+        require_vocabulary(config.data_bin, pretraining.data_bin.dictionaries(), origin)
         train(pretraining, request, [])
-    initialization = describe_initialization(pretraining)
-    provenance = training_provenance(flags, config.data_bin, request.device, initialization)
+    provenance = training_provenance(flags, config.data_bin, request.device, describe_initialization(pretraining))
     record = open_record(config, provenance, request.force)
     if report_end(config, record):
         return
     record = replace(record, extra_flags=extra_flags, data_bin=str(config.data_bin.folder))
-    is_new = not has_checkpoints(config.folder)
     arguments = config.train_command(flags, request.device)
     if pretraining and is_new:
-        arguments += initial_weight_flags(pretraining)
+        is_trained = has_checkpoints(pretraining.folder)  # not before a dry run
+        weights = best_checkpoint(pretraining.folder) if is_trained else pretraining.checkpoints / BEST_CHECKPOINT
+        arguments += ["--finetune-from-model", str(weights)]
     command = FairseqCommand(config.folder / TRAIN_LOG, arguments)
     if request.dry_run:
         print_command("train", command)
@@ -96,7 +106,52 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
         is_same = found is not None and found.provenance == record.provenance
         is_finished = is_same and not is_new and has_finished(command.log)
         status = 0 if is_finished else run_fairseq("train", command, append=not is_new)
-        record_end(config, record, command, status)
+        if status == 0:
+            record = replace(record, training=read_training_log(command.log))
+        elif divergence := find_divergence(command.log):
+            record = replace(record, divergence=divergence)
+        else:
+            raise failure("train", command, status)
+        save_record(config.folder, record)
+        if record.divergence:
+            report_end(config, record)
+
+
+def training_provenance(
+    flags: Flags, data_bin: DataBin, device: Device, initialization: Initialization | None = None
+) -> Provenance:
+    """Describe a training that would start now; without `initialization` it starts from new weights.
+
+    Raises:
+        UserError: the flags name a subset that no data-bin can have.
+    """
+    return Provenance(
+        flags=join_flag_values(flags),
+        data={subset: data_bin.training_checksum(subset) for subset in training_subsets(flags)},
+        dictionaries=data_bin.dictionaries(),
+        initialization=initialization or Initialization(),
+        environment=current_environment(device),
+    )
+
+
+def training_subsets(flags: Flags) -> list[str]:
+    """Return the subsets that training reads: fairseq takes one to train on, and any number to validate on."""
+    train, valid = (",".join(flags.get(name, [])) for name in ("--train-subset", "--valid-subset"))
+    return [train or "train", *(valid or "valid").split(",")]
+
+
+def require_vocabulary(data_bin: DataBin, expected: Mapping[str, str], what: str) -> None:
+    """Raise UserError if a data-bin has other dictionaries than `expected`, or the opposite direction.
+
+    Args:
+        data_bin: the data-bin.
+        expected: SHA-256 of each dictionary by language, source first.
+        what: what has the expected ones, and what to do.
+    """
+    if list(data_bin.dictionaries().items()) != list(expected.items()):
+        raise UserError(
+            f"{data_bin.folder}: its vocabulary or direction ({'-'.join(data_bin.languages)}) is not that of {what}"
+        )
 
 
 def open_record(config: RunConfig, provenance: Provenance, force: bool) -> RunRecord:
@@ -109,45 +164,32 @@ def open_record(config: RunConfig, provenance: Provenance, force: bool) -> RunRe
     if record is None and started:
         raise UserError(f"{config.folder}: checkpoints without {RUN_RECORD}; {recovery_advice(config.folder)}")
     if record is None or not (started or record.has_ended):
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), now, provenance)
-    differences = provenance_differences(record.provenance, provenance)
-    if not differences:
+        return RunRecord(config.dataset, config.model, config.seed, str(config.data_bin.folder), _now(), provenance)
+    changed = differences(record.provenance.facts(), provenance.facts())
+    record = accept_or_refuse(config, record, changed, force)
+    if not changed:
         return record
-    record = accept_or_refuse(config, record, differences, force)
     return replace(
         record, provenance=provenance, training=None, divergence=None, length_penalty_search=None, evaluations={}
     )
 
 
-def accept_or_refuse(config: RunConfig, record: RunRecord, differences: list[str], force: bool) -> RunRecord:
-    """Return the record with the differences noted; raise UserError unless `force`."""
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def accept_or_refuse(config: RunConfig, record: RunRecord, changed: list[str], force: bool) -> RunRecord:
+    """Return the record with what changed noted; raise UserError unless `force`, or nothing changed."""
+    if not changed:
+        return record
     if not force:
         raise UserError(
-            f"{config.folder} was created with different settings: {'; '.join(differences)}; change RUNS or SEED, or "
+            f"{config.folder} was created with different settings: {'; '.join(changed)}; change RUNS or SEED, or "
             "set FORCE=1 to continue from its checkpoints, which drops its scores and marks the run in tables"
         )
-    if any(differences == accepted.differences for accepted in record.accepted_changes):
+    if any(changed == accepted.differences for accepted in record.accepted_changes):
         return record  # as by the search for --lenpen before the translation, or for another subset
-    change = AcceptedChange(datetime.now(UTC).isoformat(timespec="seconds"), differences)
-    return replace(record, accepted_changes=[*record.accepted_changes, change])
-
-
-def record_end(config: RunConfig, record: RunRecord, command: FairseqCommand, status: int) -> None:
-    """Record the summary of the log, or that training diverged.
-
-    Raises:
-        UserError, AttemptFailedError: fairseq-train failed for another reason.
-    """
-    if status == 0:
-        record = replace(record, training=read_training_log(command.log))
-    elif divergence := find_divergence(command.log):
-        record = replace(record, divergence=divergence)
-    else:
-        raise failure("train", command, status)
-    save_record(config.folder, record)
-    if record.divergence:
-        report_end(config, record)
+    return replace(record, accepted_changes=[*record.accepted_changes, AcceptedChange(_now(), changed)])
 
 
 def report_end(config: RunConfig, record: RunRecord) -> bool:
@@ -178,16 +220,6 @@ def find_pretraining(config: RunConfig, data_bin: Path | None) -> RunConfig | No
     return resolve_run_config(name, config.model, config.seed, path.parents[1], runs, data_bin)
 
 
-def require_shared_vocabulary(config: RunConfig, pretraining: RunConfig) -> None:
-    """Raise UserError if the vocabularies or directions of two data-bins differ."""
-    ours, theirs = (list(run.data_bin.dictionaries().items()) for run in (config, pretraining))  # source first
-    if ours != theirs:
-        raise UserError(
-            f"{config.data_bin.folder} and {pretraining.data_bin.folder}, on which its training starts, differ in "
-            "vocabulary or direction; let starts_from name a dataset with the same dictionaries"
-        )
-
-
 def describe_initialization(pretraining: RunConfig | None) -> Initialization:
     """Describe the initial weights; their checksum is unknown ("") if there is no checkpoint (any more)."""
     if pretraining is None:
@@ -199,13 +231,6 @@ def describe_initialization(pretraining: RunConfig | None) -> Initialization:
         return Initialization(pretraining.dataset, sha256)
     flags = {name: value for name, value in record.provenance.flags.items() if name != "--seed"}
     return Initialization(pretraining.dataset, sha256, flags, record.provenance.data)
-
-
-def initial_weight_flags(pretraining: RunConfig) -> list[str]:
-    """Return fairseq-train's flags that load the weights of a run, which a dry run has not trained yet."""
-    is_trained = has_checkpoints(pretraining.folder)
-    weights = best_checkpoint(pretraining.folder) if is_trained else pretraining.checkpoints / BEST_CHECKPOINT
-    return ["--finetune-from-model", str(weights)]
 
 
 def trained_record(config: RunConfig) -> RunRecord:

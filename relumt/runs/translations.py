@@ -1,4 +1,9 @@
-"""The translations of a subset: what fairseq-generate printed, paired with references, as tokens and as plain text."""
+"""The translations of a subset: what fairseq-generate printed, paired with references, as tokens and as plain text.
+
+A length penalty divides the log-probability of a finished hypothesis by a function of its length. Neither fairseq's
+beam search nor relumt's looks at it before: a search ends when it has as many finished hypotheses as the beam is wide.
+So one translation with --lenpen 0 and --nbest BEAM has the hypotheses for every penalty.
+"""
 
 import hashlib
 import re
@@ -12,7 +17,9 @@ from relumt.errors import UserError, quote
 from relumt.runs.data_bin import DataBin
 from relumt.text_files import load_text
 
-OUTPUT_KINDS = ("S-", "T-", "D-")
+OUTPUT_KINDS = "STDP"
+"""Lines begin with S- for a source, T- for a reference, D- for a hypothesis and P- for the scores of its tokens."""
+
 INDEX = re.compile(r"[0-9]{1,18}")
 LAST_LINE_PREFIX = "Generate "
 TRANSLATE_AGAIN = "run scripts/evaluate.sh again"
@@ -62,14 +69,68 @@ class Translations:
         return hashlib.sha256("\n".join(self.tokenized_references + self.references).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Hypothesis:
+    """A hypothesis: its text with subwords joined, log-probability, and number of tokens with the end-of-sentence."""
+
+    text: str
+    log_probability: float
+    length: int
+
+
+@dataclass(frozen=True)
+class NBestLists:
+    """Hypotheses and reference of each sentence or chunk, by its index in the subset."""
+
+    hypotheses: dict[int, list[Hypothesis]]
+    references: dict[int, str]
+
+    def best(self, divisor: Callable[[int], float]) -> GeneratedOutput:
+        """Return the output of a translation that divides log-probabilities by `divisor` of the length.
+
+        The first of several equal hypotheses is taken.
+        """
+
+        def score(hypothesis: Hypothesis) -> float:
+            return hypothesis.log_probability / divisor(hypothesis.length)
+
+        best = {index: max(hypotheses, key=score).text for index, hypotheses in self.hypotheses.items()}
+        return GeneratedOutput(best, self.references)
+
+
 def read_generated(path: Path) -> GeneratedOutput:
-    """Read the output of one fairseq-generate. The first hypothesis of a sentence is the best and the only one used.
+    """Read the output of fairseq-generate. The first hypothesis of a sentence is the best and the only one used.
 
     Raises:
-        UserError: the file is missing, truncated or damaged, or has the output of several translations.
+        UserError: the file is missing, truncated or damaged.
     """
     found = _read_output_lines(path)
-    return GeneratedOutput(found["D"], found["T"])
+    hypotheses = {index: lines[0].partition("\t")[2] for index, lines in found["D"].items()}
+    return GeneratedOutput(hypotheses, _first(found["T"]))
+
+
+def read_nbest(path: Path) -> NBestLists:
+    """Read the output of fairseq-generate with --lenpen 0 and --nbest.
+
+    Raises:
+        UserError: the file is missing, truncated or damaged.
+    """
+    found = _read_output_lines(path)
+    try:
+        lists = {
+            index: [_hypothesis(*pair) for pair in zip(lines, found["P"].get(index, []), strict=True)]
+            for index, lines in found["D"].items()
+        }
+    except ValueError:  # a score is no number, or there are more or fewer than hypotheses
+        raise UserError(
+            f"{path}: expected a score of each hypothesis (D-…), and the scores of its tokens (P-…); {TRANSLATE_AGAIN}"
+        ) from None
+    return NBestLists(lists, _first(found["T"]))
+
+
+def _hypothesis(line: str, token_scores: str) -> Hypothesis:
+    score, _, text = line.partition("\t")
+    return Hypothesis(text, float(score), len(token_scores.split()))
 
 
 def read_sources(path: Path) -> list[str]:
@@ -77,33 +138,29 @@ def read_sources(path: Path) -> list[str]:
 
     An index without a source is left out.
     """
-    return [source for _, source in sorted(_read_output_lines(path)["S"].items())]
+    return [source for _, source in sorted(_first(_read_output_lines(path)["S"]).items())]
 
 
-def _read_output_lines(path: Path) -> dict[str, dict[int, str]]:
-    found: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
+def _first(texts: dict[int, list[str]]) -> dict[int, str]:
+    return {index: lines[0] for index, lines in texts.items()}
+
+
+def _read_output_lines(path: Path) -> dict[str, dict[int, list[str]]]:
+    """Return the texts of the lines KIND-INDEX <tab> TEXT by kind and index; that of D is SCORE <tab> HYPOTHESIS."""
+    found: dict[str, dict[int, list[str]]] = {kind: {} for kind in OUTPUT_KINDS}
     lines = load_text(path)
     if not lines or not lines[-1].startswith(LAST_LINE_PREFIX):
         raise UserError(f"{path} is truncated, so fairseq-generate failed; {TRANSLATE_AGAIN}")
     for number, line in enumerate(lines[:-1], start=1):
-        if line.startswith(LAST_LINE_PREFIX):
-            raise UserError(f"{path}:{number}: another translation ends here; {TRANSLATE_AGAIN}")
-        if line.startswith(OUTPUT_KINDS):
-            _add_output_line(found, line, f"{path}:{number}")
+        kind, hyphen, rest = line.partition("-")
+        if kind in found and hyphen:
+            index, tab, text = rest.partition("\t")
+            if not tab or not INDEX.fullmatch(index) or (kind == "D" and "\t" not in text):
+                raise UserError(
+                    f"{path}:{number}: expected {kind}-INDEX and a text, found {quote(line)}; {TRANSLATE_AGAIN}"
+                )
+            found[kind].setdefault(int(index), []).append(text)
     return found
-
-
-def _add_output_line(found: dict[str, dict[int, str]], line: str, where: str) -> None:
-    """Add S-INDEX <tab> SOURCE, T-INDEX <tab> REFERENCE or D-INDEX <tab> SCORE <tab> HYPOTHESIS to `found`."""
-    kind, _, rest = line.partition("-")
-    index, tab, text = rest.partition("\t")
-    if kind == "D":
-        _, tab, text = text.partition("\t")
-    if not tab or not INDEX.fullmatch(index):
-        raise UserError(f"{where}: expected {kind}-INDEX and a text, found {quote(line)}; {TRANSLATE_AGAIN}")
-    if kind != "D" and int(index) in found[kind]:
-        raise UserError(f"{where}: sentence {int(index) + 1} was translated twice; {TRANSLATE_AGAIN}")
-    found[kind].setdefault(int(index), text)
 
 
 def read_speed(*paths: Path) -> float | None:

@@ -20,8 +20,9 @@ from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, lin
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.environment import describe_revision
-from relumt.runs.inference.loaded_model import find_checkpoint, load_model
+from relumt.runs.inference.loaded_model import load_model
 from relumt.runs.record import save_record
+from relumt.runs.run_config import find_checkpoint
 from tests.plugin.model.build import write_data_bin
 from tests.runs.cases import scored_record, with_value
 

@@ -12,7 +12,7 @@ from relumt.analysis.attention_maps import SentenceMaps, load_maps
 from relumt.analysis.measure import AnalysisConfig, measure_checkpoint
 from relumt.analysis.report import encode_models, write_explorer
 from relumt.cli import main
-from relumt.runs.inference.model_folder import CONFIG
+from relumt.runs.inference.export import CONFIG
 from relumt.runs.inference.translator import load
 from tests.plugin.model.build import write_data_bin
 

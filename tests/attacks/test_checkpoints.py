@@ -13,7 +13,7 @@ from relumt.plugin.checkpoints import fairseq_hooks
 from relumt.plugin.checkpoints.recovery import (
     recover_last_checkpoint,
 )
-from relumt.runs.run_checkpoints import averaged_checkpoint, best_checkpoint, has_checkpoints
+from relumt.runs.run_config import averaged_checkpoint, best_checkpoint, has_checkpoints
 from tests.attacks.attack import error_of, problem_of, relumt, snapshot
 from tests.attacks.training import bytes_of, content, save, weights
 from tests.plugin.model.build import arguments

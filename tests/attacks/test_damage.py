@@ -24,14 +24,12 @@ from relumt.papers.context import TableContext
 from relumt.papers.speeds import TrainingAndDecodingSpeeds, read_speeds, speed_file
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.dataset_config import require_dataset
-from relumt.runs.inference.model_folder import read_model
+from relumt.runs.dataset_config import read_models, require_dataset
+from relumt.runs.inference.export import read_model
 from relumt.runs.inference.text_encoding import load_segmenter
-from relumt.runs.model_config import read_models
-from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.launch import read_training_log
 from relumt.runs.record import BACKUP, find_record
-from relumt.runs.training_log import read_training_log
-from relumt.runs.translations import align_translations, read_generated
+from relumt.runs.translations import align_translations, read_generated, read_nbest
 from tests.attacks.attack import error_of, problem_of, relumt
 from tests.attacks.training import bytes_of, save, weights
 from tests.runs.cases import write_data_bin

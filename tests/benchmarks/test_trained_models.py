@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from relumt.runs.evaluation_record import LengthPenaltySearch
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.evaluation_record import LengthPenaltyChoice, LengthPenaltySearch
 from relumt.runs.record import save_record
 from tests.benchmarks.cases import BENCHMARKS, LENGTHS, table_rows
 from tests.plugin.model.build import dictionary, write_checkpoint

@@ -9,8 +9,8 @@ import pytest
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.papers import get_table
 from relumt.papers.experiments import PRESETS
+from relumt.runs.dataset_config import require_model
 from relumt.runs.flags import join_flag_values
-from relumt.runs.model_config import require_model
 from relumt.runs.record import Divergence
 from tests.papers.cases import make_record, render, row, write_run, write_translations
 from tests.runs.cases import with_value

@@ -13,7 +13,7 @@ from relumt.papers.experiments import unique_experiments
 from relumt.papers.measured import MeasuredTable
 from relumt.papers.measures import ENVIRONMENTS_NOTE
 from relumt.runs.environment import Kernels
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.evaluation_record import LengthPenaltyChoice
 from relumt.runs.record import AcceptedChange, Initialization
 from tests.papers.cases import analysis, make_record, render, write_run
 from tests.runs.cases import scored_record, with_value

@@ -8,8 +8,7 @@ from relumt.papers.measures import DIVERGED_NOTE
 from relumt.papers.overview import dataset_tables, overview_tables
 from relumt.papers.rendering import to_markdown
 from relumt.runs.environment import Device
-from relumt.runs.evaluation_record import SubsetScores
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.evaluation_record import LengthPenaltyChoice, SubsetScores
 from relumt.runs.record import AcceptedChange, Divergence, Initialization, save_record
 from tests.runs.cases import scored_record, with_value
 

@@ -13,9 +13,8 @@ from relumt.papers.experiments import PRESETS, unique_experiments
 from relumt.papers.runs import MODEL_FLAGS
 from relumt.plugin.criterions.attention_regularization import AttentionRegularizationConfig
 from relumt.printed_results import papers
-from relumt.runs.dataset_config import load_dataset
+from relumt.runs.dataset_config import load_dataset, read_models
 from relumt.runs.flags import parse_flag_lines
-from relumt.runs.model_config import read_models
 from tests.papers.cases import analysis, make_record, render, write_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,7 @@ from scipy.stats import ttest_ind
 from relumt.errors import UserError
 from relumt.papers import get_table, study
 from relumt.papers.experiments import PRESETS
-from relumt.runs.evaluation_record import Score
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
+from relumt.runs.evaluation_record import LengthPenaltyChoice, Score
 from relumt.runs.record import Divergence
 from tests.papers.cases import make_record, render, row, write_run, write_translations
 from tests.runs.cases import with_value

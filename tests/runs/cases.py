@@ -14,8 +14,8 @@ from relumt.fairseq_version import FairseqSource
 from relumt.git_revision import Revision
 from relumt.runs.environment import Device, Environment, Kernels
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
+from relumt.runs.launch import FairseqCommand
 from relumt.runs.record import Initialization, Provenance, RunRecord, TrainingSummary
-from relumt.runs.run_config import FairseqCommand
 
 CPU = Device("cpu", "x86_64", 1, "fp32")
 FAIRSEQ = FairseqSource("fairseq", "0.12.3.1", "fairseq-fixed")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from relumt.cli import main
+from relumt.fairseq_version import describe_fairseq
 from relumt.git_revision import Revision
 from relumt.runs.run_config import RunConfig, resolve_run_config
 from tests.runs.cases import FakeFairseq, write_configs, write_data_bin
@@ -25,10 +26,15 @@ def config(configs: Path) -> RunConfig:
     return resolve_run_config("small", "stock", 1, configs, Path("runs"), None)
 
 
+FAIRSEQ = describe_fairseq()
+
+
 @pytest.fixture(autouse=True)
-def constant_revision(monkeypatch):
-    """Editing the checkout while tests run must not change the provenance of a run."""
+def constant_environment(monkeypatch):
+    """Editing the checkout while tests run must not change a run; what takes time is looked up once, or left out."""
     monkeypatch.setattr("relumt.runs.environment.revision", Revision)
+    monkeypatch.setattr("relumt.runs.environment.describe_fairseq", lambda: FAIRSEQ)
+    monkeypatch.setattr("relumt.files.sync", lambda path: None)
 
 
 @pytest.fixture

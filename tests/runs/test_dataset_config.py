@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset
+from relumt.runs.dataset_config import dataset_names, load_dataset, require_dataset, require_numbered_checkpoints
 from relumt.runs.flags import parse_flag_lines
-from relumt.runs.run_checkpoints import require_numbered_checkpoints
 from relumt.runs.run_config import RESERVED_FLAGS
 
 DATASETS = Path(__file__).resolve().parents[2] / "configs" / "datasets"
@@ -31,32 +30,16 @@ def test_shipped_datasets_leave_models_and_scripts_their_flags(name):
         assert all(flag.startswith("--") for flag in flags)
 
 
-@pytest.mark.parametrize("length", [128, 256, 512, 1024, 2048])
-def test_documents_fit_into_positions_and_batches(length):
-    config = shipped(f"europarl7_en_de_{length}")
-    assert config.train["--document-length"] == [str(length)]
-    assert config.data_bin == Path("data-bin/europarl7_en_de")
-    limits = (config.train[f"--max-{name}"] for name in ("source-positions", "target-positions", "tokens"))
-    assert all(int(limit) >= length for (limit,) in limits)
-
-
-def test_documents_of_the_small_europarl_start_from_its_sentences():
-    sentences, documents = shipped("europarl7_small"), shipped("europarl7_small_256")
-    assert sentences.starts_from == "" and documents.starts_from == "europarl7_small"
-    assert (sentences.train["--max-epoch"], documents.train["--max-epoch"]) == (["8"], ["2"])
-    assert documents.generate == sentences.generate == shipped("europarl7_small_512").generate
-    assert documents.train.items() >= {"--task": ["translation_europarl7"], "--dropout": ["0.1"]}.items()
-
-
 def test_a_dataset_takes_flags_from_its_base_and_replaces_some(tmp_path):
     write(
         tmp_path,
         paper="train = '--lr 1 --dropout 0.1'\ngenerate = '--beam 5'\naverage_checkpoints = 5\ndata_bin = 'corpus'",
-        mine="base = 'paper'\ntrain = '--lr 2'  # faster\nstarts_from = 'paper'\n[documents]\ngenerate = '--beam 4'",
+        mine="base = 'paper'\ntrain = '--lr 2'  # faster\ngenerate = '--beam 6'\nstarts_from = 'paper'\n"
+        "[documents]\ngenerate = '--beam 4'",
     )
     config = require_dataset("mine", tmp_path)
     assert config.train == {"--keep-last-epochs": ["5"], "--lr": ["2"], "--dropout": ["0.1"]}
-    assert config.generate == {"--beam": ["5"]}
+    assert config.generate == {"--beam": ["6"]}
     assert (config.average_checkpoints, config.starts_from, config.data_bin) == (5, "paper", Path("data-bin/mine"))
     documents = require_dataset("mine_64", tmp_path)
     assert documents.train == config.train | {"--document-length": ["64"]} and documents.generate == {"--beam": ["4"]}
@@ -111,7 +94,7 @@ def test_values_to_choose_a_length_penalty_from_are_inherited_and_replaced(tmp_p
         same="base = 'choice'",
         fixed="base = 'choice'\ngenerate = '--lenpen 1'",
         off="base = 'choice'\nlength_penalties = []",
-        again="base = 'fixed'\nlength_penalties = [2.0]",
+        again="base = 'fixed'\nlength_penalties = [2.0, 2]",
         plain="generate = '--lenpen 3'",
         kept="base = 'plain'\nlength_penalties = []",
     )
@@ -129,19 +112,6 @@ def test_values_to_choose_a_length_penalty_from_are_inherited_and_replaced(tmp_p
         "again": ((2.0,), None),
         "kept": ((), ["3"]),
     }
-
-
-def test_studies_differ_from_multi30k_only_in_batches_epochs_dropout_and_evaluation():
-    multi30k, study, iwslt14 = map(shipped, ("multi30k_de_en", "multi30k_de_en_study", "iwslt14_30pct_study"))
-    del multi30k.train["--no-epoch-checkpoints"]
-    differences = {"--max-tokens": ["1024"], "--max-epoch": ["12"], "--keep-last-epochs": ["5"]}
-    assert study.train == multi30k.train | differences
-    assert iwslt14.train == study.train | {"--max-epoch": ["10"], "--keep-last-epochs": ["3"], "--dropout": ["0.1"]}
-    assert [study.average_checkpoints, iwslt14.average_checkpoints] == [5, 3]
-    for dataset in (study, iwslt14):
-        assert dataset.generate == multi30k.generate
-        assert dataset.length_penalties == (0.6, 1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0)
-    assert [study.data_bin.name, iwslt14.data_bin.name] == ["multi30k_de_en", "iwslt14_de_en_30pct"]
 
 
 def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
@@ -163,10 +133,7 @@ def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
         ("average_checkpoints = 'all'", "bad.toml: Expected `int | null`, got `str` - at `.*average_checkpoints`"),
         ("length_penalties = 1.0", "bad.toml: Expected `array | null`, got `float` - at `.*length_penalties`"),
         ("length_penalties = ['1']", "bad.toml: Expected `float`, got `str` - at `.*length_penalties"),
-        ("length_penalties = [1, nan]", "bad.toml: length_penalties: expected numbers from -10 to 10, found nan"),
-        ("length_penalties = [-inf]", "bad.toml: length_penalties: expected numbers from -10 to 10, found -inf"),
-        ("length_penalties = [1, 1.0]", "bad.toml: length_penalties: expected distinct values, found 1.0, 1.0"),
-        (f"length_penalties = {[*range(-10, 11)]}", "length_penalties: expected at most 20 values, found 21"),
+        ("length_penalties = [-inf]", r"bad.toml: Expected `float` >= -10.* - at `.*length_penalties"),
         ("length_penalties = [1]\ngenerate = '--lenpen 1'", "chooses --lenpen, which `generate` has already"),
         ("[documents]\ndata_bin = 'x'", "unknown field `data_bin` .*documents`; .*: train, generate, starts_from"),
         ("documents = 512", "bad.toml: Expected `object | null`, got `int` - at `.*documents`"),

@@ -7,13 +7,8 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.document_translations import (
-    align_documents,
-    count_mismatches,
-    load_chunks,
-    replace_lost_separators,
-)
-from relumt.runs.score import score_documents
+from relumt.runs.document_translations import Chunks, align_documents
+from relumt.runs.scores import score_translations
 from relumt.runs.translations import GeneratedOutput
 from tests.runs.cases import write_data_bin
 
@@ -32,8 +27,8 @@ def data_bin(tmp_path):
 
 def align(data_bin, chunks, hypotheses, separator="<sep>"):
     generated = GeneratedOutput(dict(enumerate(hypotheses)), {})
-    lines = load_chunks(generated, "test", chunks, separator)
-    return align_documents(lines, generated, data_bin, "test", chunks, DOCUMENTS, separator)
+    found = Chunks("test", chunks, DOCUMENTS, separator)
+    return align_documents(found.load(generated), generated, data_bin, found)
 
 
 def test_chunks_become_documents_without_separators(data_bin):
@@ -42,14 +37,6 @@ def test_chunks_become_documents_without_separators(data_bin):
     assert found.documents.hypotheses == ["a, b c. d", "e."]
     assert found.tokenized_chunks == ["a , b <sep> c .", "d", "e ."]
     assert found.chunks == ["a, b <sep> c.", "d", "e."]
-
-
-@pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 1, 1, 1]])
-def test_references_do_not_depend_on_the_chunks(data_bin, chunks):
-    one = align(data_bin, [3, 1], ["x", "y"])
-    other = align(data_bin, chunks, ["x"] * len(chunks))
-    assert other.documents.references_sha256() == one.documents.references_sha256()
-    assert len(other.documents.references) == 2
 
 
 @pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 2, 1], [1, 1, 1, 1]])
@@ -65,9 +52,9 @@ def test_a_perfect_translation_without_separators_has_the_same_score_in_any_chun
     lines = [" ".join(sentences[start:end]) for start, end in pairwise(starts)]
     generated = GeneratedOutput({}, dict(enumerate(lines)))
     data_bin = dataclasses.replace(data_bin, tokenized=tokenized, prepared=prepared)
-    found = align_documents(lines, generated, data_bin, "test", chunks, DOCUMENTS, "").documents
+    found = align_documents(lines, generated, data_bin, Chunks("test", chunks, DOCUMENTS, "")).documents
     assert found.hypotheses == found.references and found.tokenized_hypotheses == found.tokenized_references
-    scores = score_documents(found, False, "en")
+    scores = score_translations(found, False, "en", ter=False)
     assert {name: score.score for name, score in scores.items()} == dict.fromkeys(scores, pytest.approx(100))
 
 
@@ -79,28 +66,16 @@ def test_separators_that_sentencepiece_attached_are_removed(data_bin):
     assert found.chunks[0] == "hello world. <sep> good bye."
 
 
-def test_plain_text_is_tokenized_between_separators(data_bin):
-    plain = dataclasses.replace(data_bin, subwords="subword-nmt", tokenized=False)
-    found = align(plain, [2, 1, 1], ["hello, you <sep> bye.", "d", "e"])
-    assert found.tokenized_chunks[0] == "hello , you <sep> bye ."
-    assert found.documents.tokenized_hypotheses[0] == "hello , you bye . d"
-
-
-def test_a_missing_translation_is_named(data_bin):
-    with pytest.raises(UserError, match="sentence 3 and 0 others of 3 have no translation"):
-        align(data_bin, [2, 1, 1], ["a", "b"])
-
-
 def test_chunks_that_lost_separators_are_replaced_by_single_sentences():
     generated = GeneratedOutput({0: "a", 1: "c <sep> d", 2: "e"}, {})
-    chunks = [2, 1, 1]
-    assert count_mismatches(generated, "test", chunks, "<sep>") == 2
-    lines = load_chunks(generated, "test", chunks, "<sep>")
+    chunks = Chunks("test", [2, 1, 1], DOCUMENTS, "<sep>")
+    lines = chunks.load(generated)
+    assert chunks.mismatches(lines) == [0, 1]
     sentences = GeneratedOutput(dict(enumerate(["A <sep>", "B", "C", "D"])), {})
-    assert replace_lost_separators(lines, sentences, "test", chunks, "<sep>") == ["A <sep> B", "C", "e"]
+    assert chunks.replace_mismatches(lines, sentences) == ["A <sep> B", "C", "e"]
     incomplete = GeneratedOutput(dict(enumerate("ABC")), {})
     with pytest.raises(UserError, match="sentence 4 and 0 others of 4 have no translation"):
-        replace_lost_separators(lines, incomplete, "test", chunks, "<sep>")
+        chunks.replace_mismatches(lines, incomplete)
 
 
 def test_sentences_are_paired_with_their_references(data_bin):
@@ -113,6 +88,6 @@ def test_sentences_are_paired_with_their_references(data_bin):
 def test_references_of_fairseq_are_chunks(data_bin):
     plain = dataclasses.replace(data_bin, prepared=False)
     references = GeneratedOutput({0: "a", 1: "b", 2: "c"}, {0: "A . <sep> B .", 1: "C", 2: "D"})
-    found = align_documents(["a", "b", "c"], references, plain, "test", [2, 1, 1], DOCUMENTS, "<sep>")
+    found = align_documents(["a", "b", "c"], references, plain, Chunks("test", [2, 1, 1], DOCUMENTS, "<sep>"))
     assert found.documents.tokenized_references == ["A . B . C", "D"]
     assert found.sentences.references == ["A.", "B.", "C", "D"]

@@ -6,10 +6,10 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.evaluation import SEARCH_FOLDER, is_scored_as_configured
-from relumt.runs.length_penalty_choice import best_penalty
-from relumt.runs.nbest_lists import read_nbest
+from relumt.runs.evaluation_record import best_penalty
 from relumt.runs.record import load_record
 from relumt.runs.run_config import resolve_run_config
+from relumt.runs.translations import read_nbest
 from tests.runs.cases import LONG, NBEST, SHORT, Step, write_checkpoint, write_dataset, write_prepared
 
 DATA = Path("data-bin/small")
@@ -52,8 +52,6 @@ SEARCHES = {
     "another order": (lambda configs: write_dataset(configs, "small", length_penalties=[1.4, 0.6, 1.0]), False),
     "checkpoint": (lambda configs: write_checkpoint(RUN, updates=7), True),
     "data": (lambda configs: (DATA / "valid.de-en.en.bin").write_bytes(b"x"), True),
-    "lowercased data": (lambda configs: write_prepared(DATA, lowercased=True), True),
-    "test data": (lambda configs: (DATA / "test.de-en.en.bin").write_bytes(b"x"), False),
 }
 
 
@@ -86,8 +84,7 @@ def test_only_a_choice_from_the_same_values_counts_as_configured(candidates, con
     assert not is_scored(length_penalties=[0.6, 1.0, 1.4], generate="--beam 1")
 
 
-def test_a_choice_without_effect_or_validation_set_is_refused(run, candidates):
-    assert "length_penalties has no effect with --unnormalized" in run("evaluate", "--unnormalized", status=2)
+def test_a_choice_without_a_validation_set_is_refused(run, candidates):
     (DATA / "valid.de-en.en.idx").unlink()
     assert "the data-bin has no subset 'valid'" in run("evaluate", "--beam", "1", status=2)
 
@@ -114,15 +111,12 @@ def test_the_best_penalty_is_the_closest_to_1_of_those_with_equal_bleu(bleu, bes
     assert best_penalty(bleu) == best
 
 
-def read_lists(folder, text=NBEST):
-    (folder / "generate-valid.txt").write_text(text)
-    return read_nbest(folder / "generate-valid.txt")
-
-
-@pytest.mark.parametrize(("power", "text"), [(0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)])
-def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path, power, text):
-    generated = read_lists(tmp_path).best(lambda length: length**power)
-    assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
+def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path):
+    (tmp_path / "generate-valid.txt").write_text(NBEST)
+    lists = read_nbest(tmp_path / "generate-valid.txt")
+    for power, text in ((0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)):
+        generated = lists.best(lambda length, power=power: length**power)
+        assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
 
 
 @pytest.mark.parametrize(
@@ -130,11 +124,13 @@ def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path, power,
     [
         ("Generate", "", "truncated"),
         ("P-0\t-1.0 -1.0 -0.5 -0.5\n", "", "expected a score"),
+        ("D-0\t-3.0", "D-0\tx", "expected a score"),
         ("P-0", "P-1", "expected a score"),
-        ("D-0\t-3.0", "D-0\tnan", "expected a score"),
         ("D-0\t-3.0\t", "D-0 -3.0 ", "expected D-INDEX"),
     ],
 )
 def test_damaged_nbest_lists_are_refused(tmp_path, old, new, message):
+    path = tmp_path / "generate-valid.txt"
+    path.write_text(NBEST.replace(old, new, 1))
     with pytest.raises(UserError, match=message):
-        read_lists(tmp_path, NBEST.replace(old, new, 1))
+        read_nbest(path)

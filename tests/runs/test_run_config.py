@@ -3,11 +3,12 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
+from relumt.runs.dataset_config import read_models, require_model
 from relumt.runs.environment import Device
-from relumt.runs.model_config import read_models, require_model
 from relumt.runs.run_config import RESERVED_FLAGS, resolve_run_config
 from tests.runs.cases import CPU, write_data_bin, write_dataset
 
+GPU_FP32 = Device("cuda", "H", 1, "fp32")
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
@@ -25,30 +26,24 @@ def test_command_line_flags_override_model_flags_which_override_dataset_flags(co
     }
 
 
-def test_train_command_on_cpu_and_gpu(config):
-    flags = config.train_flags([])
-    command = config.train_command(flags, CPU)
-    assert command[0] == str(config.data_bin.folder)
+@pytest.mark.parametrize(
+    ("device", "precision"), [(CPU, ["--cpu"]), (Device("cuda", "H", 1, "bf16"), ["--bf16"]), (GPU_FP32, [])]
+)
+def test_the_command_of_training_names_folder_device_and_precision(config, device, precision):
+    command = config.train_command(config.train_flags([]), device)
+    assert command[0] == str(config.data_bin.folder) and config.folder.parts[-3:] == ("small", "stock", "1")
     assert command[command.index("--save-dir") + 1] == str(config.folder / "checkpoints")
-    assert "--cpu" in command and "--bf16" not in command
+    assert [flag for flag in command if flag in ("--cpu", "--bf16", "--fp16", "--cpu-bf16")] == precision
     assert "--load-checkpoint-on-all-dp-ranks" in command  # processes of several devices could not resume without
-    command = config.train_command(flags, Device("cuda", "H", 1, "bf16"))
-    assert "--bf16" in command and "--cpu" not in command
-    assert config.folder.parts[-3:] == ("small", "stock", "1")
 
 
 def test_translation_joins_subwords_and_skips_no_batch(config):
-    flags = config.generate_flags(["--beam", "1"], {"--lr": "1"})
-    assert flags == {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
+    trained = {"--task": "translation_documents", "--document-length": "2048", "--max-source-positions": "2048"}
+    flags = config.generate_flags(["--beam", "1"], trained | {"--lr": "1"})
+    expected = {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
+    assert flags == expected | {name: [value] for name, value in trained.items()}
     checkpoint = config.checkpoints / "checkpoint_best.pt"
     assert "--bf16" not in config.generate_command(flags, checkpoint, config.folder, Device("cuda", "H", 1, "bf16"))
-
-
-def test_translation_uses_the_input_flags_of_training(config):
-    trained = {"--task": "translation_documents", "--document-length": "2048", "--max-source-positions": "2048"}
-    flags = config.generate_flags([], trained | {"--lr": "1"})
-    assert {name: flags[name] for name in trained} == {name: [value] for name, value in trained.items()}
-    assert "--lr" not in flags
 
 
 @pytest.mark.parametrize("flag", RESERVED_FLAGS)
@@ -62,9 +57,6 @@ def test_known_names_are_listed_for_an_unknown_one(configs, tmp_path):
         resolve_run_config("smal", "stock", 1, configs, tmp_path / "runs", None)
     with pytest.raises(UserError, match=r"no model 'relu'.*known: stock"):
         resolve_run_config("small", "relu", 1, configs, tmp_path / "runs", None)
-
-
-def test_a_path_without_a_data_bin_is_not_taken_for_a_name(configs, tmp_path):
     with pytest.raises(UserError, match=r"'data-bin/smal': no such data-bin; make it with data_prep/prepare.sh"):
         resolve_run_config("data-bin/smal", "stock", 1, configs, tmp_path / "runs", None)
 

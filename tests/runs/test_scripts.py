@@ -1,19 +1,14 @@
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
 
-from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 from relumt.runs.record import load_record
-from tests.runs.cases import write_data_bin, write_dataset
+from tests.runs.cases import write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -39,8 +34,8 @@ def run_script(name, *arguments, **environment):
     )
 
 
-@pytest.mark.parametrize("script", ["train.sh", "evaluate.sh", "run.sh"])
-def test_an_invalid_request_exits_with_one_line_and_status_2(script, tmp_path):
+def test_an_invalid_request_exits_with_one_line_and_status_2(tmp_path):
+    script = "run.sh"
     usage = run_script(script, "multi30k_de_en")
     assert usage.returncode == 2 and usage.stderr.startswith("relumt: error: usage: scripts/")
     unknown = run_script(script, "no_such_dataset", "stock", RUNS=tmp_path / "runs")
@@ -69,13 +64,6 @@ def data_bin(tmp_path):
         command += [f"--{subset}pref", str(tmp_path / subset)]
     subprocess.run([*command, "--destdir", str(tmp_path / "tiny")], check=True, capture_output=True)
     return tmp_path / "tiny"
-
-
-def test_evaluating_an_untrained_run_leaves_no_files(tmp_path):
-    data_bin = write_data_bin(tmp_path / "tiny")
-    refused = run_script("evaluate.sh", str(data_bin), "stock", RUNS=tmp_path / "runs")
-    assert refused.returncode == 2 and not (tmp_path / "runs").exists()
-    assert f"training is not finished; run scripts/train.sh {data_bin} stock\n" in refused.stderr
 
 
 @pytest.mark.slow
@@ -110,68 +98,6 @@ def test_run_trains_resumes_evaluates_and_repeats_at_once(data_bin, configs, tmp
     record = load_record(tmp_path / "runs" / "tiny" / "stock" / "1")
     assert record.training.epochs == 3 and len(record.accepted_changes) == 1
     assert (tmp_path / "runs" / "tiny" / "stock" / "1" / "train.log").read_text().count("| training on 1 devices") == 2
-
-
-@pytest.mark.slow
-def test_resumed_training_gives_the_weights_of_uninterrupted_training(data_bin, configs, tmp_path):
-    write_dataset(configs, "default", train=TINY.replace("--max-tokens 400", "--max-tokens 40 --dropout 0.1"))
-    settings = {"CONFIGS": configs, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "FORCE": "1"}
-    weights = []
-    for runs, stops in (("whole", [4]), ("stopped", [2, 4])):
-        for stop in stops:
-            ended = run_script(
-                "train.sh", str(data_bin), "stock", "--max-epoch", str(stop), RUNS=tmp_path / runs, **settings
-            )
-            assert ended.returncode == 0, ended.stdout + ended.stderr
-        last = tmp_path / runs / "tiny" / "stock" / "1" / "checkpoints" / "checkpoint_last.pt"
-        weights.append(load_checkpoint_safely(last)["model"])
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def fairseq_processes(folder):
-    """Return the processes of fairseq that work on a run."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
-            arguments = path.read_text(errors="replace").split("\0")  # empty for one that nobody has waited for
-            if "fairseq_cli.train" in arguments and f"{folder}/checkpoints" in arguments:
-                found.append(path.parent.name)
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_a_signal_leaves_no_fairseq_process_and_the_same_command_resumes(data_bin, configs, tmp_path, number):
-    train = TINY.replace("--max-epoch 2", "--max-update 100").replace("--max-tokens 400", "--max-tokens 40")
-    write_dataset(configs, "default", train=train)
-    settings = {"CONFIGS": configs, "RUNS": tmp_path / "runs", "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", ROOT / "scripts" / "train.sh", data_bin, "stock"]
-    environment = os.environ | {"PYTHON": sys.executable} | {name: str(value) for name, value in settings.items()}
-    folder = tmp_path / "runs" / "tiny" / "stock" / "1"
-    with (tmp_path / "output").open("w") as output:
-        process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    deadline = time.monotonic() + 120
-    while not (folder / "checkpoints" / "checkpoint_last.pt").exists():
-        assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "output").read_text()
-        time.sleep(0.05)
-    assert fairseq_processes(folder)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as from a terminal
-    else:
-        process.kill()
-    assert process.wait(60) in (-number, 128 + number)
-    while fairseq_processes(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    updates = load_checkpoint_safely(folder / "checkpoints" / "checkpoint_last.pt")["optimizer_history"][-1][
-        "num_updates"
-    ]
-    resumed = run_script("train.sh", str(data_bin), "stock", **settings)
-    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert load_record(folder).training.updates == 100 > updates > 0
-    assert (folder / "train.log").read_text().count("$ fairseq-train") == 2
 
 
 @pytest.mark.slow

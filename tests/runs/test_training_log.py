@@ -1,7 +1,7 @@
 import pytest
 
 from relumt.errors import UserError
-from relumt.runs.training_log import find_divergence, has_finished, read_training_log
+from relumt.runs.launch import find_divergence, has_finished, read_training_log
 from tests.runs.cases import DONE
 
 STARTED = """\
@@ -33,36 +33,24 @@ def write(tmp_path, text):
     return path
 
 
-def test_a_log_is_summarized(tmp_path):
-    log = read_training_log(write(tmp_path, STARTED + INTERVALS + EPOCH))
-    assert log.parameters == 1234567
-    assert log.tokens_per_second == 900  # the median: one slow interval does not count
-    assert (log.updates, log.epochs, log.best_valid_loss) == (6, 1, 8.5)
-    assert log.wall_seconds == 10
+VALID = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.1", "valid_num_updates": "9"}\n'
 
 
-def test_a_resumption_adds_its_time_but_not_the_pause(tmp_path):
-    log = read_training_log(write(tmp_path, STARTED + INTERVALS + EPOCH + RESUMED))
-    assert (log.updates, log.epochs, log.best_valid_loss) == (12, 2, 8.5)
-    assert log.wall_seconds == 10 + 20
-
-
-def test_time_of_a_killed_start_counts(tmp_path):
-    log = read_training_log(write(tmp_path, STARTED + INTERVALS + RESUMED))
-    assert log.wall_seconds == 8 + 20
-
-
-def test_speed_of_training_shorter_than_an_interval_is_that_of_the_epoch(tmp_path):
-    assert read_training_log(write(tmp_path, STARTED + EPOCH)).tokens_per_second == 640.2
-
-
-def test_an_epoch_whose_end_was_not_logged_counts(tmp_path):
-    text = STARTED + INTERVALS + EPOCH
-    valid = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.1", "valid_num_updates": "9"}\n'
-    log = read_training_log(write(tmp_path, text + valid))
-    assert (log.updates, log.epochs, log.best_valid_loss) == (9, 2, 8.1)
-    first = read_training_log(write(tmp_path, STARTED + INTERVALS + valid))
-    assert (first.updates, first.tokens_per_second) == (9, 900)
+@pytest.mark.parametrize(
+    ("text", "speed", "progress", "wall"),
+    [
+        (INTERVALS + EPOCH, 900, (6, 1, 8.5), 10),  # the median speed: one slow interval does not count
+        (INTERVALS + EPOCH + RESUMED, 900, (12, 2, 8.5), 10 + 20),  # without the pause
+        (INTERVALS + RESUMED, 900, (12, 2, 8.7), 8 + 20),  # a killed start counts
+        (EPOCH, 640.2, (6, 1, 8.5), 10),  # shorter than an interval
+        (INTERVALS + EPOCH + VALID, 900, (9, 2, 8.1), 10),  # the end of the second epoch was not logged
+        (INTERVALS + VALID, 900, (9, 2, 8.1), 8),
+    ],
+)
+def test_a_log_is_summarized(tmp_path, text, speed, progress, wall):
+    log = read_training_log(write(tmp_path, STARTED + text))
+    assert (log.parameters, log.tokens_per_second, log.wall_seconds) == (1234567, speed, wall)
+    assert (log.updates, log.epochs, log.best_valid_loss) == progress
 
 
 def test_a_log_without_a_finished_epoch_or_validation_is_refused(tmp_path):

@@ -19,11 +19,10 @@ from relumt.papers.runs import has_results
 from relumt.runs.dataset_config import configs_folder
 from relumt.runs.evaluation import is_scored_as_configured
 from relumt.runs.flags import join_flag_values
-from relumt.runs.launch import LOCK_FILE
+from relumt.runs.launch import LOCK_FILE, statistics
 from relumt.runs.record import RunRecord, find_record
 from relumt.runs.run_config import RunConfig, resolve_run_config
 from relumt.runs.training import TRAIN_LOG
-from relumt.runs.training_log import statistics
 
 GRID_LOG = "grid.log"
 """File in the run's folder to which its scripts' output is appended at every start."""

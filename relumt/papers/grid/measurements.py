@@ -11,8 +11,7 @@ from relumt.papers import get_table
 from relumt.papers.context import TableContext
 from relumt.papers.runs import Run, find_runs
 from relumt.papers.speeds import speed_file
-from relumt.runs.dataset_config import configs_folder, require_dataset
-from relumt.runs.model_config import read_models
+from relumt.runs.dataset_config import configs_folder, read_models, require_dataset
 from relumt.runs.record import RUN_RECORD
 
 

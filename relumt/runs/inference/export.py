@@ -1,27 +1,219 @@
-"""Write a trained model with its preparation of text to a folder: `relumt export`."""
+"""Models in files of other programs: `relumt export` writes a trained model with its preparation of text to a folder.
+
+--to fairseq writes a softmax model to model.pt as fairseq's `transformer`, which fairseq and CTranslate2 read. The
+weights are the same; only the settings change. They are stored in "args", as items and as attributes of an OrderedDict:
+`torch.load(weights_only=True)` refuses fairseq's own namespace there, and fairseq and CTranslate2 read only attributes.
+
+--to safetensors writes everything that relumt needs to translate, without pickle: model.safetensors with the weights (a
+tensor that has several names is stored once, and the metadata maps the other names), config.json with the settings of
+model, task and search and the checksum of the weights, and prepare.json, dictionaries and subwords as in a data-bin.
+"""
 
 import json
 import shutil
+from argparse import Namespace
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fairseq.data import Dictionary
+from torch import Tensor
 
 import relumt
 from relumt.errors import UserError
-from relumt.files import atomic_folder
-from relumt.plugin.checkpoints.loading import fairseq_config, open_checkpoint_safely
+from relumt.files import atomic_folder, file_sha256, read_json
+from relumt.plugin.checkpoints.loading import (
+    empty_training_state,
+    fairseq_config,
+    open_checkpoint_safely,
+    vet_checkpoint,
+)
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint
+from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, variant_settings
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.inference.loaded_model import find_checkpoint, find_data_bin, find_record_of_checkpoint
-from relumt.runs.inference.model_folder import write_model
-from relumt.runs.inference.search_settings import SearchSettings, search_of_run
-from relumt.runs.inference.stock_checkpoint import stock_checkpoint
+from relumt.runs.inference.search import SearchSettings, search_of_run
 from relumt.runs.inference.text_encoding import require_languages, require_subwords, subwords_path
+from relumt.runs.record import find_data_bin, find_record_of_checkpoint
+from relumt.runs.run_config import find_checkpoint
 
-STOCK_CHECKPOINT = "model.pt"
+STOCK_CHECKPOINT, CONFIG, WEIGHTS = "model.pt", "config.json", "model.safetensors"
+EXPORT_AGAIN = "export the model again"
+
+STOCK_ARCHITECTURE = "transformer"
+
+STOCK_ACTIVATIONS = {"relu": "relu", "gelu": "gelu"}
+"""Feed-forward variant → fairseq's --activation-fn that is the same function; "stock" has any."""
+
+SAFETENSORS_ADVICE = "export it --to safetensors, which relumt loads"
+
+
+def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return a relumt checkpoint as one of fairseq's `transformer`.
+
+    Args:
+        checkpoint: as `open_checkpoint_safely` returns it.
+        path: path of the checkpoint, for error messages.
+
+    Raises:
+        UserError: fairseq's `transformer` cannot compute what the model computes.
+    """
+    config = fairseq_config(checkpoint, path)
+    require_stock_counterpart(config["model"], config["task"], path)
+    variants = variant_settings()
+    settings = {name: value for name, value in vars(config["model"]).items() if name not in variants}
+    settings |= {name: value for name, value in config["task"].items() if not name.startswith("_")}
+    settings.pop("vocabulary_fingerprint", None)  # fairseq does not know it
+    architecture = config["model"].arch
+    settings |= {
+        "activation_fn": activation(config["model"], path),
+        # Its sizes do not matter, because the settings have them all.
+        "arch": architecture if architecture.startswith(STOCK_ARCHITECTURE) else STOCK_ARCHITECTURE,
+        "task": "translation",
+        "data": "",
+    }
+    return {"args": as_attributes(settings), "cfg": None, "model": checkpoint["model"], **empty_training_state()}
+
+
+def require_stock_counterpart(model: Namespace, task: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError if a model has a part that fairseq's `transformer` lacks."""
+    mechanisms = {site: ATTENTION_CHOICE.name_at(model, site) for site in ATTENTION_CHOICE.sites}
+    others = sorted({name for name in mechanisms.values() if name != "softmax"})
+    if others:
+        raise UserError(
+            f"{path}: has {', '.join(others)} attention, which plain fairseq lacks and CTranslate2 cannot run; "
+            f"{SAFETENSORS_ADVICE}"
+        )
+    if gate := getattr(model, "attention_gate", None):
+        raise UserError(
+            f"{path}: has a gate on its attention (--attention-gate {gate}), which plain fairseq and CTranslate2 lack; "
+            f"{SAFETENSORS_ADVICE}"
+        )
+    if length := task.get("document_length"):
+        raise UserError(
+            f"{path}: reads chunks of documents of up to {length} tokens, which plain fairseq cannot make from a "
+            f"data-bin; {SAFETENSORS_ADVICE}"
+        )
+
+
+def activation(model: Namespace, path: Path) -> str:
+    """Return the --activation-fn that makes fairseq's feed-forward layers those of a model.
+
+    Raises:
+        UserError: there is none, or the two sides need different ones.
+    """
+    variants = {site: FEEDFORWARD_CHOICE.name_at(model, site) for site in FEEDFORWARD_CHOICE.sites}
+    stock = getattr(model, "activation_fn", "relu")
+    found = {site: stock if name == "stock" else STOCK_ACTIVATIONS.get(name) for site, name in variants.items()}
+    names = sorted(set(variants.values()))
+    if None in found.values() or len(set(found.values())) > 1:
+        raise UserError(
+            f"{path}: has the feed-forward layer{'s' if len(names) > 1 else ''} {' and '.join(names)}, which plain "
+            f"fairseq and CTranslate2 lack; {SAFETENSORS_ADVICE}"
+        )
+    return str(found["encoder"])
+
+
+def as_attributes(settings: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """Return settings as items and as attributes of one object; see the module's docstring."""
+    arguments = OrderedDict(sorted(settings.items()))
+    vars(arguments).update(arguments)
+    return arguments
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The content of config.json.
+
+    Attributes:
+        weights_sha256: SHA-256 of model.safetensors.
+        model: settings of the model that `relumt.plugin.checkpoints.loading` allows.
+        task: settings of the translation task.
+        search: how to translate.
+        relumt: version that wrote it.
+        format: version of this format.
+    """
+
+    weights_sha256: str
+    model: dict[str, Any]
+    task: dict[str, Any]
+    search: SearchSettings = field(default_factory=SearchSettings)
+    relumt: str = relumt.__version__
+    format: Literal[1] = 1
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Return whether a folder is one of this format."""
+    return (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+
+
+def write_model(folder: Path, checkpoint: Mapping[str, Any], path: Path, search: SearchSettings) -> None:
+    """Write the weights and settings of a checkpoint to a folder.
+
+    Args:
+        folder: an existing folder.
+        checkpoint: as `open_checkpoint_safely` returns it.
+        path: path of the checkpoint, for error messages.
+        search: the search settings to record.
+    """
+    from safetensors.torch import save
+
+    config = fairseq_config(checkpoint, path)
+    weights, other_names = deduplicate(checkpoint["model"])
+    # Not save_file, whose files only their owner can read.
+    (folder / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt", **other_names}))
+    task = {name: value for name, value in config["task"].items() if name != "data"}
+    described = ModelConfig(file_sha256(folder / WEIGHTS), vars(config["model"]), task, search)
+    (folder / CONFIG).write_text(json.dumps(asdict(described), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def deduplicate(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return each tensor once, in memory of its own, and for the other names of a tensor the name that is kept."""
+    kept_names: dict[tuple[Any, ...], str] = {}
+    kept: dict[str, Tensor] = {}
+    other_names: dict[str, str] = {}
+    for name, tensor in weights.items():
+        identity = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) if tensor.numel() else (name,)
+        first = kept_names.setdefault(identity, name)
+        if first == name:
+            kept[name] = tensor.clone().contiguous()
+        else:
+            other_names[name] = first
+    return kept, other_names
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Read the settings in a folder of this format; raise UserError if they are not valid."""
+    return read_json(folder / CONFIG, ModelConfig, EXPORT_AGAIN)
+
+
+def read_model(folder: Path) -> dict[str, Any]:
+    """Return a folder's model as a vetted fairseq checkpoint.
+
+    Raises:
+        UserError: a file is damaged, or a setting is not allowed.
+    """
+    config, path = read_config(folder), folder / WEIGHTS
+    if file_sha256(path) != config.weights_sha256:
+        raise UserError(f"{path}: truncated or damaged (its checksum is not the one in {CONFIG}); {EXPORT_AGAIN}")
+    settings = {"model": Namespace(**config.model), "task": config.task, "criterion": None}
+    return vet_checkpoint({"cfg": settings, "model": read_weights(path)}, path)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return all tensors in a file, under all their names; raise UserError if it is not in the format."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            names = {name: kept for name, kept in (file.metadata() or {}).items() if name != "format"}
+        return weights | {name: weights[kept] for name, kept in names.items()}
+    except (SafetensorError, KeyError) as error:
+        raise UserError(f"{path}: not readable weights ({error}); {EXPORT_AGAIN}") from None
+
 
 Writer = Callable[[Path, Mapping[str, Any], Path, SearchSettings], None]
 

@@ -20,9 +20,9 @@ from torch import Tensor
 import relumt
 from relumt.errors import UserError
 from relumt.plugin.checkpoints.loading import open_checkpoint_safely, shorten_message
-from relumt.runs.inference.model_folder import WEIGHTS, is_model_folder, read_model
-from relumt.runs.record import RunRecord, find_record
-from relumt.runs.run_checkpoints import CHECKPOINTS, PREFERRED_CHECKPOINTS
+from relumt.runs.inference.export import WEIGHTS, is_model_folder, read_model
+from relumt.runs.record import find_data_bin
+from relumt.runs.run_config import find_checkpoint
 
 SHUFFLE_SEED = 1
 """Seed of the permutation in `LoadedModel.shuffle_targets`."""
@@ -191,38 +191,6 @@ def require_model(path: Path) -> None:
     """Raise UserError if `load_model` would find neither a checkpoint nor an exported model."""
     if not is_model_folder(path):
         find_checkpoint(path)
-
-
-def find_checkpoint(checkpoint_or_run: Path) -> Path:
-    """Return a checkpoint as it is, or for a run's folder the checkpoint that was scored on the test set, else on
-    another subset; for a run without scores the best one.
-
-    Raises:
-        UserError: there is no such file.
-    """
-    candidates = [checkpoint_or_run]
-    if checkpoint_or_run.is_dir():
-        record = find_record(checkpoint_or_run)
-        scored = [evaluation.setup.checkpoint for evaluation in record.ordered_evaluations[:1]] if record else []
-        candidates = [checkpoint_or_run / CHECKPOINTS / name for name in scored or PREFERRED_CHECKPOINTS]
-    for path in candidates:
-        if path.is_file():
-            return path
-    raise UserError(f"{candidates[0]}: no such checkpoint; give a checkpoint_*.pt or the folder of a trained run")
-
-
-def find_record_of_checkpoint(path: Path) -> RunRecord | None:
-    """Return the record of the run in whose folder a checkpoint lies, None if there is none."""
-    folder = path.absolute().parent  # not resolved: a link in a run's folder has to be a checkpoint of that run
-    return find_record(folder.parent) if folder.name == CHECKPOINTS else None
-
-
-def find_data_bin(run: Path) -> Path:
-    """Return the data-bin that a run was trained on; raise UserError if `run` is not a run's folder."""
-    record = find_record(run) if run.is_dir() else None
-    if record is None:
-        raise UserError(f"{run}: no run.json that names the data-bin; give one with --data")
-    return Path(record.data_bin)
 
 
 def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:

@@ -116,7 +116,7 @@ def test_the_default_is_fairseqs_to_the_bit(path):
 @pytest.mark.parametrize("penalty", LENGTH_PENALTIES)
 @pytest.mark.parametrize("path", PATHS)
 def test_one_search_finds_the_hypotheses_for_every_power(path, penalty):
-    """`relumt.runs.nbest_lists` relies on it."""
+    """`relumt.runs.translations` relies on it."""
     divisor, best = LENGTH_PENALTIES[penalty], {}
     for seed in SEEDS:
         model, batch = build_model(seed), sample(LENGTHS, seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import relumt
-from relumt.runs.inference.search_settings import SearchSettings
+from relumt.runs.inference.search import SearchSettings
 from relumt.runs.inference.translator import Translator
 from tests.runs.inference.cases import write_lively_checkpoint, write_text_data_bin
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from relumt.runs.inference.batching import batches_by_length
+from relumt.runs.inference.search import batches_by_length
 
 LENGTHS = {
     "long ones first": [1000] * 64 + [10] * 64,
@@ -25,8 +25,3 @@ def test_batches_hold_every_sentence_once_within_the_limits(lengths, batch_size,
     assert all(len(batch) <= (batch_size or len(lengths)) for batch in batches)
     limit = max(max_tokens, *lengths, 0)
     assert all(len(batch) * max(lengths[i] for i in batch) <= limit for batch in batches)
-
-
-def test_batches_are_as_large_as_the_limits_allow():
-    assert [len(batch) for batch in batches_by_length([100] * 100, batch_size=64)] == [64, 36]
-    assert [len(batch) for batch in batches_by_length([100] * 100, max_tokens=4000)] == [40, 40, 20]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 
 import pytest
 import torch
@@ -14,11 +13,9 @@ from safetensors.torch import save
 import relumt
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.plugin.checkpoints.loading import fairseq_config, load_checkpoint_safely
+from relumt.runs.inference.export import CONFIG, WEIGHTS, as_attributes, deduplicate, read_weights, stock_checkpoint
 from relumt.runs.inference.loaded_model import load_checkpoint_on_data
-from relumt.runs.inference.model_folder import CONFIG, WEIGHTS, deduplicate, read_weights
-from relumt.runs.inference.search_settings import SearchSettings
-from relumt.runs.inference.stock_checkpoint import as_attributes, stock_checkpoint
+from relumt.runs.inference.search import SearchSettings
 from tests.plugin.model.build import arguments, build, sample
 from tests.runs.inference.cases import texts
 
@@ -69,14 +66,6 @@ def test_a_tensor_with_several_names_is_stored_once(tmp_path):
     path.write_bytes(save(stored, other_names))
     found = read_weights(path)
     assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)
-
-
-def test_the_search_of_the_run_is_exported(safetensors_folder, tmp_path):
-    config = json.loads((safetensors_folder / CONFIG).read_text())
-    assert config["search"] == {name: getattr(SearchSettings(), name) for name in config["search"]}
-    copy = copy_folder(safetensors_folder, tmp_path)
-    (copy / CONFIG).write_text(json.dumps(config | {"search": {"beam": 2, "lenpen": 0.5}}))
-    assert relumt.load(copy, cpu=True).search == SearchSettings(beam=2, lenpen=0.5)
 
 
 def copy_folder(folder, tmp_path):
@@ -136,18 +125,12 @@ def test_an_exported_softmax_model_is_the_stock_transformer(fairseq_folder, live
     exported = load_checkpoint_on_data(fairseq_folder / "model.pt", fairseq_folder, cuda=False).model
     ours = load_checkpoint_on_data(lively_checkpoint(*SHARED), data, cuda=False).model
     assert type(exported) is TransformerModel
+    arguments = torch.load(fairseq_folder / "model.pt", weights_only=True)["args"]
+    assert arguments.arch == arguments["arch"] == "transformer" and arguments.source_lang == "de"
     batch = sample(LENGTHS)
     real = batch["target"].ne(1)
     expected = ours(**batch["net_input"])[0][real]
     torch.testing.assert_close(exported(**batch["net_input"])[0][real], expected, rtol=0, atol=1e-5)
-
-
-def test_pytorch_loads_the_stock_checkpoint_without_allowing_classes(fairseq_folder):
-    with zipfile.ZipFile(fairseq_folder / "model.pt") as archive:
-        (pickled,) = (archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
-    assert b"argparse" not in pickled and b"relumt" not in pickled and b"omegaconf" not in pickled
-    arguments = torch.load(fairseq_folder / "model.pt", weights_only=True)["args"]
-    assert arguments.arch == arguments["arch"] == "transformer" and arguments.source_lang == "de"
 
 
 def make_checkpoint(*flags, **task):
@@ -231,12 +214,6 @@ def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monke
     assert [path.name for path in out.iterdir()] == ["thesis.tex"]
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 3 and "no such checkpoint" in errors[1] and "is not empty" in errors[2]
-
-
-def test_settings_of_the_task_are_kept(fairseq_folder):
-    checkpoint = load_checkpoint_safely(fairseq_folder / "model.pt")
-    config = fairseq_config(checkpoint, "model.pt")
-    assert config["task"]["_name"] == "translation" and config["task"]["source_lang"] == "de"
 
 
 PLAIN_FAIRSEQ = """

@@ -6,7 +6,7 @@ import pytest
 
 from relumt.attention.variant_spec import flag_name
 from relumt.plugin.registration import PenaltyGenerationConfig
-from relumt.runs.inference.search_settings import UNSUPPORTED_FLAGS, SearchSettings, search_of_run
+from relumt.runs.inference.search import UNSUPPORTED_FLAGS, SearchSettings, search_of_run
 from tests.runs.cases import scored_record, with_value
 
 CHANGES_NO_TRANSLATION = {

@@ -8,8 +8,6 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from relumt.corpora.published_corpora import Corpus, Iwslt14
-from relumt.corpora.tokenization import normalize_punctuation, tokenize
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.inference.export import write_preparation
@@ -65,27 +63,11 @@ def test_tokens_are_neither_split_nor_joined(prepared):
     assert encoding.decode([tokens]) == ["jörg &apos; s hund , der frisst ."]
 
 
-def test_text_that_no_data_bin_holds_as_tokens_is_not_read_as_tokens(prepared, tmp_path):
-    for name in ("dict.de.txt", "dict.en.txt"):
-        shutil.copy(prepared / name, tmp_path)
-    record = json.loads((prepared / "prepare.json").read_text()) | {"tokenized": False, "bpe": "none"}
-    (tmp_path / "prepare.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="reads plain text; drop --tokenized"):
-        open_encoding(tmp_path, is_tokenized=True)
-
-
 def test_punctuation_is_normalized_if_the_corpus_did(prepared):
     encoding = open_encoding(prepared)
     normalizing = replace(encoding, data_bin=replace(encoding.data_bin, punctuation_normalized=True))
     kept, normalized = encoding.encode(["Der „Hund“ frisst."])[0], normalizing.encode(["Der „Hund“ frisst."])[0]
     assert normalized.tolist() == encoding.encode(['Der "Hund" frisst.'])[0].tolist() != kept.tolist()
-
-
-@pytest.mark.parametrize("corpus", [Corpus, Iwslt14])
-def test_a_corpus_says_whether_it_normalizes_punctuation(corpus):
-    line = ["„hund“ – ein’s"]
-    expected = normalize_punctuation(line, "de") if corpus.punctuation_normalized else line
-    assert corpus.preprocess(line, "de") == tokenize(expected, "de")
 
 
 def test_unknown_words_and_special_symbols_become_the_unknown_word(prepared):

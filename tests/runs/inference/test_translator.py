@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -12,7 +11,7 @@ import pytest
 import relumt
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.runs.inference.search_settings import SearchSettings, search_of_run, settings_of_flags
+from relumt.runs.inference.search import SearchSettings, search_of_run, settings_of_flags
 from relumt.runs.inference.translator import Translator, refuse_documents
 from tests.plugin.model.build import build
 from tests.runs.cases import scored_record, with_value
@@ -101,19 +100,6 @@ def test_the_search_is_that_of_the_evaluation(capsys):
     for flag, value in (("--beam", "many"), ("--beam", "0"), ("--length-penalty", "other"), ("--temperature", "0")):
         with pytest.raises(UserError, match=r"^run.json: not a search"):
             settings_of_flags({flag: value}, "run.json")
-
-
-def test_fairseq_is_imported_only_when_load_is_used():
-    code = """
-import sys, relumt
-assert not {"fairseq", "torch"} & sys.modules.keys()
-try:
-    relumt.no_such_name
-except AttributeError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "module 'relumt' has no attribute 'no_such_name'\n"
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
-"""The settings of a beam search: those that a run was evaluated with, or fairseq's defaults."""
+"""Beam search: its settings, those that a run was evaluated with or fairseq's defaults, and batches for it."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
+from fairseq.data.data_utils import batch_by_size
 from msgspec import Meta
 
 from relumt.console import print_status
@@ -17,6 +19,9 @@ MAX_BEAM = 1000
 
 Beam = Annotated[int, Meta(ge=1, le=MAX_BEAM)]
 Count = Annotated[int, Meta(ge=0, le=2**20)]
+
+MAX_TOKENS = 12_000
+"""Tokens in a batch with padding, at most; fairseq-generate's default for source tokens."""
 
 UNSUPPORTED_FLAGS = (
     "--bf16",
@@ -98,3 +103,21 @@ def settings_of_flags(flags: Mapping[str, str], name: str) -> SearchSettings:
         return msgspec.convert(values, SearchSettings, strict=False)
     except msgspec.ValidationError as error:
         raise UserError(f"{name}: not a search that can be made ({error}); evaluate the run again") from None
+
+
+def batches_by_length(
+    lengths: Iterable[int], batch_size: int | None = None, max_tokens: int = MAX_TOKENS
+) -> Iterator[list[int]]:
+    """Yield batches of the indices of sentences of similar length, from the shortest to the longest.
+
+    Args:
+        lengths: tokens of each sentence.
+        batch_size: sentences in a batch, at most; None for no limit.
+        max_tokens: tokens in a batch with padding, at most. If a sentence is longer, its length is the limit instead.
+    """
+    sizes = np.fromiter(lengths, dtype=np.int64)
+    order = np.argsort(sizes, kind="stable")
+    limit = max(max_tokens, int(sizes.max(initial=0)))
+    # fairseq reads the sizes in the order of the indices
+    for batch in batch_by_size(order, lambda _: 0, sizes[order], max_tokens=limit, max_sentences=batch_size):
+        yield batch.tolist()
