@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from statistics import mean
 
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
 from relumt.errors import UserError
-from relumt.papers.comparability import describe_revisions
-from relumt.papers.context import TableContext
+from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
-from relumt.papers.measures import BLEU_TOKENIZED, DIVERGED, unit_note
-from relumt.papers.rendering import RenderedTable
-from relumt.papers.runs import Run, any_diverged, require_comparable
-from relumt.papers.table import Table
+from relumt.papers.notes import describe_revisions
+from relumt.papers.rendering import DIVERGED, RenderedTable
+from relumt.papers.runs import Run, any_diverged
+from relumt.papers.table import Body, RunTable, Table
 
 SITE_TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
@@ -54,7 +52,7 @@ def top_share_curve(percentages: Sequence[str]) -> Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteFigure(Table):
+class SiteFigure(RunTable):
     """Measures of attention, means over seeds: one panel per site, one or more curves per model.
 
     Attributes:
@@ -74,16 +72,14 @@ class SiteFigure(Table):
     datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
     percentages: tuple[str, ...] = ()
     explanation: str = ""
+    needs_analysis: bool = True
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
         return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
 
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; one row per model, site and curve, one column per layer or percentage."""
-        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
-        all_runs = list(chain(*found.values()))
-        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+    def body(self, found: Runs, context: TableContext) -> Body:
+        """See RunTable; one row per model, site and curve, one column per layer or percentage."""
         values = {
             (experiment.model, site, curve): numbers
             for experiment, runs in found.items()
@@ -101,16 +97,9 @@ class SiteFigure(Table):
         for (model, site, curve), numbers in values.items():
             cells = [*map("{:.3f}".format, numbers), *[""] * (count - len(numbers))]
             rows.append([model, site, *(cells if self.percentages else [curve.label, *cells, f"{mean(numbers):.3f}"])])
-        notes = [
-            context.preset_note,
-            *context.notes(self.datasets[context.preset], all_runs),
-            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
-            *unit_note(all_runs),
-            *filter(None, [self.explanation]),
-            self.figure_note,
-            self.plot(values, context),
-        ]
-        return [RenderedTable(context.caption(self.title), ["model", "site", *titles], rows, notes)]
+        diverged = [f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)]
+        notes = [*diverged, *filter(None, [self.explanation]), self.figure_note, self.plot(values, context)]
+        return ["model", "site", *titles], rows, notes
 
     def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""
@@ -162,18 +151,20 @@ class NullHeads(Table):
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table; shows the first seed only."""
         ((experiment, (run, *_)),) = context.find_runs(self.experiments(context.preset)).items()
-        if run.diverged or run.analysis is None:
-            raise UserError(f"{run.folder}: diverged, or not analyzed; make it with {context.command}")
-        null_rates = [layer.null_rate for layer in run.analysis.attentions("cross") if layer.null_rate]
+        layers = run.analysis.attentions("cross") if run.analysis else []
+        null_rates = [layer.null_rate for layer in layers if layer.null_rate]
         if not null_rates:
-            raise UserError(f"{run.folder}: no cross-attention with null rates; make it with {context.command}")
+            raise UserError(
+                f"{run.folder}: diverged, or no analysis of a cross-attention with null rates; "
+                f"make it with {context.command}"
+            )
         rows = [
             [f"layer {n}", *("" if rate is None else f"{rate:.3f}" for rate in rates)]
             for n, rates in enumerate(null_rates, start=1)
         ]
         notes = [
             context.preset_note,
-            f"{experiment.dataset}: test set, seed {run.seed}, {describe_revisions([run.record])}",
+            f"{experiment.dataset}: test set, seed {run.seed}, {describe_revisions([run])}",
             self.figure_note,
             f"attention maps: relumt analyze {run.folder} --out DIR, then open DIR/report.html",
         ]
