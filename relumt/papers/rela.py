@@ -2,10 +2,10 @@
 
 import re
 
-from relumt.analysis.record import CheckpointAnalysis, mean_over_heads
+from relumt.analysis.record import CheckpointAnalysis
 from relumt.papers.context import TableContext
 from relumt.papers.experiments import ALIGNED, WMT_RELA, by_preset
-from relumt.papers.figures import NullHeads, SiteFigure, alignment_curve, attention_curve
+from relumt.papers.figures import NullHeads, SiteFigure
 from relumt.papers.measures import BLEU_DETOKENIZED, BLEU_TOKENIZED, Measure, analysis_measure, mean_over_layers
 from relumt.papers.rendering import RenderedTable
 from relumt.papers.score_table import (
@@ -156,7 +156,7 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "figure3",
         models=("sparsemax", "entmax15", "rela_g"),
-        curves=(attention_curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
+        curves={"weights of 0": "sparsity"},
         axis_label="sparsity rate",
     ),
     SiteFigure(
@@ -164,12 +164,12 @@ TABLES: tuple[Table, ...] = (
         "figure4",
         models=("softmax", "sparsemax", "entmax15", "rela_g"),
         datasets=ALIGNED,
-        curves=(
-            alignment_curve("normal, best head", lambda layer: layer.normal.best_head),
-            alignment_curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
-            alignment_curve("shifted, best head", lambda layer: layer.shifted.best_head),
-            alignment_curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
-        ),
+        curves={
+            "normal, best head": "alignment.normal.best_head",
+            "normal, mean weights": "alignment.normal.mean_weights",
+            "shifted, best head": "alignment.shifted.best_head",
+            "shifted, mean weights": "alignment.shifted.mean_weights",
+        },
         axis_label="alignment error rate (%)",
         sites=("cross",),
     ),
@@ -177,10 +177,7 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "figure5",
         models=("softmax", "entmax15", "rela_g", "reluformer"),
-        curves=(
-            attention_curve("softmax of α", lambda layer: layer.rela_diversity),
-            attention_curve("α/Σα", lambda layer: layer.head_diversity.get("normalized")),
-        ),
+        curves={"softmax of α": "rela_diversity", "α/Σα": "normalized_diversity"},
         axis_label="head diversity",
         explanation="Jensen–Shannon divergence of the heads' weights α as distributions; softmax of α: as in the "
         "paper, only of weights that do not sum to 1; nearly uniform for weights as small as reluformer's",
@@ -189,11 +186,11 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "figure6",
         models=("rela_g",),
-        curves=(
-            attention_curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
-            attention_curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
-            attention_curve("variance over heads", lambda layer: layer.null_rate_variance),
-        ),
+        curves={
+            "null rate": "null_rate",
+            "targets shuffled": "null_rate_shuffled",
+            "variance over heads": "null_rate_variance",
+        },
         axis_label="null rate",
     ),
     NullHeads("RL", "figure7", report_sentences=10),

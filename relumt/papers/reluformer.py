@@ -5,9 +5,8 @@ In the presets small and smoke, one dataset stands in for all sentence-level cor
 
 from dataclasses import replace
 
-from relumt.analysis.record import mean_over_heads
 from relumt.papers.experiments import DOCUMENTS, IWSLT, SMOKE_DOCUMENTS, WMT
-from relumt.papers.figures import SiteFigure, attention_curve, top_share_curve
+from relumt.papers.figures import SiteFigure
 from relumt.papers.measures import BLEU_TOKENIZED, ENTROPY, ENTROPY_NON_NULL, NULL_RATE, VALIDATION_LOSS
 from relumt.papers.score_table import (
     Column,
@@ -168,7 +167,7 @@ TABLES = (
         models=("softmax", "reluformer"),
         datasets=FIGURE_DATASETS,
         sites=("encoder", "decoder"),
-        curves=(top_share_curve(PERCENTAGES),),
+        curves={"": ""},
         axis_label="share of the weight",
         percentages=PERCENTAGES,
         explanation="means over heads and layers; shares are interpolated between whole numbers of keys",
@@ -179,11 +178,11 @@ TABLES = (
         report_sentences=2,
         models=("softmax", "reluformer"),
         datasets=FIGURE_DATASETS,
-        curves=(
-            attention_curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),
-            attention_curve("on stop words", lambda layer: mean_over_heads(layer.stop_word_share)),
-            attention_curve("stop words among the keys", lambda layer: layer.stop_word_rate),
-        ),
+        curves={
+            "more than 10 tokens away": "distant_share",
+            "on stop words": "stop_word_share",
+            "stop words among the keys": "stop_word_rate",
+        },
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
         explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys; "

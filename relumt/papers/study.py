@@ -32,19 +32,9 @@ from relumt.papers.table import Body, RunTable, Table, spread_note
 TrainFlags = tuple[str, ...]
 """Flags of fairseq-train beyond those of configs/, as on a command line."""
 
-MODELS = (
-    "softmax",
-    "softmax_gated",
-    "reluformer",
-    "reluformer_scheduled",
-    "reluformer_hinge",
-    "relu2former",
-    "relu2former_gated",
-    "rela_i",
-    "rela_g",
-    "sigmoid",
-    "softpick",
-    "entmax15",
+MODELS = tuple(
+    "softmax softmax_gated reluformer reluformer_scheduled reluformer_hinge relu2former relu2former_gated "
+    "rela_i rela_g sigmoid softpick entmax15".split()
 )
 """Rows of the study: names in configs/models.toml."""
 

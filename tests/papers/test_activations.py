@@ -1,17 +1,14 @@
 """The table of [AF]: validation loss and BLEU by feed-forward variant."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.papers import get_table
-from relumt.papers.experiments import PRESETS
 from relumt.runs.flags import join_flag_values
 from relumt.runs.model_config import require_model
-from relumt.runs.record import Divergence
 from tests.papers.cases import make_record, render, row, write_run, write_translations
 from tests.runs.cases import with_value
 
@@ -34,13 +31,6 @@ def write(experiments, tmp_path):
         write_translations(write_run(experiments[f"ffn_{name}"], tmp_path, record), record, set(wrong))
 
     return write_one
-
-
-def test_its_runs_are_those_of_the_configurations_without_further_flags():
-    for preset in PRESETS:
-        found = get_table("activations").experiments(preset)
-        assert list(dict.fromkeys(experiment.model for experiment in found)) == MODELS
-        assert not any(experiment.variant or experiment.flags or experiment.needs_analysis for experiment in found)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -86,12 +76,3 @@ def test_loss_bleu_p_and_parameters_over_seeds(write, tmp_path):
     assert any(note.startswith("[AF] puts aptx1 above relu2") for note in table.notes)
     assert f"{dataset}: test and validation set, seeds 1, 2; fewer of ffn_mish" in table.notes
     assert not any("the paper's iwslt14" in note for note in table.notes)
-
-
-def test_a_diverged_variant_is_a_dash(write, experiments, tmp_path):
-    write("relu")
-    record = make_record(experiments["ffn_relu_gt"])
-    diverged = replace(record, divergence=Divergence(7, "gradients are Nan/Inf"), training=None, evaluations={})
-    write_run(experiments["ffn_relu_gt"], tmp_path, diverged)
-    (table,) = render("activations", tmp_path)
-    assert row(table, "relu_gt") == ["relu_gt", "-", "-", "", ""]
