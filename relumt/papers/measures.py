@@ -122,14 +122,17 @@ def mean_over_layers(values: Iterable[float | None]) -> float | None:
     return mean(present) if present and len(present) == len(values) else None
 
 
-ENTROPY = analysis_measure(
-    "entropy", lambda analysis: mean_over_layers(mean_over_heads(layer.entropy) for layer in analysis.attentions())
-)
-"""H(s) of [RF] Tables 3 and 5 in nats, mean over heads and layers; a null row counts as 0."""
+def attention_mean(label: str, attribute: str) -> Measure:
+    """Return the mean over heads and layers of an attribute of AttentionMetrics."""
+    return analysis_measure(
+        label, lambda run: mean_over_layers(mean_over_heads(getattr(layer, attribute)) for layer in run.attentions())
+    )
 
-NULL_RATE = analysis_measure(
-    "null rows", lambda analysis: mean_over_layers(mean_over_heads(layer.null_rate) for layer in analysis.attentions())
-)
+
+ENTROPY = attention_mean("entropy", "entropy")
+"""H(s) of [RF] Tables 3 and 5 in nats; a null row counts as 0."""
+
+NULL_RATE = attention_mean("null rows", "null_rate")
 """Share of the rows that give no weight to any key."""
 
 

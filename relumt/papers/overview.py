@@ -1,6 +1,6 @@
 """Tables of all runs that are scored or diverged: one per dataset, with one row per model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from relumt.errors import UserError
@@ -116,33 +116,38 @@ def _command_line_notes(runs: Sequence[Run]) -> list[str]:
     return [f"trained with flags from the command line: {'; '.join(dict.fromkeys(given))}"] if given else []
 
 
+def _models_by(runs: Sequence[Run], describe: Callable[[Run], str]) -> dict[str, str]:
+    """Return what `describe` says of the runs -> the models of which it says so."""
+    models: dict[str, dict[str, None]] = {}
+    for run in runs:
+        models.setdefault(describe(run), {})[run.record.model] = None
+    return {described: ", ".join(found) for described, found in models.items()}
+
+
 def _differing_flags_notes(runs: Sequence[Run]) -> list[str]:
     """Return the note on flags of training that differ between models beyond those of configs/models.toml.
 
     The tables of papers refuse such runs.
     """
-    by_model = {run.record.model: run.record.provenance.flags for run in runs}
-    names = dict.fromkeys(name for flags in by_model.values() for name in flags if not MODEL_FLAGS.fullmatch(name))
-    differences = []
-    for name in names:
-        models: dict[str, list[str]] = {}
-        for model, flags in by_model.items():
-            models.setdefault(format_flag(flags, name), []).append(model)
-        if len(models) > 1:
-            differences.append(", ".join(f"{flag} ({', '.join(found)})" for flag, found in models.items()))
-    return [f"the models differ in flags of training: {'; '.join(differences)}"] if differences else []
+    names = dict.fromkeys(name for run in runs for name in run.record.provenance.flags)
+    by_flag = [
+        _models_by(runs, lambda run, name=name: format_flag(run.record.provenance.flags, name))  # type: ignore[misc]
+        for name in names
+        if not MODEL_FLAGS.fullmatch(name)
+    ]
+    differing = [
+        ", ".join(f"{flag} ({models})" for flag, models in found.items()) for found in by_flag if len(found) > 1
+    ]
+    return [f"the models differ in flags of training: {'; '.join(differing)}"] if differing else []
 
 
 def _device_notes(runs: Sequence[Run]) -> list[str]:
     """Return what the runs were trained on, and which models on what if there are several devices or precisions."""
-    models: dict[str, list[str]] = {}
-    for run in runs:
-        models.setdefault(str(run.record.provenance.environment.device), []).append(run.record.model)
+    models = _models_by(runs, lambda run: str(run.record.provenance.environment.device))
     what = "tokens/s: target tokens per second in training"
     if len(models) == 1:
         return [f"{what}, on {next(iter(models))}"]
-    by_device = [f"{device}: {', '.join(dict.fromkeys(names))}" for device, names in sorted(models.items())]
     return [
-        f"{what}, on {'; '.join(by_device)}",
+        f"{what}, on {'; '.join(f'{device}: {found}' for device, found in sorted(models.items()))}",
         "speeds were measured on different devices or in different precisions and cannot be compared",
     ]

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from relumt.console import print_status
 from relumt.papers.baselines import MIN_SEEDS, P_VALUE_NOTES, SEEDS_NOTE, BaselineColumns
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import SMALL, SMOKE, Experiment, by_preset
 from relumt.papers.measures import Measure, external_scores
 from relumt.papers.rendering import RenderedTable
-from relumt.papers.runs import Run, any_diverged
+from relumt.papers.runs import Run
 from relumt.papers.speeds import decoding_speed_tables
 from relumt.papers.table import Body, RunTable, runs_on, spread_note
 from relumt.printed_results import format_printed, printed_values
@@ -151,7 +150,6 @@ class ScoreTable(RunTable):
         compared: dict[str, list[str]] = {}
         for column in self.all_columns(found, context.preset):
             runs = {label: found[self.experiment(row, column, context.preset)] for label, row in self.rows.items()}
-            self.print_unmeasured(column, runs, context.preset)
             shown = self.own_and_printed(column, runs, context.preset)
             if self.baseline and (column.measure.metric or column.compared_over_seeds):
                 baselines = {label: row.baseline or self.baseline for label, row in self.rows.items()}
@@ -188,19 +186,6 @@ class ScoreTable(RunTable):
         paper = printed_values(self.paper, self.item, paper_row)[column.paper_column] if paper_row else None
         ours = measure.values(runs)
         return f"{mean(ours) - paper:+{measure.format_spec}}" if ours and paper is not None else ""
-
-    def print_unmeasured(self, column: Column, runs: Mapping[str, Sequence[Run]], preset: str) -> None:
-        """Print which rows have no value although nothing is missing to measure it."""
-        rows = [
-            row
-            for row, found in runs.items()
-            if found
-            and not any_diverged(found)
-            and all(not self.needs_analysis or run.analysis for run in found)
-            and not column.find_measure(row).values(found)
-        ]
-        if rows:
-            print_status(f"{column.title(preset)}: no values for {', '.join(rows)}, whose runs lack this measure")
 
     def further_tables(self, found: Runs, context: TableContext) -> list[RenderedTable]:
         """Return the tables of decoding speed that the paper has beside its scores, if they were measured."""

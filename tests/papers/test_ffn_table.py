@@ -8,8 +8,9 @@ import pytest
 
 from relumt.analysis.record import FeedForwardMetrics
 from relumt.errors import UserError
+from relumt.papers import get_table
 from relumt.papers.ffn_table import ffn_experiment
-from tests.papers.cases import analysis, make_record, render, write_run
+from tests.papers.cases import analysis, make_record, render, row, write_run
 
 SHARES = {"0.2": 0.3, "50": 0.9}
 
@@ -76,3 +77,17 @@ def test_a_layer_with_one_slot_has_no_anisotropy(tmp_path):
     write_ffn_run(tmp_path, slots=32, feedforward=alone)
     (table,) = render("reluformer_figure3", tmp_path)
     assert ["ffn_relu", "", "0.0100"] in table.rows
+
+
+def test_temperatures_share_the_run_without_one_and_show_the_variance_ratio(tmp_path):
+    """[RF] section 3.4: the temperature of softmax(x/τ) in feed-forward layers has little effect."""
+    experiments = get_table("reluformer_temperature").experiments("small")
+    default = ffn_experiment("small", "ffn_softmax", 512)
+    assert experiments[2] == default
+    assert experiments[0].flags == (*default.flags, "--memory-temperature", "0.25")
+    metrics = {"encoder.layers.0": FeedForwardMetrics(512, 100, 0.01, 0.0, {}, 0.01)}
+    write_run(default, tmp_path, analysis=analysis(feedforward=metrics))
+    write_run(experiments[0], tmp_path)
+    (table,) = render("reluformer_temperature", tmp_path)
+    assert row(table, "τ = 1") == ["τ = 1", "4.500", "30.00", "", "0.010"]
+    assert row(table, "τ = 0.25") == ["τ = 0.25", "4.500", "30.00", "", ""]  # not analyzed
