@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
+from relumt.analysis.record import CheckpointAnalysis
 from relumt.errors import UserError
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, Experiment, by_preset
@@ -50,20 +51,20 @@ def ffn_experiment(preset: str, model: str, slots: int) -> Experiment:
     return Experiment(DATASETS[preset], model, f"slots-{slots}", (*size, *FLAGS[preset]), needs_analysis=True)
 
 
-def variance_ratio(label: str, side: str = "") -> Measure:
-    """Return the variance of the output over that of the residual, mean over the layers of a side, "" for both."""
-    return analysis_measure(
-        label,
-        lambda analysis: mean_over_layers(
-            layer.variance_ratio for name, layer in analysis.feedforward.items() if name.startswith(side)
-        ),
-        ".3f",
-    )
+def feedforward_mean(label: str, attribute: str, format_spec: str, side: str = "") -> Measure:
+    """Return an attribute of FeedForwardMetrics, mean over the layers of a side, "" for both."""
+
+    def value(analysis: CheckpointAnalysis) -> float | None:
+        layers = [layer for name, layer in analysis.feedforward.items() if name.startswith(side)]
+        return mean_over_layers(getattr(layer, attribute) for layer in layers)
+
+    return analysis_measure(label, value, format_spec)
 
 
-ANISOTROPY = analysis_measure(
-    "anisotropy", lambda analysis: mean_over_layers(layer.anisotropy for layer in analysis.feedforward.values()), ".4f"
-)
+ANISOTROPY = feedforward_mean("anisotropy", "anisotropy", ".4f")
+
+VARIANCE_RATIO = feedforward_mean("variance ratio", "variance_ratio", ".3f")
+"""Variance of the output over that of the residual."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,11 @@ class FfnTable(RunTable):
     """A table or figure of the analyzed runs of every model with every number of slots."""
 
     needs_analysis: bool = True
+    shown_measures = (BLEU_TOKENIZED,)
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
         return [ffn_experiment(preset, model, slots) for slots in NUM_SLOTS[preset] for model in MODELS.values()]
-
-    def shown(self, found: Runs, preset: str) -> dict[str, list[Measure]]:
-        """See RunTable."""
-        return {DATASETS[preset]: [BLEU_TOKENIZED]}
 
     def introduction(self, context: TableContext) -> list[str]:
         """See RunTable."""
@@ -112,8 +110,8 @@ class FfnScores(FfnTable):
         for row in MODELS:
             printed = printed_values(self.paper, self.item, row).values()
             rows.append([f"[{self.paper}], IWSLT14: {row}", paper_slots, *printed, "", ""])
-        measures = [BLEU_TOKENIZED, variance_ratio("variance ratio")]
-        measures += [variance_ratio(side, side) for side in ("encoder", "decoder")]
+        measures = [BLEU_TOKENIZED, VARIANCE_RATIO]
+        measures += [feedforward_mean(side, "variance_ratio", ".3f", side) for side in ("encoder", "decoder")]
         for (model, slots), runs in groups.items():
             rows.append([model, slots, *(measure.format_mean(runs) for measure in measures)])
         return ["model", "slots", *(measure.label for measure in measures)], rows, []
@@ -231,7 +229,7 @@ TABLES: tuple[Table, ...] = (
         "temperature",
         caption="τ of softmax in feed-forward layers, [RF] section 3.4",
         rows=TEMPERATURES,
-        columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, variance_ratio("variance ratio")),
+        columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, VARIANCE_RATIO),
         baseline="τ = 1",
         needs_analysis=True,
         notes=("the paper: the temperature has little effect; its values and scores are not in papers.json",),

@@ -18,14 +18,7 @@ from statistics import mean
 
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, SMOKE, Experiment, by_preset
-from relumt.papers.measures import (
-    BLEU_TOKENIZED,
-    BREVITY_PENALTY,
-    LENGTH_PENALTY,
-    VALIDATION_BLEU,
-    VALIDATION_LOSS,
-    Measure,
-)
+from relumt.papers.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
 from relumt.papers.score_table import Column, ScoreTable, TableRow, same_names
 from relumt.papers.table import Body, RunTable, Table, spread_note
 
@@ -83,6 +76,7 @@ class LossSearch(RunTable):
     models: tuple[str, ...]
     datasets: Mapping[str, str]
     settings: Mapping[str, tuple[TrainFlags, ...]]
+    shown_measures = (VALIDATION_LOSS,)
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table; all models with the first setting come first, whose runs are those of other tables."""
@@ -92,10 +86,6 @@ class LossSearch(RunTable):
             for flags, variant in variants.items()
             for model in self.models
         ]
-
-    def shown(self, found: Runs, preset: str) -> dict[str, list[Measure]]:
-        """See RunTable."""
-        return {self.datasets[preset]: [VALIDATION_LOSS]}
 
     def body(self, found: Runs, context: TableContext) -> Body:
         """See RunTable."""

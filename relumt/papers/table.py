@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import ClassVar
 
 from relumt.papers.comparability import ANALYSES, require_equal
 from relumt.papers.context import Runs, TableContext
@@ -80,14 +81,16 @@ class RunTable(Table):
     Attributes:
         needs_analysis: whether it shows measures of analysis.json.
         shows_unanalyzed: whether it then shows what is known of runs without.
+        shown_measures: those whose subsets and signatures the notes name.
     """
 
     needs_analysis: bool = field(default=False, kw_only=True)
-    shows_unanalyzed = False
+    shows_unanalyzed: ClassVar[bool] = False
+    shown_measures: ClassVar[Sequence[Measure]] = ()
 
     def shown(self, found: Runs, preset: str) -> Mapping[str, Sequence[Measure]]:
-        """Return the measures whose subsets and signatures the notes name, by dataset."""
-        return {experiment.dataset: [] for experiment in found}
+        """Return the shown measures by dataset."""
+        return {experiment.dataset: self.shown_measures for experiment in found}
 
     def introduction(self, context: TableContext) -> list[str]:
         """Return the first notes."""
