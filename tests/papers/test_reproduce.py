@@ -156,9 +156,7 @@ def test_a_module_measures_a_table_without_runs_and_its_exit_status_counts(
     ("given", "named"),
     [
         (["--seeds", "1", "2"], "--seeds"),
-        (["--only", "softmax", "--jobs", "2"], "--only, --jobs"),
-        (["--gpus-per-job", "2"], "--gpus-per-job"),
-        (["--slurm"], "--slurm"),
+        (["--only", "softmax", "--gpus-per-job", "2", "--slurm"], "--only, --gpus-per-job, --slurm"),
     ],
 )
 def test_options_of_runs_are_refused_for_a_table_without_runs(reproduce, given, named):

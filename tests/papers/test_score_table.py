@@ -8,7 +8,6 @@ import pytest
 from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, LayerAlignment
 from relumt.papers import get_table
 from relumt.papers.measures import entropy_of_non_null_rows
-from relumt.printed_results import papers
 from relumt.runs.record import Divergence
 from tests.papers.cases import (
     analysis,
@@ -148,13 +147,6 @@ def test_words_are_aligned_by_english_german_models(name, preset):
     """[RL] Table 5 and Figure 4; in the name of a dataset, the source language comes first."""
     datasets = {experiment.dataset for experiment in get_table(name).experiments(preset)}
     assert len(datasets) == 1 and re.fullmatch(r"\w+_en_de_aligned", *datasets)
-
-
-def test_the_papers_numbers_are_printed_with_the_papers_digits(tmp_path):
-    write_run(get_table("rela_table3").experiments("paper")[0], tmp_path)
-    printed = papers()["RL"]["table3"]["rows"]["softmax"]
-    (table,) = render("rela_table3", tmp_path, "paper")
-    assert row(table, "softmax")[1] == str(printed[0])
 
 
 def test_a_table_of_scores_does_not_read_analyses(tmp_path):
