@@ -1,7 +1,6 @@
 """The results that the papers print, from `papers.json`; its key "about" names the papers [RF], [RL] and [IN]."""
 
 import json
-import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,8 +19,8 @@ def title(paper: str, item: str) -> str:
         KeyError: no such paper, table or figure.
     """
     caption = (papers()[paper] | papers()[paper].get("figures", {}))[item]["caption"]
-    kind, number = re.fullmatch(r"(table|figure)(\d+)", item).groups()  # type: ignore[union-attr]  # every item matches
-    return f"[{paper}] {kind.capitalize()} {number}: {caption}"
+    kind = item.rstrip("0123456789")
+    return f"[{paper}] {kind.capitalize()} {item.removeprefix(kind)}: {caption}"
 
 
 def printed_values(paper: str, table: str, row: str) -> dict[str, float | None]:

@@ -102,6 +102,11 @@ class AttentionMetrics:
         return self.sparsity is not None
 
     @property
+    def normalized_diversity(self) -> float | None:
+        """Head diversity of the weights α/Σα."""
+        return self.head_diversity.get("normalized")
+
+    @property
     def rela_diversity(self) -> float | None:
         """Head diversity as [RL] Fig. 5 has it: of the softmax at temperature 1 if the weights do not sum to 1."""
         return self.head_diversity.get("1.0", self.head_diversity.get("normalized"))

@@ -3,18 +3,25 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import mean
 
+from relumt.analysis.record import CheckpointAnalysis
 from relumt.errors import UserError
-from relumt.papers.context import TableContext, spread_note
+from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, Experiment, by_preset
-from relumt.papers.measures import BLEU_TOKENIZED, VALIDATION_LOSS, Measure, analysis_measure, mean_over_layers
+from relumt.papers.measures import (
+    BLEU_TOKENIZED,
+    PARAMETERS,
+    VALIDATION_LOSS,
+    Measure,
+    analysis_measure,
+    mean_over_layers,
+)
 from relumt.papers.rendering import RenderedTable, format_average
-from relumt.papers.runs import Run, require_comparable
+from relumt.papers.runs import Run
 from relumt.papers.score_table import Column, ScoreTable, TableRow, columns_on_one_corpus
-from relumt.papers.speeds import FeedForwardSpeeds, format_ratio, read_speeds, speed_file
-from relumt.papers.table import Table
+from relumt.papers.speeds import FeedForwardSpeeds, format_ratio, read_speeds
+from relumt.papers.table import Body, RunTable, Table, spread_note
 from relumt.printed_results import papers, printed_values
 
 MODELS = {"relu": "ffn_relu", "softmax": "ffn_softmax", "softmax_ln": "ffn_softmax_ln"}
@@ -44,99 +51,95 @@ def ffn_experiment(preset: str, model: str, slots: int) -> Experiment:
     return Experiment(DATASETS[preset], model, f"slots-{slots}", (*size, *FLAGS[preset]), needs_analysis=True)
 
 
-def variance_ratio(label: str, side: str = "") -> Measure:
-    """Return the variance of the output over that of the residual, mean over the layers of a side, "" for both."""
-    return analysis_measure(
-        label,
-        lambda analysis: mean_over_layers(
-            layer.variance_ratio for name, layer in analysis.feedforward.items() if name.startswith(side)
-        ),
-        ".3f",
-    )
+def feedforward_mean(label: str, attribute: str, format_spec: str, side: str = "") -> Measure:
+    """Return an attribute of FeedForwardMetrics, mean over the layers of a side, "" for both."""
+
+    def value(analysis: CheckpointAnalysis) -> float | None:
+        layers = [layer for name, layer in analysis.feedforward.items() if name.startswith(side)]
+        return mean_over_layers(getattr(layer, attribute) for layer in layers)
+
+    return analysis_measure(label, value, format_spec)
 
 
-ANISOTROPY = analysis_measure(
-    "anisotropy", lambda analysis: mean_over_layers(layer.anisotropy for layer in analysis.feedforward.values()), ".4f"
-)
+ANISOTROPY = feedforward_mean("anisotropy", "anisotropy", ".4f")
+
+VARIANCE_RATIO = feedforward_mean("variance ratio", "variance_ratio", ".3f")
+"""Variance of the output over that of the residual."""
 
 
 @dataclass(frozen=True)
-class FfnTable(Table):
-    """A table or figure of the runs of every model with every number of slots."""
+class FfnTable(RunTable):
+    """A table or figure of the analyzed runs of every model with every number of slots."""
+
+    needs_analysis: bool = True
+    shown_measures = (BLEU_TOKENIZED,)
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
         return [ffn_experiment(preset, model, slots) for slots in NUM_SLOTS[preset] for model in MODELS.values()]
 
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table."""
-        found = context.find_runs(self.experiments(context.preset))
-        require_comparable(chain(*found.values()), BLEU_TOKENIZED.metric, varied=SIZE_FLAGS)
-        found = context.analyzed_runs(found)
-        runs = list(chain(*found.values()))
-        if not runs:
-            raise UserError(f"{context.runs}: no run of this table is analyzed; analyze them with {context.command}")
+    def introduction(self, context: TableContext) -> list[str]:
+        """See RunTable."""
+        return [f"{context.preset_note}; measures are means over layers"]
+
+    def body(self, found: Runs, context: TableContext) -> Body:
+        """See RunTable."""
         groups = {
-            (model, slots): found[experiment]
+            (model, slots): runs
             for model in MODELS.values()
             for slots in NUM_SLOTS[context.preset]
-            if found[experiment := ffn_experiment(context.preset, model, slots)]
+            if (runs := found[ffn_experiment(context.preset, model, slots)])
         }
-        notes = [
-            f"{context.preset_note}; measures are means over layers",
-            *context.notes(DATASETS[context.preset], runs, [BLEU_TOKENIZED]),
-            *spread_note(found),
-        ]
-        return self.render_groups(groups, context, notes)
+        if not groups:
+            raise UserError(f"{context.runs}: no run of this table is analyzed; analyze them with {context.command}")
+        header, rows, notes = self.content(groups, context)
+        return header, rows, [*spread_note(found), *notes]
 
     @abstractmethod
-    def render_groups(self, groups: Groups, context: TableContext, notes: list[str]) -> list[RenderedTable]:
-        """Return the tables of analyzed runs."""
+    def content(self, groups: Groups, context: TableContext) -> Body:
+        """Return the header, the rows and the note on the plot."""
 
 
 class FfnScores(FfnTable):
     """BLEU and variance ratio by model and slots below the paper's, then the training speed of all variants."""
 
-    def render_groups(self, groups: Groups, context: TableContext, notes: list[str]) -> list[RenderedTable]:
+    def content(self, groups: Groups, context: TableContext) -> Body:
         """See FfnTable."""
         paper_slots = papers()[self.paper]["settings"]["iwslt14_de_en"]["ffn"]
-        rows: list[list[object]] = [
-            [
-                f"[{self.paper}], IWSLT14: {row}",
-                paper_slots,
-                *printed_values(self.paper, self.item, row).values(),
-                "",
-                "",
-            ]
-            for row in MODELS
-        ]
-        measures = [BLEU_TOKENIZED, variance_ratio("variance ratio")]
-        measures += [variance_ratio(side, side) for side in ("encoder", "decoder")]
+        rows: list[list[object]] = []
+        for row in MODELS:
+            printed = printed_values(self.paper, self.item, row).values()
+            rows.append([f"[{self.paper}], IWSLT14: {row}", paper_slots, *printed, "", ""])
+        measures = [BLEU_TOKENIZED, VARIANCE_RATIO]
+        measures += [feedforward_mean(side, "variance_ratio", ".3f", side) for side in ("encoder", "decoder")]
         for (model, slots), runs in groups.items():
             rows.append([model, slots, *(measure.format_mean(runs) for measure in measures)])
-        header = ["model", "slots", *(measure.label for measure in measures)]
-        return [RenderedTable(context.caption(self.title), header, rows, notes), *training_speed_tables(context)]
+        return ["model", "slots", *(measure.label for measure in measures)], rows, []
+
+    def further_tables(self, found: Runs, context: TableContext) -> list[RenderedTable]:
+        """See RunTable."""
+        return training_speed_tables(context)
 
 
 def training_speed_tables(context: TableContext) -> list[RenderedTable]:
     """Return a table of the training speed of every feed-forward variant, if it was measured."""
     dataset = DATASETS[context.preset]
-    if not speed_file(context, dataset).is_file():
+    speeds = read_speeds(context, dataset, FeedForwardSpeeds, [])
+    if speeds is None:
         return []
-    speeds = read_speeds(context, dataset, FeedForwardSpeeds)
     rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]
     header = ["model", f"training tokens/s relative to {speeds.baseline} (95% interval)"]
     notes = [f"{speeds.what} with the slots of configs/datasets/{dataset}.toml, on {speeds.device}, {speeds.revision}"]
     return [RenderedTable(f"training speed of feed-forward variants; {dataset}", header, rows, notes)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FfnCurves(FfnTable):
     """A measure by the number of slots, one curve per model."""
 
     measure: Measure
 
-    def render_groups(self, groups: Groups, context: TableContext, notes: list[str]) -> list[RenderedTable]:
+    def content(self, groups: Groups, context: TableContext) -> Body:
         """See FfnTable."""
         from matplotlib.ticker import ScalarFormatter
 
@@ -155,14 +158,13 @@ class FfnCurves(FfnTable):
         ax.xaxis.set_major_formatter(ScalarFormatter())  # 32, not 2^5
         ax.set(xlabel="Memory slots", ylabel=self.measure.label[0].upper() + self.measure.label[1:])
         ax.legend()
-        header = [self.measure.label, *map(str, all_slots)]
-        return [RenderedTable(context.caption(self.title), header, rows, [*notes, context.save_plot(figure)])]
+        return [self.measure.label, *map(str, all_slots)], rows, [context.save_plot(figure)]
 
 
 class FfnTopShares(FfnTable):
     """Share of the score on the top p % of slots, one panel per model, one curve per number of slots."""
 
-    def render_groups(self, groups: Groups, context: TableContext, notes: list[str]) -> list[RenderedTable]:
+    def content(self, groups: Groups, context: TableContext) -> Body:
         """See FfnTable; raises UserError if every run diverged or has a layer whose slots all score 0."""
         from relumt.analysis.plots import Figure
 
@@ -182,13 +184,12 @@ class FfnTopShares(FfnTable):
             ax.set(title=model, xlabel="Top p % of slots", xscale="log")
             ax.legend(title="Slots", fontsize=7)
         axes[models[0]].set_ylabel("Share of the score")
-        header = ["model", "slots", *(f"top {p}%" for p in percentages)]
-        return [RenderedTable(context.caption(self.title), header, rows, [*notes, context.save_plot(figure)])]
+        return ["model", "slots", *(f"top {p}%" for p in percentages)], rows, [context.save_plot(figure)]
 
 
 def top_shares(run: Run) -> dict[str, float]:
     """Return percentage -> share, mean over layers; nothing if the run diverged or a layer has no shares."""
-    if run.diverged or run.analysis is None:
+    if run.analysis is None:
         return {}
     layers = [layer.top_share for layer in run.analysis.feedforward.values() if layer.top_share]
     if not layers or len(layers) < len(run.analysis.feedforward):
@@ -200,22 +201,6 @@ VARIANTS = ("relu", "relu2", "aptx1", "relu_gt", "swiglu", "geglu", "gelu", "swi
 """Names in FEEDFORWARDS: the baseline, the variants that [AF] compares, the others."""
 
 
-def num_parameters(run: Run) -> float | None:
-    """Return the number of parameters of the model; None before training has ended."""
-    return run.record.training.parameters if run.record.training else None
-
-
-class ParameterCount(Measure):
-    """The number of parameters, which does not depend on the seed."""
-
-    def format_mean(self, runs: Sequence[Run]) -> str:
-        """Return the number without a standard deviation; "" without values."""
-        values = self.values(runs)
-        return format(values[0], self.format_spec) if values else ""
-
-
-PARAMETERS = ParameterCount("parameters", num_parameters, ",")
-
 TEMPERATURE_SLOTS = {"paper": 1024, "small": 512, "smoke": 32}
 """Preset -> memory slots of the feed-forward layers whose temperature varies; runs of reluformer_table1 have τ = 1."""
 
@@ -223,29 +208,28 @@ TEMPERATURE_SLOTS = {"paper": 1024, "small": 512, "smoke": 32}
 class TemperatureTable(ScoreTable):
     """Softmax(x/τ) in the feed-forward layers, one row per τ."""
 
-    def experiment(self, row: TableRow, column: Column) -> Experiment:
+    def experiment(self, row: TableRow, column: Column, preset: str) -> Experiment:
         """See ScoreTable; the flags of the row are added to those of [RF] Table 1."""
-        (preset,) = (preset for preset, dataset in DATASETS.items() if dataset == column.dataset)
         base = ffn_experiment(preset, row.model, TEMPERATURE_SLOTS[preset])
         return replace(base, variant=base.variant + row.variant, flags=base.flags + row.flags)
 
 
 TEMPERATURES = {
-    f"τ = {value}": TableRow("ffn_softmax", "", f"-temperature-{value}", ("--memory-temperature", value))
+    f"τ = {value}": TableRow("ffn_softmax", variant=f"-temperature-{value}", flags=("--memory-temperature", value))
     for value in ("0.25", "0.5", "1", "2", "4")
 } | {"τ = 1": TableRow("ffn_softmax")}
 
 TABLES: tuple[Table, ...] = (
     FfnScores("RF", "table1", speed_benchmark="training.py"),
-    FfnCurves("RF", "figure1", replace(BLEU_TOKENIZED, label="BLEU (tokenized)")),
+    FfnCurves("RF", "figure1", measure=replace(BLEU_TOKENIZED, label="BLEU (tokenized)")),
     FfnTopShares("RF", "figure2"),
-    FfnCurves("RF", "figure3", ANISOTROPY),
+    FfnCurves("RF", "figure3", measure=ANISOTROPY),
     TemperatureTable(
         "RF",
         "temperature",
         caption="τ of softmax in feed-forward layers, [RF] section 3.4",
         rows=TEMPERATURES,
-        columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, variance_ratio("variance ratio")),
+        columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, VARIANCE_RATIO),
         baseline="τ = 1",
         needs_analysis=True,
         notes=("the paper: the temperature has little effect; its values and scores are not in papers.json",),
@@ -254,7 +238,7 @@ TABLES: tuple[Table, ...] = (
         "AF",
         "activations",
         caption="feed-forward activations, the claims of [AF]",
-        rows={name: f"ffn_{name}" for name in VARIANTS},
+        rows={name: TableRow(f"ffn_{name}") for name in VARIANTS},
         columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, PARAMETERS),
         baseline="relu",
         notes=(

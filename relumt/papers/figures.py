@@ -1,19 +1,18 @@
 """Figures of what models attend to, one panel per attention site, as tables and plots."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from operator import attrgetter
 from statistics import mean
 
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
 from relumt.errors import UserError
-from relumt.papers.comparability import describe_revisions
-from relumt.papers.context import TableContext
+from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
-from relumt.papers.measures import BLEU_TOKENIZED, DIVERGED, unit_note
-from relumt.papers.rendering import RenderedTable
-from relumt.papers.runs import Run, any_diverged, require_comparable
-from relumt.papers.table import Table
+from relumt.papers.notes import describe_revisions
+from relumt.papers.rendering import DIVERGED, RenderedTable
+from relumt.papers.runs import Run, any_diverged
+from relumt.papers.table import Body, RunTable, Table
 
 SITE_TITLES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-attention", "cross": "Cross-attention"}
 
@@ -21,76 +20,67 @@ LINE_STYLES = ("-", "--", ":", "-.")
 """Style of each curve of a figure; the color is that of the model."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve: its label, and a function of an analysis and a site that returns its values, None where it has none."""
-
-    label: str
-    values: Callable[[CheckpointAnalysis, str], list[float | None]]
+Layers = Sequence[AttentionMetrics] | Sequence[LayerAlignment]
 
 
-def attention_curve(label: str, value: Callable[[AttentionMetrics], float | None]) -> Curve:
-    """Return the curve of a measure of the attention weights over the layers."""
-    return Curve(label, lambda analysis, site: [value(layer) for layer in analysis.attentions(site)])
+def values_by_layer(analysis: CheckpointAnalysis, site: str, measured: str) -> list[float | None]:
+    """Return a measure of each layer of a site, mean over heads if it has a value for each.
+
+    Args:
+        analysis: of one run.
+        site: attention site.
+        measured: the attribute of AttentionMetrics, or "alignment." and that of LayerAlignment. Nothing is returned for
+            alignments of models whose weights cannot be aligned.
+    """
+    layers: Layers = analysis.attentions(site)
+    if measured.startswith("alignment."):
+        layers = list(analysis.alignment.layers.values()) if analysis.alignment else []
+    found = map(attrgetter(measured.removeprefix("alignment.")), layers)
+    return [mean_over_heads(value) if isinstance(value, list) else value for value in found]
 
 
-def alignment_curve(label: str, value: Callable[[LayerAlignment], float]) -> Curve:
-    """Return the curve of an alignment error; nothing for models whose weights cannot be aligned."""
-
-    def values(analysis: CheckpointAnalysis, _: str) -> list[float | None]:
-        return [value(layer) for layer in analysis.alignment.layers.values()] if analysis.alignment else []
-
-    return Curve(label, values)
-
-
-def top_share_curve(percentages: Sequence[str]) -> Curve:
-    """Return the curve of the share of the weight on the top p % of the keys, mean over layers and heads."""
-
-    def values(analysis: CheckpointAnalysis, site: str) -> list[float | None]:
-        layers = [layer.top_share for layer in analysis.attentions(site) if layer.top_share]
-        return [mean_over_heads([mean_over_heads(layer.get(p)) for layer in layers]) for p in percentages]
-
-    return Curve("", values)
+def top_shares(analysis: CheckpointAnalysis, site: str, percentages: Sequence[str]) -> list[float | None]:
+    """Return the share of the weight on the top p % of the keys for each p, mean over layers and heads."""
+    layers = [layer.top_share for layer in analysis.attentions(site) if layer.top_share]
+    return [mean_over_heads([mean_over_heads(layer.get(p)) for layer in layers]) for p in percentages]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteFigure(Table):
+class SiteFigure(RunTable):
     """Measures of attention, means over seeds: one panel per site, one or more curves per model.
 
     Attributes:
         models: names in configs/models.toml.
-        curves: drawn for each model.
+        curves: what is drawn for each model: label -> `measured` of `values_by_layer`; empty with percentages.
         axis_label: label of the vertical axis.
         sites: attention sites to draw.
         datasets: preset -> dataset.
-        percentages: values of the horizontal axis; empty for a figure by layer.
+        percentages: values of the horizontal axis of top shares; empty for a figure by layer.
         explanation: a note about the curves, "" for none.
     """
 
     models: tuple[str, ...]
-    curves: tuple[Curve, ...]
+    curves: Mapping[str, str]
     axis_label: str
     sites: tuple[str, ...] = tuple(SITE_TITLES)
     datasets: Mapping[str, str] = field(default_factory=lambda: by_preset(WMT_RELA))
     percentages: tuple[str, ...] = ()
     explanation: str = ""
+    needs_analysis: bool = True
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
         return [Experiment(self.datasets[preset], model, needs_analysis=True) for model in self.models]
 
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; one row per model, site and curve, one column per layer or percentage."""
-        found = context.analyzed_runs(context.find_runs(self.experiments(context.preset)))
-        all_runs = list(chain(*found.values()))
-        require_comparable(all_runs, BLEU_TOKENIZED.metric)
+    def body(self, found: Runs, context: TableContext) -> Body:
+        """See RunTable; one row per model, site and curve, one column per layer or percentage."""
         values = {
             (experiment.model, site, curve): numbers
             for experiment, runs in found.items()
             if not any_diverged(runs)
             for site in self.sites
             for curve in self.curves
-            if (numbers := mean_over_seeds(runs, site, curve))
+            if (numbers := self.mean_over_seeds(runs, site, curve))
         }
         if not values:
             raise UserError(f"{context.runs}: no run has an analysis with {self.axis_label}; run {context.command}")
@@ -100,19 +90,12 @@ class SiteFigure(Table):
         rows = []
         for (model, site, curve), numbers in values.items():
             cells = [*map("{:.3f}".format, numbers), *[""] * (count - len(numbers))]
-            rows.append([model, site, *(cells if self.percentages else [curve.label, *cells, f"{mean(numbers):.3f}"])])
-        notes = [
-            context.preset_note,
-            *context.notes(self.datasets[context.preset], all_runs),
-            *(f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)),
-            *unit_note(all_runs),
-            *filter(None, [self.explanation]),
-            self.figure_note,
-            self.plot(values, context),
-        ]
-        return [RenderedTable(context.caption(self.title), ["model", "site", *titles], rows, notes)]
+            rows.append([model, site, *(cells if self.percentages else [curve, *cells, f"{mean(numbers):.3f}"])])
+        diverged = [f"{experiment.model}: {DIVERGED}" for experiment, runs in found.items() if any_diverged(runs)]
+        notes = [*diverged, *filter(None, [self.explanation]), self.figure_note, self.plot(values, context)]
+        return ["model", "site", *titles], rows, notes
 
-    def plot(self, values: Mapping[tuple[str, str, Curve], Sequence[float]], context: TableContext) -> str:
+    def plot(self, values: Mapping[tuple[str, str, str], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""
         from relumt.analysis.plots import Figure  # matplotlib is optional
 
@@ -121,8 +104,8 @@ class SiteFigure(Table):
         axes = dict(zip(self.sites, panels, strict=True))
         legend = {}
         for (model, site, curve), numbers in values.items():
-            label = f"{model}, {curve.label}" if len(self.curves) > 1 else model
-            style, color = LINE_STYLES[self.curves.index(curve)], f"C{self.models.index(model)}"
+            label = f"{model}, {curve}" if len(self.curves) > 1 else model
+            style, color = LINE_STYLES[list(self.curves).index(curve)], f"C{self.models.index(model)}"
             x = [float(p) for p in self.percentages] or list(range(1, len(numbers) + 1))
             (legend[label],) = axes[site].plot(x, numbers, style, marker=".", color=color)
             if not self.percentages:
@@ -133,23 +116,28 @@ class SiteFigure(Table):
         figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
         return context.save_plot(figure)
 
+    def mean_over_seeds(self, runs: Sequence[Run], site: str, curve: str) -> list[float]:
+        """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value.
 
-def mean_over_seeds(runs: Sequence[Run], site: str, curve: Curve) -> list[float]:
-    """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value.
-
-    Raises:
-        UserError: the analyses of the seeds do not have the same number of layers.
-    """
-    by_run = {run.folder: curve.values(run.analysis, site) for run in runs if run.analysis}
-    if any(None in values for values in by_run.values()):
-        return []
-    if len(set(map(len, by_run.values()))) > 1:
-        found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
-        raise UserError(
-            f"analyses of one model have different numbers of layers with {curve.label} ({site}): {found}; "
-            "run relumt analyze again"
-        )
-    return [mean(values) for values in zip(*by_run.values(), strict=True)]
+        Raises:
+            UserError: the analyses of the seeds do not have the same number of layers.
+        """
+        by_run = {
+            run.folder: top_shares(run.analysis, site, self.percentages)
+            if self.percentages
+            else values_by_layer(run.analysis, site, self.curves[curve])
+            for run in runs
+            if run.analysis
+        }
+        if any(None in values for values in by_run.values()):
+            return []
+        if len(set(map(len, by_run.values()))) > 1:
+            found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
+            raise UserError(
+                f"analyses of one model have different numbers of layers with {curve} ({site}): {found}; "
+                "run relumt analyze again"
+            )
+        return [mean(values) for values in zip(*by_run.values(), strict=True)]
 
 
 class NullHeads(Table):
@@ -162,18 +150,20 @@ class NullHeads(Table):
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table; shows the first seed only."""
         ((experiment, (run, *_)),) = context.find_runs(self.experiments(context.preset)).items()
-        if run.diverged or run.analysis is None:
-            raise UserError(f"{run.folder}: diverged, or not analyzed; make it with {context.command}")
-        null_rates = [layer.null_rate for layer in run.analysis.attentions("cross") if layer.null_rate]
+        layers = run.analysis.attentions("cross") if run.analysis else []
+        null_rates = [layer.null_rate for layer in layers if layer.null_rate]
         if not null_rates:
-            raise UserError(f"{run.folder}: no cross-attention with null rates; make it with {context.command}")
+            raise UserError(
+                f"{run.folder}: diverged, or no analysis of a cross-attention with null rates; "
+                f"make it with {context.command}"
+            )
         rows = [
             [f"layer {n}", *("" if rate is None else f"{rate:.3f}" for rate in rates)]
             for n, rates in enumerate(null_rates, start=1)
         ]
         notes = [
             context.preset_note,
-            f"{experiment.dataset}: test set, seed {run.seed}, {describe_revisions([run.record])}",
+            f"{experiment.dataset}: test set, seed {run.seed}, {describe_revisions([run])}",
             self.figure_note,
             f"attention maps: relumt analyze {run.folder} --out DIR, then open DIR/report.html",
         ]

@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 from relumt.papers.context import TableContext
-from relumt.papers.experiments import Experiment
 from relumt.papers.rendering import RenderedTable
 from relumt.papers.table import Table
 
@@ -24,10 +23,6 @@ class MeasuredTable(Table):
     """
 
     module: str
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """Return no experiments."""
-        return []
 
     @staticmethod
     def results_folder(context: TableContext) -> Path:

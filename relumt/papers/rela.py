@@ -2,11 +2,10 @@
 
 import re
 
-from relumt.analysis.record import CheckpointAnalysis, mean_over_heads
+from relumt.analysis.record import CheckpointAnalysis
 from relumt.papers.context import TableContext
-from relumt.papers.experiments import ALIGNED, WMT_RELA, Experiment, by_preset
-from relumt.papers.figures import NullHeads, SiteFigure, alignment_curve, attention_curve
-from relumt.papers.flops import rela_g_flops, softmax_flops
+from relumt.papers.experiments import ALIGNED, WMT_RELA, by_preset
+from relumt.papers.figures import NullHeads, SiteFigure
 from relumt.papers.measures import BLEU_DETOKENIZED, BLEU_TOKENIZED, Measure, analysis_measure, mean_over_layers
 from relumt.papers.rendering import RenderedTable
 from relumt.papers.score_table import (
@@ -15,6 +14,7 @@ from relumt.papers.score_table import (
     TableRow,
     columns_on_one_corpus,
     columns_per_corpus,
+    printed_rows,
     same_names,
 )
 from relumt.papers.table import Table
@@ -40,7 +40,20 @@ def head_diversity(site: str, temperature: str) -> Measure:
     )
 
 
-FOUR_MODELS = same_names("softmax", "sparsemax", "entmax15", "rela_g")
+def softmax_flops(T: int, heads: int) -> int:
+    """Return 3HT² − HT, [RL] Table 4: exponentials, sums and divisions for T rows of T weights in H heads.
+
+    Projections and dot products cost the same for every mechanism and are not counted.
+    """
+    return 3 * heads * T**2 - heads * T
+
+
+def rela_g_flops(T: int, heads: int, model: int) -> int:
+    """Return HT² + 10Td + T: ReLU of every weight, then the gated RMSNorm of T outputs of size d."""
+    return heads * T**2 + 10 * T * model + T
+
+
+FOUR_MODELS = printed_rows(same_names("softmax", "sparsemax", "entmax15", "rela_g"))
 
 TEMPERATURES = {f"rela_g tau={tau:.2f}": str(tau) for tau in (1.0, 0.5, 0.25, 0.1)}
 """Row of [RL] Table 6 -> temperature of the softmax that renormalizes ReLA's weights."""
@@ -48,10 +61,6 @@ TEMPERATURES = {f"rela_g tau={tau:.2f}": str(tau) for tau in (1.0, 0.5, 0.25, 0.
 
 class FlopsTable(Table):
     """[RL] Table 4, for which nothing is trained: floating-point operations beside the paper's rounded ones."""
-
-    def experiments(self, preset: str) -> list[Experiment]:
-        """See Table."""
-        return []
 
     def render(self, context: TableContext) -> list[RenderedTable]:
         """See Table."""
@@ -72,18 +81,20 @@ TABLES: tuple[Table, ...] = (
     ScoreTable(
         "RL",
         "table1",
-        rows={
-            **same_names("softmax", "sparsemax", "entmax15"),
-            "relu alone": "rela_unnormalized",
-            "relu + RMSNorm": "rela_rmsnorm",
-            **same_names("rela_i", "rela_g"),
-            "rela_g with LayerNorm": "rela_g_layernorm",
-            "rela_g with GELU": "rela_g_gelu",
-            "rela_g with LeakyReLU": "rela_g_leaky_relu",
-            "rela_g encoder only": "rela_g_encoder",
-            "rela_g decoder only": "rela_g_decoder",
-            "rela_g cross only": "rela_g_cross",
-        },
+        rows=printed_rows(
+            {
+                **same_names("softmax", "sparsemax", "entmax15"),
+                "relu alone": "rela_unnormalized",
+                "relu + RMSNorm": "rela_rmsnorm",
+                **same_names("rela_i", "rela_g"),
+                "rela_g with LayerNorm": "rela_g_layernorm",
+                "rela_g with GELU": "rela_g_gelu",
+                "rela_g with LeakyReLU": "rela_g_leaky_relu",
+                "rela_g encoder only": "rela_g_encoder",
+                "rela_g decoder only": "rela_g_decoder",
+                "rela_g cross only": "rela_g_cross",
+            }
+        ),
         columns=columns_on_one_corpus(WMT_RELA, {"sacreBLEU": BLEU_DETOKENIZED, "tokenized BLEU": BLEU_TOKENIZED}),
         baseline="softmax",
     ),
@@ -106,14 +117,11 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "table5",
         rows=FOUR_MODELS,
-        columns={
-            preset: tuple(
-                Column(dataset, aer(query, average), f"{query} {average}", preset == "paper")
-                for query in ("normal", "shifted")
-                for average in ("AoL", "AoH")
-            )
-            for preset, dataset in ALIGNED.items()
-        },
+        columns=[
+            Column(ALIGNED, aer(query, average), f"{query} {average}")
+            for query in ("normal", "shifted")
+            for average in ("AoL", "AoH")
+        ],
         needs_analysis=True,
         notes=(
             "AoL, AoH: alignment error rate of the heads' mean weights and of the best head, mean over layers, %",
@@ -124,24 +132,19 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "table6",
         rows={
-            **same_names("softmax", "entmax15"),
-            **dict.fromkeys(TEMPERATURES, "rela_g"),
+            **printed_rows(same_names("softmax", "entmax15") | dict.fromkeys(TEMPERATURES, "rela_g")),
             "rela_g, α/Σα": TableRow("rela_g"),
             "reluformer, α/Σα": TableRow("reluformer"),
         },
-        columns={
-            preset: tuple(
-                Column(
-                    dataset,
-                    head_diversity(site, "normalized"),
-                    site,
-                    preset == "paper",
-                    {label: head_diversity(site, temperature) for label, temperature in TEMPERATURES.items()},
-                )
-                for site in ("encoder", "decoder", "cross")
+        columns=[
+            Column(
+                by_preset(WMT_RELA),
+                head_diversity(site, "normalized"),
+                site,
+                {label: head_diversity(site, temperature) for label, temperature in TEMPERATURES.items()},
             )
-            for preset, dataset in by_preset(WMT_RELA).items()
-        },
+            for site in ("encoder", "decoder", "cross")
+        ],
         needs_analysis=True,
         notes=(
             "tau: weights as a softmax of α^τ, as in the paper; α/Σα: normalized weights; those of softmax and "
@@ -153,7 +156,7 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "figure3",
         models=("sparsemax", "entmax15", "rela_g"),
-        curves=(attention_curve("weights of 0", lambda layer: mean_over_heads(layer.sparsity)),),
+        curves={"weights of 0": "sparsity"},
         axis_label="sparsity rate",
     ),
     SiteFigure(
@@ -161,12 +164,12 @@ TABLES: tuple[Table, ...] = (
         "figure4",
         models=("softmax", "sparsemax", "entmax15", "rela_g"),
         datasets=ALIGNED,
-        curves=(
-            alignment_curve("normal, best head", lambda layer: layer.normal.best_head),
-            alignment_curve("normal, mean weights", lambda layer: layer.normal.mean_weights),
-            alignment_curve("shifted, best head", lambda layer: layer.shifted.best_head),
-            alignment_curve("shifted, mean weights", lambda layer: layer.shifted.mean_weights),
-        ),
+        curves={
+            "normal, best head": "alignment.normal.best_head",
+            "normal, mean weights": "alignment.normal.mean_weights",
+            "shifted, best head": "alignment.shifted.best_head",
+            "shifted, mean weights": "alignment.shifted.mean_weights",
+        },
         axis_label="alignment error rate (%)",
         sites=("cross",),
     ),
@@ -174,10 +177,7 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "figure5",
         models=("softmax", "entmax15", "rela_g", "reluformer"),
-        curves=(
-            attention_curve("softmax of α", lambda layer: layer.rela_diversity),
-            attention_curve("α/Σα", lambda layer: layer.head_diversity.get("normalized")),
-        ),
+        curves={"softmax of α": "rela_diversity", "α/Σα": "normalized_diversity"},
         axis_label="head diversity",
         explanation="Jensen–Shannon divergence of the heads' weights α as distributions; softmax of α: as in the "
         "paper, only of weights that do not sum to 1; nearly uniform for weights as small as reluformer's",
@@ -186,11 +186,11 @@ TABLES: tuple[Table, ...] = (
         "RL",
         "figure6",
         models=("rela_g",),
-        curves=(
-            attention_curve("null rate", lambda layer: mean_over_heads(layer.null_rate)),
-            attention_curve("targets shuffled", lambda layer: mean_over_heads(layer.null_rate_shuffled)),
-            attention_curve("variance over heads", lambda layer: layer.null_rate_variance),
-        ),
+        curves={
+            "null rate": "null_rate",
+            "targets shuffled": "null_rate_shuffled",
+            "variance over heads": "null_rate_variance",
+        },
         axis_label="null rate",
     ),
     NullHeads("RL", "figure7", report_sentences=10),

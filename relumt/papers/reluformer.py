@@ -3,46 +3,64 @@
 In the presets small and smoke, one dataset stands in for all sentence-level corpora of a paper.
 """
 
-from relumt.analysis.record import mean_over_heads
+from dataclasses import replace
+
 from relumt.papers.experiments import DOCUMENTS, IWSLT, SMOKE_DOCUMENTS, WMT
-from relumt.papers.figures import SiteFigure, attention_curve, top_share_curve
+from relumt.papers.figures import SiteFigure
 from relumt.papers.measures import BLEU_TOKENIZED, ENTROPY, ENTROPY_NON_NULL, NULL_RATE, VALIDATION_LOSS
 from relumt.papers.score_table import (
     Column,
     Rows,
-    RowVariant,
     ScoreTable,
     TableRow,
     columns_on_one_corpus,
     columns_per_corpus,
+    printed_rows,
     same_names,
 )
 
 NULL_ROWS_NOTE = "a row without weight counts as entropy 0, so a dead attention looks like a concentrated one"
 
-SELF_ATTENTIONS: Rows = {
-    "relu, no scale factor": "relu_alone",
-    "relu, scale factor": "relu_unregularized",
-    "relu, LayerNorm": TableRow("relu_layernorm"),
+SELF_ATTENTIONS = printed_rows({"relu, no scale factor": "relu_alone", "relu, scale factor": "relu_unregularized"}) | {
+    "relu, LayerNorm": TableRow("relu_layernorm")
 }
 """Rows of [RF] Table 2 after softmax, and that of [RF] section 4."""
 
-ABLATIONS: Rows = {
-    "reluformer": "reluformer",
-    "- scale factor": "relu_unscaled",
-    "- regularization loss": "relu_unregularized",
-    "- scale factor - regularization loss": TableRow("relu_alone"),
-}
+ABLATIONS = printed_rows(
+    {
+        "reluformer": "reluformer",
+        "- scale factor": "relu_unscaled",
+        "- regularization loss": "relu_unregularized",
+    }
+) | {"- scale factor - regularization loss": TableRow("relu_alone")}
 """Rows of [RF] Table 5, and one without both parts."""
 
-FAIRSEQ_INIT = RowVariant(
-    "fairseq's initialization", "fairseq-init", ("--relu-initial-score", "0", "--relu-initial-gain", "1")
-)
+FAIRSEQ_INIT = ("--relu-initial-score", "0", "--relu-initial-gain", "1")
 """The projections of q and k start as fairseq initializes them."""
+
+
+def from_fairseq_init(rows: Rows, baseline: str = "") -> Rows:
+    """Return the same rows from fairseq's initialization.
+
+    Args:
+        rows: the rows without these flags.
+        baseline: the one of them against whose variant the others are tested, "" for the baseline of the table.
+    """
+    suffix = ", fairseq's initialization"
+    return {
+        label + suffix: replace(
+            row,
+            variant="fairseq-init",
+            flags=FAIRSEQ_INIT,
+            baseline=baseline + suffix if baseline and label != baseline else "",
+        )
+        for label, row in rows.items()
+    }
+
 
 FAIRSEQ_INIT_NOTE = (
     "the paper does not print the initialization, so its numbers stand beside our runs from the positive start "
-    f"(docs/design.md) and from fairseq's ({' '.join(FAIRSEQ_INIT.flags)})"
+    f"(docs/design.md) and from fairseq's ({' '.join(FAIRSEQ_INIT)})"
 )
 
 REGULARIZERS = (
@@ -70,7 +88,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table2",
-        rows={"softmax": "softmax", **SELF_ATTENTIONS, **FAIRSEQ_INIT.apply(SELF_ATTENTIONS)},
+        rows={**printed_rows(same_names("softmax")), **SELF_ATTENTIONS, **from_fairseq_init(SELF_ATTENTIONS)},
         columns=columns_on_one_corpus(IWSLT, {"BLEU": BLEU_TOKENIZED}, VALIDATION_LOSS),
         baseline="softmax",
         notes=(
@@ -83,7 +101,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table3",
-        rows={"softmax": "softmax", "relu": "relu_unregularized"},
+        rows=printed_rows({"softmax": "softmax", "relu": "relu_unregularized"}),
         columns=columns_on_one_corpus(IWSLT, {"H(s)": ENTROPY}, ENTROPY_NON_NULL, NULL_RATE),
         needs_analysis=True,
         notes=(
@@ -94,12 +112,14 @@ TABLES = (
     ScoreTable(
         "RF",
         "table4",
-        rows={
-            "transformer": "softmax",
-            **same_names("sparsemax", "entmax15"),
-            "rela": "rela_g",
-            "reluformer": "reluformer",
-        },
+        rows=printed_rows(
+            {
+                "transformer": "softmax",
+                **same_names("sparsemax", "entmax15"),
+                "rela": "rela_g",
+                "reluformer": "reluformer",
+            }
+        ),
         columns=columns_per_corpus(
             BLEU_TOKENIZED, {"IWSLT14 De-En BLEU": IWSLT, "WMT14 En-De BLEU": WMT}, shown_in_small="IWSLT14 De-En BLEU"
         ),
@@ -109,7 +129,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table5",
-        rows={**ABLATIONS, **FAIRSEQ_INIT.apply(ABLATIONS, baseline="reluformer")},
+        rows={**ABLATIONS, **from_fairseq_init(ABLATIONS, baseline="reluformer")},
         columns=columns_on_one_corpus(
             IWSLT, {"BLEU": BLEU_TOKENIZED, "entropy": ENTROPY}, VALIDATION_LOSS, ENTROPY_NON_NULL, NULL_RATE
         ),
@@ -125,11 +145,8 @@ TABLES = (
     ScoreTable(
         "RF",
         "table6",
-        rows={"transformer": "softmax", **same_names("sparsemax", "reluformer")},
-        columns={
-            preset: tuple(Column(name, BLEU_TOKENIZED, limit, preset == "paper") for limit, name in by_limit.items())
-            for preset, by_limit in DOCUMENTS.items()
-        },
+        rows=printed_rows({"transformer": "softmax"} | same_names("sparsemax", "reluformer")),
+        columns=[Column(datasets, BLEU_TOKENIZED, limit) for limit, datasets in DOCUMENTS.items()],
         baseline="transformer",
         notes=("d-BLEU of whole documents, tokenized; each column limits documents to its number of tokens",),
     ),
@@ -150,7 +167,7 @@ TABLES = (
         models=("softmax", "reluformer"),
         datasets=FIGURE_DATASETS,
         sites=("encoder", "decoder"),
-        curves=(top_share_curve(PERCENTAGES),),
+        curves={"": ""},
         axis_label="share of the weight",
         percentages=PERCENTAGES,
         explanation="means over heads and layers; shares are interpolated between whole numbers of keys",
@@ -161,11 +178,11 @@ TABLES = (
         report_sentences=2,
         models=("softmax", "reluformer"),
         datasets=FIGURE_DATASETS,
-        curves=(
-            attention_curve("more than 10 tokens away", lambda layer: mean_over_heads(layer.distant_share)),
-            attention_curve("on stop words", lambda layer: mean_over_heads(layer.stop_word_share)),
-            attention_curve("stop words among the keys", lambda layer: layer.stop_word_rate),
-        ),
+        curves={
+            "more than 10 tokens away": "distant_share",
+            "on stop words": "stop_word_share",
+            "stop words among the keys": "stop_word_rate",
+        },
         axis_label="share of the weight",
         sites=("encoder", "decoder"),
         explanation="stop words: NLTK's lists; uniform weights have the share that stop words have among the keys; "

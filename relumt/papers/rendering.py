@@ -11,6 +11,9 @@ from tabulate import tabulate
 
 from relumt.errors import printable
 
+DIVERGED = "-"
+"""Cell of a run that diverged, as in the papers."""
+
 THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 FORMULA_STARTS = tuple("=+-@＝＋－＠")
@@ -124,12 +127,14 @@ FORMATS: dict[str, Callable[[RenderedTable], str]] = {"markdown": to_markdown, "
 """Name on the command line -> function that prints a table in that format."""
 
 
-def format_p_value(p: float) -> str:
-    """Return a p-value with three decimals, "<0.001" if all of them would be 0."""
+def format_p_value(p: float | None) -> str:
+    """Return a p-value with three decimals, "<0.001" if all of them would be 0; "" for None."""
+    if p is None:
+        return ""
     return f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 
 def format_average(values: Sequence[float], format_spec: str) -> str:
-    """Format the mean as in "31.00 ± 1.41", with the standard deviation if there are several values."""
+    """Format the mean as in "31.00 ± 1.41", with the standard deviation if there are several values; "" for none."""
     spread = f" ± {stdev(values):{format_spec}}" if len(values) > 1 else ""
-    return f"{mean(values):{format_spec}}{spread}"
+    return f"{mean(values):{format_spec}}{spread}" if values else ""

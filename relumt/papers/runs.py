@@ -1,7 +1,7 @@
 """The finished runs of experiments, and which of them may be compared."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,15 +9,7 @@ from pathlib import Path
 from relumt.analysis.record import ANALYSIS, CheckpointAnalysis, read_analysis
 from relumt.analysis.scored_analysis import find_mismatch
 from relumt.errors import UserError
-from relumt.papers.comparability import (
-    DATA,
-    require_all_equal,
-    require_equal,
-    require_equal_evaluations,
-    require_equal_signatures,
-    require_equal_training,
-    require_run_folder,
-)
+from relumt.papers.comparability import DATA, EVALUATION, require_equal, signatures, training
 from relumt.papers.experiments import SMOKE, SMOKE_DOCUMENTS, Experiment
 from relumt.runs.flags import MECHANISM_FLAGS, format_flag, join_flag_values, parse_flags
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record
@@ -53,37 +45,37 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether it diverged, by its record or by its BLEU; see `has_diverged`."""
-        return has_diverged(self.record)
+        """Whether training diverged, or the test set was translated and its BLEU is below MIN_BLEU."""
+        if self.record.divergence:
+            return True
+        # After seconds of training every score is low.
+        is_smoke = self.record.dataset in (SMOKE, SMOKE_DOCUMENTS)
+        return self.record.is_scored and not is_smoke and self.record.test_score("bleu_tokenized").score < MIN_BLEU
 
     @cached_property
     def analysis(self) -> CheckpointAnalysis | None:
-        """What `relumt analyze` measured of it, None if it was not analyzed.
+        """What `relumt analyze` measured of it, None if it was not analyzed or diverged.
 
         Raises:
             UserError: analysis.json is about something other than the scores.
         """
         path = self.folder / ANALYSIS
-        if not path.is_file():
+        if self.diverged or not path.is_file():
             return None
         content = read_analysis(path)
         if mismatch := find_mismatch(content, self.record):
             raise UserError(f"{path}: {mismatch}; delete it and run relumt analyze again")
         return content.checkpoints[0]
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether nothing is missing to show measures of the analysis; a diverged run needs none."""
+        return self.diverged or self.analysis is not None
+
 
 def experiment_flags(experiment: Experiment) -> dict[str, str]:
     """Return the flags of an experiment beyond those of configs/, in the form of run.json."""
     return join_flag_values(parse_flags(experiment.flags, "experiment"))
-
-
-def has_diverged(record: RunRecord) -> bool:
-    """Return whether training diverged, or the test set was translated and its BLEU is below MIN_BLEU."""
-    if record.divergence:
-        return True
-    # After seconds of training every score is low.
-    is_smoke = record.dataset in (SMOKE, SMOKE_DOCUMENTS)
-    return record.is_scored and not is_smoke and record.test_score("bleu_tokenized").score < MIN_BLEU
 
 
 def any_diverged(runs: Iterable[Run]) -> bool:
@@ -104,25 +96,29 @@ def find_runs(experiment: Experiment, runs: Path) -> list[Run]:
             with different settings.
     """
     found = []
-    for path in sorted(
-        experiment.model_folder(runs).glob(f"*/{RUN_RECORD}"), key=lambda path: path.parent.name.rjust(20)
-    ):
-        record = load_record(path.parent)
-        require_run_folder(path.parent, record)
-        require_experiment_flags(path, record, experiment)
-        if has_results(experiment, record) or record.divergence:
-            found.append(Run(path.parent, record, experiment))
-    require_equal_training(records_by_folder(found))
+    for path in sorted(experiment.model_folder(runs).glob(f"*/{RUN_RECORD}")):
+        run = Run(path.parent, load_record(path.parent), experiment)
+        _require_own_place(run)
+        if has_results(experiment, run.record) or run.record.divergence:
+            found.append(run)
+    found.sort(key=lambda run: run.seed)
+    require_equal(records_by_folder(found), training())
     return found
 
 
-def require_experiment_flags(path: Path, record: RunRecord, experiment: Experiment) -> None:
-    """Raise UserError unless training had the flags of the experiment, which rows and columns of tables name."""
-    expected, found = experiment_flags(experiment), record.provenance.flags
+def _require_own_place(run: Run) -> None:
+    """Raise UserError unless a run's folder has its name, and training had the flags that its row or column names.
+
+    A copy in another folder would count as another seed, model or dataset.
+    """
+    name = run.record.name
+    if run.folder.absolute().parts[-3:] != tuple(name.split("/")):
+        raise UserError(f"{run.folder}: expected the folder of a run, found that of {name}; rename or move it")
+    expected, found = experiment_flags(run.experiment), run.record.provenance.flags
     if differing := [name for name, value in expected.items() if found.get(name) != value]:
         wanted, had = ([format_flag(flags, name) for name in differing] for flags in (expected, found))
         raise UserError(
-            f"{path}: expected a run with {' '.join(wanted)}, found {', '.join(had)}; "
+            f"{run.folder / RUN_RECORD}: expected a run with {' '.join(wanted)}, found {', '.join(had)}; "
             "move it to another RUNS folder, and train again with these flags"
         )
 
@@ -132,15 +128,14 @@ def records_by_folder(runs: Iterable[Run]) -> dict[str, RunRecord]:
     return {str(run.folder): run.record for run in runs}
 
 
-def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] = ()) -> None:
+def require_comparable(runs: Sequence[Run], metrics: Collection[str], varied: Collection[str] = ()) -> None:
     """Raise UserError, naming two runs, unless all were trained, translated and scored alike except for the model.
 
     Args:
         runs: runs of one dataset.
-        metric: score in run.json whose signature must be equal.
+        metrics: scores in run.json whose signatures must be equal.
         varied: flags of training that may differ.
     """
-    runs = list(runs)
 
     def is_model_flag(flag: str) -> bool:
         return MODEL_FLAGS.fullmatch(flag) is not None
@@ -149,9 +144,6 @@ def require_comparable(runs: Iterable[Run], metric: str, varied: Sequence[str] =
         return {name: value for name, value in run.added_flags.items() if name in varied or is_model_flag(name)}
 
     records = records_by_folder(runs)
-    require_equal_training(records, is_model_flag, varied)
-    require_all_equal(records, DATA)
-    require_equal({str(run.folder): run for run in runs}, "the flags that the user added", added_flags)
-    scored = {folder: record for folder, record in records.items() if record.is_scored}
-    require_equal_evaluations(scored)
-    require_equal_signatures(scored, metric)
+    require_equal(records, {**training(is_model_flag, varied), **DATA})
+    require_equal({str(run.folder): run for run in runs}, {"the flags that the user added": added_flags})
+    require_equal(records, {**EVALUATION, **signatures(metrics)})

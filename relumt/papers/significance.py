@@ -19,7 +19,7 @@ from relumt.papers.comparability import METRIC_TITLES
 from relumt.papers.context import MIN_CHANGED, SIGNIFICANCE_TESTS
 from relumt.papers.runs import Run
 from relumt.runs.evaluation_record import Score
-from relumt.runs.external_scores import SCORE_AGAIN, load_segment_scores
+from relumt.runs.external_scores import load_segment_scores
 from relumt.runs.record import RunRecord
 from relumt.runs.scores import load_scored_lines
 
@@ -59,13 +59,11 @@ def p_values(systems: Sequence[Run], baselines: Sequence[Run], metric: str, test
         metric: a score in run.json.
         test: a key of SIGNIFICANCE_TESTS.
     """
-    by_seed = {run.seed: run for run in baselines}
-    pairs = [(system, by_seed[system.seed]) for system in systems if system.seed in by_seed]
-    compare = bleu_p_value if metric in METRIC_TITLES else external_p_value
+    by_seed = {run.seed: run for run in baselines if has_segments(run.record, metric)}
     return {
-        system.seed: compare(system, baseline, metric, test)
-        for system, baseline in pairs
-        if all(has_segments(run.record, metric) for run in (system, baseline))
+        run.seed: _p_value(run, by_seed[run.seed], metric, test)
+        for run in systems
+        if run.seed in by_seed and has_segments(run.record, metric)
     }
 
 
@@ -74,32 +72,25 @@ def has_segments(record: RunRecord, metric: str) -> bool:
     return metric in record.external_scores or metric in record.test_evaluation.scored_files
 
 
-def bleu_p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
-    """Return the p-value of the difference in BLEU, as `paired_p_value` does."""
-    (hypotheses, references), (baseline_hypotheses, baseline_references) = (
-        load_scored_lines(run.folder, run.record.test_evaluation, metric) for run in (system, baseline)
-    )
-    if references != baseline_references:
-        raise UserError(f"{system.folder} and {baseline.folder} have different references; evaluate both again")
-    bleu = same_bleu(system.folder, system.record.test_score(metric))
-    return paired_p_value(hypotheses, baseline_hypotheses, references, bleu, test)
-
-
-def external_p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
-    """Return the p-value of the difference between the means of segment scores, as `paired_p_value` does.
+def _p_value(system: Run, baseline: Run, metric: str, test: str) -> float | None:
+    """Return the p-value of the difference between two runs, as `paired_p_value` does.
 
     Raises:
-        UserError: a file of segment scores is missing or has changed, or the test sets differ.
+        UserError: a file of lines or segment scores is missing or has changed, or the test sets differ.
     """
-    lines, baseline_lines = (
-        load_segment_scores(run.folder, run.record.external_scores[metric]) for run in (system, baseline)
-    )
-    if len(lines) != len(baseline_lines):
-        raise UserError(
-            f"{system.folder} has {len(lines)} segments with a score by {metric}, {baseline.folder} has "
-            f"{len(baseline_lines)}; {SCORE_AGAIN}"
-        )
-    return paired_p_value(lines, baseline_lines, lines, MeanScore(), test)
+    (lines, references), (others, other_references) = (load_segments(run, metric) for run in (system, baseline))
+    if references != other_references:
+        raise UserError(f"{system.folder} and {baseline.folder} have different references; evaluate both again")
+    compared = same_bleu(system.folder, system.record.test_score(metric)) if metric in METRIC_TITLES else MeanScore()
+    return paired_p_value(lines, others, references, compared, test)
+
+
+def load_segments(run: Run, metric: str) -> tuple[list[str], list[str]]:
+    """Return the lines that were scored and the references; for other programs, the scores of segments and dummies."""
+    if metric in METRIC_TITLES:
+        return load_scored_lines(run.folder, run.record.test_evaluation, metric)
+    scores = load_segment_scores(run.folder, run.record.external_scores[metric])
+    return scores, ["-"] * len(scores)
 
 
 def paired_p_value(

@@ -16,10 +16,10 @@ from relumt.errors import UserError
 from relumt.files import read_json
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
-from relumt.papers.measures import BLEU_DETOKENIZED
+from relumt.papers.measures import PARAMETERS
 from relumt.papers.rendering import RenderedTable
-from relumt.papers.runs import Run, require_comparable
-from relumt.papers.table import Table
+from relumt.papers.runs import Run
+from relumt.papers.table import Body, RunTable, Table, runs_on
 from relumt.printed_results import papers
 
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
@@ -66,12 +66,18 @@ class TimedModels:
 
 
 @dataclass(frozen=True)
-class TrainingAndDecodingSpeeds:
+class SpeedFile:
+    """A file of a benchmark."""
+
+    inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
+
+
+@dataclass(frozen=True)
+class TrainingAndDecodingSpeeds(SpeedFile):
     """A file of train_decode_speed.py."""
 
     training: RelativeSpeeds
     decoding: RelativeSpeeds
-    inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,10 @@ class LengthGroup:
 
 
 @dataclass(frozen=True)
-class SpeedsByLength(Measurement):
+class SpeedsByLength(SpeedFile, Measurement):
     """A file of decoding_speed.py."""
 
     groups: list[LengthGroup]
-    inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.groups or any(group.relative.keys() != self.groups[0].relative.keys() for group in self.groups):
@@ -101,14 +106,13 @@ class SpeedsByLength(Measurement):
 
 
 @dataclass(frozen=True)
-class FeedForwardSpeeds(Measurement):
+class FeedForwardSpeeds(SpeedFile, Measurement):
     """A file of training.py: training speed by model."""
 
     throughput: dict[str, Ratio]
 
 
-Speeds = TypeVar("Speeds", TrainingAndDecodingSpeeds, SpeedsByLength, FeedForwardSpeeds)
-TimedSpeeds = TypeVar("TimedSpeeds", TrainingAndDecodingSpeeds, SpeedsByLength)
+Speeds = TypeVar("Speeds", bound=SpeedFile)
 
 
 def speed_file(context: TableContext, dataset: str) -> Path:
@@ -116,28 +120,29 @@ def speed_file(context: TableContext, dataset: str) -> Path:
     return context.runs / f"{context.name}-{dataset}.json"
 
 
-def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds]) -> Speeds:
-    """Read what a benchmark wrote; raise UserError if there is no such file or it is not valid."""
+def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds], runs: Iterable[Run]) -> Speeds | None:
+    """Read what a benchmark wrote, None if it has not.
+
+    Raises:
+        UserError: the file is not valid, or none of the `runs` of a model has the checkpoint that was timed.
+    """
     path = speed_file(context, dataset)
     try:
-        return read_json(path, file_format, f"delete it and run {context.command}")
+        speeds = read_json(path, file_format, f"delete it and run {context.command}")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; measure speeds with {context.command}") from None
-
-
-def require_timed_checkpoints(context: TableContext, dataset: str, timed: TimedModels, runs: Iterable[Run]) -> None:
-    """Raise UserError if none of the `runs` of a model has the checkpoint that was timed."""
+        return None
     scored: dict[str, list[Run]] = {}
     for run in runs:
         if run.record.is_scored:
             scored.setdefault(run.experiment.model, []).append(run)
-    for model, timed_sha256 in timed.checkpoints.items():
+    for model, timed_sha256 in speeds.inputs.checkpoints.items():
         own = [run.record.test_evaluation.setup.checkpoint_sha256 for run in scored.get(model, [])]
         if own and timed_sha256 not in own:
             raise UserError(
-                f"{speed_file(context, dataset)}: expected the speed of {model}'s checkpoint in "
-                f"{scored[model][0].folder}, found that of another checkpoint; measure again with {context.command}"
+                f"{path}: expected the speed of {model}'s checkpoint in {scored[model][0].folder}, "
+                f"found that of another checkpoint; measure again with {context.command}"
             )
+    return speeds
 
 
 def median_ratio(ratios: Sequence[float]) -> Ratio:
@@ -170,41 +175,33 @@ def describe_measurement(measured: Measurement) -> str:
 
 
 def decoding_speed_tables(
-    paper: str, table: str, models: Mapping[str, str], datasets: Iterable[str], runs: Runs, context: TableContext
+    paper: str, table: str, models: Mapping[str, str], found: Runs, context: TableContext
 ) -> list[RenderedTable]:
     """Return a table of decoding speeds beside the paper's for each dataset with measured speeds.
 
     Args:
         paper, table: keys in papers.json.
         models: row of the paper's table -> model.
-        datasets: names in configs/datasets.
-        runs: the runs that were timed.
+        found: the runs that were timed.
         context: names the files of speeds.
-
-    Raises:
-        UserError: a file of speeds is not valid, or is about other checkpoints.
     """
     content = papers()[paper][table]
     (position,) = (n for n, column in enumerate(content["columns"]) if column.startswith("decoding speed"))
     tables = []
-    for dataset in datasets:
-        if not speed_file(context, dataset).is_file():
-            continue
-        speeds = read_speeds(context, dataset, TrainingAndDecodingSpeeds)
-        own = (found for experiment, found in runs.items() if experiment.dataset == dataset)
-        require_timed_checkpoints(context, dataset, speeds.inputs, chain(*own))
-        decoding = speeds.decoding
-        rows = [
-            [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding.relative.get(model))]
-            for label, model in models.items()
-        ]
-        header = ["", f"[{paper}] {content['columns'][position]}", f"ours, {dataset}"]
-        tables.append(RenderedTable(f"decoding speed; {dataset}", header, rows, [describe_measurement(decoding)]))
+    for dataset in dict.fromkeys(experiment.dataset for experiment in found):
+        if speeds := read_speeds(context, dataset, TrainingAndDecodingSpeeds, runs_on(dataset, found)):
+            decoding = speeds.decoding
+            rows = [
+                [label, f"{content['rows'][label][position]:.2f}", format_ratio(decoding.relative.get(model))]
+                for label, model in models.items()
+            ]
+            header = ["", f"[{paper}] {content['columns'][position]}", f"ours, {dataset}"]
+            tables.append(RenderedTable(f"decoding speed; {dataset}", header, rows, [describe_measurement(decoding)]))
     return tables
 
 
 @dataclass(frozen=True)
-class SpeedTable(Table):
+class SpeedTable(RunTable):
     """A table or figure of the speed of models on one dataset; the first is the baseline."""
 
     models: tuple[str, ...] = ("softmax", "sparsemax", "entmax15", "rela_g")
@@ -214,63 +211,51 @@ class SpeedTable(Table):
         """See Table."""
         return [Experiment(self.datasets[preset], model) for model in self.models]
 
-    def read_timed_runs(self, context: TableContext, file_format: type[TimedSpeeds]) -> tuple[Runs, TimedSpeeds]:
-        """Return the runs, which differ in the model only, and the speeds that were measured with them."""
+    def require_speeds(self, found: Runs, context: TableContext, file_format: type[Speeds]) -> Speeds:
+        """Return the speeds; raise UserError if they were not measured, or as `read_speeds` does."""
         dataset = self.datasets[context.preset]
-        found = context.find_runs(self.experiments(context.preset))
-        require_comparable(chain(*found.values()), BLEU_DETOKENIZED.metric)
-        speeds = read_speeds(context, dataset, file_format)
-        require_timed_checkpoints(context, dataset, speeds.inputs, chain(*found.values()))
-        return found, speeds
+        speeds = read_speeds(context, dataset, file_format, chain(*found.values()))
+        if speeds is None:
+            path = speed_file(context, dataset)
+            raise UserError(f"{path}: no such file; measure speeds with {context.command}")
+        return speeds
 
 
 class EfficiencyTable(SpeedTable):
     """[RL] Table 2: parameters, training speed and decoding speed, one row per model."""
 
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; raises UserError as `read_timed_runs` does."""
-        dataset = self.datasets[context.preset]
-        found, speeds = self.read_timed_runs(context, TrainingAndDecodingSpeeds)
+    def body(self, found: Runs, context: TableContext) -> Body:
+        """See RunTable."""
+        speeds = self.require_speeds(found, context, TrainingAndDecodingSpeeds)
         content = papers()[self.paper][self.item]
         rows = []
         for experiment, runs in found.items():
-            sizes = [run.record.training.parameters for run in runs if run.record.training]
+            sizes = [size for run in runs if (size := PARAMETERS.value(run))]
             ours = [f"{sizes[0] / 1e6:.2f}" if sizes else ""]
             ours += [format_ratio(kind.relative.get(experiment.model)) for kind in (speeds.training, speeds.decoding)]
-            row = [experiment.model]
-            for printed, own in zip(content["rows"][experiment.model], ours, strict=True):
-                row += [f"{printed:.2f}", own]
-            rows.append(row)
+            printed = [f"{value:.2f}" for value in content["rows"][experiment.model]]
+            rows.append([experiment.model, *chain(*zip(printed, ours, strict=True))])
         header = [f"{source} {column}" for column in content["columns"] for source in (f"[{self.paper}]", "our")]
         notes = [
-            context.preset_note,
-            *context.notes(dataset, chain(*found.values())),
             f"training: {describe_measurement(speeds.training)}",
             f"decoding: {describe_measurement(speeds.decoding)}",
             f"[{self.paper}]: {content['note']}",
         ]
-        return [RenderedTable(context.caption(self.title), ["", *header], rows, notes)]
+        return ["", *header], rows, notes
 
 
 class SpeedByLengthFigure(SpeedTable):
     """[RL] Figure 2: decoding speed by source length, one row per group of sentences."""
 
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table; raises UserError as `read_timed_runs` does."""
-        dataset = self.datasets[context.preset]
-        found, speeds = self.read_timed_runs(context, SpeedsByLength)
+    def body(self, found: Runs, context: TableContext) -> Body:
+        """See RunTable."""
+        speeds = self.require_speeds(found, context, SpeedsByLength)
         rows = [
             [f"{group.shortest}–{group.longest}", *(format_ratio(group.relative[model]) for model in speeds.models)]
             for group in speeds.groups
         ]
-        notes = [
-            context.preset_note,
-            *context.notes(dataset, chain(*found.values())),
-            describe_measurement(speeds),
-            self.figure_note,
-            self.plot(speeds, context),
-        ]
-        return [RenderedTable(context.caption(self.title), ["source tokens", *speeds.models], rows, notes)]
+        notes = [describe_measurement(speeds), self.figure_note, self.plot(speeds, context)]
+        return ["source tokens", *speeds.models], rows, notes
 
     def plot(self, speeds: SpeedsByLength, context: TableContext) -> str:
         """Write the plot; return the note that says where."""
@@ -292,7 +277,7 @@ class SpeedByLengthFigure(SpeedTable):
         return context.save_plot(figure)
 
 
-TABLES = (
+TABLES: tuple[Table, ...] = (
     EfficiencyTable("RL", "table2", speed_benchmark="train_decode_speed.py"),
     SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding_speed.py"),
 )

@@ -1,8 +1,9 @@
 """ReLU or softmax? A search by validation loss, and the comparison of its best settings on test sets.
 
 The held-out rule: every choice is made on validation sets, and a test set is translated once per final setting.
-`study_search` therefore trains without translating. Its results are recorded by hand in CHOSEN_FLAGS and BEST_MODELS,
-from which the tables of test sets take their settings.
+`study_search` therefore trains without translating. Its results are recorded by hand: in BEST_MODELS, and in rows that
+have flags, `TableRow("softpick", variant="lr-2e-3", flags=("--lr", "2e-3"))`. No row has any: of the settings that were
+tried (docs/results/relu_or_softmax.md), none is better than the dataset's own for certain.
 
 The search is not the full product of learning rates and attention dropout. It starts from the settings of the dataset
 and changes one of them at a time, so every model has the same four runs. What it cannot find is a model that needs
@@ -11,35 +12,22 @@ study, of half the width and a third of the epochs, whose runs take minutes; so 
 before it is recorded, not assumed to be the best on the larger one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from statistics import mean
 
-from relumt.papers.context import Runs, TableContext, spread_note
+from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, SMOKE, Experiment, by_preset
 from relumt.papers.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
-from relumt.papers.rendering import RenderedTable
-from relumt.papers.runs import require_comparable
-from relumt.papers.score_table import Column, ScoreTable, TableRow
-from relumt.papers.table import Table
+from relumt.papers.score_table import Column, ScoreTable, TableRow, same_names
+from relumt.papers.table import Body, RunTable, Table, spread_note
 
 TrainFlags = tuple[str, ...]
 """Flags of fairseq-train beyond those of configs/, as on a command line."""
 
-MODELS = (
-    "softmax",
-    "softmax_gated",
-    "reluformer",
-    "reluformer_scheduled",
-    "reluformer_hinge",
-    "relu2former",
-    "relu2former_gated",
-    "rela_i",
-    "rela_g",
-    "sigmoid",
-    "softpick",
-    "entmax15",
+MODELS = tuple(
+    "softmax softmax_gated reluformer reluformer_scheduled reluformer_hinge relu2former relu2former_gated "
+    "rela_i rela_g sigmoid softpick entmax15".split()
 )
 """Rows of the study: names in configs/models.toml."""
 
@@ -70,10 +58,6 @@ DATASET_NOTES = {
 }
 """Dataset -> note below its tables."""
 
-CHOSEN_FLAGS: Mapping[str, Mapping[str, TrainFlags]] = {}
-"""Dataset -> model -> flags that were chosen for it by validation loss, for example ("--lr", "2e-3"). A model that is
-not listed is trained with the settings of the dataset. What was tried is in docs/results/relu_or_softmax.md."""
-
 SEARCH_FLAGS: Mapping[str, tuple[TrainFlags, ...]] = {
     "paper": ((), ("--lr", "3.5e-4"), ("--lr", "1.4e-3"), ("--attention-dropout", "0")),
     "small": ((), ("--lr", "1e-3"), ("--lr", "4e-3"), ("--attention-dropout", "0.1")),
@@ -85,49 +69,34 @@ paper, `--lr 2e-3` without attention dropout for preset small. Both have half an
 OWN_SETTINGS = "the dataset's settings"
 
 
-def study_experiment(dataset: str, model: str, flags: TrainFlags, needs_test: bool) -> Experiment:
-    """Return an experiment whose variant is named after its flags; without any it shares its runs with other tables."""
-    variant = "-".join(token.removeprefix("--") for token in flags)
-    return Experiment(dataset, model, variant, flags, needs_test=needs_test)
-
-
 @dataclass(frozen=True)
-class LossSearch(Table):
+class LossSearch(RunTable):
     """Validation loss by model and setting. No test set is translated."""
 
     models: tuple[str, ...]
     datasets: Mapping[str, str]
     settings: Mapping[str, tuple[TrainFlags, ...]]
+    shown_measures = (VALIDATION_LOSS,)
 
     def experiments(self, preset: str) -> list[Experiment]:
-        """See Table; all models with the first setting come first."""
+        """See Table; all models with the first setting come first, whose runs are those of other tables."""
+        variants = {flags: "-".join(token.removeprefix("--") for token in flags) for flags in self.settings[preset]}
         return [
-            study_experiment(self.datasets[preset], model, flags, needs_test=False)
-            for flags in self.settings[preset]
+            Experiment(self.datasets[preset], model, variant, flags, needs_test=False)
+            for flags, variant in variants.items()
             for model in self.models
         ]
 
-    def render(self, context: TableContext) -> list[RenderedTable]:
-        """See Table."""
-        found = context.find_runs(self.experiments(context.preset))
-        all_runs = list(chain(*found.values()))
-        require_comparable(all_runs, BLEU_TOKENIZED.metric, self.varied_flags(context.preset))
-        by_model = {model: {one: runs for one, runs in found.items() if one.model == model} for model in self.models}
+    def body(self, found: Runs, context: TableContext) -> Body:
+        """See RunTable."""
         header = ["", *(" ".join(flags) or OWN_SETTINGS for flags in self.settings[context.preset])]
-        notes = [
-            context.preset_note,
-            "best validation loss, without the regularizer; *: the lowest of the model over the seeds of all settings",
-            *context.notes(self.datasets[context.preset], all_runs, [VALIDATION_LOSS]),
-            *spread_note(found),
-        ]
-        rows = [[model, *mark_lowest(runs)] for model, runs in by_model.items()]
-        return [RenderedTable(context.caption(self.title), header, rows, notes)]
-
-
-def mark_lowest(found: Runs) -> list[str]:
-    """Return the mean validation loss of each experiment, with an asterisk after the lowest over common seeds."""
-    lowest = find_lowest(found)
-    return [VALIDATION_LOSS.format_mean(runs) + (" *" if one == lowest else "") for one, runs in found.items()]
+        rows = []
+        for model in self.models:
+            settings = {one: runs for one, runs in found.items() if one.model == model}
+            lowest = find_lowest(settings)
+            losses = {one: VALIDATION_LOSS.format_mean(runs) for one, runs in settings.items()}
+            rows.append([model, *(f"{loss} *" if one == lowest else loss for one, loss in losses.items())])
+        return header, rows, spread_note(found)
 
 
 def find_lowest(found: Runs) -> Experiment | None:
@@ -147,41 +116,28 @@ def find_lowest(found: Runs) -> Experiment | None:
     return min(measured, key=mean_loss)
 
 
-@dataclass(frozen=True)
 class StudyTable(ScoreTable):
     """Models with the settings that were chosen for them, compared with softmax over seeds."""
 
-    def experiment(self, row: TableRow, column: Column) -> Experiment:
-        """See ScoreTable."""
-        flags = CHOSEN_FLAGS.get(column.dataset, {}).get(row.model, ())
-        return study_experiment(column.dataset, row.model, flags, needs_test=True)
-
-    def notes_below(self, columns: Sequence[Column], found: Runs, context: TableContext) -> list[str]:
-        """See ScoreTable; the first notes say which settings were chosen, and what is special about a dataset."""
-        chosen = [f"{one.model} {' '.join(one.flags)}" for one in found if one.flags]
+    def introduction(self, context: TableContext) -> list[str]:
+        """See RunTable; the first notes say which settings were chosen, and what is special about a dataset."""
+        experiments = dict.fromkeys(self.experiments(context.preset))
+        chosen = [f"{one.model} {' '.join(one.flags)}" for one in experiments if one.flags]
         settings = "; ".join(chosen) or "none, all models have the dataset's"
-        notes = [f"settings chosen by validation loss: {settings}"]
-        notes += [note for dataset, note in DATASET_NOTES.items() if dataset in {column.dataset for column in columns}]
-        return [*notes, *super().notes_below(columns, found, context)]
+        datasets = {one.dataset for one in experiments}
+        special = [note for dataset, note in DATASET_NOTES.items() if dataset in datasets]
+        return [f"settings chosen by validation loss: {settings}", *special, *super().introduction(context)]
 
 
-def study_columns(datasets: Mapping[str, str]) -> dict[str, tuple[Column, ...]]:
-    """Return preset -> columns."""
-    return {
-        preset: (
-            Column(dataset, VALIDATION_LOSS, compared_over_seeds=True),
-            Column(dataset, VALIDATION_BLEU, compared_over_seeds=True),
-            Column(dataset, BLEU_TOKENIZED),
-            Column(dataset, BREVITY_PENALTY),
-            Column(dataset, LENGTH_PENALTY),
-        )
-        for preset, dataset in datasets.items()
-    }
+def study_columns(datasets: Mapping[str, str]) -> list[Column]:
+    """Return the columns on the dataset of each preset."""
+    compared = [Column(datasets, measure, compared_over_seeds=True) for measure in (VALIDATION_LOSS, VALIDATION_BLEU)]
+    return [*compared, *(Column(datasets, measure) for measure in (BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY))]
 
 
-def model_rows(*models: str) -> dict[str, TableRow]:
-    """Return rows whose labels are the names of the models."""
-    return {model: TableRow(model) for model in models}
+def model_rows(models: Mapping[str, str]) -> dict[str, TableRow]:
+    """Return the rows of label -> model."""
+    return {label: TableRow(model) for label, model in models.items()}
 
 
 TABLES: tuple[Table, ...] = (
@@ -192,12 +148,15 @@ TABLES: tuple[Table, ...] = (
         models=MODELS + CANDIDATES,
         datasets=by_preset(IWSLT),
         settings=SEARCH_FLAGS,
+        notes=(
+            "best validation loss, without the regularizer; *: the lowest of the model over the seeds of all settings",
+        ),
     ),
     StudyTable(
         "",
         "study",
         caption="ReLU or softmax: mechanisms",
-        rows=model_rows(*MODELS),
+        rows=model_rows(same_names(*MODELS)),
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
     ),
@@ -205,7 +164,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_iwslt14",
         caption="ReLU or softmax: the best models of the study on IWSLT14",
-        rows=model_rows("softmax", *BEST_MODELS),
+        rows=model_rows(same_names("softmax", *BEST_MODELS)),
         columns=study_columns(IWSLT_DATASETS),
         baseline="softmax",
     ),
@@ -213,7 +172,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_sites",
         caption="ReLU or softmax: by attention site",
-        rows={label: TableRow(model) for label, model in SITE_MODELS.items()},
+        rows=model_rows(SITE_MODELS),
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
         notes=("ReLUFormer has the penalty on entropy, too; the rows with ReLU have only that on row sums",),

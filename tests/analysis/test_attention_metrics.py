@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from relumt.attention.metrics import attention_metrics as rows
 from relumt.attention.metrics.head_diversity import jensen_shannon_divergence, normalize_with_dummy, softmax_with_dummy
-from relumt.papers.flops import rela_g_flops, softmax_flops
+from relumt.papers.rela import rela_g_flops, softmax_flops
 from relumt.printed_results import papers
 
 ROW = torch.tensor([[[0.0, 2.0, 0.0, 6.0, 0.0]]])  # [1, 1, 5], its last key not visible

@@ -7,10 +7,10 @@ import pytest
 from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, AttentionMetrics, LayerAlignment
 from relumt.errors import UserError
 from tests.papers.cases import analysis, attention_layer, find_experiments, make_record, render, write_run
-from tests.runs.cases import with_value
 
 
-def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_path):
+def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_path, monkeypatch):
+    monkeypatch.undo()  # draws the plot
     experiment = find_experiments("rela_figure6")["rela_g"]
     for seed in (1, 2):
         write_run(experiment, tmp_path, make_record(experiment, seed), analysis())
@@ -19,10 +19,8 @@ def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_pa
     assert ["rela_g", "cross", "targets shuffled", "0.300", "0.300", "0.300"] in table.rows
     assert ["rela_g", "encoder", "null rate", "0.200", "0.200", "0.200"] in table.rows
     assert ["rela_g", "decoder", "variance over heads", "0.010", "0.010", "0.010"] in table.rows
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
-        "rela_figure6-small.png",
-        "rela_figure6-small.svg",
-    }
+    plots = {path.name: path.stat().st_size for path in (tmp_path / "plots").iterdir()}
+    assert plots.keys() == {"rela_figure6-small.png", "rela_figure6-small.svg"} and min(plots.values()) > 1000
 
 
 def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
@@ -52,16 +50,12 @@ def test_a_model_without_the_measure_is_left_out(tmp_path):
     assert {row[0] for row in table.rows} == {"rela_g"}
 
 
-def test_a_diverged_model_is_named_and_not_drawn_and_other_corpora_are_refused(tmp_path):
+def test_a_diverged_model_is_named_and_not_drawn(tmp_path):
     experiments = find_experiments("rela_figure5")
     write_run(experiments["rela_g"], tmp_path, analysis=analysis())
     write_run(experiments["entmax15"], tmp_path, make_record(experiments["entmax15"], bleu=0.2), analysis())
     (table,) = render("rela_figure5", tmp_path)
     assert {row[0] for row in table.rows} == {"rela_g"} and "entmax15: -" in table.notes
-    other = with_value(make_record(experiments["softmax"]), "evaluations.test.references_sha256", "x")
-    write_run(experiments["softmax"], tmp_path, other, analysis())
-    with pytest.raises(UserError, match="differ in the test set"):
-        render("rela_figure5", tmp_path)
 
 
 def test_a_seed_without_a_measure_that_another_seed_has_is_refused(tmp_path):
@@ -104,33 +98,21 @@ def test_a_head_without_shares_is_left_out_and_a_model_without_any_is_not_drawn(
     assert [row[:3] for row in table.rows] == [["reluformer", "encoder", "0.020"]]
 
 
-def test_the_weight_on_stop_words_stands_beside_that_on_distant_tokens(tmp_path):
-    """[RF] Figure 5: ReLU keeps weight on distant words and less on stop words."""
-    experiment = find_experiments("reluformer_figure5")["reluformer"]
-    write_run(experiment, tmp_path, analysis=analysis())
-    (table,) = render("reluformer_figure5", tmp_path)
-    assert ["reluformer", "encoder", "more than 10 tokens away", "0.150", "0.150", "0.150"] in table.rows
-    assert ["reluformer", "encoder", "on stop words", "0.400", "0.400", "0.400"] in table.rows
-    assert ["reluformer", "decoder", "stop words among the keys", "0.450", "0.450", "0.450"] in table.rows
-
-
-def test_both_divergences_are_drawn_for_each_model_and_reluformer_is_one(tmp_path):
-    experiment = find_experiments("rela_figure5")["reluformer"]
-    write_run(experiment, tmp_path, analysis=analysis())
-    (table,) = render("rela_figure5", tmp_path)
-    assert ["reluformer", "cross", "softmax of α", "0.900", "0.900", "0.900"] in table.rows
-    assert ["reluformer", "cross", "α/Σα", "0.950", "0.950", "0.950"] in table.rows
-
-
-@pytest.mark.parametrize("name", ["rela_figure3", "rela_table6", "reluformer_figure4"])
-def test_subwords_and_words_are_not_mixed_in_a_figure_or_table(tmp_path, name):
-    first, second, *_ = find_experiments(name).values()
-    write_run(first, tmp_path, analysis=analysis(unit="words"))
+@pytest.mark.parametrize(
+    ("name", "model", "row"),
+    [
+        ("reluformer_figure5", "reluformer", ["encoder", "more than 10 tokens away", "0.150"]),
+        ("reluformer_figure5", "reluformer", ["encoder", "on stop words", "0.400"]),
+        ("reluformer_figure5", "softmax", ["decoder", "stop words among the keys", "0.450"]),
+        ("rela_figure5", "reluformer", ["cross", "softmax of α", "0.900"]),
+        ("rela_figure5", "rela_g", ["cross", "α/Σα", "0.950"]),
+    ],
+)
+def test_each_curve_shows_its_measure(tmp_path, name, model, row):
+    """[RF] Figure 5: ReLU keeps weight on distant words and less on stop words. [RL] Figure 5: head diversity."""
+    write_run(find_experiments(name)[model], tmp_path, analysis=analysis())
     (table,) = render(name, tmp_path)
-    assert any("attention of words" in note for note in table.notes)
-    write_run(second, tmp_path, analysis=analysis())
-    with pytest.raises(UserError, match=r"differ in the unit of attention: (sub)?words and (sub)?words; repeat"):
-        render(name, tmp_path)
+    assert [model, *row, row[-1], row[-1]] in table.rows
 
 
 def test_alignment_errors_by_different_gold_alignments_are_not_mixed(tmp_path):

@@ -2,20 +2,19 @@
 
 import dataclasses
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from relumt.errors import UserError
 from relumt.papers import TABLES, get_table
-from relumt.papers.experiments import PRESETS, unique_experiments
+from relumt.papers.experiments import PRESETS
 from relumt.papers.runs import MODEL_FLAGS
 from relumt.plugin.criterions.attention_regularization import AttentionRegularizationConfig
 from relumt.printed_results import papers
 from relumt.runs.dataset_config import load_dataset, read_models
 from relumt.runs.flags import parse_flag_lines
-from tests.papers.cases import analysis, make_record, render, write_run
+from tests.papers.cases import render
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = read_models(ROOT / "configs")
@@ -43,23 +42,6 @@ def test_without_runs_the_message_says_what_makes_them(name, tmp_path):
     for preset in PRESETS:
         with pytest.raises(UserError, match=f"scripts/reproduce.sh {name} --preset {preset}"):
             render(name, tmp_path, preset)
-
-
-def find_pair(name):
-    """Return two experiments of a table on one dataset, None if it has no two."""
-    experiments = unique_experiments(get_table(name).experiments("small"))
-    return next(((one, two) for one, two in pairwise(experiments) if one.dataset == two.dataset), None)
-
-
-@pytest.mark.parametrize("name", filter(find_pair, TABLES))
-@pytest.mark.parametrize("seed", [1, 2], ids=["another row", "another seed"])
-def test_no_table_compares_runs_that_were_trained_with_other_flags(name, seed, tmp_path):
-    one, two = find_pair(name)
-    other = two if seed == 1 else one
-    write_run(one, tmp_path, analysis=analysis())
-    write_run(other, tmp_path, make_record(other, seed, **{"--dropout": "0.9"}), analysis())
-    with pytest.raises(UserError, match="differ in the flags of training"):
-        render(name, tmp_path)
 
 
 def test_the_operations_of_rela_table4_are_those_of_the_paper_except_for_rounding(tmp_path):

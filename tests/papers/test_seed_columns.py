@@ -40,3 +40,19 @@ def test_a_note_names_the_seeds_of_comparisons_that_leave_out_some(tmp_path):
     for model in ("softmax", "reluformer"):
         write_run(experiments[model], tmp_path, make_record(experiments[model], seed=4))
     assert not any("compared only" in note for note in render("reluformer_table4", tmp_path)[0].notes)
+
+
+def test_dunnetts_test_pools_the_rows_of_one_baseline(tmp_path):
+    experiments = find_experiments("reluformer_table5")
+    own, ablated = {1: 30.0, 2: 31.0}, {1: 28.0, 2: 29.5}
+    fairseq, fairseq_ablated = {1: 33.0, 2: 35.0}, {1: 34.0, 2: 35.5}
+    names = ("reluformer", "relu_unscaled", "fairseq-init/reluformer", "fairseq-init/relu_unscaled")
+    for name, scores in zip(names, (own, ablated, fairseq, fairseq_ablated), strict=True):
+        for seed, bleu in scores.items():
+            write_run(experiments[name], tmp_path, make_record(experiments[name], seed, bleu))
+    (table,) = render("reluformer_table5", tmp_path)
+    column, suffix = table.header.index("Dunnett's p"), ", fairseq's initialization"
+    labels = ("- scale factor", f"reluformer{suffix}", f"- scale factor{suffix}")
+    expected = dunnett_p_values([list(ablated.values()), list(fairseq.values())], list(own.values()))
+    expected += dunnett_p_values([list(fairseq_ablated.values())], list(fairseq.values()))
+    assert [row(table, label)[column] for label in labels] == [f"{p:.3f}" for p in expected]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import dblquad
 from scipy.stats import chi, norm, ttest_rel
 
 from relumt.papers.seed_statistics import (
@@ -25,7 +24,7 @@ BASELINE = {1: 39.57, 2: 39.20, 3: 39.90, 4: 40.0}
 
 
 @given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=2, max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_p_value_is_the_share_of_sign_flips_that_are_as_extreme(differences):
     flipped = [
         abs(mean(s * d for s, d in zip(signs, differences, strict=True)))
@@ -51,7 +50,6 @@ def test_many_seeds_are_drawn_and_give_the_same_value_again():
 
 def test_seeds_pair_the_runs():
     found = compare_seeds(BLEU, BASELINE)
-    assert found.num_seeds == 3
     assert found.difference == pytest.approx((-1.23 - 0.10 - 1.10) / 3)
     assert found.p_value == 0.25  # the least that three seeds can give
 
@@ -64,7 +62,7 @@ def test_the_interval_is_that_of_a_paired_t_test():
 
 def test_one_seed_has_neither_an_interval_nor_significance():
     found = compare_seeds({1: 38.0}, {1: 39.0, 2: 40.0})
-    assert (found.num_seeds, found.interval, found.p_value, found.seeds_needed) == (1, None, 1.0, None)
+    assert (found.difference, found.interval, found.p_value, found.seeds_needed) == (-1.0, None, 1.0, None)
 
 
 def test_models_without_a_common_seed_are_rejected():
@@ -81,13 +79,9 @@ def test_seeds_needed_give_the_power_of_the_literature():
 
 def test_seeds_needed_has_bounds():
     assert seeds_needed([1.0, 1.0, 1.0]) == 6  # 2^(1 − 6) is the first p below 0.05
+    assert seeds_needed([0.1 + 0.2, 0.3]) == 6  # equal but for rounding
     assert seeds_needed([0.001, -0.5, 0.5]) is None and MAX_SEEDS == 1000
     assert seeds_needed([0.0, 0.0]) is None
-
-
-def test_equal_differences_need_the_fewest_seeds():
-    assert seeds_needed([4.493 - 4.515, 4.498 - 4.520, 4.508 - 4.530]) == 6
-    assert seeds_needed([0.1 + 0.2, 0.3]) == 6
 
 
 @pytest.mark.parametrize("comparisons", [1, 3, 9])
@@ -118,13 +112,15 @@ def integrated_dunnett_p_values(models, baseline):
     n, k = len(baseline), len(models)
     freedom = (k + 1) * (n - 1)
     pooled = math.sqrt(mean(np.var(scores, ddof=1) for scores in (*models, baseline)))
-    statistics = [abs(mean(scores) - mean(baseline)) / (pooled * math.sqrt(2 / n)) for scores in models]
+    z, s = np.meshgrid(np.linspace(-7, 7, 281), np.linspace(0, 5, 501))
+    density = norm.pdf(z) * chi.pdf(s * math.sqrt(freedom), freedom) * math.sqrt(freedom) * (14 / 280) * (5 / 500)
 
-    def density(z, s, t):
+    def p_value(scores):
+        t = abs(mean(scores) - mean(baseline)) / (pooled * math.sqrt(2 / n))
         inside = norm.cdf(math.sqrt(2) * t * s + z) - norm.cdf(-math.sqrt(2) * t * s + z)
-        return inside**k * norm.pdf(z) * chi.pdf(s * math.sqrt(freedom), freedom) * math.sqrt(freedom)
+        return 1 - (inside**k * density).sum()
 
-    return [1 - dblquad(density, 0, 5, -7, 7, args=(t,), epsabs=1e-5)[0] for t in statistics]
+    return [p_value(scores) for scores in models]
 
 
 @pytest.mark.parametrize("num_models", [1, 2, 5])

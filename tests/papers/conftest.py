@@ -1,0 +1,17 @@
+"""Plots of tables are not drawn, which takes seconds, unless a test calls `monkeypatch.undo()`."""
+
+import pytest
+
+from relumt.analysis import plots
+
+
+@pytest.fixture(autouse=True)
+def fast_plots(monkeypatch):
+    """Let figures write empty files."""
+
+    def save(figure, out, name):
+        out.mkdir(exist_ok=True)
+        for extension in plots.PLOT_FORMATS:
+            (out / f"{name}.{extension}").touch()
+
+    monkeypatch.setattr(plots, "save_figure", save)
