@@ -1,18 +1,14 @@
 """Logs and translations: damaged, mixed, or with text that looks like fairseq's own lines."""
 
-import math
 from pathlib import Path
 
 import pytest
 
-from relumt.papers.experiments import Experiment
-from relumt.papers.grid.jobs import Job, TrainingProgress, read_progress
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.document_translations import load_chunks
-from relumt.runs.record import save_record
 from relumt.runs.training_log import find_divergence, read_training_log
 from relumt.runs.translations import align_translations, read_generated, read_speed
-from tests.runs.cases import scored_record, with_value, write_data_bin
+from tests.runs.cases import write_data_bin
 
 pytestmark = pytest.mark.attack("records")
 
@@ -116,19 +112,6 @@ def test_mentions_of_divergence_are_no_divergence(attack, log, line):
     log.write_text(LOG + line + "\n")
     assert attack.reads(find_divergence, log) == ""
     assert find_divergence(log) is None
-
-
-@pytest.mark.parametrize("limit", ["abc", "nan", "inf", "-1", "0", "1e3", "9" * 5000, "", " 5", "5 6"])
-def test_progress_with_odd_limits_is_shown(attack, limit):
-    job = Job(Experiment("data", "model"), 1, attack.folder / "runs", attack.folder)
-    record = with_value(scored_record(), "provenance.flags", {"--max-update": limit, "--max-epoch": limit})
-    save_record(job.folder, with_value(with_value(record, "evaluations", {}), "training", None))
-    for text in (LOG, *FOREIGN_LINES.values()):
-        (job.folder / "train.log").write_text("\n" + text)
-        assert attack.reads(read_progress, job) == ""
-        progress = read_progress(job)
-        assert isinstance(progress, TrainingProgress) and 0 <= progress.fraction <= 1
-        assert progress.loss is None or math.isfinite(progress.loss)
 
 
 # Translations

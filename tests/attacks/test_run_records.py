@@ -11,7 +11,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.papers.experiments import Experiment
-from relumt.papers.grid.jobs import Job, JobState, TrainingProgress, read_progress
+from relumt.papers.grid.jobs import Job, JobState
 from relumt.runs.evaluation_record import DocumentResults, SubsetScores
 from relumt.runs.record import BACKUP, RUN_RECORD, AcceptedChange, RunRecord, find_record, save_record
 from tests.runs.cases import scored_record
@@ -240,6 +240,5 @@ def test_a_damaged_run_does_not_end_a_grid(attack, folder, text):
     job = Job(Experiment("small", "softmax"), 1, attack.folder / "runs", attack.folder)
     (folder / RUN_RECORD).write_text(text)
     assert attack.reads(job.is_finished) == "" and not job.is_finished()
-    assert attack.reads(read_progress, job) == "" and read_progress(job) == TrainingProgress()
     assert str(folder / RUN_RECORD) in attack.reads(job.outcome, 0)
     assert (job.outcome(1), job.outcome(2)) == (JobState.FAILED, JobState.REFUSED)
