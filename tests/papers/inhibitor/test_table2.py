@@ -48,11 +48,15 @@ def test_what_is_measured_becomes_a_table(measured, tmp_path):
     assert "-O3" in printed and f"-march={MARCH[LATEST]}" in printed and "revision" in printed
 
 
-def test_without_a_compiler_nothing_is_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("CC", "no-such-cc")
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [("no-such-cc", "no-such-cc: No such file"), ("false", "false --version ended with status 1")],
+)
+def test_without_a_compiler_nothing_is_written(compiler, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CC", compiler)
     with pytest.raises(SystemExit, match="2"):
         table2.main(["--out", str(tmp_path / "out")])
-    assert "relumt: error: no-such-cc: No such file" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert f"relumt: error: {message}" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @needs_compiler
