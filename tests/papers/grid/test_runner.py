@@ -131,11 +131,11 @@ class FullQueue:
 
 def test_submitted_jobs_run_and_the_queue_may_refuse_others(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("relumt.papers.grid.jobs.Job.is_finished", lambda job: job.experiment.model == "old")
-    jobs = make_jobs(root, tmp_path / "runs", "old", "one", "fails", "two")
+    jobs = make_jobs(root, tmp_path / "runs", "old", "one", "refused", "two")
     executor = FullQueue(create_executor(tmp_path / "slurm", "local", {"timeout_min": "5"}))
     outcomes = run_on_slurm(jobs, executor, num_parallel=3, interval=0.1)
-    assert [outcomes[job] for job in jobs[1:]] == ["done", "failed", "failed"]
-    assert "it is broken" in (jobs[2].folder / "grid.log").read_text() and not jobs[0].folder.exists()
+    assert [outcomes[job] for job in jobs[1:]] == ["done", "refused", "failed"]
+    assert "other flags" in (jobs[2].folder / "grid.log").read_text() and not jobs[0].folder.exists()
     assert "data/two/1: not submitted: sbatch: QOSMaxSubmitJobPerUserLimit" in capsys.readouterr().err
 
 
