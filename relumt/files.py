@@ -1,7 +1,5 @@
 """Checks of paths before any work, checksums, and writing to disk."""
 
-import errno
-import fcntl
 import hashlib
 import os
 import stat
@@ -42,27 +40,6 @@ def sync(path: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of flock on a file system without locks, such as Lustre mounted without them."""
-
-
-def try_lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
-    """Lock a file without waiting, if its file system has locks; return False if another process has locked it.
-
-    Args:
-        descriptor: descriptor of the open file.
-        operation: LOCK_EX, or LOCK_SH to share the lock.
-    """
-    try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return True
 
 
 def describe_kind(path: Path) -> str | None:
