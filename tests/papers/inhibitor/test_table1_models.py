@@ -162,3 +162,12 @@ def test_a_word_that_is_too_long_for_ctc_has_no_loss():
 def test_accuracy_and_squared_error_are_in_percent():
     assert accuracy(torch.eye(4), torch.tensor([0, 1, 2, 0])) == {"accuracy": 75.0}
     assert squared_error(torch.tensor([1.0, 1.0]), torch.tensor([1.1, 1.0]))["mse"] == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_review_is_classified_by_the_mean_of_its_words():
+    torch.manual_seed(0)
+    model = TASKS["imdb"].model(PRESETS["smoke"]["imdb"], "softmax", 9).eval()
+    tokens = torch.tensor([[5, 4, *[PADDING] * 18]])
+    with torch.no_grad():
+        words = model.layer(model.embedding(tokens), tokens != PADDING)[:, :2]
+        torch.testing.assert_close(model(tokens), model.head(words.mean(1)))
