@@ -88,8 +88,10 @@ def test_an_interrupt_ends_running_jobs_and_starts_no_others(root, tmp_path, mon
             raise KeyboardInterrupt
 
     monkeypatch.setattr("relumt.papers.grid.runner.time.sleep", interrupt_when_started)
+    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run(root, tmp_path, "sleeps", "other")
+    assert time.monotonic() - start < 50  # it would sleep for 60 seconds
     assert not Path("/proc", pid_file.read_text().strip()).exists()
     assert not (tmp_path / "data" / "other").exists()
 
