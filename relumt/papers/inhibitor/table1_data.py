@@ -112,10 +112,7 @@ SPLIT_SEED = 20231003
 
 
 class Splits(NamedTuple):
-    """The examples of a task, disjoint except that IMDB repeats 123 training reviews in its test set.
-
-    `num_symbols` is the size of the vocabulary (IMDB) or of the alphabet of transcriptions (IAM), with the reserved 0.
-    """
+    """The examples of a task; `num_symbols` is the size of IMDB's vocabulary or IAM's alphabet, with the reserved 0."""
 
     train: TensorDataset
     valid: TensorDataset
@@ -195,10 +192,7 @@ def load_imdb(settings: Settings, folder: Path) -> Splits:
 
 
 def read_reviews(folder: Path, part: str) -> list[tuple[str, int]]:
-    """Return texts with their labels.
-
-    They come from a table `label<TAB>id<TAB>rating<TAB>text` or from the archive, in the order of the files' names.
-    """
+    """Return texts and labels, of a table `label<TAB>id<TAB>rating<TAB>text` or the archive, by the names of files."""
     table = folder / f"{part}.tsv.gz"
     if table.is_file():
         text = gzip.decompress(table.read_bytes()).decode("utf-8").removesuffix("\n")
