@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from relumt.arguments import positive_integer, valid_path, whole_number
+from relumt.arguments import positive_integer, whole_number
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
@@ -42,8 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
     add("--seeds", type=whole_number, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
     add("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
-    add("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
-    add("--root", type=valid_path, default=Path(), help="the checkout, which has scripts/ (default: .)")
+    add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    add("--root", type=Path, default=Path(), help="the checkout, which has scripts/ (default: .)")
     most = "default and maximum: as many as the GPUs take; default on a CPU: 1, on Slurm: all"
     add("--jobs", type=positive_integer, metavar="N", help=f"runs at a time ({most})")
     exclusive = parser.add_mutually_exclusive_group().add_argument

@@ -11,10 +11,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from relumt.analysis.scored_analysis import is_analyzed
-from relumt.child_processes import start_child
 from relumt.errors import UserError
 from relumt.papers.experiments import Experiment, unique_experiments
 from relumt.papers.runs import has_results
+from relumt.process import start_child
 from relumt.runs.dataset_config import configs_folder
 from relumt.runs.evaluation import is_scored_as_configured
 from relumt.runs.flags import join_flag_values

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import positive_integer
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.papers.context import TableContext
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repetitions", type=positive_integer, help="seeds per task (default: those of the preset)")
     for task, content in DATA_FILES.items():
         text, default = f"{content} (default: data/{task})", Path("data", task)
-        parser.add_argument(f"--{task}", type=valid_path, default=default, metavar="FOLDER", help=text)
+        parser.add_argument(f"--{task}", type=Path, default=default, metavar="FOLDER", help=text)
     with command_line():
         arguments = parser.parse_args(argv)
         unfinished = []

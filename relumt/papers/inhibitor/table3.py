@@ -30,7 +30,7 @@ import numpy as np
 from relumt.arguments import positive_integer
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
-from relumt.json_files import decode_json
+from relumt.files import decode_json
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor import circuits
 from relumt.papers.inhibitor.results import make_parser, read_result, write_result
