@@ -4,7 +4,6 @@ What is unfinished lies beside the result, hidden, as .NAME.PROCESS.unfinished, 
 content is on disk before it replaces anything, so that a crash of the machine does not lose both.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -43,15 +42,6 @@ def changed_files(folder: Path, checksums: Mapping[str, str]) -> list[str]:
         for name, checksum in checksums.items()
         if not (folder / name).is_file() or file_sha256(folder / name) != checksum
     ]
-
-
-def try_lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file without waiting, or share the lock (LOCK_SH); return False if another process has it."""
-    try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def require_writable(folder: Path) -> Path:

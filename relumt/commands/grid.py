@@ -9,10 +9,10 @@ import argparse
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from relumt.arguments import positive_integer, whole_number
 from relumt.console import print_status
@@ -21,9 +21,7 @@ from relumt.files import require_writable
 from relumt.papers import TABLES, get_table
 from relumt.papers.experiments import PRESETS, Experiment
 from relumt.papers.grid.jobs import GRID_LOG, Job, JobState, create_jobs
-from relumt.papers.grid.local_runner import LocalRunner, group_gpus, visible_gpus
-from relumt.papers.grid.slurm_runner import create_executor, run_on_slurm
-from relumt.papers.grid.status import GridStatus
+from relumt.papers.grid.runner import assign_gpus, create_executor, run_locally, run_on_slurm
 from relumt.process import usable_cores
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.flags import require_path
@@ -40,49 +38,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `relumt reproduce` takes, too: which runs to make, and where."""
-    parser.add_argument("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
-    parser.add_argument(
-        "--seeds", type=whole_number, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)"
-    )
-    parser.add_argument("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
-    parser.add_argument("--root", type=Path, default=Path(), help="the checkout, which has scripts/ (default: .)")
-    parser.add_argument(
-        "--jobs",
-        type=positive_integer,
-        metavar="N",
-        help="runs at a time (default and maximum: as many as the GPUs take; default on a CPU: 1)",
-    )
-    parser.add_argument(
-        "--gpus-per-job", type=positive_integer, default=1, metavar="N", help="GPUs that train a run (default: 1)"
-    )
-    parser.add_argument(
-        "--jobs-per-gpu",
-        type=positive_integer,
-        default=1,
-        metavar="N",
-        help="runs at a time on one GPU, which a small model leaves idle most of the time (default: 1)",
-    )
-    parser.add_argument(
-        "--slurm",
-        nargs="*",
-        metavar="KEY=VALUE",
-        help="submit to Slurm, with submitit's parameters: timeout_min=600 …",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands instead of running them")
-    parser.add_argument(
-        "--flags",
-        nargs=argparse.REMAINDER,
-        default=[],
-        metavar="…",
-        help="all that follows is for fairseq-train",
-    )
+    add = parser.add_argument
+    add("--preset", default="paper", choices=list(PRESETS), help="corpora and sizes (default: paper)")
+    add("--seeds", type=whole_number, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)")
+    add("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
+    add("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    add("--root", type=Path, default=Path(), help="the checkout, which has scripts/ (default: .)")
+    most = "default and maximum: as many as the GPUs take; default on a CPU: 1, on Slurm: all"
+    add("--jobs", type=positive_integer, metavar="N", help=f"runs at a time ({most})")
+    exclusive = parser.add_mutually_exclusive_group().add_argument
+    exclusive("--gpus-per-job", type=positive_integer, default=1, metavar="N", help="GPUs of a run (default: 1)")
+    idle = "which a small model leaves idle most of the time (default: 1)"
+    exclusive("--jobs-per-gpu", type=positive_integer, default=1, metavar="N", help=f"runs at a time on a GPU, {idle}")
+    parameters = "submit to Slurm, with submitit's parameters: timeout_min=600 …"
+    exclusive("--slurm", nargs="*", type=slurm_parameter, metavar="KEY=VALUE", help=parameters)
+    add("--dry-run", action="store_true", help="print the commands instead of running them")
+    rest = "all that follows is for fairseq-train"
+    add("--flags", nargs=argparse.REMAINDER, default=[], metavar="…", help=rest)
+
+
+def slurm_parameter(text: str) -> tuple[str, str]:
+    """Split KEY=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: not KEY=VALUE; give slurm_partition=gpu, for example")
+    return name, value
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Make the runs; `report` sets the exit status."""
-    check_numbers(arguments)
-    slurm_parameters = parse_parameters(arguments.slurm or [])
     experiments = select_experiments(arguments)
     if not experiments:
         raise UserError(f"{arguments.name} has no runs; make it with scripts/reproduce.sh {arguments.name}")
@@ -98,47 +82,19 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         print(*map(str, data_scripts), *(job.shell_command() for job in jobs), sep="\n")
         return
-    run_all = choose_runner(arguments, jobs, slurm_parameters)
+    run_all = choose_runner(arguments, jobs)
     for script in data_scripts:
         make_data_bin(script)
-    status = GridStatus(jobs, Console(file=sys.stderr))
-    with status.display:
-        run_all(status)
-    report(status)
+    report(run_all())
 
 
-def choose_runner(
-    arguments: argparse.Namespace, jobs: Sequence[Job], slurm_parameters: Mapping[str, str]
-) -> Callable[[GridStatus], None]:
-    """Return a function that runs the jobs on this machine or on Slurm; raise UserError if the machine cannot."""
+def choose_runner(arguments: argparse.Namespace, jobs: Sequence[Job]) -> Callable[[], dict[Job, JobState]]:
+    """Return what runs the jobs, on this machine or on Slurm; raise UserError if the machine cannot."""
     if arguments.slurm is not None:
-        executor = create_executor(arguments.runs / "slurm", "slurm", slurm_parameters)
-        return lambda status: run_on_slurm(jobs, executor, status)
-    num_parallel = arguments.jobs and min(arguments.jobs, max(1, len(jobs)))
-    gpu_groups = assign_gpus(num_parallel, arguments.gpus_per_job, arguments.jobs_per_gpu)
-    threads = max(1, usable_cores() // len(gpu_groups))
-    return lambda status: LocalRunner(status, gpu_groups, threads=threads).run(jobs)
-
-
-def check_numbers(arguments: argparse.Namespace) -> None:
-    """Raise UserError for numbers that contradict each other."""
-    if len(set(arguments.seeds)) < len(arguments.seeds):
-        raise UserError("--seeds must be different numbers; give each seed once")
-    if arguments.slurm is not None and (arguments.jobs or max(arguments.gpus_per_job, arguments.jobs_per_gpu) > 1):
-        raise UserError(
-            "--jobs, --gpus-per-job and --jobs-per-gpu apply to this machine; with Slurm, give --slurm "
-            "gpus_per_node=2 …"
-        )
-    if min(arguments.gpus_per_job, arguments.jobs_per_gpu) > 1:
-        raise UserError("--gpus-per-job and --jobs-per-gpu exclude each other; drop one of them")
-
-
-def parse_parameters(settings: Sequence[str]) -> dict[str, str]:
-    """Split KEY=VALUE settings; raise UserError for one without "="."""
-    for setting in settings:
-        if "=" not in setting:
-            raise UserError(f"--slurm {setting}: not KEY=VALUE; give slurm_partition=gpu, for example")
-    return dict(setting.split("=", 1) for setting in settings)
+        executor = create_executor(arguments.runs / "slurm", "slurm", dict(arguments.slurm))
+        return partial(run_on_slurm, jobs, executor, arguments.jobs or len(jobs))
+    slots = assign_gpus(arguments.jobs, arguments.gpus_per_job, arguments.jobs_per_gpu)
+    return partial(run_locally, jobs, slots, max(1, usable_cores() // min(len(slots), len(jobs))))
 
 
 def select_experiments(arguments: argparse.Namespace) -> list[Experiment]:
@@ -177,33 +133,17 @@ def make_data_bin(script: Path) -> None:
         raise AttemptFailedError(f"{script} failed; its messages are above")
 
 
-def assign_gpus(jobs: int | None, gpus_per_job: int, jobs_per_gpu: int) -> list[list[str]]:
-    """Return the GPUs of each job that runs at a time; raise UserError if there are too few for one."""
-    gpus = visible_gpus()
-    groups = group_gpus(jobs, gpus, gpus_per_job, jobs_per_gpu)
-    if not groups and not gpus:
-        raise UserError("--gpus-per-job and --jobs-per-gpu: this machine has no GPU; drop them, or give --jobs")
-    if not groups:
-        raise UserError(f"--gpus-per-job {gpus_per_job}: this machine has {len(gpus)} GPUs; give a smaller number")
-    return groups
-
-
-def report(status: GridStatus) -> None:
+def report(outcomes: Mapping[Job, JobState]) -> None:
     """Print the outcomes, with the end of the log of each failed or refused run; set the exit status."""
-    refused, failed = status.jobs_in(JobState.REFUSED), status.jobs_in(JobState.FAILED)
-    for job in [*refused, *failed]:
-        print_end_of_log(job, status.states[job])
-    counts = {state: len(status.jobs_in(state)) for state in JobState}
+    for state in (JobState.REFUSED, JobState.FAILED):
+        for job in (job for job, outcome in outcomes.items() if outcome == state):
+            log = job.folder / GRID_LOG
+            lines = log.read_text(encoding="utf-8", errors="replace").rstrip().split("\n") if log.is_file() else []
+            print_status(f"{job.name} {state}; the end of {log}:")
+            print(*(f"    {line[:300]}" for line in lines[-LOG_LINES:]), sep="\n", file=sys.stderr)
+    counts = Counter(outcomes.values())
     summary = [f"{counts[JobState.DONE]} runs done"]
     summary += [f"{counts[state]} {state}" for state in (JobState.DIVERGED, JobState.REFUSED) if counts[state]]
     print_status(", ".join([*summary, f"{counts[JobState.FAILED]} failed"]))
-    if refused or failed:
-        raise SystemExit(2 if refused else 1)
-
-
-def print_end_of_log(job: Job, state: JobState) -> None:
-    """Print the last lines of a job's log."""
-    log = job.folder / GRID_LOG
-    lines = log.read_text(encoding="utf-8", errors="replace").rstrip().split("\n") if log.is_file() else []
-    print_status(f"{job.name} {state}; the end of {log}:")
-    print(*(f"    {line[:300]}" for line in lines[-LOG_LINES:]), sep="\n", file=sys.stderr)
+    if counts[JobState.REFUSED] or counts[JobState.FAILED]:
+        raise SystemExit(2 if counts[JobState.REFUSED] else 1)

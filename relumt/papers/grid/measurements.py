@@ -29,17 +29,15 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
     quick = ["--sample", "1", "--repeats", "1"] if context.preset == "smoke" else []
     if quick and benchmark == "train_decode_speed.py":
         quick += ["--steps", "3"]
-    models_by_dataset: dict[str, list[str]] = {}
-    for experiment in get_table(context.name).experiments(context.preset):
-        models_by_dataset.setdefault(experiment.dataset, []).append(experiment.model)
     finished = {(run.experiment.dataset, run.experiment.model) for run in finished_runs(context)}
+    experiments = get_table(context.name).experiments(context.preset)
     succeeded = True
-    for dataset, models in models_by_dataset.items():
-        baseline = models[0]
-        if (dataset, baseline) not in finished:
+    for dataset in dict.fromkeys(experiment.dataset for experiment in experiments):
+        models = dict.fromkeys(experiment.model for experiment in experiments if experiment.dataset == dataset)
+        baseline, timed = next(iter(models)), [model for model in models if (dataset, model) in finished]
+        if baseline not in timed:
             print_status(f"no speeds on {dataset}: they are relative to {baseline}, which has no finished run")
             continue
-        timed = [model for model in dict.fromkeys(models) if (dataset, model) in finished]
         arguments = [context.runs, dataset, "--models", *timed, "--json", speed_file(context, dataset), *quick]
         succeeded &= run_python(root / "benchmarks" / benchmark, *arguments)
     return succeeded
@@ -70,11 +68,11 @@ def write_report(context: TableContext, sentences: int) -> bool:
     inputs = report / "runs"
     if (report / "report.html").exists() and inputs.is_file() and inputs.read_bytes() == checksums.encode():
         return True
-    folders = [run.folder for run in runs]
-    if not run_python("-P", "-m", "relumt.cli", "analyze", *folders, "--sentences", sentences, "--out", report):
-        return False
-    inputs.write_text(checksums, encoding="utf-8")
-    return True
+    options = ["--sentences", sentences, "--out", report]
+    is_written = run_python("-P", "-m", "relumt.cli", "analyze", *(run.folder for run in runs), *options)
+    if is_written:
+        inputs.write_text(checksums, encoding="utf-8")
+    return is_written
 
 
 def finished_runs(context: TableContext) -> list[Run]:

@@ -4,10 +4,12 @@
     dot product    Σ_j w_ij v_jd                               w_ij in place of softmax: see `dot_product`
 
 `PYTHON circuits.py LENGTH REPETITIONS` runs in an environment that has Concrete and NumPy 1, but not relumt: this file
-imports nothing of relumt. It prints one JSON object per line; the first run of each circuit is a warm-up:
+imports nothing of relumt. It prints one JSON object, in which the first run of each circuit is a warm-up:
 
-    {"attention": "inhibitor", "versions": {...}, "circuit": {"bootstraps": 16, ...}}   one per circuit
-    {"attention": "inhibitor", "cpu_seconds": 0.7, "elapsed_seconds": 0.7, "inputs": [q, k, v], "output": [...]}
+    {"inhibitor": {"bootstraps": 16, …, "cpu_seconds": [0.7, …], "inputs": [[q, k, v], …], "outputs": […]},
+     "dot product": {…}, "versions": {"python": "3.11.2", …}}
+
+The exit status is 2 if there is no Concrete.
 
 Shapes: q, k, v and output [n, DIM], integers; queries i, keys j.
 """
@@ -17,8 +19,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,58 +154,48 @@ def compile_circuit(attention: str, n: int) -> Any:
 
 
 def describe_circuit(attention: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Compile a circuit and make its keys; return it and the message about it."""
-    circuit, compile_seconds = cpu_seconds(lambda: compile_circuit(attention, n))
-    _, keygen_seconds = cpu_seconds(circuit.keygen)
-    packages = {name: version(name) for name in ("concrete-python", "numpy")}
-    described = {
+    """Compile a circuit and make its keys; return it and what it consists of."""
+    start = time.process_time()
+    circuit = compile_circuit(attention, n)
+    compiled = time.process_time()
+    circuit.keygen()
+    return circuit, {
         "bootstraps": circuit.programmable_bootstrap_count,
         "max_bits": circuit.graph.maximum_integer_bit_width(),
         "error_probability": circuit.global_p_error,
         "complexity": circuit.complexity,
         "key_bytes": circuit.size_of_bootstrap_keys + circuit.size_of_keyswitch_keys,
-        "compile_cpu_seconds": compile_seconds,
-        "keygen_cpu_seconds": keygen_seconds,
-    }
-    versions = {"python": platform.python_version()} | packages
-    return circuit, {"attention": attention, "versions": versions, "circuit": described}
-
-
-def cpu_seconds(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return the result of `work` and its CPU time."""
-    start = time.process_time()
-    result = work()
-    return result, time.process_time() - start
-
-
-def timed_run(attention: str, circuit: Any, inputs: Sequence[Array]) -> dict[str, Any]:
-    """Encrypt inputs, time the circuit, and return the message with the decrypted output."""
-    encrypted = circuit.encrypt(*inputs)
-    start = time.perf_counter()
-    output, seconds = cpu_seconds(lambda: circuit.run(*encrypted))
-    elapsed = time.perf_counter() - start
-    return {
-        "attention": attention,
-        "cpu_seconds": seconds,
-        "elapsed_seconds": elapsed,
-        "inputs": [x.tolist() for x in inputs],
-        "output": circuit.decrypt(output).tolist(),
+        "compile_cpu_seconds": compiled - start,
+        "keygen_cpu_seconds": time.process_time() - compiled,
+        "cpu_seconds": [],
+        "inputs": [],
+        "outputs": [],
     }
 
 
 def main(n: int, repetitions: int) -> None:
-    """Compile both circuits, then run them in alternation."""
-    messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """Compile both circuits, then run them in alternation on the same inputs."""
+    if not find_spec("concrete"):
+        sys.exit(2)
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else is printed goes to stderr
-    circuits = {}
-    for attention in CIRCUITS:
-        circuits[attention], message = describe_circuit(attention, n)
-        print(json.dumps(message), file=messages, flush=True)
+    circuits = {attention: describe_circuit(attention, n) for attention in CIRCUITS}
     generator = np.random.default_rng(SEED)
     for repetition in range(repetitions + 1):
         inputs = draw_inputs(generator, n)
         for attention in list(CIRCUITS)[:: 1 if repetition % 2 else -1]:
-            print(json.dumps(timed_run(attention, circuits[attention], inputs)), file=messages, flush=True)
+            circuit, found = circuits[attention]
+            encrypted = circuit.encrypt(*inputs)
+            start = time.process_time()
+            output = circuit.run(*encrypted)
+            seconds = time.process_time() - start
+            print(f"n = {n}, {attention}: run {repetition} took {seconds:.2f} s of CPU time", file=sys.stderr)
+            found["cpu_seconds"].append(seconds)
+            found["inputs"].append([x.tolist() for x in inputs])
+            found["outputs"].append(circuit.decrypt(output).tolist())
+    versions = {"python": platform.python_version()} | {name: version(name) for name in ("concrete-python", "numpy")}
+    json.dump({attention: found for attention, (_, found) in circuits.items()} | {"versions": versions}, stdout)
+    stdout.flush()
 
 
 if __name__ == "__main__":

@@ -6,24 +6,17 @@ The layer is post-norm (Vaswani et al. 2017); its input is normalized, too, beca
 Shapes: B batch, T tokens, E = H·D embedding, H heads, N examples.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relumt.attention import MECHANISMS, AttentionMask
-from relumt.papers.inhibitor.table1_settings import TaskSettings
-
-PADDING = 0
-"""Reserved index: padding of token sequences, and CTC's blank."""
-
-IMAGE_HEIGHT, IMAGE_WIDTH = 32, 128
-"""Size of word images in pixels."""
+from relumt.papers.inhibitor.table1_data import IMAGE_HEIGHT, PADDING, Settings
 
 POSITION_DEVIATION = 0.02
-PREDICTION_PADDING, LABEL_PADDING = -1, -2
 
 
 class SelfAttention(nn.Module):
@@ -50,21 +43,19 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
         """Let each token of x [B, T, E] attend to those where `key_mask` [B, T] is true, or to all."""
-        q, k, v = (self.split_heads(projection(x)) for projection in (self.q_proj, self.k_proj, self.v_proj))
+        H, D = self.mechanism.num_heads, self.mechanism.head_dim
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (projection(x).unflatten(-1, (H, D)).transpose(1, 2) for projection in projections)  # [B, H, T, D]
         heads = self.mechanism(q, k, v, AttentionMask(key_mask)).output
         # [B, H, T, D] -> [T, B, E] -> [B, T, E]
         x = self.mechanism.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2)).transpose(0, 1)
         return self.out_proj(x)
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """Reshape [B, T, E] -> [B, H, T, D]."""
-        return x.unflatten(-1, (self.mechanism.num_heads, self.mechanism.head_dim)).transpose(1, 2)
-
 
 class EncoderLayer(nn.Module):
     """Learned positions, then a Transformer layer with a mechanism of attention."""
 
-    def __init__(self, settings: TaskSettings, mechanism: str) -> None:
+    def __init__(self, settings: Settings, mechanism: str) -> None:
         super().__init__()
         options = {"initial_distance": settings.initial_distance} if mechanism == "inhibitor" else {}
         E, hidden = settings.embed_dim, settings.feed_forward_dim
@@ -81,69 +72,74 @@ class EncoderLayer(nn.Module):
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 
-class AddingModel(nn.Module):
+class OneLayerModel(nn.Module):
+    """An embedding, the Transformer layer, and a linear head."""
+
+    def __init__(self, embedding: nn.Module, settings: Settings, mechanism: str, num_outputs: int) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layer = EncoderLayer(settings, mechanism)
+        self.head = nn.Linear(settings.embed_dim, num_outputs)
+        self.dropout = nn.Dropout(settings.dropout)
+
+
+class AddingModel(OneLayerModel):
     """Reads the sum from the last token, so the marked numbers can reach it only through attention."""
 
-    def __init__(self, settings: TaskSettings, mechanism: str, num_symbols: int = 0) -> None:
-        super().__init__()
-        self.embedding = nn.Linear(2, settings.embed_dim)
-        self.layer = EncoderLayer(settings, mechanism)
-        self.head = nn.Linear(settings.embed_dim, 1)
+    def __init__(self, settings: Settings, mechanism: str, num_symbols: int) -> None:
+        super().__init__(nn.Linear(2, settings.embed_dim), settings, mechanism, 1)
 
     def forward(self, sequences: Tensor) -> Tensor:
         """Return sums [B] of sequences [B, T, 2]."""
         return self.head(self.layer(self.embedding(sequences))[:, -1]).squeeze(-1)
 
 
-class DigitModel(nn.Module):
+class DigitModel(OneLayerModel):
     """Classifies the mean of the tokens, which are the rows of an image."""
 
-    def __init__(self, settings: TaskSettings, mechanism: str, num_symbols: int = 0) -> None:
-        super().__init__()
-        self.embedding = nn.Linear(settings.length, settings.embed_dim)
-        self.layer = EncoderLayer(settings, mechanism)
-        self.head = nn.Linear(settings.embed_dim, 10)
+    def __init__(self, settings: Settings, mechanism: str, num_symbols: int) -> None:
+        super().__init__(nn.Linear(settings.length, settings.embed_dim), settings, mechanism, 10)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits [B, 10] of images [B, T, T] of bytes."""
         return self.head(self.layer(self.embedding(images / 255)).mean(1))
 
 
-class ReviewModel(nn.Module):
+class ReviewModel(OneLayerModel):
     """Classifies the mean of the words that are not padding."""
 
-    def __init__(self, settings: TaskSettings, mechanism: str, num_symbols: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(num_symbols, settings.embed_dim, padding_idx=PADDING)
-        self.layer = EncoderLayer(settings, mechanism)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.head = nn.Linear(settings.embed_dim, 2)
+    def __init__(self, settings: Settings, mechanism: str, num_symbols: int) -> None:
+        embedding = nn.Embedding(num_symbols, settings.embed_dim, padding_idx=PADDING)
+        super().__init__(embedding, settings, mechanism, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits [B, 2] of token indices [B, T]; each review has at least one token."""
         key_mask = tokens != PADDING
         x = self.layer(self.embedding(tokens), key_mask) * key_mask.unsqueeze(-1)
-        mean = x.sum(1) / key_mask.sum(1, keepdim=True)
-        return self.head(self.dropout(mean))
+        return self.head(self.dropout(x.sum(1) / key_mask.sum(1, keepdim=True)))
 
 
-class WordModel(nn.Module):
+class WordModel(OneLayerModel):
     """Two convolutions, the Transformer layer over the columns of their feature map, and logits for CTC."""
 
-    def __init__(self, settings: TaskSettings, mechanism: str, num_symbols: int) -> None:
-        super().__init__()
+    def __init__(self, settings: Settings, mechanism: str, num_symbols: int) -> None:
         first, second = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1)
-        self.convolutions = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2))
-        self.embedding = nn.Linear(64 * IMAGE_HEIGHT // 4, settings.embed_dim)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.layer = EncoderLayer(settings, mechanism)
-        self.head = nn.Linear(settings.embed_dim, num_symbols)
+        columns = nn.Linear(64 * IMAGE_HEIGHT // 4, settings.embed_dim)
+        convolutions = [first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2)]
+        embedding = nn.Sequential(*convolutions, Columns(), columns, nn.ReLU(), nn.Dropout(settings.dropout))
+        super().__init__(embedding, settings, mechanism, num_symbols)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits [B, T, symbols] of images [B, 32, 128] of bytes, where T = 32 columns."""
-        features = self.convolutions(images.unsqueeze(1) / 255)
-        columns = features.permute(0, 3, 1, 2).flatten(2)  # [B, 64, 8, T] -> [B, T, 512]
-        return self.head(self.layer(self.dropout(torch.relu(self.embedding(columns)))))
+        return self.head(self.layer(self.embedding(images.unsqueeze(1) / 255)))
+
+
+class Columns(nn.Module):
+    """Makes a token of each column of a feature map."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Reshape [B, C, H, T] -> [B, T, C·H]."""
+        return features.permute(0, 3, 1, 2).flatten(2)
 
 
 def squared_error(predicted: Tensor, targets: Tensor) -> dict[str, float]:
@@ -171,25 +167,18 @@ def edit_distances(logits: Tensor, targets: Tensor) -> dict[str, float]:
     "edit distance" counts characters. "edit distance, padded" is what the Keras example on IAM words prints: both words
     are padded to L with symbols that differ from each other, so each position after the longer word counts as an error.
     """
-    words = [decode_greedily(best) for best in logits.argmax(-1)]
-    labels = [label[label != PADDING].tolist() for label in targets]
     L = targets.shape[1]
-    pairs = list(zip(words, labels, strict=True))
-    padded = [(pad(word, L, PREDICTION_PADDING), pad(label, L, LABEL_PADDING)) for word, label in pairs]
-    return {
-        "edit distance": sum(levenshtein(*pair) for pair in pairs) / len(pairs),
-        "edit distance, padded": sum(levenshtein(*pair) for pair in padded) / len(pairs),
-    }
+    plain, padded = [], []
+    for best, target in zip(logits.argmax(-1), targets, strict=True):
+        word, label = decode_greedily(best), target[target != PADDING].tolist()
+        plain.append(levenshtein(word, label))
+        padded.append(levenshtein((word + [-1] * L)[:L], (label + [-2] * L)[:L]))
+    return {"edit distance": sum(plain) / len(plain), "edit distance, padded": sum(padded) / len(padded)}
 
 
 def decode_greedily(symbols: Tensor) -> list[int]:
     """Merge equal neighbors of the best symbols [T], then drop the blanks."""
     return [symbol for symbol in torch.unique_consecutive(symbols).tolist() if symbol != PADDING]
-
-
-def pad(symbols: Sequence[int], length: int, padding: int) -> list[int]:
-    """Cut or pad a word to exactly `length` symbols."""
-    return [*symbols[:length], *[padding] * (length - len(symbols))]
 
 
 def levenshtein(first: Sequence[int], second: Sequence[int]) -> int:
@@ -200,3 +189,27 @@ def levenshtein(first: Sequence[int], second: Sequence[int]) -> int:
         for j, b in enumerate(second, 1):
             diagonal, distances[j] = distances[j], min(distances[j] + 1, distances[j - 1] + 1, diagonal + (a != b))
     return distances[-1]
+
+
+class Task(NamedTuple):
+    """How a task is learned.
+
+    Attributes:
+        model: takes the settings, the name of a mechanism and the number of symbols.
+        loss: function of outputs and targets, to train with.
+        score: function of outputs and targets, metric -> value; the first metric decides.
+        sign: 1 if a higher score is better, -1 if a lower one is.
+    """
+
+    model: Callable[[Settings, str, int], nn.Module]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    score: Callable[[Tensor, Tensor], dict[str, float]]
+    sign: int
+
+
+TASKS = {
+    "adding": Task(AddingModel, F.mse_loss, squared_error, -1),
+    "mnist": Task(DigitModel, F.cross_entropy, accuracy, 1),
+    "imdb": Task(ReviewModel, F.cross_entropy, accuracy, 1),
+    "iam": Task(WordModel, ctc_loss, edit_distances, -1),
+}

@@ -5,28 +5,23 @@ as plain loops, which the compiler vectorizes, and with chosen instructions on t
 output [n, d].
 
 Builds the kernels with $CC, or cc, for each of SSE2, AVX2 and AVX-512 that this CPU has. Compares each with NumPy, then
-times the Inhibitor and dot products in alternation, in one process, and writes FOLDER/times.json. What was measured
-with the same code, compiler and CPU is not measured again. The exit status is 1 if a kernel is wrong, and 2 if the
-kernels cannot be built.
+times the Inhibitor and dot products in alternation, in one process, and writes OUT/times.json unless it is there. The
+exit status is 1 if a kernel is wrong, and 2 if the kernels cannot be built.
 """
 
-import hashlib
 import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from msgspec import Meta
 
-from relumt.console import print_status, track_on_stderr
+from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor.integer_attention import (
@@ -42,13 +37,12 @@ from relumt.papers.inhibitor.integer_attention import (
 )
 from relumt.papers.inhibitor.results import make_parser, read_result, write_result
 from relumt.papers.rendering import RenderedTable
-from relumt.papers.speeds import Positive, Ratio, format_ratio, median_ratio
+from relumt.papers.speeds import Ratio, format_ratio, median_ratio
 from relumt.printed_results import papers, printed_values, title
 from relumt.process import command_line
 from relumt.runs.environment import cpu_name, describe_revision
 
 RESULTS = "times.json"
-SOURCES = ("kernels.c", "integer_attention.py", "table2.py")
 
 WIDTH_PAIRS = ((16, 32), (16, 16), (32, 32))
 """Bits of the sums that are compared: the Inhibitor's and the dot product's."""
@@ -59,20 +53,10 @@ SAMPLE_SECONDS = 5e-4
 """A kernel is repeated until a sample takes about this long, far more than a call through ctypes."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What is measured: every d (`head_sizes`) with every n (`lengths`), in so many alternations (`rounds`)."""
+ALL_SIZES = (32, 64, 128), (32, 64, 128, 256), 101
+PRESETS = {"paper": ALL_SIZES, "small": ALL_SIZES, "smoke": ((32,), (32, 64), 7)}
+"""Preset -> each d that is measured with each n, in how many alternations."""
 
-    head_sizes: tuple[int, ...]
-    lengths: tuple[int, ...]
-    rounds: int
-
-
-ALL_SIZES = Sizes(head_sizes=(32, 64, 128), lengths=(32, 64, 128, 256), rounds=101)
-PRESETS = {"paper": ALL_SIZES, "small": ALL_SIZES, "smoke": Sizes(head_sizes=(32,), lengths=(32, 64), rounds=7)}
-
-Size = Annotated[int, Meta(ge=1, le=4096)]
-Width = Literal[16, 32]
 System = tuple[str, str, str, int]
 """Instruction set, code, attention and bits of its sums."""
 
@@ -91,35 +75,32 @@ class Comparison:
     """
 
     instruction_set: str
-    code: Literal["tiled", "plain"]
-    inhibitor_width: Width
-    dot_product_width: Width
-    d: Size
-    n: Size
-    inhibitor_us: Positive
-    dot_product_us: Positive
+    code: str
+    inhibitor_width: int
+    dot_product_width: int
+    d: int
+    n: int
+    inhibitor_us: float
+    dot_product_us: float
     ratio: Ratio
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What times depend on; equal for measurements that need not be repeated.
+    """What times depend on.
 
     Attributes:
-        preset, rounds: what was measured.
         cpu: name of the CPU.
         compiler: the command and the first line of what it says about itself.
         flags: instruction set → the compiler's flags.
         not_run: instruction sets that this CPU lacks.
-        source: hash of the C code and of the Python code that calls it.
+        rounds: number of alternations.
     """
 
-    preset: str
     cpu: str
     compiler: str
     flags: dict[str, str]
     not_run: list[str]
-    source: str
     rounds: int
 
 
@@ -129,7 +110,18 @@ class IntegerTimes:
 
     origin: Origin
     revision: str
-    comparisons: Annotated[list[Comparison], Meta(min_length=1)]
+    comparisons: list[Comparison]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure unless it was done."""
+    with command_line():
+        arguments = make_parser("table2", __doc__, PRESETS).parse_args(argv)
+        path = arguments.out / RESULTS
+        if read_result(path, IntegerTimes):
+            print_status(f"{path}: already measured")
+        else:
+            write_result(path, measure(*PRESETS[arguments.preset]))
 
 
 def available_sets() -> list[str]:
@@ -137,29 +129,18 @@ def available_sets() -> list[str]:
     return list(MARCH)[: {"AVX2": 2, "AVX512": 3}.get(torch.backends.cpu.get_cpu_capability(), 1)]
 
 
-def describe_origin(preset: str) -> Origin:
-    """Return what the times depend on."""
-    available = available_sets()
+def measure(head_sizes: Sequence[int], lengths: Sequence[int], rounds: int) -> IntegerTimes:
+    """Build, verify and time the kernels; raise AttemptFailedError if one is wrong."""
     compiler = f"{os.environ.get('CC') or 'cc'} ({run_compiler('--version').partition(chr(10))[0]})"
-    source = hashlib.sha256(b"".join(files(__package__).joinpath(name).read_bytes() for name in SOURCES))
-    return Origin(
-        preset,
-        cpu_name(),
-        compiler,
-        {name: shlex.join(flags(name)) for name in available},
-        [name for name in MARCH if name not in available],
-        source.hexdigest()[:16],
-        PRESETS[preset].rounds,
-    )
-
-
-def measure(kernels: Mapping[tuple[str, int], Kernels], sizes: Sizes) -> list[Comparison]:
-    """Verify and time kernels, by instruction set and width; raise AttemptFailedError if one is wrong."""
+    sets = available_sets()
+    kernels = {(name, width): Kernels(name, width) for name, width in product(sets, WIDTHS)}
     comparisons: list[Comparison] = []
-    cells = list(product(sizes.head_sizes, sizes.lengths))
-    for d, n in track_on_stderr(cells, "timing"):
-        comparisons += compare(alternate(dict(verified_runs(kernels, n, d)), sizes.rounds), d, n)
-    return sorted(comparisons, key=lambda one: list(MARCH).index(one.instruction_set))
+    for d, n in product(head_sizes, lengths):
+        comparisons += compare(alternate(dict(verified_runs(kernels, n, d)), rounds), d, n)
+    comparisons.sort(key=lambda one: sets.index(one.instruction_set))
+    used_flags = {name: shlex.join(flags(name)) for name in sets}
+    not_run = [name for name in MARCH if name not in sets]
+    return IntegerTimes(Origin(cpu_name(), compiler, used_flags, not_run, rounds), describe_revision(), comparisons)
 
 
 def verified_runs(kernels: Mapping[tuple[str, int], Kernels], n: int, d: int) -> Iterator[tuple[System, Run]]:
@@ -206,20 +187,6 @@ def compare(times: Mapping[System, list[float]], d: int, n: int) -> Iterator[Com
         yield Comparison(name, code, inhibitor_width, dot_product_width, d, n, own_us, products_us, ratio)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure unless it was done."""
-    with command_line():
-        arguments = make_parser("table2", __doc__, PRESETS).parse_args(argv)
-        path, origin = arguments.out / RESULTS, describe_origin(arguments.preset)
-        found = read_result(path, IntegerTimes)
-        if found and found.origin == origin:
-            print_status(f"{path}: already measured")
-            return
-        kernels = {(name, width): Kernels(name, width) for name, width in product(origin.flags, WIDTHS)}
-        comparisons = measure(kernels, PRESETS[arguments.preset])
-        write_result(path, IntegerTimes(origin, describe_revision(), comparisons))
-
-
 def render(context: TableContext, folder: Path) -> list[RenderedTable]:
     """Return the paper's times beside ours, and our ratios; raise UserError if nothing was measured."""
     times = read_result(folder / RESULTS, IntegerTimes)
@@ -243,9 +210,7 @@ def beside_paper(times: IntegerTimes, context: TableContext) -> RenderedTable:
     for n in papers()["IN"]["table2"]["columns"]:
         row = [n, f"{products[n]:g}", f"{inhibitor[n]:g}", f"{(inhibitor[n] or 0) / (products[n] or 1):.2f}"]
         for one in (shown.get((name, int(n))) for name in sets):
-            row += (
-                [f"{one.dot_product_us:.3g}", f"{one.inhibitor_us:.3g}", format_ratio(one.ratio)] if one else [""] * 3
-            )
+            row += describe_times(one) if one else [""] * 3
         rows.append(row)
     origin = times.origin
     notes = [

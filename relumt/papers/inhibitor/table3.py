@@ -1,11 +1,10 @@
 """[IN] Table 3: attention on encrypted integers, the Inhibitor against dot products, under TFHE through Concrete.
 
-`circuits.py` has both circuits, and `encrypted_attention.py` computes the same with Python's integers. Shapes: q, k, v
-and output [n, 2].
+`circuits.py` has both circuits. Shapes: q, k, v and output [n, 2].
 
-Compiles both circuits with Concrete, runs them in alternation on one thread, compares every decrypted output with exact
-integers, and writes a file per length n to --out. What was measured with the same circuits and CPU is not measured
-again. The exit status is 1 if a measurement failed, and 2 if Concrete is missing.
+Compiles both circuits with Concrete, runs them in alternation on one thread, compares every decrypted output with that
+of the circuit on plain integers, and writes a file per length n to --out. Finished
+lengths are not measured again. The exit status is 1 if a measurement failed, and 2 if Concrete is missing.
 
 Concrete requires NumPy 1 and imports torch and pkg_resources, so it needs a Python environment of its own:
 
@@ -19,26 +18,23 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
+import numpy as np
 
 from relumt.arguments import positive_integer
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import decode_json, file_sha256
+from relumt.files import decode_json
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor import circuits
-from relumt.papers.inhibitor.encrypted_attention import ORACLES
 from relumt.papers.inhibitor.results import make_parser, read_result, write_result
 from relumt.papers.rendering import RenderedTable
-from relumt.papers.speeds import Positive
 from relumt.printed_results import printed_values, title
 from relumt.process import command_line
 from relumt.runs.environment import cpu_name, describe_revision
@@ -52,26 +48,14 @@ PRESETS = {"paper": {2: 7, 4: 7, 8: 5, 16: 3}, "small": {2: 7, 4: 7, 8: 5}, "smo
 LENGTHS = (2, 4, 8, 16)
 """Numbers of tokens in the paper's table."""
 
-Count = Annotated[int, Meta(ge=1, le=10**12)]
-Complexity = Annotated[float, Meta(gt=0, le=1e18)]
-Times = Annotated[list[Positive], Meta(min_length=1)]
-
 
 @dataclass(frozen=True)
 class Origin:
-    """What times depend on; equal for measurements that need not be repeated.
+    """What times depend on: n, runs after the warm-up, and the name of the CPU."""
 
-    Attributes:
-        length: n.
-        repetitions: runs after the warm-up.
-        cpu: its name.
-        source: SHA-256 of the circuits.
-    """
-
-    length: Count
-    repetitions: Count
+    length: int
+    repetitions: int
     cpu: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -85,18 +69,17 @@ class MeasuredCircuit:
         complexity: cost of one run that Concrete's optimizer estimates, without a unit.
         key_bytes: size of the keys that the server needs.
         compile_cpu_seconds, keygen_cpu_seconds: for compilation, and for the generation of keys.
-        cpu_seconds, elapsed_seconds: times of each run on encrypted inputs, without encryption and decryption.
+        cpu_seconds: time of each run on encrypted inputs, without encryption and decryption.
     """
 
-    bootstraps: Count
-    max_bits: Count
+    bootstraps: int
+    max_bits: int
     error_probability: float
-    complexity: Complexity
-    key_bytes: Count
-    compile_cpu_seconds: Positive
-    keygen_cpu_seconds: Positive
-    cpu_seconds: Times
-    elapsed_seconds: Times
+    complexity: float
+    key_bytes: int
+    compile_cpu_seconds: float
+    keygen_cpu_seconds: float
+    cpu_seconds: list[float]
 
 
 @dataclass(frozen=True)
@@ -108,10 +91,6 @@ class EncryptedTimes:
     revision: str
     dot_product: MeasuredCircuit
     inhibitor: MeasuredCircuit
-
-    def __post_init__(self) -> None:
-        if len(self.dot_product.cpu_seconds) != len(self.inhibitor.cpu_seconds):
-            raise ValueError("expected as many times of both circuits")
 
     @property
     def circuits(self) -> dict[str, MeasuredCircuit]:
@@ -138,13 +117,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         planned = PRESETS["paper"] | PRESETS[arguments.preset]
         for length in sorted(arguments.lengths or PRESETS[arguments.preset]):
             path = result_file(arguments.out, length)
-            repetitions = arguments.repetitions or planned[length]
-            origin = Origin(length, repetitions, cpu_name(), file_sha256(Path(circuits.__file__)))
-            found = read_result(path, EncryptedTimes)
-            if found and found.origin == origin:
+            if read_result(path, EncryptedTimes):
                 print_status(f"{path}: already measured")
             else:
-                write_result(path, measure(arguments.python, origin))
+                repetitions = arguments.repetitions or planned[length]
+                write_result(path, measure(arguments.python, Origin(length, repetitions, cpu_name())))
 
 
 def measure(python: str, origin: Origin) -> EncryptedTimes:
@@ -154,56 +131,28 @@ def measure(python: str, origin: Origin) -> EncryptedTimes:
         UserError: the environment lacks Concrete.
         AttemptFailedError: the measurement failed, or a decrypted output is wrong.
     """
-    versions: dict[str, str] = {}
-    measured: dict[str, dict[str, Any]] = {}
-    with closing(run_circuits(python, origin.length, origin.repetitions)) as messages:
-        for message in messages:
-            name = message["attention"]
-            if "circuit" in message:
-                versions = message["versions"]
-                measured[name] = message["circuit"] | {"cpu_seconds": [], "elapsed_seconds": []}
-                continue
-            expected = ORACLES[name](*message["inputs"])
-            if message["output"] != expected:
-                raise AttemptFailedError(
-                    f"{name}: expected {expected} for the inputs {message['inputs']}, decrypted {message['output']}; "
-                    "report this as an issue"
-                )
-            for key in ("cpu_seconds", "elapsed_seconds"):
-                measured[name][key].append(message[key])
-            number, seconds = len(measured[name]["cpu_seconds"]), message["cpu_seconds"]
-            print_status(f"n = {origin.length}, {name}: run {number} took {seconds:.2f} s of CPU time, exact")
-    for circuit in measured.values():
-        del circuit["cpu_seconds"][0], circuit["elapsed_seconds"][0]  # the warm-up
-    times = {name.replace(" ", "_"): circuit for name, circuit in measured.items()}
-    content = {"origin": asdict(origin), "versions": versions, "revision": describe_revision()} | times
-    return msgspec.convert(content, EncryptedTimes)
-
-
-def run_circuits(python: str, length: int, repetitions: int) -> Generator[dict[str, Any]]:
-    """Run circuits.py with another Python and yield its messages; it ends with the generator.
-
-    Raises:
-        UserError: it failed before its first message, so Concrete is missing.
-        AttemptFailedError: it failed later.
-    """
-    started = False
     with tempfile.TemporaryDirectory() as scratch:
         # PYTHONPATH and the like belong to this environment. Concrete leaves compiled circuits in TMPDIR.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         environment |= {"OMP_NUM_THREADS": "1", "TMPDIR": scratch}
-        command = [python, circuits.__file__, str(length), str(repetitions)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-            try:
-                for line in process.stdout or ():
-                    yield decode_json(line, dict[str, Any], python, ADVICE)
-                    started = True
-            except BaseException:
-                process.kill()
-                raise
-    if process.returncode or not started:
-        error = AttemptFailedError if started else UserError
-        raise error(f"{python} {circuits.__file__} ended with status {process.returncode}; {ADVICE}")
+        command = [python, circuits.__file__, str(origin.length), str(origin.repetitions)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)
+    if done.returncode:
+        error = UserError if done.returncode == UserError.exit_status else AttemptFailedError
+        raise error(f"{python} {circuits.__file__} ended with status {done.returncode}; {ADVICE}")
+    content = decode_json(done.stdout, dict[str, Any], python, ADVICE)
+    for name, circuit in circuits.CIRCUITS.items():
+        found = content[name]
+        for inputs, output in zip(found["inputs"], found["outputs"], strict=True):
+            q, k, v = map(np.array, inputs)
+            expected = circuit(q, k, v, circuits.PLAIN).tolist()
+            if output != expected:
+                raise AttemptFailedError(
+                    f"{name}: expected {expected} for the inputs {inputs}, decrypted {output}; report this as an issue"
+                )
+        del found["cpu_seconds"][0]  # the warm-up
+    described = {"origin": asdict(origin), "revision": describe_revision(), "dot_product": content["dot product"]}
+    return msgspec.convert(content | described, EncryptedTimes)
 
 
 def render(context: TableContext, folder: Path) -> list[RenderedTable]:

@@ -1,17 +1,13 @@
 """A checkout whose scripts take a moment instead of hours."""
 
-import io
 import stat
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from relumt.papers.experiments import Experiment
-from relumt.papers.grid.jobs import Job
-from relumt.papers.grid.status import GridStatus
+from relumt.papers.grid.jobs import Job, create_jobs
 from relumt.runs.record import Divergence, save_record
 from tests.runs.cases import scored_record
 
@@ -19,7 +15,8 @@ SCRIPT = """#!/usr/bin/env bash
 set -euo pipefail
 folder=$RUNS/$1/$2/$SEED
 mkdir -p "$folder"
-trap 'date +%s.%N >> "$folder/calls"; echo "${CUDA_VISIBLE_DEVICES-}" >> "$folder/calls"' EXIT
+trap 'date +%s.%N >> "$folder/calls"; echo "${CUDA_VISIBLE_DEVICES-}
+$OMP_NUM_THREADS" >> "$folder/calls"' EXIT
 date +%s.%N > "$folder/calls"
 case $2 in
     refused) echo "relumt: error: other flags" >&2; exit 2 ;;
@@ -47,10 +44,5 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def experiments(*models: str) -> list[Experiment]:
-    return [Experiment("data", model) for model in models]
-
-
-def make_status(jobs: Sequence[Job], is_terminal: bool = False) -> GridStatus:
-    """Return a status whose bars, on a "terminal", are drawn to a string."""
-    return GridStatus(jobs, Console(file=io.StringIO(), force_terminal=is_terminal, width=150))
+def make_jobs(root: Path, runs: Path, *models: str) -> list[Job]:
+    return create_jobs([Experiment("data", model) for model in models], [1], runs, root, ())

@@ -8,8 +8,8 @@ from relumt.attention.inhibitor import InhibitorAttention, InhibitorOptions
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import Need
 from relumt.papers.inhibitor import circuits
-from relumt.papers.inhibitor import encrypted_attention as oracle
 from relumt.papers.inhibitor.table3 import LENGTHS
+from tests.papers.inhibitor import encrypted_attention as oracle
 
 
 def test_the_oracles_agree_with_examples_computed_by_hand():

@@ -9,9 +9,10 @@ import torch
 from nltk import edit_distance
 from torch import nn
 
-from relumt.papers.inhibitor.table1_data import draw_sequences
+from relumt.papers.inhibitor.table1 import MECHANISMS
+from relumt.papers.inhibitor.table1_data import PADDING, PRESETS, draw_sequences
 from relumt.papers.inhibitor.table1_models import (
-    PADDING,
+    TASKS,
     EncoderLayer,
     SelfAttention,
     accuracy,
@@ -21,8 +22,6 @@ from relumt.papers.inhibitor.table1_models import (
     levenshtein,
     squared_error,
 )
-from relumt.papers.inhibitor.table1_settings import MECHANISMS, PRESETS
-from relumt.papers.inhibitor.table1_training import LEARNED
 
 B, T, E, H = 2, 5, 8, 2
 
@@ -53,7 +52,7 @@ def test_dot_product_attention_is_that_of_pytorch(x, key_mask):
 
 
 def test_the_inhibitor_is_equation_4_with_the_papers_constants(x, key_mask):
-    attention = build("inhibitor")
+    attention = build("inhibitor", implementation="naive")
     expected = torch.zeros(B, T, E, dtype=torch.float64)
     with torch.no_grad():
         q, k, v = (projection(x) for projection in (attention.q_proj, attention.k_proj, attention.v_proj))
@@ -69,19 +68,20 @@ def test_the_inhibitor_is_equation_4_with_the_papers_constants(x, key_mask):
         torch.testing.assert_close(attention(x, key_mask), attention.out_proj(expected))
 
 
-def test_the_inhibitor_starts_at_its_initial_distance():
+@pytest.mark.parametrize("distance", [1.0, 2.0])
+def test_the_inhibitor_starts_at_the_distance_of_the_settings(distance):
     torch.manual_seed(0)
-    attention = SelfAttention(64, 4, "inhibitor", initial_distance=2.0)
-    inputs = torch.randn(100, 64)
+    settings = replace(PRESETS["small"]["mnist"], initial_distance=distance)
+    attention, inputs = EncoderLayer(settings, "inhibitor").attention, torch.randn(100, 64)
     with torch.no_grad():
         q, k = (projection(inputs).unflatten(-1, (4, 16)) for projection in (attention.q_proj, attention.k_proj))
         distances = torch.cdist(q.transpose(0, 1), k.transpose(0, 1), p=1) / 4
-    assert distances.mean().item() == pytest.approx(2.0, rel=0.1)
+    assert distances.mean().item() == pytest.approx(distance, rel=0.1)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_padding_does_not_change_the_other_tokens(mechanism, x, key_mask):
-    small = replace(PRESETS["smoke"]["adding"].settings, length=T, embed_dim=E, feed_forward_dim=2 * E)
+    small = replace(PRESETS["smoke"]["adding"], length=T, embed_dim=E, feed_forward_dim=2 * E)
     layer = EncoderLayer(small, mechanism).double()
     changed = torch.where(key_mask.unsqueeze(-1), x, -x)
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_padding_does_not_change_the_other_tokens(mechanism, x, key_mask):
 @pytest.mark.parametrize(
     ("task", "inputs", "shape"),
     [
-        ("adding", draw_sequences(3, 100, seed=1).inputs, (3,)),
+        ("adding", draw_sequences(3, 100, seed=1).tensors[0], (3,)),
         ("mnist", torch.randint(0, 256, (3, 28, 28), dtype=torch.uint8), (3, 10)),
         ("imdb", torch.tensor([[5, 4, *[PADDING] * 198], [1, 2] * 100]), (2, 2)),
         ("iam", torch.randint(0, 256, (3, 32, 128), dtype=torch.uint8), (3, 32, 30)),
@@ -102,7 +102,7 @@ def test_padding_does_not_change_the_other_tokens(mechanism, x, key_mask):
 )
 def test_models_have_outputs_of_the_right_shape_and_gradients_everywhere(mechanism, task, inputs, shape):
     torch.manual_seed(0)
-    model = LEARNED[task].model(PRESETS["small"][task].settings, mechanism, 30)
+    model = TASKS[task].model(PRESETS["small"][task], mechanism, 30)
     outputs = model(inputs)
     assert outputs.shape == shape
     outputs.pow(2).sum().backward()
@@ -115,7 +115,7 @@ def test_both_mechanisms_start_with_the_same_weights_except_the_scale_of_queries
     models = []
     for mechanism in MECHANISMS:
         torch.manual_seed(0)
-        models.append(LEARNED["mnist"].model(PRESETS["smoke"]["mnist"].settings, mechanism, 0).state_dict())
+        models.append(TASKS["mnist"].model(PRESETS["smoke"]["mnist"], mechanism, 0).state_dict())
     differing = {name for name in models[0] if not models[0][name].equal(models[1][name])}
     prefix = "layer.attention"
     assert differing == {f"{prefix}.q_proj.weight", f"{prefix}.k_proj.weight"}
@@ -162,3 +162,12 @@ def test_a_word_that_is_too_long_for_ctc_has_no_loss():
 def test_accuracy_and_squared_error_are_in_percent():
     assert accuracy(torch.eye(4), torch.tensor([0, 1, 2, 0])) == {"accuracy": 75.0}
     assert squared_error(torch.tensor([1.0, 1.0]), torch.tensor([1.1, 1.0]))["mse"] == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_review_is_classified_by_the_mean_of_its_words():
+    torch.manual_seed(0)
+    model = TASKS["imdb"].model(PRESETS["smoke"]["imdb"], "softmax", 9).eval()
+    tokens = torch.tensor([[5, 4, *[PADDING] * 18]])
+    with torch.no_grad():
+        words = model.layer(model.embedding(tokens), tokens != PADDING)[:, :2]
+        torch.testing.assert_close(model(tokens), model.head(words.mean(1)))

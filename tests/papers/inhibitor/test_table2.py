@@ -7,7 +7,7 @@ import pytest
 from relumt.errors import AttemptFailedError
 from relumt.papers.inhibitor import table2
 from relumt.papers.inhibitor.integer_attention import ATTENTIONS, MARCH, Problem
-from relumt.papers.inhibitor.table2 import RESULTS, Sizes, alternate, compare, verified_runs
+from relumt.papers.inhibitor.table2 import RESULTS, alternate, compare, verified_runs
 from relumt.papers.rendering import to_markdown
 from tests.papers.cases import render
 from tests.papers.inhibitor.test_integer_attention import LATEST, kernels, needs_compiler
@@ -22,7 +22,7 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.setattr(table2, "available_sets", lambda: [LATEST])
     monkeypatch.setattr(table2, "Kernels", kernels)
     monkeypatch.setattr(table2, "SAMPLE_SECONDS", 1e-5)
-    monkeypatch.setitem(table2.PRESETS, "smoke", Sizes((32,), (32, 64), rounds=6))
+    monkeypatch.setitem(table2.PRESETS, "smoke", ((32,), (32, 64), 6))
 
     def run():
         table2.main(["--preset", "smoke", "--out", str(tmp_path / "inhibitor_table2-smoke")])
@@ -33,7 +33,7 @@ def measured(tmp_path, monkeypatch):
 
 @needs_compiler
 def test_what_is_measured_becomes_a_table(measured, tmp_path):
-    assert measured() == 1
+    assert (measured(), measured()) == (1, 1)
     beside_paper, sweep = render("inhibitor_table2", tmp_path, "smoke")
     assert beside_paper.header[1:4] == ["[IN] dot product, µs", "[IN] Inhibitor, µs", "[IN] ratio"]
     assert beside_paper.rows[0][:4] == ["32", "98.6", "63.1", "0.64"]
@@ -41,25 +41,22 @@ def test_what_is_measured_becomes_a_table(measured, tmp_path):
     assert [row[1:4] for row in sweep.rows[:3]] == [["tiled", widths, "32"] for widths in ("16/32", "16/16", "32/32")]
     assert len(sweep.rows) == 6 and "–" in sweep.rows[0][4]
     printed = to_markdown(beside_paper)
-    assert "-O3" in printed and f"-march={MARCH[LATEST]}" in printed and "revision" in printed
-
-
-@needs_compiler
-def test_a_measurement_is_repeated_only_if_its_origin_changed(measured, tmp_path, monkeypatch):
-    assert (measured(), measured()) == (1, 1)
-    monkeypatch.setattr(table2, "cpu_name", lambda: "another CPU")
-    assert measured() == 2
     path = tmp_path / "inhibitor_table2-smoke" / RESULTS
     path.write_text(path.read_text()[:-20])
     with pytest.raises(SystemExit, match="2"):
         measured()
+    assert "-O3" in printed and f"-march={MARCH[LATEST]}" in printed and "revision" in printed
 
 
-def test_without_a_compiler_nothing_is_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("CC", "no-such-cc")
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [("no-such-cc", "no-such-cc: No such file"), ("false", "false --version ended with status 1")],
+)
+def test_without_a_compiler_nothing_is_written(compiler, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CC", compiler)
     with pytest.raises(SystemExit, match="2"):
         table2.main(["--out", str(tmp_path / "out")])
-    assert "relumt: error: no-such-cc: No such file" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert f"relumt: error: {message}" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @needs_compiler

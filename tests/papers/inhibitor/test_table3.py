@@ -29,14 +29,14 @@ class Circuit:
     def decrypt(self, output):
         return output
 worker.compile_circuit = lambda attention, n: sum(range(10**5)) and Circuit(attention, n)
-worker.version = lambda name: "2"
+worker.version, worker.find_spec = (lambda name: "2"), (lambda name: True)
 {change}
 worker.main(*map(int, sys.argv[2:]))
 """
 
 
 @pytest.fixture
-def measure(tmp_path, capsys):
+def measure(tmp_path, capfd):
     """Return a function that measures with a changed worker, and returns its status and what it printed."""
 
     def run(change, *options):
@@ -48,7 +48,7 @@ def measure(tmp_path, capsys):
             main(["--preset", "smoke", "--out", str(tmp_path / "inhibitor_table3-smoke"), *options])
         except SystemExit as ended:
             status = ended.code
-        return status, capsys.readouterr().err
+        return status, capfd.readouterr().err
 
     return run
 
@@ -59,7 +59,7 @@ def options(tmp_path):
 
 def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tmp_path):
     status, printed = measure("", *options(tmp_path), "--repetitions", "3")
-    assert status == 0 and printed.count("exact") == 2 * 4
+    assert status == 0 and printed.count("s of CPU time") == 2 * 4
     result = json.loads((tmp_path / "inhibitor_table3-smoke" / "n2.json").read_text())
     assert len(result["inhibitor"]["cpu_seconds"]) == 3  # without the warm-up
     times, circuits = render("inhibitor_table3", tmp_path, "smoke")
@@ -68,50 +68,35 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
     assert times.rows[1] == ["4", "22.4", "8.56", "2.6", "", "", "", ""]
     assert any("concrete-python 2" in note and "revision" in note for note in times.notes)
     assert circuits.rows[0][:3] == ["2, dot product", "16", "5"]
-    status, printed = measure("", "--python", "missing", "--repetitions", "3")
+    status, printed = measure("", "--python", "missing")
     assert status == 0 and "n2.json: already measured" in printed
-    status, printed = measure("", "--python", "missing", "--repetitions", "2")
+    status, printed = measure("", "--python", "missing", "--lengths", "4")
     assert status == 2 and "missing: No such file or directory" in printed
-
-
-KILL = "worker.draw_inputs = lambda *_: __import__('os').kill(__import__('os').getpid(), 9)"
-
-WRONG = """
-Circuit.decrypt = lambda self, output: output + 1
-Circuit.encrypt = lambda self, *inputs: inputs if self.attention == "dot product" else __import__("time").sleep(600)
-"""
+    (tmp_path / "inhibitor_table3-smoke" / "n2.json").write_text("{")
+    status, printed = measure("", *options(tmp_path))
+    assert status == 2 and "n2.json: not in the expected format" in printed
 
 
 @pytest.mark.parametrize(
     ("change", "expected", "message"),
     [
-        ("import no_numpy", 2, "ended with status 1; set RELUMT_CONCRETE_PYTHON to a Python with Concrete"),
+        ("worker.find_spec = lambda name: None", 2, "status 2; set RELUMT_CONCRETE_PYTHON to a Python with Concrete"),
         ("print('Usage: python'); sys.exit()", 2, "python: not in the expected format"),
-        ("sys.exit()", 2, "ended with status 0"),
         ("worker.draw_inputs = lambda *_: 1 / 0", 1, "ended with status 1"),
-        (KILL, 1, "ended with status -9"),
-        (WRONG, 1, "dot product: expected [["),
+        ("Circuit.decrypt = lambda self, output: output + 1", 1, "inhibitor: expected [["),
     ],
 )
-def test_a_failure_is_one_line_ends_the_worker_and_leaves_no_file(measure, tmp_path, change, expected, message):
+def test_a_failure_is_one_line_and_leaves_no_file(measure, tmp_path, change, expected, message):
     status, printed = measure(change, *options(tmp_path))
     errors = [line for line in printed.splitlines() if "relumt: error" in line]
     assert status == expected and len(errors) == 1 and message in errors[0]
     assert not (tmp_path / "inhibitor_table3-smoke").exists()
 
 
-def test_a_damaged_file_is_refused(measure, tmp_path):
-    (tmp_path / "inhibitor_table3-smoke").mkdir()
-    (tmp_path / "inhibitor_table3-smoke" / "n2.json").write_text("{")
-    status, printed = measure("", *options(tmp_path))
-    assert status == 2 and "n2.json: not in the expected format" in printed
-
-
 @pytest.mark.skipif(not os.environ.get(PYTHON_VARIABLE), reason=f"{PYTHON_VARIABLE} is not set")
-def test_two_tokens_are_decrypted_exactly_with_the_expected_number_of_bootstraps(tmp_path, capsys):
+def test_two_tokens_are_decrypted_exactly_with_the_expected_number_of_bootstraps(tmp_path):
     """Keys and four runs take half a minute of CPU time."""
     main(["--preset", "smoke", "--out", str(tmp_path / "inhibitor_table3-smoke")])
-    assert capsys.readouterr().err.count("exact") == 4
     times, circuits = render("inhibitor_table3", tmp_path, "smoke")
     assert [row[:2] for row in circuits.rows] == [["2, dot product", "42"], ["2, inhibitor", "16"]]  # 10n² + n, 4n²
     assert float(times.rows[0][-2]) > 1
