@@ -102,27 +102,18 @@ def read_alignments(path: Path, start: int, count: int | None = None) -> list[Go
     lines = [line.strip() for line in read_lines(path)]
     if not any(lines):
         raise UserError(f"{path}: expected word alignments, found only empty lines")
-    if all(NUMBERED_LINK.fullmatch(line) for line in lines if line):
-        pairs = _parse_numbered_links(path, lines, count)
-    else:
-        pairs = [_parse_links(path, number, line) for number, line in enumerate(lines, start=1)]
-    return [_to_gold(path, number, links, start) for number, links in enumerate(pairs, start=1)]
-
-
-def _parse_numbered_links(path: Path, lines: Sequence[str], count: int | None) -> list[list[FileLink]]:
-    pairs: list[list[FileLink]] = [[] for _ in range(count or 0)]
+    is_numbered = all(NUMBERED_LINK.fullmatch(line) for line in lines if line)
+    pairs: list[list[FileLink]] = [[] for _ in range((count or 0) if is_numbered else len(lines))]
     for number, line in enumerate(lines, start=1):
-        match = NUMBERED_LINK.fullmatch(line)
-        if not match:
-            continue  # an empty line
-        pair, source, target, kind = match.groups()
-        if int(pair) < 1:
-            raise UserError(f"{path}:{number}: found sentence pair {pair}, but pairs are numbered from 1")
-        if count is not None and int(pair) > count:
-            raise UserError(f"{path}:{number}: found sentence pair {pair}, but the text has {count} pairs")
-        pairs += [[] for _ in range(int(pair) - len(pairs))]
-        pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
-    return pairs
+        if match := NUMBERED_LINK.fullmatch(line) if is_numbered else None:
+            pair, source, target, kind = match.groups()
+            if not 1 <= int(pair) <= (count or int(pair)):
+                raise UserError(f"{path}:{number}: found sentence pair {pair}, expected 1 to {count or 'the last'}")
+            pairs += [[] for _ in range(int(pair) - len(pairs))]
+            pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
+        elif not is_numbered:
+            pairs[number - 1] = _parse_links(path, number, line)
+    return [_to_gold(path, number, links, start) for number, links in enumerate(pairs, start=1)]
 
 
 def _parse_links(path: Path, number: int, line: str) -> list[FileLink]:

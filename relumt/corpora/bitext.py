@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from relumt.console import print_status
-from relumt.corpora.alignment import GoldAlignment, format_alignment, read_source_first
+from relumt.corpora.alignment import format_alignment, read_source_first
 from relumt.corpora.document_lengths import documents_path
 from relumt.errors import UserError
 from relumt.json_files import read_json
@@ -115,14 +115,13 @@ def read_subsets(path: Path, num_lines: int) -> Subsets:
     return subsets
 
 
-def copy_side_files(inputs: Inputs, texts: PathPair, languages: tuple[str, str], num_lines: int, folder: Path) -> None:
+def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: int, folder: Path) -> None:
     """Copy what the evaluation of a split needs besides its texts to `folder`.
 
     Args:
         inputs: the input files of the split, by name.
-        texts: both sides of the text.
         languages: language codes, source first.
-        num_lines: number of lines of either text.
+        num_lines: number of lines of either side of its text.
         folder: text/ of the data-bin.
 
     Raises:
@@ -137,20 +136,7 @@ def copy_side_files(inputs: Inputs, texts: PathPair, languages: tuple[str, str],
             read_subsets(path, num_lines)
             (folder / name).write_bytes(path.read_bytes())
         elif name.endswith(".align"):
-            gold = read_source_first(path, languages, num_lines)
-            check_links(gold, texts, path)
-            write_lines(folder / name, map(format_alignment, gold))
-
-
-def check_links(alignments: Sequence[GoldAlignment], texts: PathPair, path: Path) -> None:
-    """Raise `UserError` if the gold alignments of a file link words that the texts do not have."""
-    pairs = zip(alignments, *map(read_clean_lines, texts), strict=True)
-    for number, (gold, source, target) in enumerate(pairs, start=1):
-        num_source, num_target = len(source.split()), len(target.split())
-        for s, t in sorted(gold.possible):
-            if s >= num_source or t >= num_target:
-                link = f"source word {s} and target word {t}, counted from 0"
-                raise UserError(f"{path}: pair {number} links {link}, but has {num_source} and {num_target} words")
+            write_lines(folder / name, map(format_alignment, read_source_first(path, languages, num_lines)))
 
 
 def check_line_counts(names: PathPair, counts: Sequence[int]) -> None:

@@ -55,10 +55,9 @@ def learn_subword_nmt(texts: Sequence[Path], merges: int, folder: Path, advance:
     from subword_nmt.learn_bpe import learn_bpe
 
     vocabulary = (f"{word} {count}" for word, count in count_words(texts).items())
-    with open_text(folder / SUBWORD_NMT_FILE, "w") as codes:
-        # It shows a progress bar of its own, and fails if there are only words of one letter.
-        with redirect_stderr(io.StringIO()), suppress(ValueError):
-            learn_bpe(vocabulary, codes, merges, is_dict=True)
+    # It shows a progress bar of its own, and fails if there are only words of one letter.
+    with open_text(folder / SUBWORD_NMT_FILE, "w") as codes, redirect_stderr(io.StringIO()), suppress(ValueError):
+        learn_bpe(vocabulary, codes, merges, is_dict=True)
     learned = sum(1 for _ in read_clean_lines(folder / SUBWORD_NMT_FILE)) - 1
     if not learned:
         raise UserError("no pair of letters occurs twice in the training set, so there is no BPE; use --bpe none")

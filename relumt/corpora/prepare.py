@@ -100,13 +100,11 @@ class DataBinBuilder:
         counts: dict[str, Any] = {"read": num_lines}
         for split in HELD_OUT:
             files = {name: path for name, path in self.inputs.items() if name.startswith(f"{split}.")}
-            bitext.copy_side_files(files, self.sides(texts, split), options.languages, num_lines[split], text_folder)
+            bitext.copy_side_files(files, options.languages, num_lines[split], text_folder)
         if not options.tokenized_input:
             self.copy_held_out(texts, "raw.")
-        if options.tokenize:
-            texts = self.rewrite("tokenize", texts, [partial(tokenize, language=code) for code in options.languages])
-        if options.lowercase:
-            texts = self.rewrite("lowercase", texts, [lowercase, lowercase])
+        if options.tokenize or options.lowercase:
+            texts = self.rewrite("tokenize", texts, [partial(preprocess, options, code) for code in options.languages])
         self.copy_held_out(texts)
         cleaned = side_paths(self.stage.scratch, "clean", options.languages)
         kept, dropped = bitext.clean_pairs(self.sides(texts, "train"), cleaned, options.max_length, options.max_ratio)
@@ -178,6 +176,12 @@ class DataBinBuilder:
                 rewritten[name] = self.stage.scratch / f"{step}.{name}"
                 rewrite_file(texts[name], rewritten[name], function, advance)
         return rewritten
+
+
+def preprocess(options: Options, language: str, lines: list[str]) -> list[str]:
+    """Tokenize and lowercase the lines, as far as the options ask for it."""
+    lines = tokenize(lines, language) if options.tokenize else lines
+    return lowercase(lines) if options.lowercase else lines
 
 
 def binarize(texts: Inputs, languages: tuple[str, str], out: Path, joined: bool) -> dict[str, int]:

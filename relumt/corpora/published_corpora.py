@@ -14,15 +14,13 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.dataset import DATASETS
-
 from relumt.atomic_output import StagingArea
 from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import HELD_OUT, PathPair, Subsets, side_paths
 from relumt.corpora.document_lengths import lengths_after_cleaning, write_lengths
 from relumt.corpora.parallel import progress_step, rewrite_file
-from relumt.corpora.published_files import SOURCES, Source
+from relumt.corpora.published_files import SOURCES
 from relumt.corpora.published_texts import ParallelText, PublishedText, copy_texts, is_misaligned
 from relumt.corpora.record import Scalar
 from relumt.corpora.tokenization import lowercase, normalize_punctuation, tokenize
@@ -73,7 +71,8 @@ class Corpus:
 
     def settings(self) -> dict[str, Scalar]:
         """Return what was chosen about the corpus, for the record."""
-        return {"first": text.first for text, _ in self.train if text.first is not None}
+        first = self.train[0][0].first
+        return {} if first is None else {"first": first}
 
     def download(self, raw: Path) -> list[Path]:
         """Download what is missing in `raw`; return all files that the corpus is made from."""
@@ -233,28 +232,17 @@ def parse_corpus(kind: type[Corpus], languages: Sequence[str], **fields: Any) ->
     """Return the corpus that a table of corpora.toml describes."""
 
     def parse_text(text: dict[str, Any]) -> ParallelText:
-        if "sacrebleu" in text:
-            return evaluation_set(text["sacrebleu"], "-".join(languages))
-        sides = zip(text.pop("languages", languages), text.pop("columns", (0, 1)), strict=True)
-        name, member = text.pop("source"), text.pop("member", "")
+        name, members = text.pop("source"), text.pop("members", [text.pop("member", "")] * 2)
+        sides = zip(text.pop("languages", languages), members, text.pop("columns", (0, 1)), strict=True)
         first, second = (
             PublishedText(SOURCES[name.format(language)], member.format(language), column=column, **text)
-            for language, column in sides
+            for language, member, column in sides
         )
         return first, second
 
     texts = {key: list(map(parse_text, value)) for key, value in fields.items() if isinstance(value, list)}
     source, target = languages
     return kind((source, target), **fields | texts)
-
-
-def evaluation_set(name: str, language_pair: str) -> ParallelText:
-    """Return the evaluation set of WMT with sacreBLEU's name, for example "wmt14/full"."""
-    dataset = DATASETS[name]
-    assert dataset.data and dataset.md5, "sacreBLEU has the URLs and checksums of WMT's sets"
-    archive = Source(f"{name.replace('/', '-')}.tgz", tuple(dataset.data), f"md5:{dataset.md5[0]}")
-    source, target = (PublishedText(archive, member, form="segments") for member in dataset.langpairs[language_pair])
-    return source, target
 
 
 CORPORA = {
