@@ -20,11 +20,9 @@ from random import Random
 from typing import NamedTuple
 
 from relumt.corpora import generated_lexicon as lexicon
+from relumt.corpora import generated_phrases as phrases
 from relumt.corpora.generated_lexicon import PRONOUNS, THIRD, Auxiliary, Pair, Verb, Weighted, Words
-from relumt.corpora.generated_phrases import (
-    DETERMINERS, EMPTY, OBJECT_DETERMINERS, PRONOUN_LINK, AlignedWords, Phrase, Subject, described_person, joined,
-    linked, pair, person_phrase, person_subject, place_phrase, pronoun, thing_phrase,
-)  # fmt: skip
+from relumt.corpora.generated_phrases import EMPTY, AlignedWords, Phrase, Subject, joined, linked, pair
 
 # Probability of an optional constituent if the sentence is one clause, or two.
 ALONE, BESIDE_ANOTHER = 0.7, 0.25
@@ -174,14 +172,14 @@ Pattern = Callable[[Random, MakeClause], Phrase]
 
 def introduction(rng: Random, gender: str) -> Sentence:
     """Generate one clause whose subject is a thing of the given gender."""
-    subject = Subject(thing_phrase(rng, gender, "nominative", DETERMINERS.draw(rng)))
+    subject = Subject(phrases.thing_phrase(rng, gender, "nominative", phrases.DETERMINERS.draw(rng)))
     return _finished(_alone(rng, partial(_thing_clause, rng, subject)))
 
 
 def distractor(rng: Random, gender: str) -> Sentence:
     """Generate a sentence whose subject is a person and whose object is a thing of the given gender."""
-    article = OBJECT_DETERMINERS.draw(rng)
-    thing = thing_phrase(rng, gender, "accusative", article)
+    article = phrases.OBJECT_DETERMINERS.draw(rng)
+    thing = phrases.thing_phrase(rng, gender, "accusative", article)
     # German negates an indefinite object with `kein`, never with `nicht`.
     negated = 0.0 if article.german in ("ein", "kein") else NEGATED
     return _finished(DISTRACTOR_PATTERNS.draw(rng)(rng, partial(_acting_clause, rng, EMPTY, thing, negated)))
@@ -189,9 +187,9 @@ def distractor(rng: Random, gender: str) -> Sentence:
 
 def pronoun_sentence(rng: Random, case: str) -> Sentence:
     """Generate a sentence with `it` as a subject (nominative) or object. Set its gender with `in_gender`."""
-    make_clause = partial(_acting_clause, rng, pronoun(case), EMPTY, NEGATED)
+    make_clause = partial(_acting_clause, rng, phrases.pronoun(case), EMPTY, NEGATED)
     if case == "nominative":
-        make_clause = partial(_thing_clause, rng, Subject(pronoun(case)))
+        make_clause = partial(_thing_clause, rng, Subject(phrases.pronoun(case)))
     return _finished(PRONOUN_PATTERNS.draw(rng)(rng, make_clause), case)
 
 
@@ -209,9 +207,9 @@ def _thing_clause(rng: Random, subject: Subject, optional: float) -> Clause:
     negated = 0.0 if quality.german else NEGATED
     clause = _with_verb(rng, subject, kind.draw(rng), THING_STYLE, negated, optional)
     if kind is lexicon.DATIVE:
-        return clause._replace(object=person_phrase(rng, "dative"))
+        return clause._replace(object=phrases.person_phrase(rng, "dative"))
     of_place = 1.0 if kind is lexicon.POSITION else optional / 2 if quality.german else optional
-    return clause._replace(predicate=quality, place=place_phrase(rng, of_place))
+    return clause._replace(predicate=quality, place=phrases.place_phrase(rng, of_place))
 
 
 THING_CLAUSES = Weighted([lexicon.POSITION, lexicon.THING_INTRANSITIVE, lexicon.DATIVE, lexicon.LINKING], [3, 3, 2, 3])
@@ -221,20 +219,22 @@ def _acting_clause(rng: Random, pronoun_thing: Phrase, noun_thing: Phrase, negat
     """Generate what a person does to a thing, which is either a pronoun or a noun phrase."""
     is_giving = rng.random() < 0.2
     verb = (lexicon.DITRANSITIVE if is_giving else lexicon.TRANSITIVE).draw(rng)
-    clause = _with_verb(rng, person_subject(rng), verb, PERSON_STYLE, negated, optional)
+    clause = _with_verb(rng, phrases.person_subject(rng), verb, PERSON_STYLE, negated, optional)
     clause = clause._replace(pronoun=pronoun_thing, object=noun_thing)
     if not is_giving:
-        return clause._replace(place=place_phrase(rng, optional / 2))
-    person = person_phrase(rng, "dative")
+        return clause._replace(place=phrases.place_phrase(rng, optional / 2))
+    person = phrases.person_phrase(rng, "dative")
     # `dem Kind`, `to the child`: German expresses `to` by the case, so `to` is not aligned.
     return clause._replace(recipient=Phrase(person.german, (("to", None), *person.english)))
 
 
 def _resting_clause(rng: Random, optional: float) -> Clause:
     """Generate what a person does without an object."""
-    subject = Subject(described_person(rng, "nominative")) if rng.random() < 0.5 else person_subject(rng)
+    subject = (
+        Subject(phrases.described_person(rng, "nominative")) if rng.random() < 0.5 else phrases.person_subject(rng)
+    )
     clause = _with_verb(rng, subject, lexicon.PERSON_INTRANSITIVE.draw(rng), PERSON_STYLE, NEGATED, optional)
-    return clause._replace(place=place_phrase(rng, optional))
+    return clause._replace(place=phrases.place_phrase(rng, optional))
 
 
 def _with_verb(rng: Random, subject: Subject, verb: Verb, style: Style, negated: float, optional: float) -> Clause:
@@ -260,7 +260,7 @@ def _alone(rng: Random, make_clause: MakeClause) -> Phrase:
 
 def _reported(rng: Random, make_clause: MakeClause) -> Phrase:
     """Return `Anna sagt , dass ...`. English sometimes omits `that`."""
-    verb, subject, tense = lexicon.REPORTING.draw(rng), person_subject(rng), REPORTING_TENSES.draw(rng)
+    verb, subject, tense = lexicon.REPORTING.draw(rng), phrases.person_subject(rng), REPORTING_TENSES.draw(rng)
     matrix = main_clause(Clause(subject, tense(verb, subject.person, EMPTY)))
     conjunction = linked(("dass",), ("that",)) if rng.random() < 0.6 else Phrase((("dass", None),))
     return joined(matrix, GERMAN_COMMA, subordinate_clause(conjunction, make_clause(BESIDE_ANOTHER)))
@@ -296,5 +296,5 @@ def _finished(phrase: Phrase, pronoun_case: str | None = None) -> Sentence:
         if link is not None and link == english_link
     ]
     links = [link for _, link in german]
-    slot = (links.index(PRONOUN_LINK), pronoun_case) if pronoun_case else None
+    slot = (links.index(phrases.PRONOUN_LINK), pronoun_case) if pronoun_case else None
     return Sentence(tuple([word for word, _ in german]), tuple([word for word, _ in english]), tuple(alignment), slot)
