@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from relumt.cli import main
 from relumt.corpora import generated_lexicon as lexicon
 from relumt.corpora.generated_corpus import generate_documents
-from relumt.corpora.generated_grammar import distractor, filler, introduction, noun_phrase, pronoun_sentence
-from relumt.corpora.generated_lexicon import GENDERS, PRONOUNS, Noun, Pair, present, regular_past, third_person
+from relumt.corpora.generated_grammar import distractor, filler, introduction, pronoun_sentence
+from relumt.corpora.generated_lexicon import GENDERS, PRONOUNS, Noun, Pair
+from relumt.corpora.generated_phrases import noun_phrase
 
 FILES = {
     *(f"{split}.{kind}" for split in ("train", "valid", "test") for kind in ("de", "en", "docs")),
@@ -219,29 +220,6 @@ NOUNS = [
 def test_noun_phrases_agree_in_case_and_gender(stem, case, expected):
     phrases = [noun_phrase(noun, case, Pair(stem, ("x",)), Pair("alt", ("old",))) for noun in NOUNS]
     assert ", ".join(" ".join(word for word, _ in phrase.german) for phrase in phrases) == expected
-
-
-@pytest.mark.parametrize(
-    ("infinitive", "changed", "expected"),
-    [
-        ("kaufen", "", "kaufe kaufst kauft kaufen"),
-        ("sehen", "sieh", "sehe siehst sieht sehen"),
-        ("finden", "", "finde findest findet finden"),
-        ("zeichnen", "", "zeichne zeichnest zeichnet zeichnen"),
-        ("träumen", "", "träume träumst träumt träumen"),
-        ("schützen", "", "schütze schützt schützt schützen"),
-        ("sammeln", "", "sammle sammelst sammelt sammeln"),
-        ("bewundern", "", "bewundere bewunderst bewundert bewundern"),
-    ],
-)
-def test_present(infinitive, changed, expected):
-    assert " ".join(present(infinitive, changed)) == expected
-
-
-@pytest.mark.parametrize("forms", ["need needs needed", "carry carries carried", "push pushes pushed", "use uses used"])
-def test_english_verbs(forms):
-    base = forms.split()[0]
-    assert f"{base} {third_person(base)} {regular_past(base)}" == forms
 
 
 def test_the_genders_have_equally_many_things_and_a_noun_has_one():

@@ -159,12 +159,6 @@ def test_files_of_others_in_a_data_bin_are_not_deleted(bitext, capsys):
     bitext.prepare("--bpe", "none", "--overwrite")
 
 
-def test_equal_texts_are_named(bitext, capsys):
-    bitext.prepare("--bpe", "none", "--test", str(bitext.folder / "valid"))
-    printed = capsys.readouterr().err
-    assert "relumt: valid.de and test.de are the same text: " in printed and "train.de and" not in printed
-
-
 @pytest.mark.parametrize("name", ["test.de-en.de.bin", "dict.en.txt", "text/valid.de"])
 def test_a_data_bin_with_a_damaged_file_is_not_up_to_date(bitext, capsys, name):
     bitext.prepare("--bpe", "none")
@@ -213,7 +207,6 @@ def test_a_separator_is_added_to_the_dictionaries_only(bitext, capsys):
         assert words[-1] == "<sep> 1" and words.count("<sep> 1") == 1
     for word, message in (
         ("two words", "is not one word"),
-        ("</s>", "is reserved, or like a subword"),
         ("Der", "the text contains Der;"),
         ("e", "the text contains e;"),
     ):

@@ -19,7 +19,7 @@ UNFIT = "not in the expected format"
 
 ATTACKS = [
     # files beside or in place of those of the bitext, flags, and what the error line says
-    ({"train.en": "one\n" * 41}, [], "train.de has 40 lines, {}/train.en has 41; judging by line lengths, the first"),
+    ({"train.en": "one\n" * 41}, [], "train.de has 40 lines, {}/train.en has 41; expected a sentence"),
     ({"valid.de": ""}, [], "{}/valid.de: empty file"),
     ({"valid.en": None}, [], "{}/valid.en: no such file"),
     ({"test.de": LATIN}, [], "{}/test.de:2: not valid UTF-8 (byte 0xe4 at position 2 of the line)"),
@@ -31,12 +31,9 @@ ATTACKS = [
     ({"test.de": PIECES}, NONE, "{}/test.de: expected words, but 1 of 3 lines have subwords"),
     ({"test.docs": "2\n2\n"}, NONE, "{}/test.docs: its documents have 4 sentences, but the text has 3 lines"),
     ({"test.docs": "x\n"}, NONE, "{}/test.docs:1: expected a number of sentences"),
-    ({"test.docs": "3\n"}, [*NONE, "--documents", "d"], "documents are given here and by --documents d; remove one"),
     ({}, [*NONE, "--documents", "d"], "{}/train.de:1: no document begins before"),
     ({"test.align": "0-0\n"}, TOKENIZED, "{}/test.align has 1 alignments, but the text has 3 pairs"),
     ({"test.align": "x\n" * 3}, TOKENIZED, "{}/test.align:1: expected a link such as 1-2 (sure)"),
-    ({"test.align": "0-0\n\n0-9\n"}, TOKENIZED, "pair 3 links source word 0 and target word 9, counted from 0"),
-    ({"test.en-de.align": "0-0\n6-0\n\n"}, TOKENIZED, "pair 2 links source word 0 and target word 6, counted from 0"),
     ({"test.align": "0-0\n" * 3, "test.de-en.align": "0-0\n" * 3}, TOKENIZED, "are both alignments of"),
     ({"test.align": "0-0\n" * 3}, ["--tokenize"], "{}/test.align: --tokenize would change the words"),
     ({"test.subsets.json": '{"a": [3]}'}, NONE, "{}/test.subsets.json: 'a' excludes line 3, or every line"),
@@ -54,8 +51,6 @@ ATTACKS = [
     ({}, ["--documents", "xml"], "unknown --documents 'xml'; choose one of d, europarl"),
     ({}, ["--bpe", "sentencepiece"], "Vocabulary size too high"),
     ({}, [*NONE, "--document-separator", "two words"], "is not one word; try <sep>"),
-    ({}, [*NONE, "--document-separator", "<pad>"], "is reserved, or like a subword; try <sep>"),
-    ({}, ["--document-separator", "x@@"], "is reserved, or like a subword; try <sep>"),
     ({}, [*NONE, "--document-separator", "wartet"], "the text contains wartet; choose another --document-separator"),
     ({}, ["--out", "a:b"], "fairseq splits the path of a data-bin at colons"),
     ({"created/data-bin/thesis.tex": "x"}, NONE, "created/data-bin: exists but was not created by this command"),
