@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print as JSON the accuracy and that of the majority baseline, which ignores the context."""
     prepare_fairseq_import()
     from relumt.analysis import contrast
-    from relumt.corpora.contrastive import has_contexts, read_examples_in_context
+    from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
     from relumt.runs.inference.loaded_model import load_model
 
     examples_path, batch_size = arguments.examples, arguments.batch_size
@@ -38,14 +38,14 @@ def run(arguments: argparse.Namespace) -> None:
     document_length = getattr(loaded.task.cfg, "document_length", 0)
     result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": document_length}
     if are_in_context:
-        examples = read_examples_in_context(examples_path)
+        examples = read_examples(examples_path, ExampleInContext)
         candidates = contrast.ContextCandidates(loaded, data, examples)
         decisions = contrast.decide(loaded, candidates, batch_size)
         result |= contrast.summarize(examples, decisions)
         result |= {"mean_context_sentences": fmean(candidates.context_lengths)}
         result |= contrast.accuracies(examples, decisions)
     else:
-        sentences = contrast.read_examples(examples_path)
+        sentences = read_examples(examples_path, contrast.SentenceExample)
         own = contrast.sentence_candidates(loaded, data, arguments.subset, sentences)
         result |= contrast.summarize(sentences, contrast.decide(loaded, own, batch_size))
     print(json.dumps(result, indent=2, ensure_ascii=False))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, repeat
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -24,7 +24,9 @@ from relumt.errors import UserError, describe_error
 from relumt.json_files import decode_json
 from relumt.text_files import normalize_line, read_lines
 
-ADVICE = "give a file that relumt import-contrast wrote"
+ADVICE = "give a file that relumt import-contrast or relumt synth wrote"
+
+Example = TypeVar("Example")
 SET_ADVICE = "give contrapro.json, or anaphora.json or lexical-choice.json of Bawden et al. 2018"
 
 NO_CONTEXT = {("", ""), ("null", "null")}
@@ -95,10 +97,10 @@ def has_contexts(path: Path) -> bool:
     return False
 
 
-def read_examples_in_context(path: Path) -> list[ExampleInContext]:
-    """Read a file of examples; raises UserError if it is missing or empty, or a line is no example."""
+def read_examples(path: Path, kind: type[Example]) -> list[Example]:
+    """Read a file of examples of a kind; raises UserError if it is missing or empty, or a line is no example."""
     lines = enumerate(read_lines(path), start=1)
-    examples = [decode_json(line, ExampleInContext, f"{path}:{number}", ADVICE) for number, line in lines]
+    examples = [decode_json(line, kind, f"{path}:{number}", ADVICE) for number, line in lines]
     if not examples:
         raise UserError(f"{path}: expected contrastive examples, found an empty file; {ADVICE}")
     return examples

@@ -15,15 +15,12 @@ LATIN = "eins\nK\u00e4se\ndrei\n".encode("latin-1")
 THREE_RAW = {f"{split}.raw.{code}": "x\n" * 3 for split, code in (("valid", "de"), ("valid", "en"), ("test", "de"))}
 SUBWORD = "".join(f"{line}\n" for line in ["Der Hu@@ nd", "Er", "Es"])
 PIECES = "".join(f"{line}\n" for line in ["▁Der ▁Hu nd", "Er", "Es"])
-UNFIT = "not in the expected format"
 
 ATTACKS = [
     # files beside or in place of those of the bitext, flags, and what the error line says
     ({"train.en": "one\n" * 41}, [], "train.de has 40 lines, {}/train.en has 41; expected a sentence"),
     ({"valid.de": ""}, [], "{}/valid.de: empty file"),
-    ({"valid.en": None}, [], "{}/valid.en: no such file"),
     ({"test.de": LATIN}, [], "{}/test.de:2: not valid UTF-8 (byte 0xe4 at position 2 of the line)"),
-    ({"test.de": "a\nb\nc\n".encode("utf-16")}, [], "UTF-8"),
     ({"test.en.gz": gzip.compress(b"x")}, [], "are both there and may differ; remove or rename one"),
     ({"test.en": "one\n\xa0\r\nthree\n"}, [], "{}/test.en:2: empty line; valid and test need a sentence on every line"),
     ({"valid.de": "a\n<PAD>\nb\nc\n"}, ["--lowercase"], "{}/valid.de:2: <pad>, a word or what BPE leaves of one"),
@@ -37,12 +34,10 @@ ATTACKS = [
     ({"test.align": "0-0\n" * 3, "test.de-en.align": "0-0\n" * 3}, TOKENIZED, "are both alignments of"),
     ({"test.align": "0-0\n" * 3}, ["--tokenize"], "{}/test.align: --tokenize would change the words"),
     ({"test.subsets.json": '{"a": [3]}'}, NONE, "{}/test.subsets.json: 'a' excludes line 3, or every line"),
-    ({"test.subsets.json": '{"a": "0"}'}, NONE, UNFIT),
     (THREE_RAW, TOKENIZED, "{}/test.raw.en: No such file or directory"),
     (THREE_RAW | {"test.raw.en": "x\n" * 3}, TOKENIZED, "{}/valid.raw.de has 3 lines, but the tokenized text has 4"),
     ({}, ["--bpe", "wordpiece"], "unknown --bpe 'wordpiece'; choose one of subword-nmt, sentencepiece, none"),
     ({}, [*NONE, "--vocab-size", "10"], "--vocab-size has no effect with --bpe none"),
-    ({}, ["--vocab-size", "0"], "--vocab-size: expected a whole number from 1"),
     ({}, ["--tokenize", "--tokenized-input"], "exclude each other"),
     ({}, ["--tgt", "de"], "--src and --tgt are both 'de'"),
     ({}, ["--tgt", "../de"], "'../de' is not a language code"),
@@ -54,7 +49,6 @@ ATTACKS = [
     ({}, [*NONE, "--document-separator", "wartet"], "the text contains wartet; choose another --document-separator"),
     ({}, ["--out", "a:b"], "fairseq splits the path of a data-bin at colons"),
     ({"created/data-bin/thesis.tex": "x"}, NONE, "created/data-bin: exists but was not created by this command"),
-    ({"created/data-bin/thesis.tex": "x"}, ["--overwrite"], "created/data-bin: exists but was not created"),
     ({"created/data-bin/prepare.json": "[]"}, ["--overwrite"], "prepare.json: not in the expected format"),
 ]  # fmt: skip
 
@@ -91,14 +85,12 @@ def test_a_reserved_word_as_a_subword(bitext, capsys, split):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["synth", "--documents", "0", "--out", "x"], "argument --documents: expected a whole number from 1"),
         (["synth", "--documents", "3", "--out", "."], "exists and is not an empty folder; remove it"),
         (["synth", "--documents", "3", "--out", "file/out"], "is not a writable folder"),
         (["corpus", "multi30k"], "unknown corpus 'multi30k'; choose one of multi30k_de_en"),
         (["corpus"], "expected a CORPUS (multi30k_de_en"),
         (["corpus", "wmt14_en_de", "--without-tedx"], "are for IWSLT14, not for wmt14_en_de"),
         (["corpus", "wmt18_zh_en", "--language-pair", "de-en"], "wmt18_zh_en has its own languages"),
-        (["corpus", "multi30k_de_en", "--bpe", "none"], "invalid choice: 'none'"),
     ],
 )
 def test_requests_that_cannot_work(tmp_path, monkeypatch, capsys, arguments, message):

@@ -8,7 +8,7 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from relumt.corpora.published_corpora import Corpus, Iwslt14
+from relumt.corpora.published_corpora import CORPORA
 from relumt.corpora.tokenization import normalize_punctuation, tokenize
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
@@ -81,7 +81,7 @@ def test_punctuation_is_normalized_if_the_corpus_did(prepared):
     assert normalized.tolist() == encoding.encode(['Der "Hund" frisst.'])[0].tolist() != kept.tolist()
 
 
-@pytest.mark.parametrize("corpus", [Corpus, Iwslt14])
+@pytest.mark.parametrize("corpus", [CORPORA["wmt14_en_de"], CORPORA["iwslt14_de_en"]])
 def test_a_corpus_says_whether_it_normalizes_punctuation(corpus):
     line = ["„hund“ – ein’s"]
     expected = normalize_punctuation(line, "de") if corpus.punctuation_normalized else line
