@@ -17,7 +17,6 @@ from relumt.cli import main
 from relumt.commands.analyze import short_names
 from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
 from relumt.errors import UserError
-from relumt.files import file_sha256
 from relumt.runs.inference.loaded_model import find_checkpoint, load_model
 from relumt.runs.record import save_record
 from tests.plugin.model.build import write_data_bin
@@ -148,14 +147,6 @@ def aligned_data(data):
     return data
 
 
-def test_the_data_bins_own_alignments_are_used(tmp_path, aligned_data, checkpoint_with):
-    analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
-    (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
-    assert 0 <= analysis.alignment.aol("normal") <= 100
-    assert analysis.alignment.norm_layers.keys() == analysis.alignment.layers.keys()
-    assert analysis.alignments_sha256 == file_sha256(aligned_data / "text" / "test.align")
-
-
 def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
     loaded, _ = load_model(checkpoint_with("--attention", "rela_g"), aligned_data, cpu=True)
     loaded.load_subset("test")
@@ -180,32 +171,27 @@ def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
             assert [*errors.heads, errors.mean_weights] == pytest.approx([100 * error_rate(x) for x in counts.tolist()])
 
 
-def test_alignments_of_sentences_are_ignored_if_the_pairs_are_documents(aligned_data, checkpoint_with):
-    loaded, _ = load_model(checkpoint_with(), aligned_data, cpu=True)
-    (aligned_data / "text" / "test.align").write_text("0-0 1-1\n" * 9)
-    gold, _ = load_gold_alignments(loaded, aligned_data, 3, AnalysisConfig(aligned_data, "test"))
-    assert gold is None
+def gold_of(loaded, data, **options):
+    found, path = load_gold_alignments(loaded, data, 3, AnalysisConfig(data, "test", **options))
+    return found and found[0].sure, path
 
 
-def test_the_data_bins_alignments_are_swapped_for_a_model_of_the_other_direction(aligned_data, checkpoint_with):
+def test_the_data_bins_own_alignments_fit_either_direction_unless_their_number_differs(aligned_data, checkpoint_with):
+    path = aligned_data / "text" / "test.align"
     for flags, link in (([], (6, 4)), (["--source-lang", "en", "--target-lang", "de"], (4, 6))):
         loaded, _ = load_model(checkpoint_with(*flags), aligned_data, cpu=True)
-        gold, _ = load_gold_alignments(loaded, aligned_data, 3, AnalysisConfig(aligned_data, "test"))
-        assert gold[0].sure == {link, (0, 0)}
+        assert gold_of(loaded, aligned_data) == ({link, (0, 0)}, path)
+    path.write_text("0-0 1-1\n" * 9)  # of the sentences, if the pairs are documents
+    assert gold_of(loaded, aligned_data) == (None, path)
 
 
-@pytest.mark.parametrize(
-    ("name", "link"),
-    [("gold", (6, 4)), ("gold.de-en.align", (6, 4)), ("gold.en-de.align", (4, 6)), ("gold.en-de.align.gz", (4, 6))],
-)
-def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with, name, link):
+def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with):
     """The model translates from German to English."""
-    open_file = gzip.open if name.endswith(".gz") else open
-    with open_file(tmp_path / name, "wt", encoding="utf-8") as file:
-        file.write("6-4 0-0\n0-1\n\n")
     loaded, _ = load_model(checkpoint_with(), data, cpu=True)
-    gold, _ = load_gold_alignments(loaded, data, 3, AnalysisConfig(data, "test", alignments=tmp_path / name))
-    assert gold[0].sure == {link, (0, 0)}
+    for name, link in {"gold": (6, 4), "gold.de-en.align": (6, 4), "gold.en-de.align.gz": (4, 6)}.items():
+        with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt", encoding="utf-8") as file:
+            file.write("6-4 0-0\n0-1\n\n")
+        assert gold_of(loaded, data, alignments=tmp_path / name)[0] == {link, (0, 0)}
 
 
 def test_a_run_stands_for_its_scored_checkpoint(tmp_path):

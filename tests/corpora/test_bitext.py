@@ -9,7 +9,7 @@ from relumt.corpora.bitext import (
     subsets_path,
     write_subsets,
 )
-from relumt.corpora.document_lengths import lengths_after_cleaning, read_document_lengths
+from relumt.corpora.document_lengths import lengths_after_cleaning
 from relumt.errors import UserError
 
 
@@ -45,12 +45,6 @@ def test_cleaning_drops_pairs_and_shortens_their_documents(tmp_path):
     assert dropped == {"empty": 1, "too long": 1}
     assert [path.read_text() for path in outputs] == ["a\nc c\ne\n", "1\n3 3\n5\n"]
     assert lengths_after_cleaning([1, 1, 2, 1], kept) == [1, 1, 1]
-
-
-@pytest.mark.parametrize("line", ["", "two", "0", "-1", "1.5"])
-def test_document_lengths_are_positive_integers(tmp_path, line):
-    with pytest.raises(UserError, match=r"test\.docs:2: "):
-        read_document_lengths(write(tmp_path / "test.docs", "1", line), num_sentences=2)
 
 
 def test_unequal_line_counts_and_empty_texts_are_refused(tmp_path):
@@ -97,11 +91,3 @@ def test_subsets_are_read_as_written(tmp_path):
     assert read_subsets(path, 3) == {}
     write_subsets(path, {"without the last line": [2]})
     assert read_subsets(path, 3) == {"without the last line": [2]}
-
-
-@pytest.mark.parametrize("content", ['{"a": [3]}', '{"a": 1}', "[1]", "{", '{"a": [0, 1, 2]}'])
-def test_subsets_that_do_not_fit_the_text_are_refused(tmp_path, content):
-    path = tmp_path / "test.subsets.json"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"test\.subsets\.json: .* for a text of 3 lines"):
-        read_subsets(path, 3)

@@ -209,14 +209,6 @@ def test_noun_phrases_agree_in_case_and_gender(stem, case, expected):
     assert ", ".join(" ".join(word for word, _ in phrase.german) for phrase in phrases) == expected
 
 
-def test_the_genders_have_equally_many_things_and_a_noun_has_one():
-    assert len({len(lexicon.THINGS[gender].items) for gender in GENDERS}) == 1
-    nouns = [noun for gender in GENDERS for noun in lexicon.THINGS[gender].items]
-    nouns += [*lexicon.PERSON_NOUNS.items, *(noun for noun, _ in lexicon.PLACES.items)]
-    genders = {(noun.nominative, noun.gender) for noun in nouns}
-    assert len({word for word, _ in genders}) == len(genders)
-
-
 def test_a_separable_verb_is_parsed_into_its_forms():
     verb = next(verb for verb in lexicon.TRANSITIVE.items if verb.infinitive == "mitnehmen")
     assert verb.particle == "mit" and verb.present == ("nehme", "nimmst", "nimmt", "nehmen")

@@ -11,7 +11,6 @@ from tests.corpora.published_cases import write_tar, write_zip
 from tests.corpora.server import Server, serving
 
 CONTENT = bytes(range(256)) * 20_000
-SIZE = len(CONTENT)
 SUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 NOWHERE = "http://127.0.0.1:9/file"
 
@@ -24,14 +23,13 @@ def server(monkeypatch):
         yield running
 
 
-def source(server, *paths, checksum=SUM, size=SIZE):
-    return Source("file", tuple(f"{server.address}{path}" for path in paths or ("/file",)), checksum, size)
+def source(server, *paths, checksum=SUM):
+    return Source("file", tuple(f"{server.address}{path}" for path in paths or ("/file",)), checksum, len(CONTENT))
 
 
-@pytest.mark.parametrize("size", [SIZE, None])
-def test_a_lost_connection_is_resumed_where_it_was(server, tmp_path, size):
+def test_a_lost_connection_is_resumed_where_it_was(server, tmp_path):
     server.breaks_after = [10 * CHUNK_SIZE, 20 * CHUNK_SIZE]
-    assert fetch(source(server, size=size), tmp_path).read_bytes() == CONTENT
+    assert fetch(source(server), tmp_path).read_bytes() == CONTENT
     assert server.requests == [
         ("/file", "bytes=0-"),
         ("/file", f"bytes={10 * CHUNK_SIZE}-"),
@@ -48,16 +46,11 @@ def test_a_partial_download_is_kept_for_the_next_time(server, tmp_path):
     assert server.requests[-1] == ("/file", f"bytes={3 * CHUNK_SIZE}-")
 
 
-def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
-    server.ranges = False
-    (tmp_path / "file.part").write_bytes(b"x" * 4096)
+@pytest.mark.parametrize(("partial", "ranges"), [(CONTENT, True), (CONTENT[:4096], True), (b"x" * 4096, False)])
+def test_a_partial_file_is_completed_and_written_again_if_the_server_has_no_ranges(server, tmp_path, partial, ranges):
+    server.ranges = ranges
+    (tmp_path / "file.part").write_bytes(partial)
     assert fetch(source(server), tmp_path).read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("size", [SIZE, None])
-def test_a_complete_partial_file_is_used(server, tmp_path, size):
-    (tmp_path / "file.part").write_bytes(CONTENT)
-    assert fetch(source(server, size=size), tmp_path).read_bytes() == CONTENT
 
 
 def test_mirrors_are_tried_in_order(server, tmp_path):
