@@ -96,7 +96,8 @@ def write_published(corpus: Corpus, raw: Path, skip_requested: bool = True) -> N
         sides = [content(text, language, number) for text, language in zip(pair, corpus.languages, strict=True)]
         members = files.setdefault(pair[0].source.name, {})
         if pair[0].separator:
-            columns = [sides[text.column].decode().splitlines() for text in pair]  # [1, 0] is its own inverse
+            named = pair[0].member.rpartition(".")[2].split("-")  # titles.fi-en
+            columns = [sides[corpus.languages.index(language)].decode().splitlines() for language in named]
             lines = [pair[0].separator.join(line) for line in zip(*columns, strict=True)]
             members[pair[0].member] = "\n".join(lines).encode() + b"\n"
             continue
