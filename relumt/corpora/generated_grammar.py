@@ -7,11 +7,10 @@ distractor     a person is the subject, a thing the object: `Anna hat die Lampe 
 pronoun        `it` is the subject or the object: `der Lehrer sagt , dass er sehr schwer ist .`
 filler         only persons occur: `Peter lacht , weil das Kind tanzt .`
 
-In a pronoun sentence, only the pronoun itself depends on the gender.
-
-German puts the finite verb second in a main clause and last in a subordinate one. The particle, participle or
-infinitive closes the clause. A pronoun object precedes the adverb, a noun object follows it. English has subject, verb,
-object, place, adverb, and may front the adverb, whether German does or not.
+In a pronoun sentence, only the pronoun itself depends on the gender. German puts the finite verb second in a main
+clause and last in a subordinate one. The particle, participle or infinitive closes the clause. A pronoun object
+precedes the adverb, a noun object follows it. English has subject, verb, object, place, adverb, and may front the
+adverb, whether German does or not.
 """
 
 from collections.abc import Callable

@@ -102,6 +102,15 @@ def test_a_data_bin_is_replaced_only_if_it_may_be(moses, capsys):
     (moses.out / "test.de-en.de.bin").write_bytes(content)
 
 
+@pytest.mark.parametrize(
+    ("option", "start"),
+    [("--tokenize", "Der Hund frisst im Garten , sagt"), ("--lowercase", "der hund frisst im garten, sagt jörg's")],
+)
+def test_only_what_the_options_ask_for_is_done(bitext, option, start):
+    bitext.prepare("--bpe", "none", option)
+    assert (bitext.out / "text" / "test.de").read_text().startswith(start)
+
+
 def test_record(moses):
     record = json.loads((moses.out / "prepare.json").read_text())
     expected = {"source": "de", "target": "en", "tokenized": True, "lowercased": True, "bpe": "subword-nmt"}
