@@ -112,6 +112,7 @@ def test_missing_measures_are_reported_and_earlier_maps_removed(report, printed)
         "gold: links to words that the sentence does not have: 1; left out",
     ):
         assert message in printed.getvalue()
+    assert printed.getvalue().count("weights can be negative") == 1  # of rela_g_gelu alone
     assert sorted(path.name for path in report.parent.glob("maps-*.pt")) == [f"maps-{n}.pt" for n in (1, 2, 3, 4)]
 
 
