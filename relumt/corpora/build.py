@@ -10,7 +10,6 @@ from typing import Any
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.corpora.bitext import SPLITS, check_line_counts
 from relumt.corpora.document_lengths import write_lengths
 from relumt.corpora.options import Options
@@ -18,6 +17,7 @@ from relumt.corpora.prepare import prepare
 from relumt.corpora.published_corpora import Corpus
 from relumt.corpora.record import Scalar, describe_files, is_up_to_date, write_record
 from relumt.errors import AttemptFailedError, UserError, describe_error
+from relumt.files import StagingArea, atomic_folder
 from relumt.text_files import load_text
 
 CORPUS_RECORD = "corpus.json"

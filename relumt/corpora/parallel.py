@@ -20,10 +20,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, ProgressColumn
 
-from relumt.child_processes import end_with_parent
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError
-from relumt.process import usable_cores
+from relumt.process import end_with_parent, usable_cores
 from relumt.text_files import Advance, Rewrite
 
 CHUNK_BYTES = 1 << 20

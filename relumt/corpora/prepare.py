@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import HELD_OUT, SPLITS, Inputs, PathPair, check_line_counts, side_paths, text_names
@@ -25,7 +24,7 @@ from relumt.corpora.record import describe_files, is_up_to_date, write_record
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
-from relumt.files import file_sha256
+from relumt.files import StagingArea, atomic_folder, file_sha256
 from relumt.text_files import Rewrite, normalize_file
 
 PREPARE_RECORD = "prepare.json"

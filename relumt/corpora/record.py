@@ -6,8 +6,7 @@ from pathlib import Path
 from relumt.console import print_status
 from relumt.corpora.bitext import Inputs
 from relumt.errors import UserError
-from relumt.files import changed_files, file_sha256
-from relumt.json_files import encode_json, read_json
+from relumt.files import changed_files, encode_json, file_sha256, read_json
 
 Scalar = str | int | float | bool | None
 
