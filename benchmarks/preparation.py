@@ -22,43 +22,26 @@ from itertools import islice
 from pathlib import Path
 
 from relumt.arguments import ArgumentParser, positive_integer
-from relumt.corpora.bitext import side_paths
 from relumt.corpora.build import prepare_corpus
-from relumt.corpora.published_corpora import Corpus, copy_normalized
-from relumt.corpora.published_files import ParallelText, PublishedText, Source
+from relumt.corpora.published_corpora import Corpus
+from relumt.corpora.published_files import Source
+from relumt.corpora.published_texts import ParallelText, PublishedText
 from relumt.errors import UserError, exit_on_user_error
-from relumt.files import StagingArea
 
 MERGES = 32_000
 HELD_OUT_LINES = 3000
 SAMPLES_PER_SECOND = 10
 
 
-class LocalTexts(Corpus):
-    """The texts train.LANGUAGE and held_out.LANGUAGE in the folder of raw files, prepared as a corpus of WMT is."""
+def local_corpus(languages: tuple[str, str]) -> Corpus:
+    """Return train.LANGUAGE and held_out.LANGUAGE in the folder of raw files as a corpus, prepared as one of WMT is."""
 
-    bpe_merges = MERGES
-
-    def __init__(self, languages: tuple[str, str]) -> None:
-        self.languages = languages
-
-    def text(self, name: str) -> ParallelText:
-        """Return both sides of a text."""
-        source, target = (PublishedText(Source(f"{name}.{language}")) for language in self.languages)
+    def find(name: str) -> ParallelText:
+        source, target = (PublishedText(Source(f"{name}.{language}")) for language in languages)
         return source, target
 
-    def published_texts(self, raw: Path) -> list[ParallelText]:
-        """See Corpus."""
-        return [self.text("train"), self.text("held_out")]
-
-    def write(self, raw: Path, stage: StagingArea) -> None:
-        """See Corpus."""
-        source, target = (list(text.lines(raw)) for text in self.text("held_out"))
-        for split in ("valid", "test"):
-            self.write_held_out(split, (source, target), stage.result)
-        combined = side_paths(stage.scratch, "combined", self.languages)
-        copy_normalized(self.text("train"), raw, combined)
-        self.preprocess_and_clean(combined, side_paths(stage.result, "train", self.languages), stage)
+    held_out = [find("held_out")]
+    return Corpus(languages, train=[find("train")], valid=held_out, test=held_out, bpe_merges=MERGES)
 
 
 @dataclass(frozen=True)
@@ -101,7 +84,7 @@ def measure(prefix: str, languages: tuple[str, str], lines: int, folder: Path) -
             copy_first_lines(Path(f"{prefix}.{language}"), raw / f"{name}.{language}", count)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
-    arguments = (LocalTexts(languages), raw, folder / "data-bin", "subword-nmt", None, False)
+    arguments = (local_corpus(languages), raw, folder / "data-bin", "subword-nmt", None, False)
     process = multiprocessing.get_context("spawn").Process(target=prepare_corpus, args=arguments)
     process.start()
     assert process.pid is not None, "the process was started"

@@ -15,7 +15,7 @@ from torch import Tensor
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, LayerAlignment
 from relumt.attention.metrics.words import merge_to_words, word_indices
-from relumt.corpora.alignment import GoldAlignment, Links, count_links, error_rate, links_of_largest_weight
+from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
 
 QUERY_SHIFT = {"normal": 0, "shifted": 1}
 
@@ -32,7 +32,7 @@ class AlignmentScorer:
         self.gold = gold
         self.subwords = subwords
         self.counts: dict[str, dict[str, dict[str, np.ndarray]]] = {"weights": {}, "norms": {}}
-        self.links_out_of_range: dict[int, Links] = {}
+        self.num_links_out_of_range = 0
         self.skipped_pairs: set[int] = set()
 
     def add(self, sentence: SentenceMaps) -> None:
@@ -47,7 +47,10 @@ class AlignmentScorer:
         source_words, target_words = word_indices(source, self.subwords), word_indices(target, self.subwords)
         if not source_words or not target_words:
             return
-        gold = self._restrict_gold(sentence.index, source_words[-1] + 1, target_words[-1] + 1)
+        own = self.gold[sentence.index]
+        in_range = frozenset((s, t) for s, t in own.possible if s <= source_words[-1] and t <= target_words[-1])
+        self.num_links_out_of_range += len(own.possible - in_range)
+        gold = GoldAlignment(own.sure & in_range, in_range)
         for query, shift in QUERY_SHIFT.items():
 
             def merge(maps: Tensor, shift: int = shift) -> Tensor:
@@ -61,14 +64,6 @@ class AlignmentScorer:
                 if name in sentence.norms:
                     norms = torch.cat((sentence.norms[name], sentence.joint_norms[name][None]))
                     self._count("norms", name, query, merge(norms), gold)
-
-    def _restrict_gold(self, pair: int, source_words: int, target_words: int) -> GoldAlignment:
-        """Return the gold links between existing words, and store the others in `links_out_of_range`."""
-        gold = self.gold[pair]
-        in_range = frozenset((s, t) for s, t in gold.possible if s < source_words and t < target_words)
-        if in_range != gold.possible:
-            self.links_out_of_range[pair] = gold.possible - in_range
-        return GoldAlignment(gold.sure & in_range, in_range)
 
     def _count(self, kind: str, name: str, query: str, maps: Tensor, gold: GoldAlignment) -> None:
         """Add the counts of one pair for maps [H + 1, target words, source words], all heads together last."""

@@ -66,7 +66,6 @@ class MapCollector:
         model: a model of relumt's architectures.
         task: fairseq's task, for the dictionaries.
         count: number of sentence pairs.
-        origin: whether the targets are references or the model's own translations.
         use_cross_maps: called with the cross-attention maps of each sentence pair of the subset, in any order.
     """
 
@@ -75,12 +74,10 @@ class MapCollector:
         model: nn.Module,
         task: FairseqTask,
         count: int,
-        origin: Origin = "reference",
         use_cross_maps: Callable[[SentenceMaps], None] | None = None,
     ) -> None:
         self.model, self.task = model, task
         self.count = count
-        self.origin: Origin = origin
         self.use_cross_maps = use_cross_maps
         self.sentences: dict[int, SentenceMaps] = {}
 
@@ -97,7 +94,6 @@ class MapCollector:
                     _symbols(inputs["src_tokens"][row], source),
                     _symbols(inputs["prev_output_tokens"][row], target),
                     _symbols(sample["target"][row], target),
-                    origin=self.origin,
                 )
         if not batch:
             yield
@@ -149,12 +145,12 @@ def map_pairs(
     """
     maps: list[SentenceMaps] = []
     for index, source, translation in zip(indices, sources, translations, strict=True):
-        collector = MapCollector(loaded.model, loaded.task, 1, origin="translation")
+        collector = MapCollector(loaded.model, loaded.task, 1)
         sample = loaded.collate([source], [translation])
         with collector.observe(sample), torch.no_grad():
             loaded.force_decode(sample)
         (sentence,) = collector.result()
-        sentence.index = index
+        sentence.index, sentence.origin = index, "translation"
         maps.append(sentence)
     return maps
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -23,26 +23,17 @@ from torch import Tensor
 from relumt.corpora.contrastive import ExampleInContext
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import decode_json
 from relumt.plugin.tasks.documents import ConcatenatedSentences
 from relumt.runs.inference.loaded_model import LoadedModel
 from relumt.runs.inference.search import batches_by_length
 from relumt.runs.inference.text_encoding import TextEncoding, index_words, load_encoding, load_segmenter
-from relumt.text_files import normalize_line, read_lines
+from relumt.text_files import normalize_line
 
 MAX_DISTANCE = 3
 """Larger distances are counted together, as in ContraPro's script."""
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
 """Number of a document or of a sentence in it, from 0."""
-
-
-class HasVariants(Protocol):
-    """An example whose translations are known, the reference first."""
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """All translations."""
 
 
 class SentenceExample(msgspec.Struct, frozen=True):
@@ -59,6 +50,9 @@ class SentenceExample(msgspec.Struct, frozen=True):
         return tuple(map(normalize_line, (self.target, *self.wrong)))
 
 
+Example = SentenceExample | ExampleInContext
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A translation to score.
@@ -72,19 +66,6 @@ class Candidate:
     source: Tensor
     target: Tensor
     start: int
-
-
-def read_examples(path: Path) -> list[SentenceExample]:
-    """Read a file of examples; raises UserError if it is missing or empty, or a line is no example."""
-    examples = [
-        decode_json(
-            line, SentenceExample, f"{path}:{number}", "give a file such as test.contrast.jsonl of relumt synth"
-        )
-        for number, line in enumerate(read_lines(path), start=1)
-    ]
-    if not examples:
-        raise UserError(f"{path}: expected contrastive examples, found an empty file; relumt synth writes such a file")
-    return examples
 
 
 def sentence_candidates(
@@ -220,13 +201,13 @@ def decide(loaded: LoadedModel, examples: Iterable[Sequence[Candidate]], batch_s
     return [reference > max(wrong) for reference, *wrong in score_examples(loaded, examples, batch_size)]
 
 
-def summarize(examples: Sequence[HasVariants], decisions: Sequence[bool]) -> dict[str, Any]:
+def summarize(examples: Sequence[Example], decisions: Sequence[bool]) -> dict[str, Any]:
     """Return the number of examples, the accuracy and that of the majority baseline, which ignores the context."""
     majority = majority_accuracy(examples)
     return {"examples": len(decisions), "majority_accuracy": majority, "accuracy": fmean(decisions)}
 
 
-def majority_accuracy(examples: Iterable[HasVariants]) -> float:
+def majority_accuracy(examples: Iterable[Example]) -> float:
     """Return the accuracy of always choosing the variant that is most often correct, without context.
 
     Two examples share a choice if their variants differ in the same words. What is most often correct is counted on the

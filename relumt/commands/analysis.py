@@ -255,7 +255,7 @@ def contrast(arguments: argparse.Namespace) -> None:
     """
     prepare_fairseq_import()
     from relumt.analysis import contrast as contrastive
-    from relumt.corpora.contrastive import has_contexts, read_examples_in_context
+    from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
     from relumt.runs.inference.loaded_model import load_model
 
     are_in_context = has_contexts(arguments.examples)
@@ -263,14 +263,14 @@ def contrast(arguments: argparse.Namespace) -> None:
     document_length = getattr(loaded.task.cfg, "document_length", 0)
     result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": document_length}
     if are_in_context:
-        examples = read_examples_in_context(arguments.examples)
+        examples = read_examples(arguments.examples, ExampleInContext)
         candidates = contrastive.ContextCandidates(loaded, data, examples)
         decisions = contrastive.decide(loaded, candidates, arguments.batch_size)
         result |= contrastive.summarize(examples, decisions)
         result |= {"mean_context_sentences": fmean(candidates.context_lengths)}
         result |= contrastive.accuracies(examples, decisions)
     else:
-        sentences = contrastive.read_examples(arguments.examples)
+        sentences = read_examples(arguments.examples, contrastive.SentenceExample)
         own = contrastive.sentence_candidates(loaded, data, arguments.subset, sentences)
         result |= contrastive.summarize(sentences, contrastive.decide(loaded, own, arguments.batch_size))
     print(json.dumps(result, indent=2, ensure_ascii=False))

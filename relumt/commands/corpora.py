@@ -113,7 +113,7 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 def corpus(arguments: argparse.Namespace) -> None:
     """Turn a corpus of the papers into a data-bin, as they prepared it. `data_prep/` has a script for each.
 
-    RAW holds the files that the corpus's makers publish, as archives or extracted; missing ones are downloaded.
+    RAW holds the files that the corpus's makers publish; missing ones are downloaded.
     Tokenized texts are kept in OUT.text, so that a change of BPE repeats neither download nor tokenization. --test
     takes a test set from sacreBLEU's cache, or downloads it; without CORPUS, only the texts of that test set are
     written, to OUT.

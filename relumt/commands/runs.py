@@ -281,8 +281,7 @@ def score_documents(arguments: argparse.Namespace) -> None:
     mismatches = document_chunks.find_mismatches(hypotheses, chunks, separator)
     if arguments.sentences:
         sentences = load_text(arguments.sentences)
-        sides = sentences, references
-        check_line_counts((arguments.sentences, arguments.ref), list(map(len, sides)), sides.__getitem__)
+        check_line_counts((arguments.sentences, arguments.ref), (len(sentences), len(references)))
         hypotheses = document_chunks.replace_mismatches(hypotheses, chunks, separator, sentences)
     metric = BLEU(tokenize=arguments.tokenize, lowercase=arguments.lowercase, force=True)
     joined = document_chunks.join_groups(

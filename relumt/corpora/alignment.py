@@ -8,11 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from relumt.errors import UserError, quote
 from relumt.text_files import read_lines
+
+if TYPE_CHECKING:
+    from torch import Tensor  # takes seconds, also in every worker process
 
 Links = frozenset[tuple[int, int]]
 """(source word, target word), counted from 0."""
@@ -53,7 +55,7 @@ def error_rate(counts: Sequence[int]) -> float:
     return 1 - (predicted_sure + predicted_possible) / (predicted + sure) if predicted + sure else 0.0
 
 
-def links_of_largest_weight(weights: Tensor) -> list[Links]:
+def links_of_largest_weight(weights: "Tensor") -> list[Links]:
     """Return the links of each head for word weights [H, target words, source words]."""
     largest, source = weights.max(-1)
     return [
@@ -62,12 +64,25 @@ def links_of_largest_weight(weights: Tensor) -> list[Links]:
     ]
 
 
-def is_target_first(path: Path, source: str, target: str) -> bool:
-    """Return whether the name of a file of links says that the word of the target language comes first.
+def format_alignment(gold: GoldAlignment) -> str:
+    """Format the links of one pair, source word first: 1-2 for a sure link, 1p2 for a possible one."""
+    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
 
-    P.TGT-SRC.align was made for the opposite translation direction; all other names give the source word first.
+
+def read_source_first(path: Path, languages: tuple[str, str], count: int, start: int = 0) -> list[GoldAlignment]:
+    """Return the gold alignments of a text of `count` pairs, source word first; see `read_alignments`.
+
+    A file P.TGT-SRC.align was made for the opposite translation direction; all other names give the source word first.
+
+    Raises:
+        UserError: the file is invalid, or has not `count` alignments.
     """
-    return path.name.removesuffix(".gz").endswith(f".{target}-{source}.align")
+    alignments = read_alignments(path, start, count)
+    if len(alignments) != count:
+        raise UserError(f"{path} has {len(alignments)} alignments, but the text has {count} pairs; fix it")
+    source, target = languages
+    is_target_first = path.name.removesuffix(".gz").endswith(f".{target}-{source}.align")
+    return [gold.swap_sides() for gold in alignments] if is_target_first else alignments
 
 
 def read_alignments(path: Path, start: int, count: int | None = None) -> list[GoldAlignment]:
@@ -87,27 +102,18 @@ def read_alignments(path: Path, start: int, count: int | None = None) -> list[Go
     lines = [line.strip() for line in read_lines(path)]
     if not any(lines):
         raise UserError(f"{path}: expected word alignments, found only empty lines")
-    if all(NUMBERED_LINK.fullmatch(line) for line in lines if line):
-        pairs = _parse_numbered_links(path, lines, count)
-    else:
-        pairs = [_parse_links(path, number, line) for number, line in enumerate(lines, start=1)]
-    return [_to_gold(path, number, links, start) for number, links in enumerate(pairs, start=1)]
-
-
-def _parse_numbered_links(path: Path, lines: Sequence[str], count: int | None) -> list[list[FileLink]]:
-    pairs: list[list[FileLink]] = [[] for _ in range(count or 0)]
+    is_numbered = all(NUMBERED_LINK.fullmatch(line) for line in lines if line)
+    pairs: list[list[FileLink]] = [[] for _ in range((count or 0) if is_numbered else len(lines))]
     for number, line in enumerate(lines, start=1):
-        match = NUMBERED_LINK.fullmatch(line)
-        if not match:
-            continue  # an empty line
-        pair, source, target, kind = match.groups()
-        if int(pair) < 1:
-            raise UserError(f"{path}:{number}: found sentence pair {pair}, but pairs are numbered from 1")
-        if count is not None and int(pair) > count:
-            raise UserError(f"{path}:{number}: found sentence pair {pair}, but the text has {count} pairs")
-        pairs += [[] for _ in range(int(pair) - len(pairs))]
-        pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
-    return pairs
+        if match := NUMBERED_LINK.fullmatch(line) if is_numbered else None:
+            pair, source, target, kind = match.groups()
+            if not 1 <= int(pair) <= (count or int(pair)):
+                raise UserError(f"{path}:{number}: found sentence pair {pair}, expected 1 to {count or 'the last'}")
+            pairs += [[] for _ in range(int(pair) - len(pairs))]
+            pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
+        elif not is_numbered:
+            pairs[number - 1] = _parse_links(path, number, line)
+    return [_to_gold(path, number, links, start) for number, links in enumerate(pairs, start=1)]
 
 
 def _parse_links(path: Path, number: int, line: str) -> list[FileLink]:

@@ -3,23 +3,22 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from msgspec import Meta
 
 from relumt.console import print_status
+from relumt.corpora.alignment import format_alignment, read_source_first
 from relumt.corpora.document_lengths import documents_path
 from relumt.errors import UserError
 from relumt.files import read_json
 from relumt.text_files import find_text_file, normalize_file, open_text, read_clean_lines, write_lines
 
 if TYPE_CHECKING:
-    from relumt.corpora.alignment import GoldAlignment
     from relumt.corpora.options import Options
 
 SPLITS = ("train", "valid", "test")
@@ -74,8 +73,6 @@ def find_inputs(prefixes: dict[str, str], options: "Options") -> Inputs:
     inputs = {f"{split}.{lang}": find_text_file(prefixes[split], lang) for split in SPLITS for lang in languages}
     for split in SPLITS:
         if (path := documents_path(prefixes[split])).exists():
-            if options.documents:
-                raise UserError(f"{path}: documents are given here and by --documents {options.documents}; remove one")
             inputs[f"{split}.docs"] = path
     for split, prefix in ((split, prefixes[split]) for split in HELD_OUT):
         if (path := subsets_path(prefix)).exists():
@@ -118,14 +115,13 @@ def read_subsets(path: Path, num_lines: int) -> Subsets:
     return subsets
 
 
-def copy_side_files(inputs: Inputs, texts: PathPair, languages: tuple[str, str], num_lines: int, folder: Path) -> None:
+def copy_side_files(inputs: Inputs, languages: tuple[str, str], num_lines: int, folder: Path) -> None:
     """Copy what the evaluation of a split needs besides its texts to `folder`.
 
     Args:
         inputs: the input files of the split, by name.
-        texts: both sides of the text.
         languages: language codes, source first.
-        num_lines: number of lines of either text.
+        num_lines: number of lines of either side of its text.
         folder: text/ of the data-bin.
 
     Raises:
@@ -140,78 +136,19 @@ def copy_side_files(inputs: Inputs, texts: PathPair, languages: tuple[str, str],
             read_subsets(path, num_lines)
             (folder / name).write_bytes(path.read_bytes())
         elif name.endswith(".align"):
-            sentences = zip(*map(read_clean_lines, texts), strict=True)
-            lengths = [(len(source.split()), len(target.split())) for source, target in sentences]
-            write_lines(folder / name, map(format_alignment, read_source_first(path, languages, lengths)))
+            write_lines(folder / name, map(format_alignment, read_source_first(path, languages, num_lines)))
 
 
-def read_source_first(
-    path: Path, languages: tuple[str, str], lengths: Sequence[tuple[int, int]]
-) -> list["GoldAlignment"]:
-    """Return the gold alignments of a text, source word first.
-
-    Raises:
-        UserError: they are not as many as `lengths`, the numbers of words of each pair, or link words beyond them.
-    """
-    # Not above: torch takes seconds, also in every worker process.
-    from relumt.corpora.alignment import is_target_first, read_alignments
-
-    alignments = read_alignments(path, 0, len(lengths))
-    if len(alignments) != len(lengths):
-        raise UserError(f"{path} has {len(alignments)} alignments, but the text has {len(lengths)} pairs; fix it")
-    if is_target_first(path, *languages):
-        alignments = [gold.swap_sides() for gold in alignments]
-    for number, (gold, (num_source, num_target)) in enumerate(zip(alignments, lengths, strict=True), start=1):
-        for source, target in sorted(gold.possible):
-            if source >= num_source or target >= num_target:
-                link = f"source word {source} and target word {target}, counted from 0"
-                raise UserError(f"{path}: pair {number} links {link}, but has {num_source} and {num_target} words")
-    return alignments
-
-
-def format_alignment(gold: "GoldAlignment") -> str:
-    """Format the links of one pair, source word first: 1-2 for a sure link, 1p2 for a possible one."""
-    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
-
-
-def check_line_counts(names: PathPair, counts: Sequence[int], read_side: Callable[[int], Iterable[str]]) -> None:
-    """Raise `UserError` if a side of a bitext is empty or the sides differ in their number of lines.
-
-    Args:
-        names: names of the two sides, for the message.
-        counts: number of lines of each side.
-        read_side: returns the lines of side 0 or 1, which are read again to locate the mismatch.
-    """
+def check_line_counts(names: PathPair, counts: Sequence[int]) -> None:
+    """Raise `UserError` if a side of a bitext, with these names, is empty or the sides differ in their line counts."""
     for name, count in zip(names, counts, strict=True):
         if count == 0:
             raise UserError(f"{name}: empty file; expected one sentence per line")
     if counts[0] != counts[1]:
-        lengths = [np.fromiter(map(len, read_side(side)), dtype=np.int32) for side in (0, 1)]
         raise UserError(
-            f"{names[0]} has {counts[0]} lines, {names[1]} has {counts[1]}; judging by line lengths, the first "
-            f"mismatch is near line {locate_extra_lines(*lengths) + 1}. Check for a missing line break."
+            f"{names[0]} has {counts[0]} lines, {names[1]} has {counts[1]}; expected a sentence and its translation on "
+            "lines of the same number; look for a missing or an additional line break"
         )
-
-
-def locate_extra_lines(first: np.ndarray, second: np.ndarray) -> int:
-    """Return where the longer of two texts most likely has its extra lines, assuming they are consecutive.
-
-    Before that line, lines of equal number correspond; from there on, the longer text is ahead by the number of extra
-    lines. Among all lines, choose the one that minimizes the sum of |log length ratio| over corresponding lines.
-
-    Args:
-        first, second: number of characters of each line of the two texts.
-
-    Returns:
-        Number of the line, from 0.
-    """
-    longer, shorter = (np.log1p(lengths) for lengths in sorted((first, second), key=len, reverse=True))
-    num_extra = len(longer) - len(shorter)
-    cost_before = np.abs(longer[: len(shorter)] - shorter)
-    cost_after = np.abs(longer[num_extra:] - shorter)
-    # Up to a constant, the cost of choosing line i: the lines before i at cost_before, the others at cost_after.
-    cost = np.concatenate([[0.0], np.cumsum(cost_before)]) - np.concatenate([[0.0], np.cumsum(cost_after)])
-    return int(np.argmin(cost))
 
 
 def check_lines(text: Path, original: Path, is_held_out: bool, separator: str | None = None) -> None:
@@ -271,8 +208,6 @@ def remove_markup(kind: str, texts: PathPair, outputs: PathPair, originals: Path
                 lengths[-1] += 1
                 source_output.write(source + "\n")
                 target_output.write(target + "\n")
-    if not any(lengths):
-        raise UserError(f"{originals[0]}: no sentence besides document markup; expected one sentence per line")
     return [length for length in lengths if length]
 
 

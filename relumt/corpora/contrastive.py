@@ -13,17 +13,19 @@ and the wrong translation share the context.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import groupby, repeat
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from relumt.errors import UserError, quote
+from relumt.errors import UserError, describe_error
 from relumt.files import atomic_file, decode_json
 from relumt.text_files import normalize_line, read_lines
 
-ADVICE = "give a file that relumt import-contrast wrote"
+ADVICE = "give a file that relumt import-contrast or relumt synth wrote"
+
+Example = TypeVar("Example")
 SET_ADVICE = "give contrapro.json, or anaphora.json or lexical-choice.json of Bawden et al. 2018"
 
 NO_CONTEXT = {("", ""), ("null", "null")}
@@ -75,6 +77,11 @@ class ExampleInContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(map(normalize_line, (self.target, *self.wrong)))
 
 
+def make_example(**fields: object) -> ExampleInContext:
+    """Return an example; raises `msgspec.ValidationError` if a field is missing or not valid."""
+    return msgspec.convert(fields, ExampleInContext)
+
+
 def write_examples(path: Path, examples: Iterable[ExampleInContext]) -> None:
     """Write one example per line."""
     with atomic_file(path) as unfinished:
@@ -89,49 +96,36 @@ def has_contexts(path: Path) -> bool:
     return False
 
 
-def read_examples_in_context(path: Path) -> list[ExampleInContext]:
-    """Read a file of examples; raises UserError if it is missing or empty, or a line is no example."""
+def read_examples(path: Path, kind: type[Example]) -> list[Example]:
+    """Read a file of examples of a kind; raises UserError if it is missing or empty, or a line is no example."""
     lines = enumerate(read_lines(path), start=1)
-    examples = [decode_json(line, ExampleInContext, f"{path}:{number}", ADVICE) for number, line in lines]
+    examples = [decode_json(line, kind, f"{path}:{number}", ADVICE) for number, line in lines]
     if not examples:
         raise UserError(f"{path}: expected contrastive examples, found an empty file; {ADVICE}")
     return examples
 
 
-class Error(msgspec.Struct):
-    """A wrong variant of a reference in contrapro.json."""
-
-    contrastive: str
-
-
-class Entry(msgspec.Struct, rename=lambda name: name.replace("_", " ")):
-    """A sentence of contrapro.json; the keys have spaces instead of underscores."""
-
-    document_id: str
-    segment_id: Annotated[int, msgspec.Meta(ge=1)]
-    src_segment: str
-    ref_segment: str
-    src_pronoun: str
-    ref_pronoun: str
-    errors: list[Error]
-    ante_distance: int | None = None
-    intrasegmental: bool | None = None
-
-    def to_example(self, context: Context) -> ExampleInContext:
-        """Return the example; raises ValueError if the variants are not valid."""
-        pronouns = f"{self.src_pronoun}:{self.ref_pronoun}".lower()
-        return ExampleInContext(
-            source=self.src_segment,
-            target=self.ref_segment,
-            wrong=[error.contrastive for error in self.errors],
-            source_context=[source for source, _ in context],
-            target_context=[target for _, target in context],
-            distance=None if self.ante_distance is None or self.ante_distance < 0 else self.ante_distance,
-            categories={"pronouns": pronouns, "antecedent": ANTECEDENT[self.intrasegmental]},
-        )
-
+Entry = dict[str, Any]
+"""A sentence of contrapro.json."""
 
 FindContexts = Callable[[list[Entry]], Iterable[Context]]
+
+
+def contrapro_example(entry: Entry, context: Context) -> ExampleInContext:
+    """Return the example of a sentence after a context; raises as `msgspec.convert` does, or KeyError."""
+    distance = entry.get("ante distance")
+    return make_example(
+        source=entry["src segment"],
+        target=entry["ref segment"],
+        wrong=[error["contrastive"] for error in entry["errors"]],
+        source_context=[source for source, _ in context],
+        target_context=[target for _, target in context],
+        distance=None if distance is None or distance < 0 else distance,
+        categories={
+            "pronouns": f"{entry['src pronoun']}:{entry['ref pronoun']}".lower(),
+            "antecedent": ANTECEDENT[entry.get("intrasegmental")],
+        },
+    )
 
 
 def contexts_of_documents(
@@ -140,23 +134,22 @@ def contexts_of_documents(
     """Yield up to `count` sentence pairs before each entry, from FOLDER/YEAR/NAME.LANGUAGE, a sentence per line.
 
     Raises:
-        UserError: there is no such document, or there are several, or the sentence is another one there.
+        UserError: there is no such document, or the sentence is another one there.
     """
     source, target = languages
-    document, pairs = "", []
-    for entry in entries:
-        if entry.document_id != document:  # entries of one document follow each other
-            document = entry.document_id
-            named = Path(document.removesuffix(f".{target}"))
-            found = list(folder.glob(f"*/{named.name}.{target}"))
-            found = [path for path in found if path.parent.name == named.parent.name] if len(found) > 1 else found
-            if not found:
-                raise UserError(f"{folder}: has no single document YEAR/NAME for {document!r}; run setup_opensubs.sh")
-            pairs = read_pairs(found[0].with_suffix(f".{source}"), found[0])
-        index = entry.segment_id - 1
-        if index >= len(pairs) or not is_same_text(pairs[index][0], entry.src_segment):
-            raise UserError(f"{found[0]}: sentence {index + 1} is not that of the test set; run setup_opensubs.sh")
-        yield pairs[max(0, index - count) : index]
+    for document, own in groupby(entries, lambda entry: entry["document id"]):
+        named = Path(document.removesuffix(f".{target}"))
+        found = list(folder.glob(f"*/{named.name}.{target}"))
+        found = [path for path in found if path.parent.name == named.parent.name] or found
+        if not found:
+            raise UserError(f"{folder}: has no document YEAR/NAME for {document!r}; run setup_opensubs.sh")
+        pairs = read_pairs(found[0].with_suffix(f".{source}"), found[0])
+        for entry in own:
+            index = entry["segment id"] - 1
+            # They may differ in white space.
+            if index >= len(pairs) or "".join(pairs[index][0].split()) != "".join(entry["src segment"].split()):
+                raise UserError(f"{found[0]}: sentence {index + 1} is not that of the test set; run setup_opensubs.sh")
+            yield pairs[max(0, index - count) : index]
 
 
 def text_paths(prefix: str, languages: tuple[str, str]) -> list[tuple[Path, Path]]:
@@ -174,24 +167,17 @@ def contexts_of_text(
         UserError: a file is missing, or is not of these entries.
     """
     text, context = (read_pairs(*paths) for paths in text_paths(prefix, languages))
-    expected = sum(1 + len(entry.errors) for entry in entries)
-    per_line, rest = divmod(len(context), max(1, len(text)))
+    expected = sum(1 + len(entry["errors"]) for entry in entries)
+    per_line, rest = divmod(len(context), expected or 1)
     if len(text) != expected or rest:
         found = f"{len(text)} and {len(context)} lines"
         raise UserError(f"{prefix}.text and .context have {found}, expected {expected} and a multiple of it")
-    line = 0
+    start = 0
     for entry in entries:
-        if not is_same_text(text[line][0], entry.src_segment):
-            raise UserError(f"{prefix}.text, line {line + 1}: expected {quote(entry.src_segment)}; write it again")
-        before = context[line * per_line : (line + 1) * per_line]
+        before = context[start : start + per_line]
         starts = [index for index, pair in enumerate(before, start=1) if pair in NO_CONTEXT]
         yield before[max([0, *starts]) :][-count:] if count else []
-        line += 1 + len(entry.errors)
-
-
-def is_same_text(first: str, second: str) -> bool:
-    """Return whether two sentences differ in white space at most."""
-    return "".join(first.split()) == "".join(second.split())
+        start += per_line * (1 + len(entry["errors"]))
 
 
 def read_pairs(source: Path, target: Path) -> Context:
@@ -202,58 +188,31 @@ def read_pairs(source: Path, target: Path) -> Context:
     return list(zip(*sides, strict=True))
 
 
-Pair = tuple[str, str]
-"""The sentence before, and the current one."""
-
-
-class Translation(msgspec.Struct):
-    """A right and a wrong translation of Bawden et al.; semi-correct is one with an unusual word for the antecedent."""
-
-    incorrect: Pair
-    correct: Pair | None = None
-    semi_correct: Pair | None = msgspec.field(default=None, name="semi-correct")
-    type: str = ""
-
-    def to_example(self, block: str, source: Pair, distance: int | None, *categories: Pair) -> ExampleInContext:
-        """Return the example; raises ValueError if the translations are not valid."""
-        right = self.correct or self.semi_correct
-        if right is None or (self.correct and self.semi_correct):
-            raise ValueError("expected either 'correct' or 'semi-correct'")
-        known = {key: value for key, value in categories if value}
-        wrong, before = [self.incorrect[1]], ([source[0]], [right[0]])
-        return ExampleInContext(source[1], right[1], wrong, *before, distance, known, block)
-
-
-class LexicalExample(msgspec.Struct):
-    """A source with its translations."""
-
-    src: Pair
-    trg: Translation
-
-
-class Block(msgspec.Struct):
-    """A block of either file: `src` and `trg`, or `examples`."""
-
-    src: Pair = ("", "")
-    trg: list[Translation] = []
-    type: str = ""
-    examples: list[LexicalExample] = []
-
-
-def bawden_examples(blocks: dict[str, Block]) -> Iterator[ExampleInContext]:
+def bawden_examples(blocks: dict[str, Any]) -> Iterator[ExampleInContext]:
     """Yield the examples in the order of the authors' scripts, by the number of the block.
 
-    Raises:
-        ValueError: the translations of an example are not valid.
+    A translation is semi-correct if it has an unusual word for the antecedent. Raises as `contrapro_example` does.
     """
     for name, block in sorted(blocks.items(), key=lambda item: (item[0].zfill(20), item[0])):
-        if not block.trg and not block.examples:
-            raise ValueError("expected either 'src' and 'trg' or 'examples'")
-        for translation in block.trg:
-            kind = "correct" if translation.correct else "semi-correct"
-            yield translation.to_example(name, block.src, 1, ("translation", kind), ("pronoun", translation.type))
-        for lexical in block.examples:
-            yield lexical.trg.to_example(name, lexical.src, None, ("type", block.type))
+        anaphora = [(block["src"], translation, 1) for translation in block.get("trg", ())]
+        lexical = [(example["src"], example["trg"], None) for example in block.get("examples", ())]
+        for source, translation, distance in anaphora + lexical:
+            kind = "correct" if "correct" in translation else "semi-correct"
+            before, right = translation[kind]
+            if distance:
+                categories = {"translation": kind, "pronoun": translation.get("type")}
+            else:
+                categories = {"type": block.get("type")}
+            yield make_example(
+                source=source[1],
+                target=right,
+                wrong=[translation["incorrect"][1]],
+                source_context=[source[0]],
+                target_context=[before],
+                distance=distance,
+                categories={key: value for key, value in categories.items() if value},
+                block=name,
+            )
 
 
 def import_examples(path: Path, find_contexts: FindContexts | None) -> list[ExampleInContext]:
@@ -266,23 +225,21 @@ def import_examples(path: Path, find_contexts: FindContexts | None) -> list[Exam
     Raises:
         UserError: the file is missing, of another format or empty, or contexts are asked for that it has itself.
     """
-    examples: Iterable[ExampleInContext]
     lines = list(read_lines(path))
     has_json_lines = path.name.removesuffix(".gz").endswith(".jsonl")
     text = f"[{','.join(lines)}]" if has_json_lines else "".join(lines)
-    if text.lstrip().startswith("{"):
-        if find_contexts:
-            raise UserError(f"{path}: has its own contexts; drop --documents and --text")
-        examples = bawden_examples(decode_json(text, dict[str, Block], str(path), SET_ADVICE))
-    else:
-        entries = decode_json(text, list[Entry], str(path), SET_ADVICE)
-        contexts = find_contexts(entries) if find_contexts else repeat([], len(entries))
-        examples = (entry.to_example(context) for entry, context in zip(entries, contexts, strict=True))
+    content: Any = decode_json(text, object, str(path), SET_ADVICE)
     imported: list[ExampleInContext] = []
     try:
-        imported.extend(examples)
-    except ValueError as error:
-        raise UserError(f"{path}: example {len(imported) + 1}: {error}; {SET_ADVICE}") from None
+        if isinstance(content, dict):
+            if find_contexts:
+                raise UserError(f"{path}: has its own contexts; drop --documents and --text")
+            imported.extend(bawden_examples(content))
+        else:
+            contexts = find_contexts(content) if find_contexts else repeat([], len(content))
+            imported.extend(map(contrapro_example, content, contexts))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise UserError(f"{path}: example {len(imported) + 1}: {describe_error(error)}; {SET_ADVICE}") from None
     if not imported:
         raise UserError(f"{path}: has no examples; {SET_ADVICE}")
     return imported

@@ -7,15 +7,10 @@ distractor     a person is the subject, a thing the object: `Anna hat die Lampe 
 pronoun        `it` is the subject or the object: `der Lehrer sagt , dass er sehr schwer ist .`
 filler         only persons occur: `Peter lacht , weil das Kind tanzt .`
 
-In a pronoun sentence, only the pronoun itself depends on the gender.
-
-A word is a pair (text, link). Words with the same link are translations of one another: if one German and two English
-words share a link, the German word is aligned to both. A word whose link is None is not aligned, for example the comma
-before a German clause.
-
-German puts the finite verb second in a main clause and last in a subordinate one. The particle, participle or
-infinitive closes the clause. A pronoun object precedes the adverb, a noun object follows it. English has subject, verb,
-object, place, adverb, and may front the adverb, whether German does or not.
+In a pronoun sentence, only the pronoun itself depends on the gender. German puts the finite verb second in a main
+clause and last in a subordinate one. The particle, participle or infinitive closes the clause. A pronoun object
+precedes the adverb, a noun object follows it. English has subject, verb, object, place, adverb, and may front the
+adverb, whether German does or not.
 """
 
 from collections.abc import Callable
@@ -24,127 +19,13 @@ from random import Random
 from typing import NamedTuple
 
 from relumt.corpora import generated_lexicon as lexicon
-from relumt.corpora.generated_lexicon import GENDERS, PRONOUNS, THIRD, Auxiliary, Noun, Pair, Verb, Weighted, Words
-
-AlignedWords = tuple[tuple[str, object], ...]
-
-PRONOUN_LINK = "pronoun"  # the link of the pronoun that refers to another sentence
+from relumt.corpora import generated_phrases as phrases
+from relumt.corpora.generated_lexicon import PRONOUNS, THIRD, Auxiliary, Pair, Verb, Weighted, Words
+from relumt.corpora.generated_phrases import EMPTY, AlignedWords, Phrase, Subject, joined, linked, pair
 
 # Probability of an optional constituent if the sentence is one clause, or two.
 ALONE, BESIDE_ANOTHER = 0.7, 0.25
 NEGATED = 0.125
-
-
-class Phrase(NamedTuple):
-    """The words of a constituent in each language, in that language's order."""
-
-    german: AlignedWords = ()
-    english: AlignedWords = ()
-
-
-EMPTY = Phrase()
-
-
-def linked(german: Words, english: Words, link: object = None) -> Phrase:
-    """Return words that are all translations of one another, with a new link unless one is given."""
-    link = link or object()
-    return Phrase(tuple([(word, link) for word in german]), tuple([(word, link) for word in english]))
-
-
-def joined(*phrases: Phrase) -> Phrase:
-    """Concatenate phrases in the same order in both languages."""
-    return Phrase(sum((phrase.german for phrase in phrases), ()), sum((phrase.english for phrase in phrases), ()))
-
-
-def pair(entry: Pair) -> Phrase:
-    """Return an uninflected word and its translation."""
-    return linked((entry.german,), entry.english)
-
-
-_WORDS = "der the; ein a; ein one; dies this; dies that; mein my; unser our; dein your; kein no"
-_DETERMINERS = lexicon.pairs(_WORDS)
-DETERMINERS = Weighted(_DETERMINERS[:-1], [10, 3, 2, 2, 2, 2, 2, 1])
-OBJECT_DETERMINERS = Weighted(_DETERMINERS, [10, 3, 2, 2, 2, 2, 2, 1, 1])
-PERSON_DETERMINERS = Weighted(_DETERMINERS[:-1], [12, 2, 1, 1, 1, 4, 2, 1])
-PLACE_DETERMINERS = Weighted(_DETERMINERS[:-1], [12, 2, 1, 1, 1, 2, 2, 1])
-PERSONAL_PRONOUNS = Weighted([(0, "ich", "I"), (1, "du", "you"), (3, "wir", "we")], [3, 1, 2])
-
-
-def noun_phrase(
-    noun: Noun, case: str, article: Pair, quality: Pair | None = None, modifier: Pair | None = None
-) -> Phrase:
-    """Return determiner, adjective and noun or compound, in agreement; English uses `a` or `an` as required."""
-    german, english = noun.nominative if case == "nominative" else noun.oblique, noun.english
-    if modifier:
-        german, english = modifier.german + german.lower(), modifier.english + english
-    rest = linked((german,), english)
-    if quality:
-        inflected = lexicon.adjective(quality.german, article.german, case, noun.gender)
-        rest = joined(linked((inflected,), quality.english), rest)
-    needs_an = article.english == ("a",) and rest.english[0][0][0] in "aeiouE"  # the lexicon has no exceptions
-    word = lexicon.determiner(article.german, case, noun.gender)
-    return joined(linked((word,), ("an",) if needs_an else article.english), rest)
-
-
-def prepositional_phrase(preposition: Pair, complement: Phrase) -> Phrase:
-    """Put a preposition before a noun phrase in the dative. `in dem` becomes `im`, linked to both English words."""
-    (first, first_link), *german_rest = complement.german
-    if (preposition.german, first) != ("in", "dem"):
-        return joined(pair(preposition), complement)
-    contracted = linked(("im",), preposition.english, first_link)
-    return joined(contracted, Phrase(tuple(german_rest), complement.english))
-
-
-def pronoun(case: str) -> Phrase:
-    """Return `it` and `er` or `ihn`; `Sentence.in_gender` changes the gender."""
-    return linked((PRONOUNS[case][GENDERS[0]],), ("it",), PRONOUN_LINK)
-
-
-class Subject(NamedTuple):
-    """A subject and the index of its person in tables of verb forms."""
-
-    phrase: Phrase
-    person: int = THIRD
-
-
-def person_subject(rng: Random) -> Subject:
-    """Generate a personal pronoun (`ich`, `du`, `wir`), a name or a noun phrase."""
-    if rng.random() < 0.15:
-        person, german, english = PERSONAL_PRONOUNS.draw(rng)
-        return Subject(linked((german,), (english,)), person)
-    return Subject(person_phrase(rng, "nominative"))
-
-
-def person_phrase(rng: Random, case: str) -> Phrase:
-    """Generate a name or a noun phrase for a person."""
-    if rng.random() < 0.25:
-        name = (lexicon.NAMES.draw(rng),)
-        return linked(name, name)
-    return described_person(rng, case)
-
-
-def described_person(rng: Random, case: str) -> Phrase:
-    """Generate a noun phrase for a person, sometimes with an adjective."""
-    quality = lexicon.PERSON_ADJECTIVES.draw(rng) if rng.random() < 0.3 else None
-    return noun_phrase(lexicon.PERSON_NOUNS.draw(rng), case, PERSON_DETERMINERS.draw(rng), quality)
-
-
-def thing_phrase(rng: Random, gender: str, case: str, article: Pair) -> Phrase:
-    """Generate a thing of the given gender, sometimes with an adjective or as a compound."""
-    noun = lexicon.THINGS[gender].draw(rng)
-    quality = lexicon.THING_ADJECTIVES.draw(rng) if rng.random() < 0.4 else None
-    modifier = lexicon.COMPOUND_MODIFIERS.draw(rng) if noun.may_head_compound and rng.random() < 0.3 else None
-    return noun_phrase(noun, case, article, quality, modifier)
-
-
-def place_phrase(rng: Random, probability: float = 1.0) -> Phrase:
-    """Generate a preposition and a place in the dative; with a `probability` below 1, sometimes nothing."""
-    if probability < 1 and rng.random() >= probability:
-        return EMPTY
-    noun, fitting = lexicon.PLACES.draw(rng)
-    preposition = fitting if rng.random() < 0.7 else lexicon.PREPOSITIONS.draw(rng)
-    quality = lexicon.PLACE_ADJECTIVES.draw(rng) if rng.random() < 0.2 else None
-    return prepositional_phrase(preposition, noun_phrase(noun, "dative", PLACE_DETERMINERS.draw(rng), quality))
 
 
 class VerbGroup(NamedTuple):
@@ -290,14 +171,14 @@ Pattern = Callable[[Random, MakeClause], Phrase]
 
 def introduction(rng: Random, gender: str) -> Sentence:
     """Generate one clause whose subject is a thing of the given gender."""
-    subject = Subject(thing_phrase(rng, gender, "nominative", DETERMINERS.draw(rng)))
+    subject = Subject(phrases.thing_phrase(rng, gender, "nominative", phrases.DETERMINERS.draw(rng)))
     return _finished(_alone(rng, partial(_thing_clause, rng, subject)))
 
 
 def distractor(rng: Random, gender: str) -> Sentence:
     """Generate a sentence whose subject is a person and whose object is a thing of the given gender."""
-    article = OBJECT_DETERMINERS.draw(rng)
-    thing = thing_phrase(rng, gender, "accusative", article)
+    article = phrases.OBJECT_DETERMINERS.draw(rng)
+    thing = phrases.thing_phrase(rng, gender, "accusative", article)
     # German negates an indefinite object with `kein`, never with `nicht`.
     negated = 0.0 if article.german in ("ein", "kein") else NEGATED
     return _finished(DISTRACTOR_PATTERNS.draw(rng)(rng, partial(_acting_clause, rng, EMPTY, thing, negated)))
@@ -305,9 +186,9 @@ def distractor(rng: Random, gender: str) -> Sentence:
 
 def pronoun_sentence(rng: Random, case: str) -> Sentence:
     """Generate a sentence with `it` as a subject (nominative) or object. Set its gender with `in_gender`."""
-    make_clause = partial(_acting_clause, rng, pronoun(case), EMPTY, NEGATED)
+    make_clause = partial(_acting_clause, rng, phrases.pronoun(case), EMPTY, NEGATED)
     if case == "nominative":
-        make_clause = partial(_thing_clause, rng, Subject(pronoun(case)))
+        make_clause = partial(_thing_clause, rng, Subject(phrases.pronoun(case)))
     return _finished(PRONOUN_PATTERNS.draw(rng)(rng, make_clause), case)
 
 
@@ -325,9 +206,9 @@ def _thing_clause(rng: Random, subject: Subject, optional: float) -> Clause:
     negated = 0.0 if quality.german else NEGATED
     clause = _with_verb(rng, subject, kind.draw(rng), THING_STYLE, negated, optional)
     if kind is lexicon.DATIVE:
-        return clause._replace(object=person_phrase(rng, "dative"))
+        return clause._replace(object=phrases.person_phrase(rng, "dative"))
     of_place = 1.0 if kind is lexicon.POSITION else optional / 2 if quality.german else optional
-    return clause._replace(predicate=quality, place=place_phrase(rng, of_place))
+    return clause._replace(predicate=quality, place=phrases.place_phrase(rng, of_place))
 
 
 THING_CLAUSES = Weighted([lexicon.POSITION, lexicon.THING_INTRANSITIVE, lexicon.DATIVE, lexicon.LINKING], [3, 3, 2, 3])
@@ -337,20 +218,22 @@ def _acting_clause(rng: Random, pronoun_thing: Phrase, noun_thing: Phrase, negat
     """Generate what a person does to a thing, which is either a pronoun or a noun phrase."""
     is_giving = rng.random() < 0.2
     verb = (lexicon.DITRANSITIVE if is_giving else lexicon.TRANSITIVE).draw(rng)
-    clause = _with_verb(rng, person_subject(rng), verb, PERSON_STYLE, negated, optional)
+    clause = _with_verb(rng, phrases.person_subject(rng), verb, PERSON_STYLE, negated, optional)
     clause = clause._replace(pronoun=pronoun_thing, object=noun_thing)
     if not is_giving:
-        return clause._replace(place=place_phrase(rng, optional / 2))
-    person = person_phrase(rng, "dative")
+        return clause._replace(place=phrases.place_phrase(rng, optional / 2))
+    person = phrases.person_phrase(rng, "dative")
     # `dem Kind`, `to the child`: German expresses `to` by the case, so `to` is not aligned.
     return clause._replace(recipient=Phrase(person.german, (("to", None), *person.english)))
 
 
 def _resting_clause(rng: Random, optional: float) -> Clause:
     """Generate what a person does without an object."""
-    subject = Subject(described_person(rng, "nominative")) if rng.random() < 0.5 else person_subject(rng)
+    subject = (
+        Subject(phrases.described_person(rng, "nominative")) if rng.random() < 0.5 else phrases.person_subject(rng)
+    )
     clause = _with_verb(rng, subject, lexicon.PERSON_INTRANSITIVE.draw(rng), PERSON_STYLE, NEGATED, optional)
-    return clause._replace(place=place_phrase(rng, optional))
+    return clause._replace(place=phrases.place_phrase(rng, optional))
 
 
 def _with_verb(rng: Random, subject: Subject, verb: Verb, style: Style, negated: float, optional: float) -> Clause:
@@ -376,7 +259,7 @@ def _alone(rng: Random, make_clause: MakeClause) -> Phrase:
 
 def _reported(rng: Random, make_clause: MakeClause) -> Phrase:
     """Return `Anna sagt , dass ...`. English sometimes omits `that`."""
-    verb, subject, tense = lexicon.REPORTING.draw(rng), person_subject(rng), REPORTING_TENSES.draw(rng)
+    verb, subject, tense = lexicon.REPORTING.draw(rng), phrases.person_subject(rng), REPORTING_TENSES.draw(rng)
     matrix = main_clause(Clause(subject, tense(verb, subject.person, EMPTY)))
     conjunction = linked(("dass",), ("that",)) if rng.random() < 0.6 else Phrase((("dass", None),))
     return joined(matrix, GERMAN_COMMA, subordinate_clause(conjunction, make_clause(BESIDE_ANOTHER)))
@@ -412,5 +295,5 @@ def _finished(phrase: Phrase, pronoun_case: str | None = None) -> Sentence:
         if link is not None and link == english_link
     ]
     links = [link for _, link in german]
-    slot = (links.index(PRONOUN_LINK), pronoun_case) if pronoun_case else None
+    slot = (links.index(phrases.PRONOUN_LINK), pronoun_case) if pronoun_case else None
     return Sentence(tuple([word for word, _ in german]), tuple([word for word, _ in english]), tuple(alignment), slot)

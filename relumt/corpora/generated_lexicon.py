@@ -3,7 +3,6 @@
 Everything except `wir`/`we` is singular, because the grammar has no plural nouns.
 """
 
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -111,32 +110,6 @@ def adjective(stem: str, determiner_stem: str, case: str, gender: str) -> str:
     return stem.removesuffix("e") + endings[case, gender]
 
 
-def present(infinitive: str, changed_stem: str) -> tuple[str, str, str, str]:
-    """Return the present forms of an infinitive without its separable particle.
-
-    `changed_stem` is the stem of the second and third person if its vowel changes (`sieh` for `sehen`).
-    """
-    stem = infinitive.removesuffix("n") if infinitive.endswith(("eln", "ern")) else infinitive.removesuffix("en")
-    first = re.sub("el$", "l", stem) + "e"
-    narrow = changed_stem or stem
-    # Stems in t or d take -est and -et, and so do those in n or m after certain consonants.
-    linking = "e" * bool(not changed_stem and re.search(r"([td]|[^aeiouäöülrhnm][nm]|ch[nm])$", stem))
-    second = "t" if narrow.endswith(("s", "ß", "z", "x")) else f"{linking}st"
-    return first, narrow + second, f"{narrow}{linking}t", infinitive
-
-
-def third_person(base: str) -> str:
-    """Return the English third person singular: `carries`, `watches`, `sells`."""
-    if base.endswith(("s", "x", "z", "ch", "sh", "o")):
-        return base + "es"
-    return re.sub("([^aeiou])y$", r"\1ie", base) + "s"
-
-
-def regular_past(base: str) -> str:
-    """Return the English past of a regular verb: `carried`, `moved`, `watched`."""
-    return re.sub("([^aeiou])y$", r"\1i", base).removesuffix("e") + "ed"
-
-
 def _entries(*texts: str) -> list[list[str]]:
     """Return the fields of each entry of lists in lexicon.toml, an entry for each translation that `|` separates."""
     entries = (entry.split() for text in texts for entry in text.split(";"))
@@ -172,20 +145,16 @@ def pairs(*texts: str) -> list[Pair]:
     return [Pair(german, _english(english)) for german, english in _entries(*texts)]
 
 
-def _verb(german: str, participle: str, english: str, past: str = "") -> Verb:
-    infinitive, _, changed_stem = german.partition(":")
-    particle, _, bare = infinitive.rpartition("-")
-    phrase, _, english_particle = english.partition("+")
-    base, *preposition = phrase.split("_")
-    plain = (base, *preposition)
-    german_forms = present(bare, changed_stem), particle + bare, participle.strip("*"), participle.startswith("*")
-    english_forms = plain, (plain, plain, (third_person(base), *preposition), plain)
-    past_forms = (past or regular_past(base), *preposition), tuple(english_particle.split())
-    return Verb(particle, *german_forms, *english_forms, *past_forms)
+def _verb(german: str, participle: str, english: str, particle: str = "", english_particle: str = "") -> Verb:
+    first, second, third, plural = german.split(",")
+    base, third_person, past = map(_english, english.split(","))
+    german_forms = (first, second, third, plural), particle + plural, participle.strip("*"), participle.startswith("*")
+    english_forms = base, (base, base, third_person, base), past
+    return Verb(particle, *german_forms, *english_forms, tuple(english_particle.split()))
 
 
 def _verbs(text: str) -> list[Verb]:
-    return [_verb(*fields) for fields in _entries(text)]
+    return [_verb(*entry.split()) for entry in text.split(";")]
 
 
 def _auxiliaries(text: str) -> list[Auxiliary]:

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from relumt.corpora.bitext import MARKUPS, RESERVED_WORDS
+from relumt.corpora.bitext import MARKUPS
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.errors import UserError
 
@@ -12,11 +12,6 @@ BPE_CHOICES = (*BPE_METHODS, "none")
 
 LANGUAGE = re.compile(r"(?!(docs|align|gz)$)[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 """P.docs and P.align hold no text, and P.gz would be read as compressed."""
-
-RESERVED_BY_FAIRSEQ = re.compile("|".join([*RESERVED_WORDS, "<unk>", r"madeupword\d+"]))
-
-JOINS_WORDS = {"subword-nmt": re.compile(r".*@@"), "sentencepiece": re.compile(r".*▁.*"), "none": re.compile("")}
-"""BPE → words that would be joined with their neighbors, or split, when subwords are joined."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +64,8 @@ class Options:
             raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
         if not 1 <= self.max_ratio < math.inf:
             raise UserError("--max-ratio must be at least 1 and finite")
-        if self.separator is not None:
-            if self.separator.split() != [self.separator] or not self.separator.isprintable():
-                raise UserError(f"--document-separator {self.separator!r} is not one word; try <sep>")
-            if RESERVED_BY_FAIRSEQ.fullmatch(self.separator) or JOINS_WORDS[self.bpe].fullmatch(self.separator):
-                raise UserError(f"--document-separator {self.separator} is reserved, or like a subword; try <sep>")
+        if self.separator is not None and self.separator.split() != [self.separator]:
+            raise UserError(f"--document-separator {self.separator!r} is not one word; try <sep>")
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Functions of the lines of text files, on all cores.
+"""Functions of the lines of text files, on all cores, and a progress bar.
 
 Results come in the order of the lines, whatever the number of processes, and only a few chunks are in memory.
 """
@@ -6,15 +6,21 @@ Results come in the order of the lines, whatever the number of processes, and on
 import multiprocessing
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, ProgressColumn
+
+from relumt.console import print_status
 from relumt.errors import AttemptFailedError
 from relumt.process import end_with_parent, usable_cores
 from relumt.text_files import Advance, Rewrite
@@ -32,6 +38,23 @@ CHUNKS_PER_PROCESS = 8
 Result = TypeVar("Result")
 Chunk = tuple[Path, int, int]
 """Consecutive lines of a file that relumt wrote: its path, and the first byte and the one after the last."""
+
+
+@contextmanager
+def progress_step(
+    title: str, total: int | None = None, amount: type[ProgressColumn] = MofNCompleteColumn
+) -> Iterator[Advance]:
+    """Show a bar of `total` items on a terminal while the block runs, then print how long it took.
+
+    The block receives a function that advances the bar. Give `amount=DownloadColumn` if the items are bytes.
+    """
+    started = time.monotonic()
+    console = Console(stderr=True)
+    columns = *Progress.get_default_columns(), amount()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task(title, total=total)
+        yield lambda items: bars.advance(task, items)
+    print_status(f"{title} ({time.monotonic() - started:.1f} s)")
 
 
 def map_chunks(function: Callable[[list[str]], Result], paths: Sequence[Path]) -> Iterator[Result]:

@@ -2,20 +2,16 @@
 
 import platform
 import shutil
-import time
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib.metadata import distributions
-from itertools import combinations, cycle
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, ProgressColumn
 
 from relumt.console import print_status
 from relumt.corpora import bitext
@@ -23,112 +19,19 @@ from relumt.corpora.bitext import HELD_OUT, SPLITS, Inputs, PathPair, check_line
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.document_lengths import lengths_after_cleaning, read_document_lengths, write_lengths
 from relumt.corpora.options import Options
-from relumt.corpora.parallel import count_words, map_chunks, rewrite_file
+from relumt.corpora.parallel import count_words, map_chunks, progress_step, rewrite_file
+from relumt.corpora.record import describe_files, is_up_to_date, write_record
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
-from relumt.files import StagingArea, atomic_folder, changed_files, encode_json, file_sha256, read_json
-from relumt.text_files import Advance, Rewrite, normalize_file, read_clean_lines
+from relumt.files import StagingArea, atomic_folder, file_sha256
+from relumt.text_files import Rewrite, normalize_file
 
 PREPARE_RECORD = "prepare.json"
 PACKAGES = ("relumt", "torch", "sacremoses", "subword-nmt", "sentencepiece")
 
 FAIRSEQ_BATCH_MULTIPLE = 8
 """fairseq-train skips a smaller validation batch (--required-batch-size-multiple)."""
-
-Scalar = str | int | float | bool | None
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """A file that a folder was made from: its path and the SHA-256 of its content."""
-
-    path: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """What a folder was made from; the file with it may say more.
-
-    Attributes:
-        options: what the user chose.
-        inputs: the input files by name (`train.de`).
-        files: SHA-256 of every other file of the folder by its path there.
-    """
-
-    options: dict[str, Scalar]
-    inputs: dict[str, InputFile]
-    files: dict[str, str] = field(default_factory=dict)
-
-
-def describe_files(files: Inputs) -> dict[str, InputFile]:
-    """Return path and SHA-256 of each file, by its name (`train.de`, `train.docs` ...)."""
-    return {name: InputFile(str(path), file_sha256(path)) for name, path in files.items()}
-
-
-def is_up_to_date(
-    out: Path, name: str, options: dict[str, Scalar], inputs: dict[str, InputFile], overwrite: bool, force: bool = False
-) -> bool:
-    """Return whether the folder `out`, as the record `name` in it says, was made from these inputs with these options.
-
-    Args:
-        out: the folder.
-        name: name of the file with its record.
-        options: what the user chose.
-        inputs: the input files.
-        overwrite: whether a folder that is out of date may be replaced.
-        force: replace one that is up to date, too.
-
-    Raises:
-        UserError: it may not be replaced, or relumt did not make it, or replacing it would delete files of others.
-    """
-    if not out.is_dir() or not any(out.iterdir()):
-        return False
-    try:
-        record = read_json(out / name, Record, "choose another --out, or delete the folder")
-    except FileNotFoundError:
-        raise UserError(f"{out}: exists but was not created by this command; choose another --out") from None
-    changed = [key for key in options.keys() | record.options if record.options.get(key) != options.get(key)]
-    changes = [f"{key} was {record.options.get(key)}, now {options.get(key)}" for key in sorted(changed)]
-    sums, recorded = ({key: file.sha256 for key, file in files.items()} for files in (inputs, record.inputs))
-    changes += [f"{key} has changed" for key in sorted(sums.keys() | recorded) if sums.get(key) != recorded.get(key)]
-    changes = changes or [f"{path} is not as it was written" for path in changed_files(out, record.files)]
-    if not changes and not force:
-        print_status(f"{out} is up to date")
-        return True
-    if not overwrite:
-        raise UserError(f"{out} exists, but {', '.join(changes)}; give --overwrite or another --out")
-    paths = (path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if not path.is_dir())
-    if foreign := [path for path in paths if path not in {name, *record.files}]:
-        raise UserError(f"{out}: --overwrite would delete {', '.join(foreign[:3])}, which this command did not write")
-    return False
-
-
-def write_record(
-    folder: Path, name: str, options: dict[str, Scalar], inputs: dict[str, InputFile], **more: object
-) -> None:
-    """Write the record of a complete folder; `more` are further fields, which come first."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = {path.relative_to(folder).as_posix(): file_sha256(path) for path in paths}
-    (folder / name).write_text(encode_json(more | asdict(Record(options, inputs, files))), encoding="utf-8")
-
-
-@contextmanager
-def progress_step(
-    title: str, total: int | None = None, amount: type[ProgressColumn] = MofNCompleteColumn
-) -> Iterator[Advance]:
-    """Show a bar of `total` items on a terminal while the block runs, then print how long it took.
-
-    The block receives a function that advances the bar. Give `amount=DownloadColumn` if the items are bytes.
-    """
-    started = time.monotonic()
-    console = Console(stderr=True)
-    columns = *Progress.get_default_columns(), amount()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(title, total=total)
-        yield lambda items: bars.advance(task, items)
-    print_status(f"{title} ({time.monotonic() - started:.1f} s)")
 
 
 def prepare(
@@ -157,9 +60,6 @@ def prepare(
     if is_up_to_date(out, PREPARE_RECORD, chosen, described, overwrite, force=overwrite):
         return
     require_supported_fairseq()
-    for name, other in combinations(text_names(options.languages), 2):  # most often a mistake
-        if described[name].sha256 == described[other].sha256:
-            print_status(f"{name} and {other} are the same text: {inputs[name]}, {inputs[other]}")
     with atomic_folder(out) as stage:
         counts = DataBinBuilder(inputs, options, stage).build()
         packages = {found.name: found.version for found in distributions() if found.name in PACKAGES}
@@ -199,13 +99,13 @@ class DataBinBuilder:
         counts: dict[str, Any] = {"read": num_lines}
         for split in HELD_OUT:
             files = {name: path for name, path in self.inputs.items() if name.startswith(f"{split}.")}
-            bitext.copy_side_files(files, self.sides(texts, split), options.languages, num_lines[split], text_folder)
+            bitext.copy_side_files(files, options.languages, num_lines[split], text_folder)
         if not options.tokenized_input:
             self.copy_held_out(texts, "raw.")
-        if options.tokenize:
-            texts = self.rewrite("tokenize", texts, [partial(tokenize, language=code) for code in options.languages])
-        if options.lowercase:
-            texts = self.rewrite("lowercase", texts, [lowercase, lowercase])
+        if options.tokenize or options.lowercase:
+            texts = self.rewrite(
+                "preprocess", texts, [partial(preprocess, options, code) for code in options.languages]
+            )
         self.copy_held_out(texts)
         cleaned = side_paths(self.stage.scratch, "clean", options.languages)
         kept, dropped = bitext.clean_pairs(self.sides(texts, "train"), cleaned, options.max_length, options.max_ratio)
@@ -239,13 +139,10 @@ class DataBinBuilder:
         texts: Inputs = {}
         documents, num_lines = {}, {}
         for split in SPLITS:
-            originals, paths = (
-                self.sides(self.inputs, split),
-                side_paths(self.stage.scratch, f"{split}.read", languages),
-            )
+            originals, paths = self.sides(self.inputs, split), side_paths(scratch, f"{split}.read", languages)
             with progress_step(f"read {split}") as advance:
                 counts = [normalize_file(*pair, advance) for pair in zip(originals, paths, strict=True)]
-            check_line_counts(originals, counts, list(map(read_clean_lines, paths)).__getitem__)
+            check_line_counts(originals, counts)
             list(map(bitext.check_not_in_subwords, paths, originals))
             num_lines[split] = counts[0]
             if kind:
@@ -280,6 +177,12 @@ class DataBinBuilder:
                 rewritten[name] = self.stage.scratch / f"{step}.{name}"
                 rewrite_file(texts[name], rewritten[name], function, advance)
         return rewritten
+
+
+def preprocess(options: Options, language: str, lines: list[str]) -> list[str]:
+    """Tokenize and lowercase the lines, as far as the options ask for it."""
+    lines = tokenize(lines, language) if options.tokenize else lines
+    return lowercase(lines) if options.lowercase else lines
 
 
 def binarize(texts: Inputs, languages: tuple[str, str], out: Path, joined: bool) -> dict[str, int]:

@@ -57,7 +57,7 @@ def test_both_file_formats_are_read(tmp_path, text, start):
 def test_numbered_links_are_checked_against_the_number_of_pairs(tmp_path):
     (tmp_path / "gold").write_text("1 1 1\n2 2 3\n")
     assert [len(gold.sure) for gold in read_alignments(tmp_path / "gold", 1, 4)] == [1, 1, 0, 0]
-    with pytest.raises(UserError, match=r"gold:2: found sentence pair 2, but the text has 1"):
+    with pytest.raises(UserError, match=r"gold:2: found sentence pair 2, expected 1 to 1"):
         read_alignments(tmp_path / "gold", 1, 1)
 
 
@@ -71,7 +71,7 @@ def test_swapped_sides():
     [
         ("0-0\n1-x\n", r"gold:2: expected a link .*, found '1-x'"),
         ("1-1\n0-1\n", "sentence pair 2 links word 0, but"),
-        ("1 1 1\n0 1 1\n", "gold:2: found sentence pair 0, but pairs are numbered from 1"),
+        ("1 1 1\n0 1 1\n", "gold:2: found sentence pair 0, expected 1 to"),
         ("\n", "found only empty lines"),
     ],
 )

@@ -13,13 +13,10 @@ from relumt.analysis.alignment_scorer import AlignmentScorer
 from relumt.analysis.attention_maps import MapCollector
 from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.analysis.record import read_analysis
-from relumt.analysis.report import summarize
 from relumt.cli import main
 from relumt.commands.analysis import short_names
 from relumt.corpora.alignment import GoldAlignment, count_links, error_rate, links_of_largest_weight
 from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.runs.environment import describe_revision
 from relumt.runs.inference.loaded_model import load_model
 from relumt.runs.record import save_record
 from relumt.runs.run_config import find_checkpoint
@@ -36,18 +33,6 @@ def data(tmp_path):
 
 def analyze(*arguments):
     main(["analyze", *map(str, arguments)])
-
-
-def test_two_checkpoints_are_measured(tmp_path, data, checkpoint_with):
-    first, second = checkpoint_with("--feedforward", "softmax_ln"), checkpoint_with("--feedforward", "aptx1")
-    analyze(first, second, "--data", data, "--out", tmp_path / "out", "--numbers-only")
-    result = read_analysis(tmp_path / "out" / "analysis.json")
-    assert [analysis.path for analysis in result.checkpoints] == [str(first), str(second)]
-    assert [analysis.num_pairs for analysis in result.checkpoints] == [3, 3]
-    assert [analysis.data_sha256 for analysis in result.checkpoints] == ["", ""]  # there is no training set
-    assert all(analysis.versions["revision"] == describe_revision() for analysis in result.checkpoints)
-    assert sorted(result.checkpoints[0].feedforward) == [f"{x}coder.layers.{i}" for x in ("de", "en") for i in (0, 1)]
-    assert result.checkpoints[1].activations["encoder.layers.0"] == {"beta": 1.0, "gamma": 0.5}
 
 
 def test_units_are_recorded_and_words_have_fewer_queries(tmp_path, data, checkpoint_with):
@@ -129,33 +114,22 @@ def test_a_diverged_model_is_refused(tmp_path, data, capsys, checkpoint_with):
     ("arguments", "message"),
     [
         (["no-such.pt", "--data", "DATA"], "no-such.pt: no such checkpoint"),
-        (["CHECKPOINT", "--data", "no-such-data"], "no-such-data: no such data-bin"),
         (["CHECKPOINT", "--data", "DATA", "--subset", "dev"], "no subset 'dev' for de-en"),
         (["CHECKPOINT"], "no run.json that names the data-bin"),
-        (
-            ["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"],
-            "argument --max-tokens: expected a whole number from 1",
-        ),
         (
             ["CHECKPOINT", "--data", "DATA", "--map-sentence", "51"],
             "--map-sentence must be between 1 and --sentences (50)",
         ),
-        (["CHECKPOINT", "--data", "DATA", "--units", "letters"], "argument --units: invalid choice: 'letters'"),
-        (["CHECKPOINT", "--data", "OTHER"], "the checkpoint's vocabulary ("),
-        (["NONSENSE", "--data", "DATA"], "not a readable checkpoint"),
+        (["CHECKPOINT", "--data", "DATA", "--alignments", "GOLD"], "gold has 1 alignments, but the text has 3 pairs"),
         (["STOCK", "--data", "DATA"], "expected one of relumt's architectures"),
     ],
 )
 def test_invalid_input_ends_in_one_line_without_files(tmp_path, data, capsys, checkpoint_with, arguments, message):
-    other = write_data_bin(tmp_path / "other", LENGTHS)
-    for language in ("de", "en"):
-        (other / f"dict.{language}.txt").write_text("one 1\ntwo 1\n")
-    (tmp_path / "nonsense.pt").write_bytes(b"nonsense")
+    (tmp_path / "gold").write_text("0-0\n")
     names = {
         "CHECKPOINT": checkpoint_with(),
         "DATA": data,
-        "OTHER": other,
-        "NONSENSE": tmp_path / "nonsense.pt",
+        "GOLD": tmp_path / "gold",
         "STOCK": checkpoint_with("--arch", "transformer"),
     }
     with pytest.raises(SystemExit) as stopped:
@@ -172,22 +146,6 @@ def aligned_data(data):
     (data / "text").mkdir()
     (data / "text" / "test.align").write_text("6-4 0-0\n0-1\n\n")
     return data
-
-
-def test_the_data_bins_own_alignments_are_used(tmp_path, aligned_data, checkpoint_with):
-    analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
-    (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
-    assert 0 <= analysis.alignment.aol("normal") <= 100
-    assert analysis.alignment.norm_layers.keys() == analysis.alignment.layers.keys()
-    assert analysis.alignments_sha256 == file_sha256(aligned_data / "text" / "test.align")
-
-
-def test_alignments_that_do_not_fit_are_recorded(tmp_path, aligned_data, checkpoint_with):
-    path = aligned_data / "text" / "test.align"
-    path.write_text("0-0 1-1\n" * 9)
-    analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
-    (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
-    assert analysis.alignment is None and analysis.alignments_sha256 == file_sha256(path)
 
 
 def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
@@ -214,46 +172,27 @@ def test_norms_align_words_by_the_longest_vector(aligned_data, checkpoint_with):
             assert [*errors.heads, errors.mean_weights] == pytest.approx([100 * error_rate(x) for x in counts.tolist()])
 
 
-def test_files_without_sink_rates_and_norms_are_read(tmp_path, aligned_data, checkpoint_with):
-    analyze(checkpoint_with(), "--data", aligned_data, "--out", tmp_path, "--numbers-only")
-    path = tmp_path / "analysis.json"
-    content = json.loads(path.read_text())
-    for checkpoint in content["checkpoints"]:
-        del checkpoint["alignment"]["norm_layers"]
-        for module in checkpoint["attention"].values():
-            assert module.pop("sink_rate") and module.pop("sink_rate_uniform")
-    path.write_text(json.dumps(content))
-    (analysis,) = read_analysis(path).checkpoints
-    assert analysis.alignment.norm_errors("normal") == []
-    assert summarize(analysis)["encoder", "sink rate"] == summarize(analysis)["normal, norms", "AoL"] == ""
+def gold_of(loaded, data, **options):
+    found, path = load_gold_alignments(loaded, data, 3, AnalysisConfig(data, "test", **options))
+    return found and found[0].sure, path
 
 
-def test_alignments_of_sentences_are_ignored_if_the_pairs_are_documents(aligned_data, checkpoint_with):
-    loaded, _ = load_model(checkpoint_with(), aligned_data, cpu=True)
-    (aligned_data / "text" / "test.align").write_text("0-0 1-1\n" * 9)
-    gold, _ = load_gold_alignments(loaded, aligned_data, 3, AnalysisConfig(aligned_data, "test"))
-    assert gold is None
-
-
-def test_the_data_bins_alignments_are_swapped_for_a_model_of_the_other_direction(aligned_data, checkpoint_with):
+def test_the_data_bins_own_alignments_fit_either_direction_unless_their_number_differs(aligned_data, checkpoint_with):
+    path = aligned_data / "text" / "test.align"
     for flags, link in (([], (6, 4)), (["--source-lang", "en", "--target-lang", "de"], (4, 6))):
         loaded, _ = load_model(checkpoint_with(*flags), aligned_data, cpu=True)
-        gold, _ = load_gold_alignments(loaded, aligned_data, 3, AnalysisConfig(aligned_data, "test"))
-        assert gold[0].sure == {link, (0, 0)}
+        assert gold_of(loaded, aligned_data) == ({link, (0, 0)}, path)
+    path.write_text("0-0 1-1\n" * 9)  # of the sentences, if the pairs are documents
+    assert gold_of(loaded, aligned_data) == (None, path)
 
 
-@pytest.mark.parametrize(
-    ("name", "link"),
-    [("gold", (6, 4)), ("gold.de-en.align", (6, 4)), ("gold.en-de.align", (4, 6)), ("gold.en-de.align.gz", (4, 6))],
-)
-def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with, name, link):
+def test_the_name_of_a_file_says_which_word_of_a_link_comes_first(tmp_path, data, checkpoint_with):
     """The model translates from German to English."""
-    open_file = gzip.open if name.endswith(".gz") else open
-    with open_file(tmp_path / name, "wt", encoding="utf-8") as file:
-        file.write("6-4 0-0\n0-1\n\n")
     loaded, _ = load_model(checkpoint_with(), data, cpu=True)
-    gold, _ = load_gold_alignments(loaded, data, 3, AnalysisConfig(data, "test", alignments=tmp_path / name))
-    assert gold[0].sure == {link, (0, 0)}
+    for name, link in {"gold": (6, 4), "gold.de-en.align": (6, 4), "gold.en-de.align.gz": (4, 6)}.items():
+        with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt", encoding="utf-8") as file:
+            file.write("6-4 0-0\n0-1\n\n")
+        assert gold_of(loaded, data, alignments=tmp_path / name)[0] == {link, (0, 0)}
 
 
 def test_a_run_stands_for_its_scored_checkpoint(tmp_path):

@@ -55,11 +55,8 @@ def test_maps_are_those_of_the_translation_and_any_text_is_escaped(tmp_path, dat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["CHECKPOINT", " \t"], "sentence 1 has no words"),
         (["CHECKPOINT", "w3", ""], "sentence 2 has no words"),
-        (["CHECKPOINT"], "required: SENTENCE"),
         (["CHECKPOINT", "w3 " * 30], "has 31 subwords, but the model reads at most 16; split"),
-        (["no-such-run", "w3"], "no-such-run: no such checkpoint"),
         (["INHIBITOR", "w3"], "InhibitorAttention has no attention weights to show"),
         (["STOCK", "w3"], "expected one of relumt's architectures"),
     ],

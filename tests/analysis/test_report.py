@@ -1,9 +1,11 @@
 """The report and plots: complete, and interactive where a browser is installed."""
 
+import io
 import json
 import re
 import shutil
 import subprocess
+from contextlib import redirect_stderr
 from dataclasses import replace
 
 import pytest
@@ -12,10 +14,12 @@ from plotly.offline import get_plotlyjs
 
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.plots import choose_sentence, sharpest_head
-from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis
+from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, read_analysis
 from relumt.analysis.report import summarize
 from relumt.analysis.report_figures import build_figures
 from relumt.cli import main
+from relumt.files import file_sha256
+from relumt.runs.environment import describe_revision
 from tests.plugin.model.build import write_data_bin
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -58,20 +62,30 @@ def data_bin(folder):
 
 
 def write_report(folder, checkpoint_with, *flags):
-    """Write the report on a softmax model with trained activations, a ReLU and an inhibitor model; return its path."""
+    """Write the report on a softmax model with trained activations, a ReLU, an inhibitor and a model with negative
+    weights; return its path."""
     data = data_bin(folder)
     (folder / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
+    (folder / "out").mkdir()
+    (folder / "out" / "maps-9.pt").write_bytes(b"of an earlier analysis")
     activations = ("--feedforward-encoder", "aptx1", "--feedforward-decoder", "relu_gt")
     checkpoints = [checkpoint_with("--attention", "softmax", *activations)]
-    checkpoints += [checkpoint_with("--attention", name) for name in ("relu", "inhibitor")]
+    checkpoints += [checkpoint_with("--attention", name) for name in ("relu", "inhibitor", "rela_g_gelu")]
     main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(folder / "out"),
           "--alignments", str(folder / "gold"), *flags])  # fmt: skip
     return folder / "out" / "report.html"
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory, checkpoint_with):
-    return write_report(tmp_path_factory.mktemp("report"), checkpoint_with)
+def printed():
+    """What the analysis prints, after `report`."""
+    return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, checkpoint_with, printed):
+    with redirect_stderr(printed):
+        return write_report(tmp_path_factory.mktemp("report"), checkpoint_with)
 
 
 def test_the_report_needs_no_other_file_and_is_small(report):
@@ -90,6 +104,30 @@ def test_plots_are_written_as_png_and_svg(report):
         assert "</svg>" in (report.parent / f"{name}.svg").read_text()
 
 
+def test_missing_measures_are_reported_and_earlier_maps_removed(report, printed):
+    for message in (
+        "encoder.layers.0.self_attn, encoder.layers.1.self_attn",
+        "this mechanism has no attention weights",
+        "weights can be negative",
+        "gold: links to words that the sentence does not have: 1; left out",
+    ):
+        assert message in printed.getvalue()
+    assert printed.getvalue().count("weights can be negative") == 1  # of rela_g_gelu alone
+    assert sorted(path.name for path in report.parent.glob("maps-*.pt")) == [f"maps-{n}.pt" for n in (1, 2, 3, 4)]
+
+
+def test_the_numbers_of_all_checkpoints_are_recorded(report):
+    result = read_analysis(report.parent / "analysis.json")
+    assert result.subset == "test" and [analysis.num_pairs for analysis in result.checkpoints] == [3] * 4
+    first, *_, last = result.checkpoints
+    assert first.versions["revision"] == describe_revision() and len(first.sha256) == 64
+    assert sorted(first.feedforward) == [f"{x}coder.layers.{i}" for x in ("de", "en") for i in (0, 1)]
+    assert first.activations["encoder.layers.0"] == {"beta": 1.0, "gamma": 0.5} and last.activations == {}
+    assert first.alignment.norm_layers.keys() == first.alignment.layers.keys()
+    assert 0 <= first.alignment.aol("normal") <= 100
+    assert first.alignments_sha256 == file_sha256(report.parent.parent / "gold")
+
+
 def test_the_plotted_sentence_is_readable_and_the_head_sharp():
     lengths = [(20, 9), (9, 8), (8, 9)]
     sentences = [SentenceMaps(i, ["a"] * s, ["a"] * t, ["a"] * t) for i, (s, t) in enumerate(lengths)]
@@ -100,31 +138,6 @@ def test_the_plotted_sentence_is_readable_and_the_head_sharp():
     flat, sharp = torch.full((2, 4, 5), 0.2), torch.eye(4, 5)
     dead = torch.zeros(4, 5)
     assert sharpest_head([flat, torch.stack([dead, 0.1 * sharp])]) == (1, 1)
-
-
-def test_missing_measures_are_reported(tmp_path, capsys, checkpoint_with):
-    data = data_bin(tmp_path)
-    (tmp_path / "gold").write_text("0-0 1p1\n0-0\n0-0 90-0\n")
-    checkpoints = [checkpoint_with("--attention", name) for name in ("inhibitor", "rela_g_gelu")]
-    main(["analyze", *map(str, checkpoints), "--data", str(data), "--out", str(tmp_path / "out"), "--numbers-only",
-          "--alignments", str(tmp_path / "gold")])  # fmt: skip
-    error = capsys.readouterr().err
-    assert "encoder.layers.0.self_attn, encoder.layers.1.self_attn" in error
-    assert "this mechanism has no attention weights" in error
-    assert "weights can be negative" in error
-    assert "gold: pair 3: 90-0: no such word in the sentence; link left out" in error
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["analysis.json"]
-
-
-def test_an_analysis_of_fewer_checkpoints_leaves_no_earlier_maps(tmp_path, checkpoint_with):
-    out = tmp_path / "out"
-    out.mkdir()
-    for number in (1, 2, 3):
-        (out / f"maps-{number}.pt").write_bytes(b"earlier")
-    checkpoint = checkpoint_with("--attention", "relu")
-    main(["analyze", str(checkpoint), "--data", str(data_bin(tmp_path)), "--out", str(out)])
-    assert [path.name for path in out.glob("maps-*.pt")] == ["maps-1.pt"]
-    assert (out / "maps-1.pt").read_bytes() != b"earlier"
 
 
 def test_a_head_with_null_rows_only_has_no_distance_and_no_line():

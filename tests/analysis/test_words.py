@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt.analysis.attention_collector import AttentionCollector
-from relumt.analysis.stop_words import is_stop_word, load_stop_words
-from relumt.analysis.units import BatchReader
-from relumt.attention import MECHANISMS
+from relumt.analysis.units import BatchReader, is_stop_word, load_stop_words
 from relumt.attention.metrics.head_diversity import jensen_shannon_divergence
 from relumt.attention.metrics.words import NO_WORD, join_words, merge_to_words, merge_visibility, word_indices
 from relumt.plugin.model.hooks import Need, attention_hook
 from tests.plugin.model.build import build, sample, task
 
-WITH_WEIGHTS = [name for name in MECHANISMS if not name.startswith("inhibitor")]
+KINDS = ["softmax", "entmax15", "relu", "rela_i", "rela_g_gelu"]
+"""Mechanisms with and without zeros, null rows, weights that sum to 1, and negative ones."""
 PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
 
 
@@ -167,7 +166,7 @@ def measure_by_loops(maps, batch, found):
     return results
 
 
-@pytest.mark.parametrize("name", ["softmax", "entmax15", "relu", "rela_i", "sigmoid"])
+@pytest.mark.parametrize("name", KINDS[:-1])
 def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
     found, batch = subword_task(), sample(PAIRS)
     model = build("mechanism_transformer", "--attention", name).eval().double()
@@ -190,7 +189,7 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
         assert layer.stop_word_rate == pytest.approx(mean(rates), abs=1e-5)
 
 
-@pytest.mark.parametrize("name", WITH_WEIGHTS)
+@pytest.mark.parametrize("name", KINDS)
 def test_words_are_subwords_if_nothing_is_split(name):
     model, batch = build("mechanism_transformer", "--attention", name).eval(), sample(PAIRS)
     results = []
@@ -205,7 +204,7 @@ def test_words_are_subwords_if_nothing_is_split(name):
         assert layer.head_diversity == pytest.approx(merged.head_diversity, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", WITH_WEIGHTS)
+@pytest.mark.parametrize("name", KINDS)
 def test_weights_that_sum_to_one_have_one_diversity_and_it_is_that_of_the_weights(name):
     """Normalizing changes nothing for softmax and its sparse relatives, so [RL]'s values of them are ours."""
     model, batch = build("mechanism_transformer", "--attention", name).eval().double(), sample([(6, 6), (6, 6)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relumt.corpora import published_files
+from relumt.corpora import published_texts
 from relumt.corpora.published_files import Source
 from tests.corpora import cases
 from tests.corpora.cases import PAIRS, Bitext
@@ -34,4 +34,4 @@ def unverified(monkeypatch):
         assert (raw / source.name).is_file(), source.name
         return raw / source.name
 
-    monkeypatch.setattr(published_files, "fetch", fetch)
+    monkeypatch.setattr(published_texts, "fetch", fetch)

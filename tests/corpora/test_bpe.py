@@ -1,15 +1,12 @@
 import io
 import pickle
-from collections import Counter
-from contextlib import redirect_stderr
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from relumt.corpora.bpe import BPE_METHODS, learn_merges
+from relumt.corpora.bpe import BPE_METHODS
 from relumt.errors import UserError
 from tests.corpora.cases import awkward_lines
 
@@ -70,31 +67,3 @@ def test_subwords_are_those_of_subword_nmt(tmp_path_factory, line):
     (folder / "bpe.codes").write_text(codes)
     line = line.strip(" ")
     assert BPE_METHODS["subword-nmt"].load(folder)([line]) == [BPE(io.StringIO(codes)).process_line(line)]
-
-
-def expect_merges(words, num_merges):
-    """Return what subword-nmt learns."""
-    output = io.StringIO()
-    with redirect_stderr(io.StringIO()):
-        learn_bpe([" ".join(words)], output, num_merges)
-    return [tuple(line.split(" ")) for line in output.getvalue().splitlines()[1:]]
-
-
-# Few letters, so that symbols repeat in a word and frequencies are equal
-few_letters = st.lists(st.text("ab\\é<", min_size=1, max_size=12), min_size=1, max_size=60)
-
-
-@settings(max_examples=200, deadline=None)
-@given(few_letters.filter(lambda words: max(map(len, words)) > 1), st.sampled_from([1, 5, 300]))
-def test_merges_are_those_of_subword_nmt(words, num_merges):
-    assert list(learn_merges(Counter(words), num_merges)) == expect_merges(words, num_merges)
-
-
-@pytest.mark.parametrize("letters", ["abc", "abcdefghijklmnop"])
-def test_many_merges_are_those_of_subword_nmt(letters):
-    """Rare pairs are set aside and come back several times."""
-    numbers = range(3000)
-    words = ["".join(letters[(number * 7919 >> shift) % len(letters)] for shift in range(9)) for number in numbers]
-    merges = list(learn_merges(Counter(words), 2000))
-    assert merges == expect_merges(words, 2000)
-    assert len(merges) > 500

@@ -43,14 +43,6 @@ def moses(tmp_path_factory, pairs, write_bitext):
     return bitext
 
 
-@pytest.fixture
-def unchanged(moses):
-    """Check that a test does not write to the data-bin."""
-    before = {path: path.stat().st_mtime_ns for path in moses.out.rglob("*")}
-    yield
-    assert {path: path.stat().st_mtime_ns for path in moses.out.rglob("*")} == before
-
-
 def test_fairseq_reads_the_text_as_subwords(moses):
     for split in ("valid", "test"):
         for language in ("de", "en"):
@@ -68,28 +60,55 @@ def test_fairseq_reads_the_text_as_subwords(moses):
     assert any("@@" in line for line in train)
 
 
-def test_word_alignments_are_copied_source_first(bitext, capsys):
-    test_alignments, valid_alignments = (bitext.folder / f"{split}.align" for split in ("test", "valid"))
-    test_alignments.write_text("0-0 1-2\n\n1p1\n")
-    valid_alignments.write_text("0-0\n")
-    for flags, message in (
-        (["--tokenized-input"], "valid.align has 1 alignments, but the text has 4 pairs"),
-        (["--tokenize"], "--tokenize would change the words"),
-    ):
+def test_side_files_and_documents_are_copied_and_a_separator_added(bitext, pairs):
+    for split in ("train", "valid", "test"):
+        bitext.write(split, [("<d>", "<d>"), *pairs[:4], ("<d>", "<d>"), *pairs[4:6]])
+    options = "--bpe none --tokenized-input --documents d --document-separator <sep>".split()
+    (bitext.folder / "test.en-de.align").write_text("0-0 1-2\n\n1p1\n" + "0-0\n" * 3)
+    bitext.prepare(*options)
+    assert (bitext.out / "text" / "test.align").read_text() == "0-0 2-1\n\n1p1\n" + "0-0\n" * 3
+    assert (bitext.out / "test.docs").read_text() == "4\n2\n"
+    assert "<d>" not in (bitext.out / "text" / "test.de").read_text()
+    for language in ("de", "en"):
+        words = (bitext.out / f"dict.{language}.txt").read_text().splitlines()
+        assert words[-1] == "<sep> 1" and words.count("<sep> 1") == 1
+
+
+def test_a_data_bin_is_replaced_only_if_it_may_be(moses, capsys):
+    options = ["--vocab-size", "100", "--tokenize", "--lowercase"]
+    before = {path: path.stat().st_mtime_ns for path in moses.out.rglob("*")}
+    moses.prepare(*options)
+    assert capsys.readouterr().err == f"relumt: {moses.out} is up to date\n"
+
+    def refusal(*more):
         with pytest.raises(SystemExit):
-            bitext.prepare("--bpe", "none", *flags)
-        assert message in capsys.readouterr().err and not bitext.out.exists()
-    valid_alignments.unlink()
-    bitext.prepare("--bpe", "none", "--tokenized-input")
-    kept = bitext.out / "text" / "test.align"
-    assert kept.read_text() == test_alignments.read_text()
-    test_alignments.rename(bitext.folder / "test.en-de.align")
-    bitext.prepare("--bpe", "none", "--tokenized-input", "--overwrite")
-    assert kept.read_text() == "0-0 2-1\n\n1p1\n"
-    (bitext.folder / "test.de-en.align").write_text("0-0\n1-2\n2-2\n")
-    with pytest.raises(SystemExit):
-        bitext.prepare("--bpe", "none", "--tokenized-input", "--overwrite")
-    assert "remove one" in capsys.readouterr().err
+            moses.prepare(*options, *more)
+        return capsys.readouterr().err
+
+    error = refusal("--vocab-size", "90", "--valid", str(moses.folder / "test"))
+    assert "vocab_size was 100, now 90, " in error and "valid.de has changed" in error
+    assert error.endswith("give --overwrite or another --out\n")
+    mine = moses.out / "text" / "my_notes.txt"
+    mine.touch()
+    assert "--overwrite would delete text/my_notes.txt, which this command did not write" in refusal("--overwrite")
+    mine.unlink()
+    assert {path: path.stat().st_mtime_ns for path in moses.out.rglob("*") if path.is_file()} == {
+        path: time for path, time in before.items() if path.is_file()
+    }
+    with (moses.out / "test.de-en.de.bin").open("r+b") as file:
+        content = file.read()
+        file.truncate(5)
+    assert "test.de-en.de.bin is not as it was written; give --overwrite" in refusal()
+    (moses.out / "test.de-en.de.bin").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("option", "start"),
+    [("--tokenize", "Der Hund frisst im Garten , sagt"), ("--lowercase", "der hund frisst im garten, sagt jörg's")],
+)
+def test_only_what_the_options_ask_for_is_done(bitext, option, start):
+    bitext.prepare("--bpe", "none", option)
+    assert (bitext.out / "text" / "test.de").read_text().startswith(start)
 
 
 def test_record(moses):
@@ -133,48 +152,6 @@ def test_the_number_of_processes_does_not_change_a_byte(tmp_path, pairs, write_b
     assert contents[0] == contents[1]
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_repeating_does_nothing(moses, capsys):
-    moses.prepare("--vocab-size", "100", "--tokenize", "--lowercase")
-    assert capsys.readouterr().err == f"relumt: {moses.out} is up to date\n"
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_data_bin_with_other_options_or_inputs_is_not_replaced(moses, capsys):
-    with pytest.raises(SystemExit):
-        moses.prepare("--vocab-size", "90", "--tokenize", "--lowercase", "--valid", str(moses.folder / "test"))
-    error = capsys.readouterr().err
-    assert "vocab_size was 100, now 90, " in error
-    assert "valid.de has changed" in error
-    assert error.endswith("give --overwrite or another --out\n")
-
-
-def test_files_of_others_in_a_data_bin_are_not_deleted(bitext, capsys):
-    bitext.prepare("--bpe", "none")
-    (bitext.out / "text" / "my_notes.txt").write_text("x")
-    with pytest.raises(SystemExit):
-        bitext.prepare("--bpe", "none", "--overwrite")
-    assert "--overwrite would delete text/my_notes.txt, which this command did not write" in capsys.readouterr().err
-    (bitext.out / "text" / "my_notes.txt").unlink()
-    bitext.prepare("--bpe", "none", "--overwrite")
-
-
-def test_equal_texts_are_named(bitext, capsys):
-    bitext.prepare("--bpe", "none", "--test", str(bitext.folder / "valid"))
-    printed = capsys.readouterr().err
-    assert "relumt: valid.de and test.de are the same text: " in printed and "train.de and" not in printed
-
-
-@pytest.mark.parametrize("name", ["test.de-en.de.bin", "dict.en.txt", "text/valid.de"])
-def test_a_data_bin_with_a_damaged_file_is_not_up_to_date(bitext, capsys, name):
-    bitext.prepare("--bpe", "none")
-    with (bitext.out / name).open("r+b") as file:
-        file.truncate(5)
-    with pytest.raises(SystemExit):
-        bitext.prepare("--bpe", "none")
-    assert f"{name} is not as it was written; give --overwrite" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_the_script_with_sentencepiece_and_separate_dictionaries(tmp_path, pairs, write_bitext):
     bitext = write_bitext(tmp_path / "bitext with a space")
@@ -197,31 +174,6 @@ def test_the_script_with_sentencepiece_and_separate_dictionaries(tmp_path, pairs
     assert (record["tokenized"], record["lowercased"], record["bpe"]) == (False, False, "sentencepiece")
 
 
-def test_document_markup_is_replaced_by_lengths(bitext, pairs):
-    for split in ("train", "valid", "test"):
-        lines = pairs[:6]
-        bitext.write(split, [("<d>", "<d>"), *lines[:4], ("<d>", "<d>"), *lines[4:]])
-    bitext.prepare("--bpe", "none", "--documents", "d")
-    assert (bitext.out / "test.docs").read_text() == "4\n2\n"
-    assert "<d>" not in (bitext.out / "text" / "test.de").read_text()
-
-
-def test_a_separator_is_added_to_the_dictionaries_only(bitext, capsys):
-    bitext.prepare("--vocab-size", "60", "--document-separator", "<sep>")
-    for language in ("de", "en"):
-        words = (bitext.out / f"dict.{language}.txt").read_text().splitlines()
-        assert words[-1] == "<sep> 1" and words.count("<sep> 1") == 1
-    for word, message in (
-        ("two words", "is not one word"),
-        ("</s>", "is reserved, or like a subword"),
-        ("Der", "the text contains Der;"),
-        ("e", "the text contains e;"),
-    ):
-        with pytest.raises(SystemExit):
-            bitext.prepare("--bpe", "none", "--document-separator", word, "--overwrite")
-        assert message in capsys.readouterr().err
-
-
 LANGUAGES = ("de", "en")
 
 
@@ -240,8 +192,8 @@ def write_random_texts(folder: Path, num_types: int) -> None:
         file.write(f"{every_type}\n")
 
 
-@pytest.mark.parametrize("joined", [True, False])
-@pytest.mark.parametrize("num_types", [1, 50, 70_000])  # more than 65,500 types need four bytes per token
+# More than 65,500 types need four bytes per token.
+@pytest.mark.parametrize(("num_types", "joined"), [(1, True), (50, True), (50, False), (66_000, True)])
 def test_files_equal_those_of_fairseq_preprocess(tmp_path, num_types, joined):
     texts, expected, out = (tmp_path / name for name in ("texts", "expected", "out"))
     write_random_texts(texts, num_types)

@@ -14,13 +14,11 @@ LATIN = "eins\nK\u00e4se\ndrei\n".encode("latin-1")
 THREE_RAW = {f"{split}.raw.{code}": "x\n" * 3 for split, code in (("valid", "de"), ("valid", "en"), ("test", "de"))}
 SUBWORD = "".join(f"{line}\n" for line in ["Der Hu@@ nd", "Er", "Es"])
 PIECES = "".join(f"{line}\n" for line in ["▁Der ▁Hu nd", "Er", "Es"])
-UNFIT = "not in the expected format"
 
 ATTACKS = [
     # files beside or in place of those of the bitext, flags, and what the error line says
-    ({"train.en": "one\n" * 41}, [], "train.de has 40 lines, {}/train.en has 41; judging by line lengths, the first"),
+    ({"train.en": "one\n" * 41}, [], "train.de has 40 lines, {}/train.en has 41; expected a sentence"),
     ({"valid.de": ""}, [], "{}/valid.de: empty file"),
-    ({"valid.en": None}, [], "{}/valid.en: no such file"),
     ({"test.de": LATIN}, [], "{}/test.de:2: not valid UTF-8 (byte 0xe4 at position 2 of the line)"),
     ({"test.de": "a\nb\nc\n".encode("utf-16")}, [], "UTF-8"),
     ({"test.en": "one\n\xa0\r\nthree\n"}, [], "{}/test.en:2: empty line; valid and test need a sentence on every line"),
@@ -28,22 +26,18 @@ ATTACKS = [
     ({"test.de": SUBWORD}, NONE, "{}/test.de: expected words, but 1 of 3 lines have subwords"),
     ({"test.de": PIECES}, NONE, "{}/test.de: expected words, but 1 of 3 lines have subwords"),
     ({"test.docs": "2\n2\n"}, NONE, "{}/test.docs: its documents have 4 sentences, but the text has 3 lines"),
-    ({"test.docs": "x\n"}, NONE, "{}/test.docs:1: expected a number of sentences"),
-    ({"test.docs": "3\n"}, [*NONE, "--documents", "d"], "documents are given here and by --documents d; remove one"),
+    ({"test.docs": "1\n0\n"}, NONE, "{}/test.docs:2: expected a number of sentences"),
     ({}, [*NONE, "--documents", "d"], "{}/train.de:1: no document begins before"),
     ({"test.align": "0-0\n"}, TOKENIZED, "{}/test.align has 1 alignments, but the text has 3 pairs"),
     ({"test.align": "x\n" * 3}, TOKENIZED, "{}/test.align:1: expected a link such as 1-2 (sure)"),
-    ({"test.align": "0-0\n\n0-9\n"}, TOKENIZED, "pair 3 links source word 0 and target word 9, counted from 0"),
-    ({"test.en-de.align": "0-0\n6-0\n\n"}, TOKENIZED, "pair 2 links source word 0 and target word 6, counted from 0"),
     ({"test.align": "0-0\n" * 3, "test.de-en.align": "0-0\n" * 3}, TOKENIZED, "are both alignments of"),
     ({"test.align": "0-0\n" * 3}, ["--tokenize"], "{}/test.align: --tokenize would change the words"),
     ({"test.subsets.json": '{"a": [3]}'}, NONE, "{}/test.subsets.json: 'a' excludes line 3, or every line"),
-    ({"test.subsets.json": '{"a": "0"}'}, NONE, UNFIT),
+    ({"test.subsets.json": '{"a": [0, 1, 2]}'}, NONE, "'a' excludes line 2, or every line"),
     (THREE_RAW, TOKENIZED, "{}/test.raw.en: No such file or directory"),
     (THREE_RAW | {"test.raw.en": "x\n" * 3}, TOKENIZED, "{}/valid.raw.de has 3 lines, but the tokenized text has 4"),
     ({}, ["--bpe", "wordpiece"], "unknown --bpe 'wordpiece'; choose one of subword-nmt, sentencepiece, none"),
     ({}, [*NONE, "--vocab-size", "10"], "--vocab-size has no effect with --bpe none"),
-    ({}, ["--vocab-size", "0"], "--vocab-size: expected a whole number from 1"),
     ({}, ["--tokenize", "--tokenized-input"], "exclude each other"),
     ({}, ["--tgt", "de"], "--src and --tgt are both 'de'"),
     ({}, ["--tgt", "../de"], "'../de' is not a language code"),
@@ -52,12 +46,9 @@ ATTACKS = [
     ({}, ["--documents", "xml"], "unknown --documents 'xml'; choose one of d, europarl"),
     ({}, ["--bpe", "sentencepiece"], "Vocabulary size too high"),
     ({}, [*NONE, "--document-separator", "two words"], "is not one word; try <sep>"),
-    ({}, [*NONE, "--document-separator", "<pad>"], "is reserved, or like a subword; try <sep>"),
-    ({}, ["--document-separator", "x@@"], "is reserved, or like a subword; try <sep>"),
     ({}, [*NONE, "--document-separator", "wartet"], "the text contains wartet; choose another --document-separator"),
     ({}, ["--out", "a:b"], "fairseq splits the path of a data-bin at colons"),
     ({"created/data-bin/thesis.tex": "x"}, NONE, "created/data-bin: exists but was not created by this command"),
-    ({"created/data-bin/thesis.tex": "x"}, ["--overwrite"], "created/data-bin: exists but was not created"),
     ({"created/data-bin/prepare.json": "[]"}, ["--overwrite"], "prepare.json: not in the expected format"),
 ]  # fmt: skip
 
@@ -94,7 +85,6 @@ def test_a_reserved_word_as_a_subword(bitext, capsys, split):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["synth", "--documents", "0", "--out", "x"], "argument --documents: expected a whole number from 1"),
         (["synth", "--documents", "3", "--out", "."], "exists and is not an empty folder; remove it"),
         (["synth", "--documents", "3", "--out", "file/out"], "is not a writable folder"),
         (["corpus", "multi30k"], "invalid choice: 'multi30k'"),

@@ -31,7 +31,7 @@ def make_normalizers(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(line=awkward_lines)
 def test_tokens_are_those_of_sacremoses(language, line):
     cached, moses = make_tokenizers(language)
@@ -39,7 +39,7 @@ def test_tokens_are_those_of_sacremoses(language, line):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(line=awkward_lines)
 def test_punctuation_is_that_of_sacremoses(language, line):
     normalize, moses = make_normalizers(language)
