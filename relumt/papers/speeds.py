@@ -67,7 +67,7 @@ class TimedModels:
 
 @dataclass(frozen=True)
 class TrainingAndDecodingSpeeds:
-    """A file of train_decode_speed.py."""
+    """A file of decoding.py with --steps."""
 
     training: RelativeSpeeds
     decoding: RelativeSpeeds
@@ -85,7 +85,7 @@ class LengthGroup:
 
 @dataclass(frozen=True)
 class SpeedsByLength(Measurement):
-    """A file of decoding_speed.py."""
+    """A file of decoding.py."""
 
     groups: list[LengthGroup]
     inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
@@ -293,6 +293,6 @@ class SpeedByLengthFigure(SpeedTable):
 
 
 TABLES = (
-    EfficiencyTable("RL", "table2", speed_benchmark="train_decode_speed.py"),
-    SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding_speed.py"),
+    EfficiencyTable("RL", "table2", speed_benchmark="decoding.py --steps 40"),
+    SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding.py"),
 )
