@@ -26,7 +26,7 @@ from relumt.attention.kernels import inhibitor_triton, pointwise_triton
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="fakes a GPU with Triton's interpreter")
 CPU = torch.device("cpu")
-FUSED = [*sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation), "inhibitor"]
+FUSED = ["relu", "sigmoid", "rela_g", "inhibitor"]
 CONFIG = PointwiseConfig("relu", torch.float32, torch.float32, 16, "float32", "float32", has_row_stats=True)
 
 
@@ -112,7 +112,7 @@ def test_without_faults_the_kernels_are_used_and_nothing_is_logged(name, monkeyp
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("name", ["relu", "inhibitor"])
 def test_training_goes_on_with_the_reference_and_one_warning(name, fault, monkeypatch, caplog):
     expected = reference_step(name, monkeypatch)
     break_kernels(monkeypatch, fault)
