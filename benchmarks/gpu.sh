@@ -108,8 +108,7 @@ text versions versions
 text clocks clocks
 text doctor relumt doctor
 text tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py \
-    tests/attention/test_pointwise_triton.py tests/attention/test_inhibitor_triton.py \
-    tests/attention/test_training_curve.py
+    tests/attention/test_pointwise_triton.py tests/attention/test_inhibitor_triton.py
 kernels long --lengths 128 512 1024 2048 4096
 kernels short --batch 128 --lengths 32 64
 kernels dropout --dropout 0.1 --lengths 512 2048
