@@ -218,9 +218,7 @@ def main() -> None:
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--padding", type=share, default=0.0, help="share of keys that are padding (default: 0)")
     parser.add_argument("--dropout", type=share, default=0.0)
-    parser.add_argument(
-        "--rounds", type=positive_integer, default=11, help="timed runs per system (default: %(default)s)"
-    )
+    parser.add_argument("--rounds", type=positive_integer, default=11, help="timed runs (default: %(default)s)")
     parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()

@@ -228,13 +228,9 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("dataset")
     parser.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="the first is the baseline")
-    parser.add_argument(
-        "--batch-size", type=positive_integer, default=1, help="sentences per batch (default: 1, as [RL] Table 2)"
-    )
+    parser.add_argument("--batch-size", type=positive_integer, default=1, help="sentences at a time (default: 1)")
     parser.add_argument("--sample", type=positive_integer, default=8, help="sentences per group (default: 8)")
-    parser.add_argument(
-        "--repeats", type=positive_integer, default=MIN_REPEATS, help="timed repeats (default: %(default)s)"
-    )
+    parser.add_argument("--repeats", type=positive_integer, default=MIN_REPEATS, help="(default: %(default)s)")
     parser.add_argument("--steps", type=whole_number, default=0, help="timed training steps per model (default: 0)")
     parser.add_argument(
         "--stock", action="store_true", help="use fairseq's own Transformer, with softmax's weights, as baseline"

@@ -165,25 +165,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--baseline", metavar="MODEL", help="(default: the first of --models)")
     parser.add_argument("--steps", type=positive_integer, default=40, help="timed steps (default: %(default)s)")
     parser.add_argument("--warm-up", type=whole_number, default=3, help="steps before timing (default: %(default)s)")
-    parser.add_argument(
-        "--repeats",
-        type=whole_number,
-        default=0,
-        help="time the same steps again so often, because libraries prepare for each new shape (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--profile",
-        type=whole_number,
-        default=0,
-        metavar="STEPS",
-        help="then show where the time of so many steps goes (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=math.inf, metavar="SECONDS", help="for each pass over the steps"
-    )
-    parser.add_argument(
-        "--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate (default: %(default)s)"
-    )
+    parser.add_argument("--repeats", type=whole_number, default=0, help="passes over the same, then known, shapes")
+    parser.add_argument("--profile", type=whole_number, default=0, metavar="STEPS", help="show where their time goes")
+    parser.add_argument("--time-limit", type=float, default=math.inf, metavar="SECONDS", help="for each pass")
+    parser.add_argument("--decode", type=whole_number, default=0, metavar="BATCHES", help="batches to translate")
     parser.add_argument("--threads", type=positive_integer, default=torch.get_num_threads())
     parser.add_argument(
         "--precision", nargs="+", choices=PRECISIONS, help="one or several (default: fp16 on a GPU, fp32 on a CPU)"
