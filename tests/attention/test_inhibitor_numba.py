@@ -137,13 +137,6 @@ def test_nothing_is_compiled_again_for_other_shapes_masks_and_threads(threads):
     assert [list(function.signatures) for function in (loops.forward, loops.backward)] == compiled
 
 
-def test_tensors_need_not_be_contiguous():
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(4, 2, 3, 8).permute(1, 2, 0, 3).double() for _ in range(3))
-    problem = (q, k, v, torch.zeros(3, 1, 1, dtype=torch.float64), AttentionMask(), None)
-    assert_all_close(results(inhibitor_numba.attend, *problem), results(inhibitor_naive.attend, *problem), 1e-9)
-
-
 @pytest.fixture
 def cached_function(tmp_path, monkeypatch):
     """Return a function that imports a small compiled function again, as another process would."""

@@ -106,23 +106,6 @@ def test_a_mask_used_in_inference_mode_can_be_trained_with():
     assert weights.grad.tolist() == [[[[2.0, 0.0]]]]
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_masks_of_the_same_keys_share_what_is_computed_from_them(is_causal):
-    keys = torch.tensor([[True, True, False]])
-    first, second = AttentionMask(keys, is_causal), AttentionMask(keys, is_causal)
-    like = torch.empty(0)
-    assert first.count_visible(3, 3) is second.count_visible(3, 3)
-    assert first.num_visible(3, 3, like) is second.num_visible(3, 3, like)
-    assert key_bounds(keys) is key_bounds(keys)
-    assert first.num_visible(3, 3, like.double()).dtype == torch.double
-
-
-def test_a_value_that_the_caller_edits_is_computed_again():
-    mask, like = AttentionMask(torch.tensor([[True, True, True, False]])), torch.empty(0)
-    mask.num_visible(1, 4, like).sqrt_()
-    assert mask.num_visible(1, 4, like).item() == 3
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
 def test_a_copy_of_a_mask_does_not_take_over_what_was_computed(copied):
     keys = torch.zeros(1, 4, dtype=torch.bool)

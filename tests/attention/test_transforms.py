@@ -108,14 +108,6 @@ def test_meta_tensors_have_the_shapes(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_default_device_has_no_effect_on_tensors_of_another(name, q):
-    mechanism, mask = build(name, dropout=0.3).train(), padded()
-    with torch.device("meta"):
-        output = mechanism(q, q, q, mask).output
-    assert output.device.type == "cpu" and output.shape == (B, H, T, D)
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
 def test_parameters_are_initialized_after_construction_on_the_meta_device(name):
     with torch.device("meta"):
         found = build(name)
