@@ -57,6 +57,12 @@ def test_postprocessed_heads_are_the_equation(name):
     z = torch.randn(2, 3, 32, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 1e2], dtype=torch.float64)[:, None]
     expected = [[find_oracle(name).postprocess_heads(token, mechanism) for token in row] for row in z.tolist()]
     assert_close(mechanism.postprocess_heads(z), torch.tensor(expected, dtype=torch.float64))
+    for key, parameter in mechanism.named_parameters():
+        if key.endswith("norm.bias"):
+            nn.init.zeros_(parameter)  # it is not part of the linear map
+    gain, subtracts_mean = mechanism.head_map(z)
+    centered = z - z.mean(-1, keepdim=True) if subtracts_mean else z
+    assert_close(centered if gain is None else gain * centered, mechanism.postprocess_heads(z))
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
