@@ -51,12 +51,12 @@ def test_bleu_by_length(run, data, tmp_path):
         f"S-{i}\t{' '.join(['w'] * words)}\nT-{i}\ta b c {'d' if words < 5 else 'x'}\n"
         f"H-{i}\t-3\ta b\nD-{i}\t-3\ta b\nP-{i}\t-1 -1 -1\n"
         f"H-{i}\t-3.5\ta b c d\nD-{i}\t-3.5\ta b c d\nP-{i}\t-1 -1 -0.5 -0.5 -0.5\n"
-        for i, words in enumerate((2, 9, 4, 7) * 6)
+        for i, words in enumerate((2, 9, 6, 6) * 6)
     ]
     output = tmp_path / "run" / "length_penalty" / "generate-valid.txt"
     output.write_text("".join(lines) + "Generate valid with beam=2: 0\n")
     rows = run("studies.py", "bleu-by-length", tmp_path / "run", "--groups", "2")
     assert [row[1:5] for row in rows] == [
-        ["2–4", "12", "100.00", "1.000"],
-        ["5–9", "12", "31.95", "1.000"],  # (36/48 · 24/36 · 12/24 · 1/24)^(1/4), with smoothing for 0/12
+        ["2–5", "6", "100.00", "1.000"],
+        ["6–9", "18", "28.87", "1.000"],  # (54/72 · 36/54 · 18/36 · 1/36)^(1/4), with smoothing for 0/18
     ]
