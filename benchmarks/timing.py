@@ -19,10 +19,10 @@ from fairseq_worker import write_batches
 from torch.profiler import ProfilerActivity, profile
 
 import relumt
-from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
 from relumt.doctor.hardware import cpu_name
 from relumt.errors import AttemptFailedError, UserError
+from relumt.files import write_text_atomically
 from relumt.papers.speeds import Ratio, median_ratio
 from relumt.runs.environment import Device, Precision, describe_revision, find_device
 

@@ -25,7 +25,7 @@ import torch
 from fairseq_worker import KINDS
 
 import relumt
-from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
+from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import configs_folder, require_dataset
@@ -173,7 +173,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--precision", nargs="+", choices=PRECISIONS, help="one or several (default: fp16 on a GPU, fp32 on a CPU)"
     )
-    parser.add_argument("--json", type=valid_path, help="also write the results to this file")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument(
         "--flags", nargs=argparse.REMAINDER, default=[], help="all that follows goes to fairseq-train for every model"
     )

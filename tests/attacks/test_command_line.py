@@ -204,7 +204,7 @@ class Module:
     add_arguments = staticmethod(lambda parser: None)
     @staticmethod
     def run(arguments):
-        from relumt.atomic_output import atomic_file
+        from relumt.files import atomic_file
         from pathlib import Path
         with atomic_file(Path("result")) as unfinished:
             unfinished.write_text("x")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from relumt import atomic_output
+from relumt import files
 from relumt.analysis import filter as corpus_filter
 from relumt.analysis.filter import CopiedPairs
 from tests.plugin.model.build import write_checkpoint, write_data_bin
@@ -175,7 +175,7 @@ def test_an_interruption_never_leaves_a_new_text_beside_an_old_one(attack, run, 
 
         return call
 
-    monkeypatch.setattr(atomic_output, "sync", interrupted(atomic_output.sync))
+    monkeypatch.setattr(files, "sync", interrupted(files.sync))
     monkeypatch.setattr(Path, "replace", interrupted(Path.replace))
     with pytest.raises(KeyboardInterrupt):
         corpus_filter.write_selected([("new", "new")] * 4, np.ones(4, bool), (Path("kept.de"), Path("kept.en")))

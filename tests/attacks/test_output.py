@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from relumt import atomic_output
-from relumt.atomic_output import atomic_folder, write_text_atomically
+from relumt import files
+from relumt.files import atomic_folder, write_text_atomically
 from tests.attacks.attack import ROOT
 
 pytestmark = pytest.mark.attack("faults")
@@ -40,7 +40,7 @@ def test_a_full_device_is_a_failure(attack):
     attack.outcomes.append("failed")
 
 
-WRITE = "from pathlib import Path; from relumt.atomic_output import write_text_atomically as w; w(Path({!r}), 'new')"
+WRITE = "from pathlib import Path; from relumt.files import write_text_atomically as w; w(Path({!r}), 'new')"
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
@@ -78,7 +78,7 @@ def test_a_fault_before_the_rename_keeps_the_old_file(attack, monkeypatch, funct
     def fail(*_):
         raise OSError(errno.EIO, "as if")
 
-    target = {"sync": (atomic_output, "sync"), "os.fsync": (os, "fsync"), "Path.replace": (Path, "replace")}[function]
+    target = {"sync": (files, "sync"), "os.fsync": (os, "fsync"), "Path.replace": (Path, "replace")}[function]
     monkeypatch.setattr(*target, fail)
     with pytest.raises(OSError, match="as if"):
         attack.reads(write, Path("out"))
@@ -107,8 +107,8 @@ def test_a_fault_while_folders_are_renamed_keeps_the_old_one(attack, monkeypatch
 
 def test_everything_is_on_disk_before_it_replaces_anything(attack, monkeypatch):
     events = []
-    sync, rename, replace = atomic_output.sync, Path.rename, Path.replace
-    monkeypatch.setattr(atomic_output, "sync", lambda path: (events.append(path.resolve().name), sync(path)))
+    sync, rename, replace = files.sync, Path.rename, Path.replace
+    monkeypatch.setattr(files, "sync", lambda path: (events.append(path.resolve().name), sync(path)))
     monkeypatch.setattr(Path, "rename", lambda *paths: (events.append("rename"), rename(*paths)))
     monkeypatch.setattr(Path, "replace", lambda *paths: (events.append("replace"), replace(*paths)))
     assert attack.reads(write, Path("out")) == ""
