@@ -84,8 +84,11 @@ quote() {
 kernels() {
     local name=$1
     shift
-    tables "$name" "$python" benchmarks/kernel_speed.py --json "$out/$name.json" "$@"
+    tables "$name" "$python" benchmarks/attention.py --systems "${systems[@]}" --rounds 5 --batch 16 --dtype bfloat16 \
+        --json "$out/$name.json" "$@"
 }
+systems=(softmax "softmax, flash" "softmax, cuDNN" "softmax, efficient" relu "relu, with row stats" "relu, unfused"
+    sigmoid entmax15 inhibitor "inhibitor, cdist")
 
 # training NAME DATA DATASET: time training steps, then again where PyTorch prefers other softmax attention to cuDNN's
 training() {
@@ -105,9 +108,8 @@ text versions versions
 text clocks clocks
 text doctor relumt doctor
 text tests "$python" -m pytest -q -m "gpu or not slow" tests/attention/test_gpu.py \
-    tests/attention/test_pointwise_triton.py tests/attention/test_inhibitor_triton.py \
-    tests/attention/test_training_curve.py
-kernels long
+    tests/attention/test_pointwise_triton.py tests/attention/test_inhibitor_triton.py
+kernels long --lengths 128 512 1024 2048 4096
 kernels short --batch 128 --lengths 32 64
 kernels dropout --dropout 0.1 --lengths 512 2048
 kernels wide --head-dim 128 --lengths 512 2048

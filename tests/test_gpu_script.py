@@ -16,10 +16,10 @@ case $* in
     *cuda.is_available*) [[ -z ${NO_TORCH:-} ]] || exit 1; echo "${SEES_GPU:-True}" ;;
     *triton.__version__*) echo "torch: 2.13.0"; echo "Triton: 3.7.1" ;;
     *"relumt.cli doctor"*) echo "ok       relumt: 0.1.0"; exit "${DOCTOR_STATUS:-0}" ;;
-    *kernel_speed.py*--causal*--padding*|*kernel_speed.py*--padding*--causal*)
+    *attention.py*--causal*--padding*|*attention.py*--padding*--causal*)
         echo "| n | system |"; echo "no kernel image" >&2; exit 1 ;;
     *training.py*) echo "cuDNN deprioritized: ${TORCH_CUDNN_SDPA_DEPRIORITIZED:-0}" ;;
-    *kernel_speed.py*) echo "| n | system |" ;;
+    *attention.py*) echo "| n | system |" ;;
     *) echo "done: $1" ;;
 esac
 """
@@ -50,12 +50,10 @@ def run(tmp_path, monkeypatch):
     ("arguments", "variables", "message"),
     [
         ([], {}, "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"),
-        (["--help"], {}, "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"),
         (["out", "missing"], {}, "missing: no such folder; name a data-bin"),
         (["out"], {"SEES_GPU": "False"}, "benchmarks/gpu.sh needs a GPU, but torch sees none; run relumt doctor"),
         (["out"], {"NO_TORCH": "1"}, "cannot import torch; run make install"),
         (["python/out"], {}, "python/out: cannot be created or written to; name another folder"),
-        (["/proc"], {}, "/proc: cannot be created or written to; name another folder"),
     ],
 )
 def test_invalid_requests_write_nothing(run, tmp_path, monkeypatch, arguments, variables, message):
@@ -67,89 +65,56 @@ def test_invalid_requests_write_nothing(run, tmp_path, monkeypatch, arguments, v
     assert not (tmp_path / "out").exists()
 
 
-def test_one_report_has_every_step(run, tmp_path):
-    data = tmp_path / "data bin"
-    data.mkdir()
+def test_one_report_has_every_step(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCTOR_STATUS", "1")
+    (tmp_path / "data bin").mkdir()
     status, printed, error = run("out", "data bin", "data bin")
     assert status == 1  # of the steps that the stub lets fail
     report = (tmp_path / "out" / "report.md").read_text()
     steps = re.findall(r"^## (.+)$", report, re.MULTILINE)
     assert steps[:4] == ["versions", "clocks", "doctor", "tests"] and steps[-1] == "clocks_at_the_end"
     assert {"training_sentences", "training_documents", "training_documents_without_cudnn"} < set(steps)
-    assert all((tmp_path / "out" / f"{step}.md").is_file() for step in steps)
     assert re.search(r"^commit: [0-9a-f]{7,}", report, re.MULTILINE)
     assert "torch: 2.13.0\nTriton: 3.7.1" in report
-    assert report.count("0, H100, 570.86.15") == 3
-    assert "## doctor\n\n`relumt doctor`\n\n```\nok       relumt: 0.1.0\n```\n" in report
+    assert "```\nok       relumt: 0.1.0\n```\n\n**Failed with status 1.**" in report
     failed = re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE)
-    assert failed == ["sentences", "inhibitor_padded"]
-    assert report.count("**Failed with status 1.**") == 2 and report.count("\nno kernel image\n") == 2
+    assert failed == ["doctor", "sentences", "inhibitor_padded"]
+    assert report.count("**Failed with status 1.**") == 3 and report.count("\nno kernel image\n") == 2
+    assert "cuDNN deprioritized: 0" in report and "cuDNN deprioritized: 1" in report
     assert printed.endswith(f"all results: {tmp_path}/out/report.md\n")
     calls = (tmp_path / "calls").read_text()
-    assert f"benchmarks/training.py {data} --config" in calls
+    for flags in ("--lengths 32 64", "--dropout 0.1 --lengths 512", "--head-dim 128", "--dtype float16", "--causal"):
+        assert f" {flags}" in calls, flags
 
 
-def test_a_second_call_runs_only_the_steps_that_failed(run, tmp_path):
-    run("out")
+def test_a_second_call_runs_only_steps_that_failed_or_have_other_data(run, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    run("out", "first")
     report = (tmp_path / "out" / "report.md").read_text()
     (tmp_path / "calls").unlink()
-    status, _, error = run("out")
+    status, _, error = run("out", "second")
     assert status == 1
     assert re.findall(r"^(\w+): FAILED with status 1", error, re.MULTILINE) == ["sentences", "inhibitor_padded"]
-    assert (tmp_path / "calls").read_text().count("kernel_speed.py") == 2
-    assert (tmp_path / "out" / "report.md").read_text() == report
+    calls = (tmp_path / "calls").read_text()
+    assert calls.count("attention.py") == 2
+    assert calls.count(f"benchmarks/training.py {tmp_path}/second") == 2 and "first" not in calls
+    assert (tmp_path / "out" / "report.md").read_text() == report.replace("first", "second")
 
 
-@pytest.mark.parametrize("changed", ["commit: .*", "H100.*", "torch: .*", "Triton: .*", "RELUMT_KERNELS: .*"])
+@pytest.mark.parametrize("changed", ["commit: .*", "H100.*", "Triton: .*", "RELUMT_KERNELS: .*"])
 def test_results_of_another_environment_are_refused_and_kept(run, tmp_path, changed):
     run("out")
     report = (tmp_path / "out" / "report.md").read_text()
     versions = tmp_path / "out" / "versions.stdout"
-    before = versions.read_text()
-    versions.write_text(re.sub(changed, "another", before))
-    assert versions.read_text() != before
+    versions.write_text(re.sub(changed, "another", versions.read_text()))
     status, _, error = run("out")
     assert status == 2
     assert error.startswith("relumt: error: out: has results of another commit, GPU or") and error.count("\n") == 1
     assert (tmp_path / "out" / "report.md").read_text() == report
 
 
-def test_training_steps_on_other_data_are_timed_again(run, tmp_path):
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    run("out", "first")
-    (tmp_path / "calls").unlink()
-    run("out", "second")
-    calls = (tmp_path / "calls").read_text()
-    assert calls.count(f"benchmarks/training.py {tmp_path}/second") == 2 and "first" not in calls
-    report = (tmp_path / "out" / "report.md").read_text()
-    assert "cuDNN deprioritized: 0" in report and "cuDNN deprioritized: 1" in report
-    assert "`env TORCH_CUDNN_SDPA_DEPRIORITIZED=1 " in report and "first" not in report
-
-
-def test_results_without_known_versions_are_not_continued(run, tmp_path):
-    run("out")
-    (tmp_path / "out" / "versions.done").unlink()
-    assert run("out")[0] == 2
-
-
-def test_results_of_uncommitted_changes_are_not_continued(run, tmp_path, monkeypatch):
+def test_results_of_uncommitted_changes_are_not_continued(run, monkeypatch):
     monkeypatch.setenv("COMMIT", "0123456789abcdef-dirty")
     assert run("out")[0] == 1
     assert run("out")[0] == 2
-
-
-def test_all_kinds_of_calls_are_timed(run, tmp_path):
-    run("out")
-    calls = [call for call in (tmp_path / "calls").read_text().splitlines() if "kernel_speed.py" in call]
-    for flags in (
-        "--lengths 32 64", "--dropout 0.1 --lengths 512", "--head-dim 128", "--dtype float16", "--dtype float32",
-        "--causal --lengths", "--padding 0.25 --lengths", "--padding 0.25 --causal",
-    ):  # fmt: skip
-        assert any(flags in call for call in calls), flags
-
-
-def test_a_doctor_that_finds_errors_is_part_of_the_report(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("DOCTOR_STATUS", "1")
-    assert run("out")[0] == 1
-    assert "ok       relumt: 0.1.0\n```\n\n**Failed with status 1.**" in (tmp_path / "out" / "report.md").read_text()

@@ -74,7 +74,7 @@ class SpeedFile:
 
 @dataclass(frozen=True)
 class TrainingAndDecodingSpeeds(SpeedFile):
-    """A file of train_decode_speed.py."""
+    """A file of decoding.py with --steps."""
 
     training: RelativeSpeeds
     decoding: RelativeSpeeds
@@ -91,7 +91,7 @@ class LengthGroup:
 
 @dataclass(frozen=True)
 class SpeedsByLength(SpeedFile, Measurement):
-    """A file of decoding_speed.py."""
+    """A file of decoding.py."""
 
     groups: list[LengthGroup]
 
@@ -278,6 +278,6 @@ class SpeedByLengthFigure(SpeedTable):
 
 
 TABLES: tuple[Table, ...] = (
-    EfficiencyTable("RL", "table2", speed_benchmark="train_decode_speed.py"),
-    SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding_speed.py"),
+    EfficiencyTable("RL", "table2", speed_benchmark="decoding.py --steps 40"),
+    SpeedByLengthFigure("RL", "figure2", speed_benchmark="decoding.py"),
 )

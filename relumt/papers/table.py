@@ -27,7 +27,7 @@ class Table(ABC):
         paper, item: its keys in papers.json, for example "RF" and "table4". A table that no paper prints has an item
             that is not in papers.json; its paper, if any, is the one that it belongs to.
         caption: what it shows, if no paper prints it.
-        speed_benchmark: script in benchmarks/ that measures the speed of its models, "" for none.
+        speed_benchmark: script in benchmarks/, and options, that measures the speed of its models, "" for none.
         report_sentences: how many sentences its HTML report shows attention maps of, 0 for no report.
         notes: explanations below the table.
     """

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from relumt.attention import AttentionMask
+from relumt.attention import MECHANISMS, AttentionMask
 from relumt.attention.kernels import dispatch, pointwise_blocked
 
 for_each_mechanism = settings(max_examples=10)
@@ -64,3 +64,12 @@ def in_blocks(pairs: int = 60) -> Iterator[list]:
         patched.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 0)
         patched.setattr(dispatch, "DTYPES", (torch.float64,))
         yield calls
+
+
+def distinct_attentions() -> list[str]:
+    """Return the names of mechanisms, one for each way in which attention is computed: others differ in their norm."""
+    found: dict[tuple[object, ...], str] = {}
+    for name in sorted(MECHANISMS):
+        mechanism = type(MECHANISMS[name](1, 4))
+        found.setdefault((mechanism.forward, mechanism.weights, mechanism.factor, mechanism.bias), name)
+    return list(found.values())

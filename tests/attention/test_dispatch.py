@@ -42,16 +42,6 @@ def test_amd_gpus_are_used_only_on_demand(choice, gpu, monkeypatch):
         assert "AMD Instinct MI300X" in reason and reason.endswith("RELUMT_KERNELS=fused tries them")
 
 
-@pytest.mark.parametrize(
-    ("choice", "device", "is_wanted"),
-    [("auto", "cpu", False), ("auto", "cuda", True), ("fused", "cpu", True), ("fused", "cuda", True),
-     ("reference", "cpu", False), ("reference", "cuda", False)],
-)  # fmt: skip
-def test_triton_is_wanted_on_a_gpu_or_on_demand(choice, device, is_wanted, monkeypatch):
-    monkeypatch.setenv("RELUMT_KERNELS", choice)
-    assert dispatch._is_triton_wanted(torch.device(device)) == is_wanted
-
-
 def test_numba_serves_the_inhibitor_on_a_cpu_only():
     assert dispatch.fused_inhibitor_without_triton(CUDA) is dispatch.inhibitor_cdist.attend
     assert dispatch.fused_inhibitor_without_triton(torch.device("cpu")) is dispatch.inhibitor_numba.attend

@@ -13,16 +13,16 @@ from relumt.attention import MECHANISMS, AttentionMask
 from relumt.attention.inhibitor import IMPLEMENTATIONS
 from relumt.attention.kernels.inhibitor_cdist import distances_in_chunks
 from tests.attention import oracle
-from tests.attention.cases import Case, cases
+from tests.attention.cases import Case, cases, for_each_mechanism
 
 FASTER = sorted(set(IMPLEMENTATIONS) - {"naive"})
-every_implementation = pytest.mark.parametrize("implementation", sorted(IMPLEMENTATIONS))
 every_faster_one = pytest.mark.parametrize("implementation", FASTER)
 every_name = pytest.mark.parametrize("name", ["inhibitor", "inhibitor_signed"])
 assert_close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 
 
 @every_name
+@for_each_mechanism
 @given(
     case=cases(longest=4),
     gamma=st.floats(0.3, 3),
@@ -38,6 +38,7 @@ def test_the_naive_implementation_is_the_equation(name, case, gamma, shift, scal
 
 
 @every_name
+@for_each_mechanism
 @given(case=cases(longest=4), factor=st.floats(0.3, 3), shift=st.sampled_from([-0.5, 0.25, 1.0]))
 def test_a_trained_factor_multiplies_gamma_and_a_trained_shift_replaces_alpha(name, case, factor, shift):
     trained = MECHANISMS[name](case.H, case.D, learn=True, gamma=0.8).double()
@@ -72,6 +73,7 @@ def assert_agrees_with_naive(implementation, *arguments, **options):
 
 @every_faster_one
 @every_name
+@for_each_mechanism
 @given(case=cases(), seed=st.one_of(st.none(), st.integers(0, 99)), scale=st.sampled_from(["none", "visible"]))
 def test_implementations_agree_with_the_naive_one_in_value_and_gradient(name, implementation, case, seed, scale):
     assert_agrees_with_naive(implementation, case, name, seed, scale=scale)
@@ -86,44 +88,11 @@ def cases_with_ties(draw):
 
 @every_faster_one
 @every_name
+@for_each_mechanism
 @given(case=cases_with_ties())
 def test_implementations_agree_at_ties(name, implementation, case):
     # With γ = 1 and α = 1 whole numbers stay whole.
     assert_agrees_with_naive(implementation, case, name, gamma=case.D**-0.5, shift=1.0)
-
-
-@pytest.mark.slow
-@every_faster_one
-@every_name
-def test_float32_is_near_float64_at_2048_keys(name, implementation):
-    """Few queries, because the naive implementation is slow: the error grows with the keys."""
-    seeded = torch.Generator().manual_seed(1)
-    T, S, mask = 16, 2048, AttentionMask(is_causal=True)
-    q, k, v = (torch.randn(1, 2, n, 64, generator=seeded) for n in (T, S, S))
-    q, k = q / 10, k / 10
-    exact = output_and_gradients("naive", Case(q.double(), k.double(), v.double(), mask), name)
-    for key, value in output_and_gradients(implementation, Case(q, k, v, mask), name).items():
-        error = (value.double() - exact[key]).norm() / exact[key].norm()
-        assert error <= 1e-3, f"{key}: {error}"
-
-
-@every_name
-def test_fused_takes_several_blocks_of_queries_and_skips_what_causality_hides(name):
-    seeded = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(2, 2, n, 4, generator=seeded, dtype=torch.float64) for n in (37, 30, 30))
-    case = Case(q, k, v, AttentionMask(torch.rand(2, 30, generator=seeded) > 0.2, is_causal=True))
-    assert_agrees_with_naive("fused", case, name)
-
-
-@every_implementation
-def test_a_neighbor_with_large_values_changes_nothing(implementation):
-    seeded = torch.Generator().manual_seed(5)
-    q, k, v = (torch.randn(2, 2, 64, 16, generator=seeded) / 5 for _ in range(3))
-    mechanism = MECHANISMS["inhibitor"](2, 16, implementation=implementation)
-    mask = AttentionMask(torch.arange(64)[None] < torch.tensor([[50], [64]]))
-    before = mechanism(q, k, v, mask).output[0]
-    v[1] *= 1e5
-    torch.testing.assert_close(mechanism(q, k, v, mask).output[0], before, rtol=1e-5, atol=1e-5)
 
 
 def nonzero_shares(initial_distance, n, inputs=512, heads=8):
@@ -142,19 +111,11 @@ def nonzero_shares(initial_distance, n, inputs=512, heads=8):
     return output.ne(0).double().mean().item(), q.grad.ne(0).double().mean().item()
 
 
-@pytest.mark.parametrize("n", [16, 64, 512])
-def test_the_default_initialization_is_not_dead(n):
+@pytest.mark.parametrize("n", [16, 128])
+def test_the_default_initialization_is_not_dead_and_fairseqs_is(n):
     default = MECHANISMS["inhibitor"].options().initial_distance
-    outputs, q_gradients = nonzero_shares(default, n)
-    assert outputs >= 0.2
-    assert q_gradients >= 0.2
-
-
-@pytest.mark.parametrize("n", [16, 512])
-def test_fairseqs_initialization_is_dead(n):
-    outputs, q_gradients = nonzero_shares(0.0, n)
-    assert outputs == 0
-    assert q_gradients == 0
+    assert min(nonzero_shares(default, n)) >= 0.2
+    assert nonzero_shares(0.0, n) == (0, 0)
 
 
 def test_init_projections_gives_the_initial_distance():
@@ -165,34 +126,11 @@ def test_init_projections_gives_the_initial_distance():
     assert 1.4 <= (torch.cdist(q, k, p=1) / (2.0 * 8)).mean().item() <= 1.6
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gamma": 0.0}, "--inhibitor-gamma must be a number from 1e-06 to 1e\\+06, not 0.0"),
-        ({"initial_distance": -1.0}, "--inhibitor-initial-distance must be a number from 0 to 1e\\+06, not -1.0"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        MECHANISMS["inhibitor"](2, 4, **options)
-
-
 def test_second_derivatives_of_the_fused_implementation_are_refused():
     x = torch.randn(1, 1, 3, 4, requires_grad=True)
     output = MECHANISMS["inhibitor"](1, 4)(x, x, x, AttentionMask()).output
     with pytest.raises(RuntimeError, match=r"no second derivatives .* --inhibitor-implementation naive"):
         torch.autograd.grad(output.sum(), x, create_graph=True)
-
-
-def test_projections_of_zero_stay_zero():
-    q_proj, k_proj = (nn.Linear(8, 8) for _ in range(2))
-    for projection in (q_proj, k_proj):
-        nn.init.zeros_(projection.weight)
-    MECHANISMS["inhibitor"](2, 4).init_projections(q_proj, k_proj)
-    assert q_proj.weight.eq(0).all()
-    single = nn.Linear(1, 1), nn.Linear(1, 1)
-    MECHANISMS["inhibitor"](1, 1).init_projections(*single)
-    assert single[0].weight.isfinite().all()
 
 
 @pytest.mark.parametrize("max_differences", [1, 7 * 3, 2 * 7 * 3, 5 * 7 * 3, 11 * 7 * 3, 10**6])

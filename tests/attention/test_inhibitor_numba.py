@@ -2,10 +2,7 @@
 
 import errno
 import importlib.util
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,13 +53,13 @@ def assert_all_close(actual, expected, tolerance):
 
 
 @given(problem=problems())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_values_and_gradients_are_those_of_the_naive_implementation(problem):
     assert_all_close(results(inhibitor_numba.attend, *problem), results(inhibitor_naive.attend, *problem), 1e-9)
 
 
 @given(problem=problems())
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_float32_is_near_float64(problem):
     *tensors, mask, dropped = problem
     singles = [x.float() for x in tensors]
@@ -76,7 +73,7 @@ def test_float32_is_near_float64(problem):
 
 
 @given(problem=problems(most_queries=5, most_keys=40), seed=st.integers(0, 99))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_nan_stays_nan_and_hidden_pairs_contribute_nothing_whatever_they_hold(problem, seed):
     q, k, v, *rest = problem
     torch.manual_seed(seed)
@@ -140,22 +137,6 @@ def test_nothing_is_compiled_again_for_other_shapes_masks_and_threads(threads):
     assert [list(function.signatures) for function in (loops.forward, loops.backward)] == compiled
 
 
-@pytest.mark.parametrize("empty", ["B", "H", "T", "S", "D", "V"])
-def test_empty_tensors(empty):
-    B, H, T, S, D, V = (0 if name == empty else 2 for name in "BHTSDV")
-    q, k, v = (torch.randn(shape, requires_grad=True) for shape in ((B, H, T, D), (B, H, S, D), (B, H, S, V)))
-    output = inhibitor_numba.attend(q, k, v, 1.0, torch.zeros(H, 1, 1), AttentionMask(), None)
-    assert output.shape == (B, H, T, V)
-    output.sum().backward()
-
-
-def test_tensors_need_not_be_contiguous():
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(4, 2, 3, 8).permute(1, 2, 0, 3).double() for _ in range(3))
-    problem = (q, k, v, torch.zeros(3, 1, 1, dtype=torch.float64), AttentionMask(), None)
-    assert_all_close(results(inhibitor_numba.attend, *problem), results(inhibitor_naive.attend, *problem), 1e-9)
-
-
 @pytest.fixture
 def cached_function(tmp_path, monkeypatch):
     """Return a function that imports a small compiled function again, as another process would."""
@@ -191,31 +172,3 @@ def test_a_full_disk_does_not_stop_a_training(cached_function, monkeypatch, capl
     inhibitor_numba._call(cached_function(), (x,))
     assert x == 2
     assert "No space left on device" in caplog.text
-
-
-def test_a_mask_that_changes_before_the_backward_pass_is_noticed():
-    q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=True) for _ in range(3))
-    mask = AttentionMask(torch.arange(5)[None] < 4)
-    output = inhibitor_numba.attend(q, k, v, GAMMA, torch.full((2, 1, 1), 0.5), mask, None)
-    mask.key_mask.fill_(True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        output.sum().backward()
-
-
-SCRIPT = """
-import os, sys
-import numba.core.caching as caching
-def refuse(self): raise PermissionError("read-only file system")
-caching._CacheLocator.ensure_cache_path = refuse
-import relumt.attention.kernels.inhibitor_numba_loops as loops
-print(type(loops.forward._cache).__name__)
-"""
-
-
-def test_folders_that_cannot_be_written_leave_the_loops_without_a_cache():
-    """Root may write everywhere, so the test refuses in Numba's place."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=Path(__file__).parents[2],
-        env=os.environ, check=False,
-    )  # fmt: skip
-    assert done.stdout.strip() == "NullCache", done.stderr

@@ -14,8 +14,6 @@ inhibitor_triton_fp16 = inhibitor_triton.inhibitor_triton_fp16
 IS_PACKED = inhibitor_triton_fp16.is_packed
 TOLERANCE = 1e-5
 HALF_TOLERANCE = 1e-3
-SMALL_SHAPES = [(1, 1, 5, 40, 24), (2, 2, 1, 5, 3)]
-"""B, H, T, S and D of calls that fit into a block or two: the interpreter takes seconds for larger ones."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,25 +36,19 @@ def run_both(shape, causal, half, dropout_p=0.0, dropped=None):
     return with_gradients([output], inputs, grads), with_gradients([exact], doubles, grads)
 
 
-@pytest.fixture(params=[inhibitor_triton.MIN_SPLIT_SIZE, 3], ids="splits of {}".format)
-def splits(request, monkeypatch):
-    """Visit the other side in one program, or split it among several, whose results are summed."""
-    monkeypatch.setattr(inhibitor_triton, "MIN_SPLIT_SIZE", request.param)
-
-
-@pytest.mark.usefixtures("splits")
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "half"),
+    ("shape", "causal", "half", "split_size"),
     [
-        ((2, 1, 20, 20, 8), False),
-        ((1, 2, 20, 13, 7), True),
-        *(pytest.param(shape, half, marks=pytest.mark.slow) for shape in SMALL_SHAPES for half in (False, True)),
-        pytest.param((1, 1, 35, 20, 8), True, marks=pytest.mark.slow),
+        ((2, 1, 18, 18, 8), True, False, 3),
+        ((1, 1, 35, 5, 3), False, False, 128),
+        ((1, 2, 20, 13, 7), True, True, 128),
+        ((1, 2, 13, 20, 7), False, True, 3),
     ],
     ids=str,
 )
-def test_outputs_and_gradients(shape, causal, half):
+def test_outputs_and_gradients(shape, causal, half, split_size, monkeypatch):
+    """The other side is visited in one program, or split among several, whose results are summed."""
+    monkeypatch.setattr(inhibitor_triton, "MIN_SPLIT_SIZE", split_size)
     actual, expected = run_both(shape, causal, half)
     assert expected[0].ne(0).double().mean() > 0.1
     assert_close_in_norm(actual[:1], expected[:1], HALF_TOLERANCE if half else TOLERANCE)
@@ -64,7 +56,7 @@ def test_outputs_and_gradients(shape, causal, half):
 
 
 # The interpreter adds the terms of half a distance one by one; a GPU adds partial sums, which rounds less.
-@pytest.mark.parametrize(("distance", "tolerance"), [(1.0, 5e-4), (2.0, 1.5e-3), (3.0, 5e-3)])
+@pytest.mark.parametrize(("distance", "tolerance"), [(1.0, 5e-4), (3.0, 5e-3)])
 def test_error_of_half_precision_grows_with_the_distance(distance, tolerance):
     D, S = 64, 40
     generator = torch.Generator().manual_seed(1)
@@ -110,13 +102,13 @@ def test_ties_get_half_the_gradient(half):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_dropout_drops_the_same_pairs_in_every_direction(half):
-    shape = (1, 1, 20, 20, 4)
+    shape = (1, 1, 17, 17, 4)
 
     def kept_pairs(seed):
         """Return which pairs are kept: q = k, so z = 0, and one-hot values make the output show the keys."""
-        zeros = torch.zeros(1, 1, 20, 4, device=DEVICE)
+        zeros = torch.zeros(1, 1, 17, 4, device=DEVICE)
         torch.manual_seed(seed)
-        one_hot = torch.eye(20, device=DEVICE)[None, None]
+        one_hot = torch.eye(17, device=DEVICE)[None, None]
         return inhibitor_triton.attend(
             zeros, zeros, one_hot, 1.0, torch.zeros(1, 1, 1, device=DEVICE), None, False, 0.3, half
         )
@@ -129,8 +121,11 @@ def test_dropout_drops_the_same_pairs_in_every_direction(half):
     assert_close_in_norm(actual[1:], expected[1:], TOLERANCE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["inhibitor", "inhibitor_signed"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("inhibitor", torch.float32), ("inhibitor_signed", torch.float16), ("inhibitor", torch.bfloat16)],
+    ids=str,
+)
 def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch):
     q, k, v, key_mask = random_inputs(2, 2, 9, 9, 8, grad=False)
     q, k, v = (x.to(dtype) for x in (q / 4, k / 4, v))
@@ -147,9 +142,7 @@ def test_mechanism_uses_half_precision_for_half_inputs(name, dtype, monkeypatch)
     assert_close_in_norm([fused], [exact], TOLERANCE if dtype == torch.float32 else HALF_TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("version", "half"), [("3.7.1", False), ("3.8.0+git1234", False), ("3.9.0", True), ("3.10.0", True)]
-)
+@pytest.mark.parametrize(("version", "half"), [("3.8.0+git1234", False), ("3.10.0", True)])
 def test_half_precision_is_used_where_triton_packs_it(version, half, monkeypatch):
     monkeypatch.setattr(inhibitor_triton_fp16, "is_packed", IS_PACKED)
     monkeypatch.setattr(inhibitor_triton_fp16.triton, "__version__", version)

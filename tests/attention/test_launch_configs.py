@@ -10,13 +10,11 @@ pytest.importorskip("triton")
 from triton import OutOfResources
 
 from relumt.attention import AttentionMask
-from relumt.attention.kernels import pointwise_launch_configs, pointwise_triton
+from relumt.attention.kernels import pointwise_triton
 from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, shared_memory, table_config
 from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton import halve_larger_tile
 from relumt.attention.kernels.pointwise_triton_forward import clips_late
-from relumt.attention.kernels.self_check import check_config
-from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from tests.attention.test_pointwise_triton import make_params, random_inputs
 
 CONFIGS = sorted({config for kinds in LAUNCH_CONFIGS.values() for x in kinds.values() for config in x.values()})
@@ -39,15 +37,14 @@ def test_tiles_stay_powers_of_two_and_multiples_of_16(config):
     assert config[:2] == (16, 16)
 
 
-@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
-def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, caplog):
+def test_results_are_the_same_with_the_smaller_blocks(monkeypatch, caplog):
     """Kernels that fail for more than 16 × 16 pairs as the driver would: the result is that of kernels that fit."""
-    q, k, v, key_mask = random_inputs(1, 2, 33, 50, 16)
+    q, k, v, key_mask = random_inputs(1, 1, 20, 33, 8)
     params = make_params("relu", q, AttentionMask(key_mask, True))
 
     def outputs_and_gradients():
         torch.manual_seed(3)
-        output = pointwise_triton.attend(q, k, v, params, key_mask, True, dropout_p, False, torch.float32)[0]
+        output = pointwise_triton.attend(q, k, v, params, key_mask, True, 0.3, False, torch.float32)[0]
         return output, *torch.autograd.grad(output.square().sum(), (q, k, v))
 
     expected = outputs_and_gradients()
@@ -78,25 +75,6 @@ def test_results_are_the_same_with_the_smaller_blocks(dropout_p, monkeypatch, ca
     max_pairs = 0
     with pytest.raises(OutOfResources):
         outputs_and_gradients()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("activation", "kind", "options"),
-    [
-        ("relu", "long", {"is_causal": True, "has_key_mask": True}),
-        ("relu", "long_full", {"has_row_stats": True}),
-        ("sigmoid", "long_full", {"has_bias": True}),
-        ("relu", "dropout", {"has_row_stats": True, "has_dropout": True}),
-        ("relu", "float32", {"is_causal": True, "has_row_stats": True}),
-    ],
-)
-def test_the_largest_blocks_agree_with_float64(activation, kind, options, monkeypatch):
-    monkeypatch.setattr(pointwise_launch_configs, "INTERPRETED", 227)
-    shared_memory.cache_clear()
-    dtype = torch.float32 if kind == "float32" else torch.float16
-    config = PointwiseConfig(activation, dtype, dtype, 16, kind, kind, **options)
-    assert check_config(config, torch.device("cpu")) == ""
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])

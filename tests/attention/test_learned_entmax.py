@@ -17,9 +17,9 @@ def problem(S, spread, alpha, dtype=torch.float64):
     return scores.requires_grad_(), alphas.to(dtype).requires_grad_()
 
 
-@pytest.mark.parametrize("alpha", [1.01, 1.1, 1.5, 1.9, 2.0])
-@pytest.mark.parametrize("spread", [1e-3, 1.0, 10.0])
-@pytest.mark.parametrize("S", [1, 2, 7, 300])
+@pytest.mark.parametrize("alpha", [1.01, 1.5, 2.0])
+@pytest.mark.parametrize("spread", [1e-3, 10.0])
+@pytest.mark.parametrize("S", [1, 7, 100])
 def test_weights_and_gradients_are_those_of_the_package(S, spread, alpha):
     scores, alphas = problem(S, spread, alpha)
     weights = entmax_alpha(scores, alphas)

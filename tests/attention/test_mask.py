@@ -36,18 +36,8 @@ def pair_by_pair(mask, B, T, S):
     return visible
 
 
-@given(masks())
-def test_to_dense_is_the_rule(case):
-    mask, B, T, S = case
-    dense = mask.to_dense(T, S)
-    expected = pair_by_pair(mask, B, T, S)
-    assert (dense is None) == (mask.key_mask is None and mask.attn_mask is None and (not mask.is_causal or T == 1))
-    assert expected.all() if dense is None else torch.equal(expected, dense.expand_as(expected))
-
-
-def check_filling(mask, B, T, S):
+def check_filling(mask, B, T, S, hidden):
     """Check the operations on bits and the operators for small tensors; a NaN must not remain at hidden keys."""
-    hidden = ~pair_by_pair(mask, B, T, S)
     for smallest in (0, 1 << 62):
         for value in (0.0, -math.inf, torch.finfo(torch.float32).min):
             x = torch.full((B, 1, T, S), 2.0).masked_fill(hidden, math.nan).requires_grad_()
@@ -61,24 +51,21 @@ def check_filling(mask, B, T, S):
 
 def check_counts(mask, B, T, S):
     expected = pair_by_pair(mask, B, T, S)
+    dense = mask.to_dense(T, S)
+    assert (dense is None) == (mask.key_mask is None and mask.attn_mask is None and (not mask.is_causal or T == 1))
+    assert expected.all() if dense is None else torch.equal(expected, dense.expand_as(expected))
     count = expected.sum(-1, keepdim=True)
     assert torch.equal(mask.count_visible(T, S).expand(B, 1, T, 1), count)
     n = mask.num_visible(T, S, torch.empty(0, dtype=torch.float64))
     assert torch.equal(torch.as_tensor(n, dtype=torch.float64).expand(B, 1, T, 1), count.clamp(min=1).double())
     assert mask.every_query_sees_a_key(T, S, torch.device("cpu")) == bool((count > 0).all())
-    check_filling(mask, B, T, S)
+    check_filling(mask, B, T, S, ~expected)
 
 
-@given(masks())
-def test_counts_and_hidden_keys_are_those_of_the_rule(case):
-    check_counts(*case)
-
-
-# Each combination has its own branch, and random draws may miss one.
 @pytest.mark.parametrize("has_key_mask", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("has_attn_mask", [False, True])
-def test_counts_and_hidden_keys_for_every_combination_of_masks(has_key_mask, is_causal, has_attn_mask):
+def test_visible_and_hidden_keys_are_those_of_the_rule(has_key_mask, is_causal, has_attn_mask):
     seeded = torch.Generator().manual_seed(1)
     for T, S in ((1, 5), (4, 4), (3, 5), (5, 3)):
         key_mask = torch.rand(2, S, generator=seeded) > 0.4 if has_key_mask else None
@@ -108,14 +95,6 @@ def test_filling_by_bits_is_differentiable_in_every_way(dtype, value):
         assert torch.autograd.gradgradcheck(lambda x: fill_hidden(x, visible, value).square(), x)
 
 
-def test_a_key_mask_that_changes_in_place_is_read_again():
-    mask = AttentionMask(torch.tensor([[True, True, False]]))
-    x = torch.ones(1, 1, 1, 3)
-    assert mask.count_visible(1, 3).item() == 2 and mask.fill_hidden_(x.clone(), 0.0).sum() == 2
-    mask.key_mask[0, 0] = False
-    assert mask.count_visible(1, 3).item() == 1 and mask.fill_hidden_(x.clone(), 0.0).sum() == 1
-
-
 def test_a_mask_used_in_inference_mode_can_be_trained_with():
     mask = AttentionMask(torch.tensor([[True, False]]))
     x = torch.ones(1, 1, 1, 2)
@@ -125,23 +104,6 @@ def test_a_mask_used_in_inference_mode_can_be_trained_with():
     weights = torch.ones(1, 1, 1, 2, requires_grad=True)
     (mask.fill_hidden_(weights * 2, 0.0) / mask.count_visible(1, 2)).sum().backward()
     assert weights.grad.tolist() == [[[[2.0, 0.0]]]]
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_masks_of_the_same_keys_share_what_is_computed_from_them(is_causal):
-    keys = torch.tensor([[True, True, False]])
-    first, second = AttentionMask(keys, is_causal), AttentionMask(keys, is_causal)
-    like = torch.empty(0)
-    assert first.count_visible(3, 3) is second.count_visible(3, 3)
-    assert first.num_visible(3, 3, like) is second.num_visible(3, 3, like)
-    assert key_bounds(keys) is key_bounds(keys)
-    assert first.num_visible(3, 3, like.double()).dtype == torch.double
-
-
-def test_a_value_that_the_caller_edits_is_computed_again():
-    mask, like = AttentionMask(torch.tensor([[True, True, True, False]])), torch.empty(0)
-    mask.num_visible(1, 4, like).sqrt_()
-    assert mask.num_visible(1, 4, like).item() == 3
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])

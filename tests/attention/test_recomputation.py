@@ -6,6 +6,7 @@ import torch
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention import mechanism as mechanism_module
 from relumt.attention.kernels import dispatch
+from tests.attention.cases import distinct_attentions
 
 
 def output_and_gradients(name, need, dropout, monkeypatch, threshold):
@@ -24,7 +25,7 @@ def output_and_gradients(name, need, dropout, monkeypatch, threshold):
     return [result.output, *torch.autograd.grad(loss, (q, k, v))], saved
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 1).has_weights])
+@pytest.mark.parametrize("name", [name for name in distinct_attentions() if MECHANISMS[name](1, 4).has_weights])
 @pytest.mark.parametrize("need", [Need.NOTHING, Need.ROW_STATS])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_values_and_gradients_are_the_same_and_no_weights_are_saved(name, need, dropout, monkeypatch):
@@ -36,7 +37,7 @@ def test_values_and_gradients_are_the_same_and_no_weights_are_saved(name, need, 
         assert (3, 2, 7, 7) not in saved
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(MECHANISMS) if MECHANISMS[name](1, 1).has_weights])
+@pytest.mark.parametrize("name", [name for name in distinct_attentions() if MECHANISMS[name](1, 4).has_weights])
 def test_a_mask_that_is_reused_before_the_backward_pass_changes_no_gradient(name, monkeypatch):
     def gradients(edits_masks):
         monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from relumt.attention import MECHANISMS, AttentionMask, Need, cast_saturating
-from relumt.attention.norms import LayerNorm, RMSNorm
 
 H, D = 4, 16
 E = H * D
@@ -38,13 +37,6 @@ def test_a_half_precision_model_normalizes_in_float32_what_half_precision_cannot
     assert cast_saturating(normalized, dtype).isfinite().all()
 
 
-@pytest.mark.parametrize("norm", [RMSNorm, LayerNorm])
-def test_scale_does_not_matter_to_a_norm_without_a_gate(norm):
-    norm = norm(E)
-    z = torch.randn(5, 1, E)
-    torch.testing.assert_close(norm(z), norm(1000 * z), rtol=1e-4, atol=1e-4)
-
-
 def initial_values(name, heads, head_dim, parameter):
     torch.manual_seed(1)
     copies = [MECHANISMS[name](heads, head_dim).norm.get_parameter(parameter) for _ in range(10_000 // E)]
@@ -52,7 +44,7 @@ def initial_values(name, heads, head_dim, parameter):
 
 
 @pytest.mark.parametrize(("name", "parameter"), [("rela_i", "weight"), ("rela_g", "gate")])
-@pytest.mark.parametrize("heads", [1, H, E])
+@pytest.mark.parametrize("heads", [1, H])
 def test_the_gain_of_rela_i_and_the_gate_of_rela_g_have_glorots_distribution_for_the_model_size(name, parameter, heads):
     """U(−√(3/E), √(3/E)), which has a variance of 1/E, for any number of heads.
 
@@ -67,15 +59,6 @@ def test_the_gain_of_rela_i_and_the_gate_of_rela_g_have_glorots_distribution_for
     assert values.var().item() == pytest.approx(1 / E, rel=0.05)
     quartiles = values.quantile(torch.tensor([0.25, 0.5, 0.75]))
     torch.testing.assert_close(quartiles, torch.tensor([-bound / 2, 0.0, bound / 2]), rtol=0, atol=0.05 * bound)
-
-
-def test_the_gain_of_rela_i_at_the_size_of_the_paper():
-    gain = MECHANISMS["rela_i"](num_heads=8, head_dim=64).norm.weight
-    assert 0.07 < gain.abs().max() <= 0.077  # √(3/512)
-
-
-def test_the_gain_of_rela_g_starts_at_1():
-    assert torch.equal(MECHANISMS["rela_g"](H, D).norm.norm.weight, torch.ones(E))
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_n", "rela_unnormalized", "rela_rmsnorm", "rela_i", "rela_g"])

@@ -13,8 +13,7 @@ import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch, self_check, self_check_sparse, sparse_adasplash
-from relumt.attention.kernels.self_check import check_config
-from relumt.attention.kernels.self_check_sparse import EXACT, SparseConfig
+from relumt.attention.kernels.self_check_sparse import EXACT
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -97,29 +96,6 @@ def test_weights_and_gradients_agree_with_float64(interpreted, alpha, size):
         torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=0, atol=1e-5)
 
 
-@needs_adasplash
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_attention_is_the_same_with_the_package(interpreted, as_on_a_gpu, monkeypatch, name):
-    ours = train_step(name)
-    assert list(self_check.verdicts(CPU).reasons) == [SparseConfig(NAMES[name], 32)]
-    assert not any(self_check.verdicts(CPU).reasons.values())
-    monkeypatch.setenv("RELUMT_KERNELS", "reference")
-    monkeypatch.setattr(dispatch, "_is_triton_wanted", lambda device: False)
-    for x, y in zip(ours, train_step(name), strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
-
-
-@needs_adasplash
-@pytest.mark.slow
-def test_a_second_derivative_is_refused(interpreted):
-    scores = torch.zeros(1, 4, requires_grad=True)
-    (gradient,) = torch.autograd.grad(sparse_adasplash.project(scores, 1.5, -4.0)[0, 0], scores)
-    assert gradient.shape == (1, 4)
-    with pytest.raises(RuntimeError, match="no second derivatives"):
-        torch.autograd.grad(sparse_adasplash.project(scores, 1.5, -4.0)[0, 0], scores, create_graph=True)
-
-
 @pytest.mark.parametrize(
     ("project", "message"),
     [
@@ -149,11 +125,3 @@ def test_only_single_precision_on_a_gpu_is_asked_of_the_package(monkeypatch):
 @pytest.mark.parametrize(("size", "padded"), [(1, 32), (32, 32), (33, 64), (250, 256), (1025, 2048)])
 def test_rows_are_padded_to_a_power_of_two(size, padded):
     assert sparse_adasplash.padded_size(size) == padded
-
-
-@needs_adasplash
-@pytest.mark.slow
-@pytest.mark.parametrize("alpha", NAMES.values())
-def test_the_self_check_passes(interpreted, monkeypatch, alpha):
-    monkeypatch.setattr(self_check_sparse, "ROWS", 3)
-    assert check_config(SparseConfig(alpha, 64), CPU) == ""

@@ -22,15 +22,6 @@ class TrainedBias(SigmoidAttention):
         return super().bias(T, S, mask, like) + self.extra
 
 
-class TrainedGamma(ReLUAttention):
-    def __init__(self, num_heads: int, head_dim: int) -> None:
-        super().__init__(num_heads, head_dim)
-        self.extra = nn.Parameter(torch.tensor(2.0))
-
-    def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
-        return super().factor(T, S, mask, like) * self.extra
-
-
 class FactorPerHead(ReLUAttention):
     def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor:
         return super().factor(T, S, mask, like) * torch.arange(1, 1 + self.num_heads).view(1, -1, 1, 1).to(like)
@@ -78,7 +69,7 @@ def output_and_gradients(mechanism: nn.Module, need: Need = Need.NOTHING) -> lis
     return [output, *torch.autograd.grad(output.square().sum(), [*inputs, *mechanism.parameters()])]
 
 
-@pytest.mark.parametrize("subclass", [TrainedBias, TrainedGamma, FactorPerHead, BiasPerKey, SquaredReLU])
+@pytest.mark.parametrize("subclass", [TrainedBias, FactorPerHead, BiasPerKey, SquaredReLU])
 def test_what_a_kernel_cannot_express_goes_to_the_reference(subclass, monkeypatch):
     mechanism = subclass(3, 4)
     with in_blocks() as kernel_calls:

@@ -3,24 +3,33 @@
 import re
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.cases import BENCHMARKS, LENGTHS
 from tests.plugin.model.build import SMALL, write_data_bin
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6), (4, 4), (9, 3)]
+
+
+def table_rows(printed):
+    return [
+        [cell.strip() for cell in line.strip("| ").split(" | ")] for line in printed.splitlines() if line[:2] == "| "
+    ]
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """A function that runs a benchmark with arguments and returns what it prints, which names the revision."""
+    """A function that runs a benchmark with arguments and returns the rows that it prints."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
     def run(name, *arguments):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         runpy.run_path(str(BENCHMARKS / name), run_name="__main__")
         printed = capsys.readouterr().out
-        assert re.search(r"revision [0-9a-f]{7}|relumt \d", printed)
-        return printed
+        assert re.search(r"^Machine: .+, \d+ threads?; (revision [0-9a-f]{7}|relumt \d)", printed, re.MULTILINE)
+        return table_rows(printed)[1:]
 
     return run
 
@@ -29,7 +38,6 @@ def run(monkeypatch, capsys):
 def data(tmp_path):
     for subset in ("train", "valid", "test"):
         write_data_bin(tmp_path / "data-bin", LENGTHS * 4, subset)
-        (tmp_path / "data-bin" / f"{subset}.docs").write_text("20\n4\n")
     return tmp_path / "data-bin"
 
 

@@ -85,7 +85,7 @@ def test_speeds_of_finished_models_are_measured_relative_to_the_first(reproduce,
     finish_runs("rela_table2", {"softmax", "rela_g"})
     reproduce("rela_table2", "--seeds", "1")
     ((script, runs, dataset, *options),) = started
-    assert (script.name, str(runs), dataset) == ("train_decode_speed.py", "runs", "multi30k_de_en_small")
+    assert (script.name, str(runs), dataset) == ("decoding.py", "runs", "multi30k_de_en_small")
     assert options[:3] == ["--models", "softmax", "rela_g"]
 
 

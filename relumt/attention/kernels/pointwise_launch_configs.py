@@ -1,7 +1,7 @@
 """Tile sizes, warps and pipeline stages of the pointwise Triton kernels.
 
 Tile sizes are multiples of 16, as dropout's random numbers require. The table was made by counting instructions,
-registers and shared memory (`python benchmarks/count_instructions.py`, docs/kernels.md); measurements on an H100
+registers and shared memory (`benchmarks/count_instructions.py` in revision b0e79ce); measurements on an H100
 replaced some entries for heads up to 64 that need 224 KiB.
 """
 

@@ -20,15 +20,15 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
 
     Args:
         context: the table and its runs.
-        benchmark: script in benchmarks/.
+        benchmark: script in benchmarks/, and options.
         root: the checkout.
         train_flags: flags of fairseq-train beyond those of configs/.
     """
     if benchmark == "training.py":
         return measure_feedforward_speed(context, root, train_flags)
-    quick = ["--sample", "1", "--repeats", "1"] if context.preset == "smoke" else []
-    if quick and benchmark == "train_decode_speed.py":
-        quick += ["--steps", "3"]
+    script, *options = benchmark.split()
+    if context.preset == "smoke":
+        options += ["--sample", "1", "--repeats", "1", *(["--steps", "3"] if options else [])]
     finished = {(run.experiment.dataset, run.experiment.model) for run in finished_runs(context)}
     experiments = get_table(context.name).experiments(context.preset)
     succeeded = True
@@ -38,8 +38,8 @@ def measure_speed(context: TableContext, benchmark: str, root: Path, train_flags
         if baseline not in timed:
             print_status(f"no speeds on {dataset}: they are relative to {baseline}, which has no finished run")
             continue
-        arguments = [context.runs, dataset, "--models", *timed, "--json", speed_file(context, dataset), *quick]
-        succeeded &= run_python(root / "benchmarks" / benchmark, *arguments)
+        arguments = [context.runs, dataset, "--models", *timed, "--json", speed_file(context, dataset), *options]
+        succeeded &= run_python(root / "benchmarks" / script, *arguments)
     return succeeded
 
 
