@@ -240,6 +240,7 @@ def test_a_fault_while_saving_loses_nothing(data, undisturbed, tmp_path, step, a
     check_recovery(training, alone)
 
 
+@pytest.mark.slow
 def test_a_fault_that_passes_is_survived(data, undisturbed, tmp_path):
     training, alone = Training(data, tmp_path / "checkpoints"), undisturbed()
     act = partial(fail_with, errno.EIO)
