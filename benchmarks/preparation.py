@@ -22,12 +22,12 @@ from itertools import islice
 from pathlib import Path
 
 from relumt.arguments import ArgumentParser, positive_integer
-from relumt.atomic_output import StagingArea
 from relumt.corpora.bitext import side_paths
 from relumt.corpora.build import prepare_corpus
 from relumt.corpora.published_corpora import Corpus, copy_normalized
 from relumt.corpora.published_files import ParallelText, PublishedText, Source
 from relumt.errors import UserError, exit_on_user_error
+from relumt.files import StagingArea
 
 MERGES = 32_000
 HELD_OUT_LINES = 3000

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from relumt.atomic_output import write_text_atomically
 from relumt.console import print_status
 from relumt.doctor.hardware import cpu_name
+from relumt.files import write_text_atomically
 from relumt.papers.speeds import Ratio, median_ratio
 from relumt.runs.environment import Device, Precision, describe_revision, find_device
 

@@ -38,7 +38,7 @@ from timing import Speeds, benchmark_device, is_up_to_date, print_origin, write_
 from worker_pool import Answer
 
 import relumt
-from relumt.arguments import ArgumentParser, positive_integer, valid_path, whole_number
+from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import UserError, exit_on_user_error
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.runs.dataset_config import configs_folder, require_dataset
@@ -187,7 +187,7 @@ def parse_arguments() -> argparse.Namespace:
         "--models", nargs="+", default=[STOCK, "softmax", "reluformer", "rela_g", "inhibitor"], metavar="MODEL"
     )
     parser.add_argument("--baseline", metavar="MODEL", help="(default: the first of --models)")
-    parser.add_argument("--joeynmt", type=valid_path, metavar="PYTHON", help="also measure JoeyNMT, with its Python")
+    parser.add_argument("--joeynmt", type=Path, metavar="PYTHON", help="also measure JoeyNMT, with its Python")
     parser.add_argument("--steps", type=positive_integer, default=40, help="timed steps (default: %(default)s)")
     parser.add_argument("--warm-up", type=whole_number, default=3, help="steps before timing (default: %(default)s)")
     parser.add_argument(
@@ -213,7 +213,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--precision", nargs="+", choices=PRECISIONS, help="one or several (default: fp16 on a GPU, fp32 on a CPU)"
     )
-    parser.add_argument("--json", type=valid_path, help="also write the results to this file")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument(
         "--flags", nargs=argparse.REMAINDER, default=[], help="all that follows goes to fairseq-train for every model"
     )

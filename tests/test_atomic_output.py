@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from relumt.atomic_output import atomic_file, atomic_folder, write_text_atomically
+from relumt.files import atomic_file, atomic_folder, write_text_atomically
 
 
 def names_below(folder):

@@ -12,9 +12,9 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.atomic_output import atomic_file
 from relumt.attention import AttentionOutput
 from relumt.attention.metrics.norm_weighted_attention import contribution_norms
+from relumt.files import atomic_file
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.output_terms import BatchTerms, output_terms_hook
 from relumt.runs.inference.loaded_model import LoadedModel

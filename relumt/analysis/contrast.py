@@ -23,7 +23,7 @@ from torch import Tensor
 from relumt.corpora.contrastive import ExampleInContext
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
-from relumt.json_files import decode_json
+from relumt.files import decode_json
 from relumt.plugin.tasks.concatenated_sentences import ConcatenatedSentences
 from relumt.runs.inference.batching import batches_by_length
 from relumt.runs.inference.loaded_model import LoadedModel

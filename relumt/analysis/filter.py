@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relumt.atomic_output import atomic_file, atomic_files
 from relumt.attention import AttentionMask, AttentionOutput
 from relumt.corpora.bitext import PathPair, check_line_counts
 from relumt.errors import AttemptFailedError, UserError
+from relumt.files import atomic_file, atomic_files
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
 from relumt.runs.inference.batching import batches_by_length

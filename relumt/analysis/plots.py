@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
-from relumt.atomic_output import atomic_file
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.attention.metrics.attention_metrics import normalize
 from relumt.console import print_status
 from relumt.errors import UserError, printable
+from relumt.files import atomic_file
 from relumt.plugin.options import SITES
 
 if TYPE_CHECKING:

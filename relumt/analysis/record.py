@@ -14,9 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from relumt.atomic_output import write_text_atomically
 from relumt.errors import AttemptFailedError
-from relumt.json_files import encode_json, read_versioned
+from relumt.files import encode_json, read_versioned, write_text_atomically
 from relumt.runs.field_types import Count
 
 ANALYSIS = "analysis.json"

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from relumt.analysis.attention_maps import SentenceMaps, save_maps
 from relumt.analysis.record import AnalysisFile, CheckpointAnalysis, mean_over_heads
-from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
+from relumt.files import write_text_atomically
 from relumt.plugin.options import SITES
 
 try:

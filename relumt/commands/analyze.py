@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relumt.analysis.record import ANALYSIS, AnalysisFile, write_analysis
-from relumt.arguments import positive_integer, valid_path, whole_number
+from relumt.arguments import positive_integer, whole_number
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
@@ -20,7 +20,7 @@ from relumt.runs.run_checkpoints import CHECKPOINTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    add, path = parser.add_argument, valid_path
+    add, path = parser.add_argument
     checkpoint_help = "a checkpoint, or the folder of a trained run for its scored (else best) checkpoint"
     alignments_help = "gold word alignments of the subset (default: those of the data-bin, if any)"
     own_help = "also keep the maps of the models' own translations of these sentences, by beam search"

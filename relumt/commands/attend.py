@@ -6,8 +6,9 @@ into subwords like the model's training text.
 """
 
 import argparse
+from pathlib import Path
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import positive_integer
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
@@ -21,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add = parser.add_argument
     run_help = "folder of a trained run, for its scored (else best) checkpoint; or a checkpoint"
-    add("checkpoint", type=valid_path, metavar="RUN", help=run_help)
+    add("checkpoint", type=Path, metavar="RUN", help=run_help)
     add("sentences", nargs="+", metavar="SENTENCE", help="sentence in the source language")
-    add("--data", type=valid_path, help="data-bin with the model's dictionaries (default: that of the run)")
-    add("--out", type=valid_path, default=valid_path("attend"), metavar="DIR", help="default: attend")
+    add("--data", type=Path, help="data-bin with the model's dictionaries (default: that of the run)")
+    add("--out", type=Path, default=valid_path("attend"), metavar="DIR", help="default: attend")
     add("--beam", type=positive_integer, help="size of the beam (default: as the run was evaluated)")
     add("--tokenized", action="store_true", help="the sentences consist of Moses tokens")
     add("--cpu", action="store_true", help="do not use a GPU")

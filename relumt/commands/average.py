@@ -4,8 +4,8 @@ The result translates like any checkpoint, but training cannot resume from it.
 """
 
 import argparse
+from pathlib import Path
 
-from relumt.arguments import valid_path
 from relumt.console import print_status
 from relumt.errors import UserError
 
@@ -13,9 +13,9 @@ from relumt.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the checkpoints and --out."""
     parser.add_argument(
-        "checkpoints", nargs="+", type=valid_path, metavar="CHECKPOINT", help="checkpoint_*.pt of one training run"
+        "checkpoints", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoint_*.pt of one training run"
     )
-    parser.add_argument("--out", type=valid_path, required=True, metavar="FILE", help="checkpoint to write")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
 
 
 def run(arguments: argparse.Namespace) -> None:

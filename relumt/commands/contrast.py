@@ -6,9 +6,10 @@ Examples are sentences of a test set, or have contexts of their own (relumt impo
 
 import argparse
 import json
+from pathlib import Path
 from statistics import fmean
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import positive_integer
 from relumt.fairseq_version import prepare_fairseq_import
 
 
@@ -17,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     model_help = "a checkpoint, or the folder of a trained run for its scored one"
     examples_help = "contrastive examples: test.contrast.jsonl of relumt synth, or what relumt import-contrast wrote"
-    add("--checkpoint", type=valid_path, required=True, help=model_help)
-    add("--data", type=valid_path, help="data-bin with document boundaries (default: that of the run)")
-    add("--examples", type=valid_path, required=True, help=examples_help)
+    add("--checkpoint", type=Path, required=True, help=model_help)
+    add("--data", type=Path, help="data-bin with document boundaries (default: that of the run)")
+    add("--examples", type=Path, required=True, help=examples_help)
     add("--subset", default="test", help="subset with the sentences of a test set (default: test)")
     add("--batch-size", type=positive_integer, default=64, help="translations in a batch (default: 64)")
     add("--cpu", action="store_true", help="do not use a GPU")

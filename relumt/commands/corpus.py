@@ -9,7 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from relumt.arguments import given_flags, positive_integer, valid_path
+from relumt.arguments import given_flags, positive_integer
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.build import find_test_set, prepare_corpus, write_texts
 from relumt.corpora.published_corpora import CORPORA, Iwslt14
@@ -28,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SRC-TGT",
         help="languages of the test set, for example en-de (default: those of the corpus)",
     )
-    parser.add_argument(
-        "--raw", type=valid_path, default=Path("raw"), help="folder of the published files (default: raw)"
-    )
-    parser.add_argument("--out", type=valid_path, metavar="DIR", help="what to create (default: data-bin/CORPUS)")
+    parser.add_argument("--raw", type=Path, default=Path("raw"), help="folder of the published files (default: raw)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="what to create (default: data-bin/CORPUS)")
     parser.add_argument("--bpe", default="subword-nmt", choices=list(BPE_METHODS), help="(default: subword-nmt)")
     parser.add_argument(
         "--vocab-size", type=positive_integer, metavar="N", help="joint BPE merges (default: the corpus's own)"

@@ -5,8 +5,8 @@ read; only for softmax attention. safetensors: any model, without pickle; relumt
 """
 
 import argparse
+from pathlib import Path
 
-from relumt.arguments import valid_path
 from relumt.console import print_status
 from relumt.fairseq_version import prepare_fairseq_import
 
@@ -15,13 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "model",
-        type=valid_path,
+        type=Path,
         metavar="RUN",
         help="folder of a trained run for its scored checkpoint, or a checkpoint",
     )
     parser.add_argument("--to", required=True, choices=("fairseq", "safetensors"), help="format of the weights")
-    parser.add_argument("--out", type=valid_path, required=True, metavar="FOLDER", help="new folder for the model")
-    parser.add_argument("--data", type=valid_path, help="data-bin of the model (default: that of the run)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the model")
+    parser.add_argument("--data", type=Path, help="data-bin of the model (default: that of the run)")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relumt.arguments import finite_number, positive_integer, positive_share, valid_path
+from relumt.arguments import finite_number, positive_integer, positive_share
 from relumt.console import print_status, track_on_stderr
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
@@ -20,7 +20,7 @@ from relumt.files import nearest_existing, require_inputs_kept, require_writable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    add, path = parser.add_argument, valid_path
+    add, path = parser.add_argument
     add(
         "--checkpoint", type=path, required=True, help="a checkpoint, or the folder of a trained run for its scored one"
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from relumt.arguments import positive_integer, valid_path, whole_number
+from relumt.arguments import positive_integer, whole_number
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import require_writable
@@ -45,8 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=whole_number, nargs="+", default=[1], metavar="N", help="random seeds (default: 1)"
     )
     parser.add_argument("--only", nargs="+", metavar="MODEL", help="make only the runs of these models")
-    parser.add_argument("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
-    parser.add_argument("--root", type=valid_path, default=Path(), help="the checkout, which has scripts/ (default: .)")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--root", type=Path, default=Path(), help="the checkout, which has scripts/ (default: .)")
     parser.add_argument(
         "--jobs",
         type=positive_integer,

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relumt.arguments import valid_path, whole_number
+from relumt.arguments import whole_number
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.files import require_inputs_kept
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: the set, where its contexts are, and where to write."""
-    parser.add_argument("set", type=valid_path, metavar="SET", help="file of the test set")
-    parser.add_argument("--out", type=valid_path, required=True, metavar="FILE", help="file of examples to write")
+    parser.add_argument("set", type=Path, metavar="SET", help="file of the test set")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file of examples to write")
     contexts = parser.add_mutually_exclusive_group()
     contexts.add_argument(
-        "--documents", type=valid_path, metavar="DIR", help="documents that setup_opensubs.sh of ContraPro made"
+        "--documents", type=Path, metavar="DIR", help="documents that setup_opensubs.sh of ContraPro made"
     )
     contexts.add_argument(
         "--text", metavar="P", help="P.text.LANGUAGE and P.context.LANGUAGE, as json2text_and_context.pl writes them"

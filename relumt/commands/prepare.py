@@ -6,8 +6,9 @@ P.docs has the number of sentences of each document, one per line. P.align has g
 """
 
 import argparse
+from pathlib import Path
 
-from relumt.arguments import finite_number, positive_integer, valid_path
+from relumt.arguments import finite_number, positive_integer
 from relumt.corpora.bitext import SPLITS
 from relumt.corpora.options import BPE_CHOICES, Options
 from relumt.corpora.prepare import prepare
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tgt", required=True, metavar="LANG", help="target language")
     for split in SPLITS:
         parser.add_argument(f"--{split}", required=True, metavar="P", help=f"prefix of the {split} texts")
-    parser.add_argument("--out", required=True, type=valid_path, metavar="DIR", help="data-bin to create")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="data-bin to create")
     parser.add_argument(
         "--bpe", default="subword-nmt", metavar="METHOD", help=f"{', '.join(BPE_CHOICES)} (default: %(default)s)"
     )

@@ -11,8 +11,9 @@ import argparse
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
-from relumt.arguments import given_flags, valid_path
+from relumt.arguments import given_flags
 from relumt.commands import grid
 from relumt.console import print_status
 from relumt.errors import UserError
@@ -35,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", default="markdown", choices=list(FORMATS), help="format of the table (default: markdown)"
     )
-    parser.add_argument(
-        "--out", type=valid_path, help="folder for the plots of a figure (default: the folder of all runs)"
-    )
+    parser.add_argument("--out", type=Path, help="folder for the plots of a figure (default: the folder of all runs)")
     parser.add_argument(
         "--test", default="bootstrap", choices=list(SIGNIFICANCE_TESTS), help="significance test (default: bootstrap)"
     )

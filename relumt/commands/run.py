@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from relumt.analysis.scored_analysis import needs_analysis
-from relumt.arguments import valid_path, whole_number
+from relumt.arguments import whole_number
 from relumt.commands import analyze as analyze_command
 from relumt.errors import UserError
 from relumt.runs.environment import PRECISIONS, find_device
@@ -24,15 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", action="store_true", help="train the model, or resume training")
     parser.add_argument("--evaluate", action="store_true", help="translate the test set and score it")
     parser.add_argument("--analyze", action="store_true", help="measure attention and feed-forward layers")
-    parser.add_argument("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument(
         "--configs",
-        type=valid_path,
+        type=Path,
         default=Path("configs"),
         help="folder with datasets/ and models.toml (default: configs)",
     )
     parser.add_argument("--seed", type=whole_number, default=1, help="random seed, part of the run's path (default: 1)")
-    parser.add_argument("--data-bin", type=valid_path, help="data-bin (default: data-bin/DATASET)")
+    parser.add_argument("--data-bin", type=Path, help="data-bin (default: data-bin/DATASET)")
     parser.add_argument("--precision", choices=PRECISIONS, help="of training (default: fp16 on a GPU, fp32 on a CPU)")
     parser.add_argument(
         "--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence"

@@ -7,8 +7,9 @@ The program reads a JSON object per line (source, translation, reference) and pr
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import positive_integer
 from relumt.process import print_in_utf8
 
 TIME_LIMIT = 3600
@@ -16,11 +17,11 @@ TIME_LIMIT = 3600
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: the run, and the program that scores it."""
-    parser.add_argument("run", type=valid_path, metavar="RUN", help="folder of a run that is translated and scored")
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run that is translated and scored")
     parser.add_argument("--external", metavar="COMMAND", help="program that scores, and its arguments")
     parser.add_argument("--name", default="external", help="name of the metric in run.json (default: external)")
     parser.add_argument("--subset", default="test", help="the translated subset (default: test)")
-    parser.add_argument("--data", type=valid_path, help="data-bin that was translated (default: that of the run)")
+    parser.add_argument("--data", type=Path, help="data-bin that was translated (default: that of the run)")
     parser.add_argument(
         "--time-limit",
         type=positive_integer,

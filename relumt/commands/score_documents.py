@@ -7,15 +7,15 @@ each chunk. Omit CHUNKS for translations of single sentences.
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 
-from relumt.arguments import valid_path
 from relumt.corpora.document_lengths import read_document_lengths, read_lengths
 from relumt.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: the texts, and how they divide into chunks and documents."""
-    add, path = parser.add_argument, valid_path
+    add, path = parser.add_argument
     sentences_help = "translations of single sentences, for chunks that lost separators"
     tokenizers = ["none", "13a", "zh", "char"]
     add("--hyp", type=path, required=True, help="translations, one chunk per line")

@@ -5,8 +5,9 @@ the genders of the pronouns are exactly balanced.
 """
 
 import argparse
+from pathlib import Path
 
-from relumt.arguments import positive_integer, valid_path, whole_number
+from relumt.arguments import positive_integer, whole_number
 from relumt.corpora.generated_corpus import write_corpus
 
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test-documents", type=positive_integer, default=300, help="number of test documents (default: 300)"
     )
-    parser.add_argument("--out", type=valid_path, required=True, help="folder to create")
+    parser.add_argument("--out", type=Path, required=True, help="folder to create")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,6 @@ translation, or seeds of one model were trained with different flags.
 import argparse
 from pathlib import Path
 
-from relumt.arguments import valid_path
 from relumt.errors import UserError
 from relumt.papers import TABLES, get_table
 from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
@@ -19,11 +18,11 @@ from relumt.papers.rendering import FORMATS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: which table, the folder of the runs, and the format."""
     parser.add_argument("name", nargs="?", help=f"table or figure of a paper: {', '.join(TABLES)}")
-    parser.add_argument("--runs", type=valid_path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--dataset", help="without a name: only this dataset (default: one table per dataset)")
     parser.add_argument("--preset", choices=list(PRESETS), help="which runs a paper's table needs (default: paper)")
     parser.add_argument("--format", default="markdown", choices=list(FORMATS), help="(default: markdown)")
-    parser.add_argument("--out", type=valid_path, help="folder for the plots of a figure (default: that of the runs)")
+    parser.add_argument("--out", type=Path, help="folder for the plots of a figure (default: that of the runs)")
     parser.add_argument(
         "--test",
         choices=list(SIGNIFICANCE_TESTS),

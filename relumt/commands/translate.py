@@ -9,9 +9,10 @@ import json
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import positive_integer
 from relumt.errors import UserError
 from relumt.fairseq_version import prepare_fairseq_import
 from relumt.process import print_in_utf8
@@ -28,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "model",
-        type=valid_path,
+        type=Path,
         metavar="RUN",
         help="folder of a trained run, a checkpoint, or a folder of relumt export --to safetensors",
     )
-    parser.add_argument("--data", type=valid_path, help="data-bin of the model (default: that of the run)")
+    parser.add_argument("--data", type=Path, help="data-bin of the model (default: that of the run)")
     parser.add_argument("--beam", type=positive_integer, metavar="N", help="size of the beam (default: the run's)")
     parser.add_argument(
         "--batch",

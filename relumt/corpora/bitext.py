@@ -15,7 +15,7 @@ from msgspec import Meta
 from relumt.console import print_status
 from relumt.corpora.document_lengths import documents_path
 from relumt.errors import UserError
-from relumt.json_files import read_json
+from relumt.files import read_json
 from relumt.text_files import find_text_file, normalize_file, open_text, read_clean_lines, write_lines
 
 if TYPE_CHECKING:

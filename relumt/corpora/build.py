@@ -11,7 +11,6 @@ from typing import Any
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.console import print_status
 from relumt.corpora.bitext import SPLITS, check_line_counts, check_lines, side_paths
 from relumt.corpora.document_lengths import write_lengths
@@ -20,6 +19,7 @@ from relumt.corpora.prepare import Scalar, describe_files, is_up_to_date, prepar
 from relumt.corpora.published_corpora import Corpus
 from relumt.corpora.published_files import ParallelText
 from relumt.errors import AttemptFailedError, UserError, describe_error
+from relumt.files import StagingArea, atomic_folder
 from relumt.text_files import load_text
 
 CORPUS_RECORD = "corpus.json"

@@ -19,9 +19,8 @@ from typing import Annotated
 
 import msgspec
 
-from relumt.atomic_output import atomic_file
 from relumt.errors import UserError, quote
-from relumt.json_files import decode_json
+from relumt.files import atomic_file, decode_json
 from relumt.text_files import normalize_line, read_lines
 
 ADVICE = "give a file that relumt import-contrast wrote"

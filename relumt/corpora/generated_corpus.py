@@ -30,11 +30,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from relumt.atomic_output import atomic_folder
 from relumt.corpora.document_lengths import write_lengths
 from relumt.corpora.generated_grammar import Sentence, distractor, filler, introduction, pronoun_sentence
 from relumt.corpora.generated_lexicon import GENDERS, Weighted
 from relumt.errors import UserError
+from relumt.files import atomic_folder
 from relumt.text_files import open_text, write_lines
 
 GRAMMAR_VERSION = 1

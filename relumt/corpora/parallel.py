@@ -15,9 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from relumt.child_processes import end_with_parent
 from relumt.errors import AttemptFailedError
-from relumt.process import usable_cores
+from relumt.process import end_with_parent, usable_cores
 from relumt.text_files import Advance, Rewrite
 
 CHUNK_BYTES = 1 << 20

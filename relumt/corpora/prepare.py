@@ -17,7 +17,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, ProgressColumn
 
-from relumt.atomic_output import StagingArea, atomic_folder
 from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import HELD_OUT, SPLITS, Inputs, PathPair, check_line_counts, side_paths, text_names
@@ -28,8 +27,7 @@ from relumt.corpora.parallel import count_words, map_chunks, rewrite_file
 from relumt.corpora.tokenization import lowercase, tokenize
 from relumt.errors import UserError
 from relumt.fairseq_version import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
-from relumt.files import changed_files, file_sha256
-from relumt.json_files import encode_json, read_json
+from relumt.files import StagingArea, atomic_folder, changed_files, encode_json, file_sha256, read_json
 from relumt.text_files import Advance, Rewrite, normalize_file, read_clean_lines
 
 PREPARE_RECORD = "prepare.json"

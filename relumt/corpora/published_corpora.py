@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from sacrebleu.dataset import DATASETS
 
-from relumt.atomic_output import StagingArea
 from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import PathPair, Subsets, check_line_counts, side_paths
@@ -27,6 +26,7 @@ from relumt.corpora.prepare import Scalar, progress_step
 from relumt.corpora.published_files import SOURCES, ParallelText, PublishedText, Source, published_pair
 from relumt.corpora.tokenization import lowercase, normalize_punctuation, tokenize
 from relumt.errors import UserError
+from relumt.files import StagingArea
 from relumt.text_files import normalize_line, open_text, read_clean_lines, write_lines
 
 DOCUMENT = re.compile(r'<doc\b[^>]*\bdocid="([^"]*)"', re.IGNORECASE)

@@ -9,8 +9,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from relumt.child_processes import end_with_parent, signal_name
 from relumt.errors import describe_error
+from relumt.process import end_with_parent, signal_name
 
 Item = TypeVar("Item")
 

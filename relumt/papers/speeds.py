@@ -13,7 +13,7 @@ from typing import Annotated, NotRequired, TypedDict, TypeVar
 from msgspec import Meta
 
 from relumt.errors import UserError
-from relumt.json_files import read_json
+from relumt.files import read_json
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
 from relumt.papers.measures import BLEU_DETOKENIZED

@@ -15,8 +15,7 @@ from typing import Literal
 
 from relumt.corpora.bitext import Subsets, read_subsets, subsets_path
 from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.json_files import read_json
+from relumt.files import file_sha256, read_json
 from relumt.runs.names import require_language, require_path, require_subset_name
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relumt.atomic_output import atomic_file
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import UserError, quote
+from relumt.files import atomic_file
 from relumt.plugin.tasks.chunks import sentences_per_chunk
 from relumt.plugin.tasks.document_chunks import find_mismatches
 from relumt.runs.document_translations import (

@@ -5,9 +5,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError, quote
-from relumt.files import file_sha256
+from relumt.files import file_sha256, write_text_atomically
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
 from relumt.runs.launch import locked

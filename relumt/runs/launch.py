@@ -11,9 +11,9 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from relumt.child_processes import start_child
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
+from relumt.process import start_child
 from relumt.runs.run_config import FairseqCommand
 
 LOCK_FILE = ".lock"

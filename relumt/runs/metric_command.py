@@ -21,9 +21,9 @@ from typing import IO, Annotated
 import msgspec
 
 from relumt.arguments import finite_number
-from relumt.child_processes import signal_name, start_in_session
 from relumt.errors import AttemptFailedError, UserError
-from relumt.json_files import decode_json
+from relumt.files import decode_json
+from relumt.process import signal_name, start_in_session
 from relumt.runs.scored_segments import Segment
 
 MAX_SCORE_BYTES = 64

@@ -8,9 +8,8 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.json_files import decode_json, encode_json, read_json, read_schema
+from relumt.files import decode_json, encode_json, read_json, read_schema, write_text_atomically
 from relumt.runs.environment import Environment
 from relumt.runs.evaluation_record import (
     Evaluation,

@@ -4,10 +4,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from relumt.atomic_output import write_text_atomically
 from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.json_files import encode_json, read_json
+from relumt.files import encode_json, file_sha256, read_json, write_text_atomically
 from relumt.plugin.checkpoints.folder import (
     BEST_CHECKPOINT,
     LAST_CHECKPOINT,

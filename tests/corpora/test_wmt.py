@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from relumt.atomic_output import atomic_folder
 from relumt.cli import main
 from relumt.corpora.published_corpora import CORPORA as ALL_CORPORA
 from relumt.corpora.published_corpora import Wmt
 from relumt.corpora.published_files import SOURCES
 from relumt.errors import UserError
+from relumt.files import atomic_folder
 from tests.corpora.test_published_files import write_tar, write_zip
 
 CORPORA = {name: corpus for name, corpus in ALL_CORPORA.items() if isinstance(corpus, Wmt)}

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 
-from relumt.child_processes import start_child
 from relumt.console import print_status
 from relumt.errors import UserError
 from relumt.papers.grid.jobs import GRID_LOG, Job, JobState
 from relumt.papers.grid.status import GridStatus
+from relumt.process import start_child
 
 
 class LocalRunner:

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from relumt.arguments import ArgumentParser, valid_path
-from relumt.atomic_output import write_text_atomically
-from relumt.json_files import encode_json, read_json
+from relumt.arguments import ArgumentParser
+from relumt.files import encode_json, read_json, write_text_atomically
 
 Format = TypeVar("Format")
 
@@ -19,7 +18,7 @@ def make_parser(module: str, description: str, presets: Iterable[str]) -> Argume
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--preset", default="small", choices=list(presets), help="what to measure (default: small)")
-    parser.add_argument("--out", type=valid_path, required=True, help="folder of the results")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     return parser
 
 

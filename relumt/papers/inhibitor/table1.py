@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from statistics import mean, median
 
-from relumt.arguments import positive_integer, valid_path
+from relumt.arguments import positive_integer
 from relumt.errors import UserError
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor.generated_data import WRITERS
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repetitions", type=positive_integer, help="seeds per task (default: those of the preset)")
     for task, content in DATA_FILES.items():
         text, default = f"{content} (default: data/{task})", Path("data", task)
-        parser.add_argument(f"--{task}", type=valid_path, default=default, metavar="FOLDER", help=text)
+        parser.add_argument(f"--{task}", type=Path, default=default, metavar="FOLDER", help=text)
     with command_line():
         arguments = parser.parse_args(argv)
         loaded = []

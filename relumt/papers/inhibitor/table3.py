@@ -32,8 +32,7 @@ from msgspec import Meta
 from relumt.arguments import positive_integer
 from relumt.console import print_status
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import file_sha256
-from relumt.json_files import decode_json
+from relumt.files import decode_json, file_sha256
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor import circuits
 from relumt.papers.inhibitor.encrypted_attention import ORACLES

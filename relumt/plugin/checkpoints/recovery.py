@@ -12,9 +12,9 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 
-from relumt.atomic_output import atomic_file, remove_unfinished_files
 from relumt.console import print_status
 from relumt.errors import UserError
+from relumt.files import atomic_file, remove_unfinished_files
 from relumt.plugin.checkpoints.folder import (
     BEST_CHECKPOINT,
     LAST_CHECKPOINT,

@@ -9,8 +9,8 @@ from typing import Any
 from fairseq.data import Dictionary
 
 import relumt
-from relumt.atomic_output import atomic_folder
 from relumt.errors import UserError
+from relumt.files import atomic_folder
 from relumt.plugin.checkpoints.loading import fairseq_config, open_checkpoint_safely
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint

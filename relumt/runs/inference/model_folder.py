@@ -16,8 +16,7 @@ from torch import Tensor
 
 import relumt
 from relumt.errors import UserError
-from relumt.files import file_sha256
-from relumt.json_files import read_json
+from relumt.files import file_sha256, read_json
 from relumt.plugin.checkpoints.loading import fairseq_config, vet_checkpoint
 from relumt.runs.inference.search_settings import SearchSettings
 
