@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import timing
 import torch
-from relumt.runs.model_config import require_model
 
 import relumt
 from relumt.arguments import ArgumentParser, positive_integer, whole_number
@@ -29,7 +28,7 @@ from relumt.papers.experiments import Experiment
 from relumt.papers.runs import find_runs
 from relumt.papers.speeds import MIN_REPEATS, format_ratio
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
-from relumt.runs.dataset_config import configs_folder, require_dataset
+from relumt.runs.dataset_config import configs_folder, require_dataset, require_model
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, join_flag_values
 from relumt.runs.record import RunRecord, load_record

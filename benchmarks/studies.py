@@ -132,12 +132,12 @@ def bleu_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
     Raises:
         UserError: no penalty was chosen, or the output of fairseq-generate is missing or damaged.
     """
-    from relumt.runs.evaluation_results import generate_output
     from sacrebleu.metrics import BLEU
 
     from relumt.runs.data_bin import open_data_bin
     from relumt.runs.evaluation import SEARCH_FOLDER, translations_by_penalty
     from relumt.runs.record import load_record
+    from relumt.runs.scores import generate_output
     from relumt.runs.translations import align_translations, read_sources
 
     record = load_record(run)

@@ -1,7 +1,9 @@
 """What training resumes from when checkpoints are lost, damaged or older than others."""
 
 import os
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fairseq.checkpoint_utils import load_model_ensemble
@@ -134,6 +136,12 @@ def test_an_average_that_is_damaged_or_of_other_checkpoints_is_written_again():
     assert "found 1" in problem_of(lambda: averaged_checkpoint(run, 2)), "another training saved it"
 
 
+@cache
+def fairseq_config() -> Any:
+    """Return what fairseq makes of a command line, which takes a moment."""
+    return convert_namespace_to_omegaconf(arguments("--arch", "reluformer"))
+
+
 class FakeTrainer:
     """What `resume` needs of fairseq's trainer."""
 
@@ -143,7 +151,7 @@ class FakeTrainer:
 
     def __init__(self) -> None:
         self.scheduler_steps: list[tuple[int, float]] = []
-        self.cfg = convert_namespace_to_omegaconf(arguments("--arch", "reluformer"))
+        self.cfg = fairseq_config()
 
     def get_num_updates(self) -> int:
         return 20

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from relumt.runs.length_penalty_choice import LengthPenaltyChoice
 
-from relumt.runs.evaluation_record import LengthPenaltySearch
+from relumt.runs.evaluation_record import LengthPenaltyChoice, LengthPenaltySearch
 from relumt.runs.record import save_record
 from tests.benchmarks.conftest import BENCHMARKS, LENGTHS
 from tests.plugin.model.build import dictionary, write_checkpoint
