@@ -133,9 +133,11 @@ def atomic_folder(out: Path) -> Iterator[StagingArea]:
     """Yield a staging area beside `out`; its `result` replaces `out` if the block succeeds, else nothing changes.
 
     Raises:
-        UserError: `out` cannot be written, or is the folder in which this process works.
+        UserError: `out` cannot be written, is a file, or is the folder in which this process works.
     """
     out = out.resolve()
+    if out.is_file():
+        raise UserError(f"{out}: expected a folder or nothing, found a file; choose another --out")
     require_writable(out.parent)
     if Path.cwd().is_relative_to(out):
         raise UserError(f"{out}: this is the working folder, which is not replaced; name a new folder in it")

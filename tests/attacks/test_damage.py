@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from relumt.analysis.contrast import read_examples
+from relumt.analysis.contrast import SentenceExample
 from relumt.analysis.record import read_analysis
 from relumt.corpora.alignment import read_alignments
-from relumt.corpora.contrastive import import_examples
+from relumt.corpora.contrastive import import_examples, read_examples
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.papers.context import TableContext
 from relumt.papers.speeds import TrainingAndDecodingSpeeds, read_speeds, speed_file
@@ -77,12 +77,11 @@ READERS = {
     "run.json": record(RUN / "run.json", lambda: find_record(RUN)),
     "analysis.json": record(RUN / "analysis.json", lambda: read_analysis(RUN / "analysis.json")),
     "prepare.json": record(Path("prepared/prepare.json"), lambda: open_data_bin(Path("prepared")), 0.08),
-    "speeds": record(SPEEDS, lambda: read_speeds(CONTEXT, "small", TrainingAndDecodingSpeeds)),
+    "speeds": record(SPEEDS, lambda: read_speeds(CONTEXT, "small", TrainingAndDecodingSpeeds, [])),
     "ContraPro": record(
         Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])
     ),
-    "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"))),
-    "index": Reader(SMALL / "test.de-en.en.idx", lambda: open_data_bin(SMALL).num_sentences("test")),
+    "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"), SentenceExample)),
     "n-best list": Reader(RUN / "generate-test.txt", lambda: read_nbest(RUN / "generate-test.txt")),
     "translations": Reader(
         RUN / "generate-test.txt",
@@ -235,7 +234,7 @@ def test_a_record_says_how_to_restore_it(work):
     path.write_bytes(whole[:100])
     assert f"restore it: cp {RUN / BACKUP} {path}" in problem_of(lambda: find_record(RUN))
     path.write_bytes(whole.replace(b'"schema": 2', b'"schema": 1'))
-    assert "was written by another relumt (schema 1), expected schema 2" in problem_of(lambda: find_record(RUN))
+    assert "expected schema 2, found 1" in problem_of(lambda: find_record(RUN))
     path.write_bytes(whole[:100])
     (RUN / BACKUP).unlink()
     assert "restore it from a copy, or set RUNS to another folder" in problem_of(lambda: find_record(RUN))
@@ -264,8 +263,6 @@ OUTPUT = "S-1\tx\nT-1\ta\nD-1\t-1\ta\nS-0\ty\nT-0\tb\nD-0\t-1\tb\n"
 LAST = "Generate test with beam=2: BLEU4 = 0\n"
 MIXED = {
     "no last line": OUTPUT,
-    "two translations": OUTPUT + LAST + OUTPUT + LAST,
-    "one behind a part of another": OUTPUT[: OUTPUT.index("S-0")] + OUTPUT + LAST,
     "a part behind a whole one": OUTPUT + LAST + OUTPUT[: OUTPUT.index("S-0")],
     "no first sentence": OUTPUT[: OUTPUT.index("S-0")] + LAST,
     "no hypothesis": OUTPUT.replace("D-1\t-1\ta\n", "") + LAST,

@@ -37,7 +37,9 @@ SPEEDS = {"rela_table2", "rela_figure2"}
 """Tables of speeds, whose revision test_speeds.py tests."""
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES.keys() - SPEEDS if get_table(name).experiments("small")])
+@pytest.mark.parametrize(
+    "name", sorted(name for name in TABLES.keys() - SPEEDS if get_table(name).experiments("small"))
+)
 def test_a_table_of_complete_runs_has_no_empty_cells_and_names_their_revision(tmp_path, capsys, name):
     for experiment in unique_experiments(get_table(name).experiments("small")):
         write_complete_run(experiment, tmp_path)

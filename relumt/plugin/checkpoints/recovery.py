@@ -24,8 +24,9 @@ def save_checkpoint_durably(checkpoint: dict[str, Any], path: Path) -> None:
     Raises:
         AttemptFailedError: the file cannot be written.
     """
-    with _replacing(path) as unfinished:
-        torch.save(checkpoint, unfinished)
+    # To a path, PyTorch would write its name into the archive, and the same checkpoint would have other bytes.
+    with _replacing(path) as unfinished, unfinished.open("wb") as file:
+        torch.save(checkpoint, file)
 
 
 def copy_checkpoint_durably(source: Path, destination: Path) -> None:

@@ -16,7 +16,7 @@ set -euo pipefail
 folder=$RUNS/$1/$2/$SEED
 mkdir -p "$folder"
 trap 'date +%s.%N >> "$folder/calls"; echo "${CUDA_VISIBLE_DEVICES-}
-$OMP_NUM_THREADS" >> "$folder/calls"' EXIT
+${OMP_NUM_THREADS:-}" >> "$folder/calls"' EXIT
 date +%s.%N > "$folder/calls"
 case $2 in
     refused) echo "relumt: error: other flags" >&2; exit 2 ;;

@@ -108,7 +108,6 @@ def set_in_config(*names, value):
         (set_in_config("search", "beam", value=0), "not in the expected format"),
         (set_in_config("model", "encoder_layers", value=3), "does not fit the data"),
         (set_in_config("model", "_name", value="hubertus"), "rejected the model 'hubertus'"),
-        (set_in_config("model", "dropout", value="__import__('os')"), "rejected the setting dropout"),
         (lambda folder: (folder / "dict.en.txt").unlink(), "No such file or directory"),
         (lambda folder: (folder / "prepare.json").unlink(), "expected one training set"),
     ],
