@@ -160,7 +160,8 @@ def test_damage_is_refused_or_changes_nothing(reader):
             if not problems[-1]:
                 assert reader.read() == expected or not reader.is_sealed
     found = [problem for problem in problems if problem]
-    assert len(found) > len(problems) * (0.75 if reader.is_sealed else 0.1)
+    # a sixth of the damage is bytes behind the end, which nothing reads
+    assert len(found) > len(problems) * (5 / 6 - 0.1 if reader.is_sealed else 0.1)
     assert all(reader.path.name in problem or str(reader.path.parent) in problem for problem in found)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -57,10 +57,13 @@ def inject(step: str, fault: Fault) -> None:
     if step == "write":
         save = torch.save
 
-        def write(content: Any, path: Path) -> None:
-            path.write_bytes(b"half of it")
+        def write(content: Any, file: BinaryIO) -> None:
+            file.write(b"half of it")
+            file.flush()
             fault.pass_or_fail()
-            save(content, path)
+            file.truncate(0)
+            file.seek(0)
+            save(content, file)
 
         torch.save = write
         return

@@ -12,6 +12,7 @@ import torch
 
 from relumt.fairseq_version import FairseqSource
 from relumt.git_revision import Revision
+from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.runs.environment import Device, Environment, Kernels
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score
 from relumt.runs.launch import FairseqCommand
@@ -223,5 +224,5 @@ def write_checkpoint(run: Path, name: str = "checkpoint_best.pt", updates: int =
         "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": 8.5, "best": 8.5},
         "last_optimizer_state": {"state": {}},
     }
-    torch.save({"model": {"weight": torch.zeros(2)}, "cfg": settings, **state}, path)
+    save_checkpoint_durably({"model": {"weight": torch.zeros(2)}, "cfg": settings, **state}, path)
     return path
