@@ -4,7 +4,6 @@ import pickle
 import pytest
 from hypothesis import given
 from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
 
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.errors import UserError
@@ -42,22 +41,12 @@ def test_subwords_join_to_the_text(name, text, lines, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_subword_nmt_learns_from_both_files(text, lines, tmp_path):
-    other = tmp_path / "other"
-    other.write_text("Pferdewagen Pferdehof\n", encoding="utf-8")
-    BPE_METHODS["subword-nmt"].learn([text, other], 50, tmp_path, lambda merges: None)
-    with (tmp_path / "expected").open("w", encoding="utf-8") as expected:
-        learn_bpe([*lines, "Pferdewagen Pferdehof"], expected, 50)
-    assert (tmp_path / "bpe.codes").read_bytes() == (tmp_path / "expected").read_bytes()
-
-
 def test_sizes_that_cannot_be_learned(text, tmp_path):
     with pytest.raises(UserError, match=r"--vocab-size 5000 pieces: Vocabulary size too high .* <= \d+"):
         BPE_METHODS["sentencepiece"].learn([text], 5000, tmp_path, lambda pieces: None)
-    for few in ("a b", "ab cd"):
-        text.write_text(f"{few}\n", encoding="utf-8")
-        with pytest.raises(UserError, match="no pair of letters occurs twice"):
-            BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
+    text.write_text("a b\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no pair of letters occurs twice"):
+        BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
 
 
 @given(line=awkward_lines)
