@@ -102,20 +102,18 @@ def summarize(checkpoint: CheckpointAnalysis) -> Columns:
             layers = [mean_over_heads(getattr(layer, measure)) for layer in checkpoint.attentions(site)]
             average = mean_over_heads(layers)
             row[site, measure.replace("_", " ")] = "" if average is None else f"{average:.3f}"
-    alignment = checkpoint.alignment
     for query in QUERIES:
-        errors = alignment.errors(query) if alignment else []
-        norm_errors = alignment.norm_errors(query) if alignment else []
-        for kind, found in (("weights", errors), ("norms", norm_errors)):
-            joint, best = ([getattr(layer, name) for layer in found] for name in ("mean_weights", "best_head"))
-            row[f"{query}, {kind}", "AoL"] = f"{mean(joint):.1f}" if joint else ""
-            row[f"{query}, {kind}", "AoH"] = f"{mean(best):.1f}" if best else ""
+        for label, kind in (("weights", "layers"), ("norms", "norm_layers")):
+            errors = checkpoint.alignment.errors(query, kind) if checkpoint.alignment else []
+            for column, field in (("AoL", "mean_weights"), ("AoH", "best_head")):
+                cell = f"{mean(getattr(layer, field) for layer in errors):.1f}" if errors else ""
+                row[f"{query}, {label}", column] = cell
     return row
 
 
 def drop_empty_columns(table: Sequence[Columns]) -> list[Columns]:
     """Return the rows without columns that are "" in every row."""
-    filled = [key for key in table[0] if any(row[key] != "" for row in table)]
+    filled = [key for key in table[0] if any(row[key] for row in table)]
     return [{key: row[key] for key in filled} for row in table]
 
 

@@ -1,0 +1,26 @@
+"""What a model's attention does on batches, for the tests of this folder."""
+
+import torch
+
+from relumt.analysis.attention_collector import AttentionCollector
+from relumt.analysis.attention_maps import MapCollector
+from relumt.analysis.units import BatchReader
+from tests.plugin.model.build import task
+
+
+def observe(collector, model, batches):
+    """Let a collector observe the model on each batch; return its result."""
+    for batch in batches:
+        with collector.observe(batch), torch.no_grad():
+            model(**batch["net_input"])
+    return collector.result()
+
+
+def measured(model, batches, reader=None, **settings):
+    """Return the measures of attention by module, by default of subwords that are words."""
+    return observe(AttentionCollector(model, reader or BatchReader(task(), "none"), **settings), model, batches)
+
+
+def maps_of(model, batch, count, found=None):
+    """Return the attention maps of the first sentences of a batch; `found` is the task, for its dictionaries."""
+    return observe(MapCollector(model, found or task(), count), model, [batch])
