@@ -138,9 +138,8 @@ def contexts_of_documents(
     """
     source, target = languages
     for document, own in groupby(entries, lambda entry: entry["document id"]):
-        named = Path(document.removesuffix(f".{target}"))
-        found = list(folder.glob(f"*/{named.name}.{target}"))
-        found = [path for path in found if path.parent.name == named.parent.name] or found
+        name = Path(document.removesuffix(f".{target}")).name
+        found = list(folder.glob(f"*/{name}.{target}"))
         if not found:
             raise UserError(f"{folder}: has no document YEAR/NAME for {document!r}; run setup_opensubs.sh")
         pairs = read_pairs(found[0].with_suffix(f".{source}"), found[0])
@@ -152,12 +151,6 @@ def contexts_of_documents(
             yield pairs[max(0, index - count) : index]
 
 
-def text_paths(prefix: str, languages: tuple[str, str]) -> list[tuple[Path, Path]]:
-    """Return the source and target files of the variants, and those of their contexts."""
-    source, target = languages
-    return [(Path(f"{prefix}.{name}.{source}"), Path(f"{prefix}.{name}.{target}")) for name in ("text", "context")]
-
-
 def contexts_of_text(
     entries: Sequence[Entry], prefix: str, languages: tuple[str, str], count: int
 ) -> Iterator[Context]:
@@ -166,7 +159,9 @@ def contexts_of_text(
     Raises:
         UserError: a file is missing, or is not of these entries.
     """
-    text, context = (read_pairs(*paths) for paths in text_paths(prefix, languages))
+    text, context = (
+        read_pairs(*(Path(f"{prefix}.{name}.{language}") for language in languages)) for name in ("text", "context")
+    )
     expected = sum(1 + len(entry["errors"]) for entry in entries)
     per_line, rest = divmod(len(context), expected or 1)
     if len(text) != expected or rest:

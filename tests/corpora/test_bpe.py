@@ -7,7 +7,7 @@ from subword_nmt.apply_bpe import BPE
 
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.errors import UserError
-from tests.corpora.cases import awkward_lines
+from tests.corpora.cases import PAIRS, awkward_lines
 
 UNDO = {
     "subword-nmt": lambda line: line.replace("@@ ", ""),
@@ -15,26 +15,24 @@ UNDO = {
 }
 
 
-@pytest.fixture
-def lines(pairs):
-    return [side for pair in pairs for side in pair]
+LINES = [side for pair in PAIRS for side in pair]
 
 
 @pytest.fixture
-def text(tmp_path, lines):
+def text(tmp_path):
     path = tmp_path / "text"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("name", BPE_METHODS)
-def test_subwords_join_to_the_text(name, text, lines, tmp_path, capfd):
+def test_subwords_join_to_the_text(name, text, tmp_path, capfd):
     steps = []
     assert BPE_METHODS[name].learn([text], 60, tmp_path, steps.append) == 60
     assert sum(steps) == 60
     segment = BPE_METHODS[name].load(tmp_path)
     unseen = ["Das Pferdchen ﬁel ½ um 日本 , <s> !"]  # NFKC would change it
-    for text_lines in (lines, unseen):
+    for text_lines in (LINES, unseen):
         assert segment(text_lines) != text_lines
         assert [UNDO[name](line) for line in segment(text_lines)] == text_lines
         assert pickle.loads(pickle.dumps(segment))(text_lines) == segment(text_lines)

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
+from relumt.text_files import write_lines
 
 DOCUMENT = [
     ("Where is the key?", "Wo ist der Schlüssel?"),
@@ -16,20 +18,14 @@ DOCUMENT = [
 ]
 
 
-def entry(number, wrong, distance=0, intrasegmental=None, document="1999_1_2.de", **changes):
+def entry(number, wrong, distance=0, intrasegmental=None, document="1999_1_2.de"):
     source, target = DOCUMENT[number - 1]
     return {
-        "document id": document,
-        "segment id": number,
-        "src segment": source.replace(" .", "."),
-        "ref segment": target.replace(" .", "."),
-        "src pronoun": "It",
-        "ref pronoun": "ihn",
-        "ante distance": distance,
-        "intrasegmental": intrasegmental,
-        "corpus": "opensubtitles",
+        "document id": document, "segment id": number, "ante distance": distance, "intrasegmental": intrasegmental,
+        "src segment": source.replace(" .", "."), "ref segment": target.replace(" .", "."),
+        "src pronoun": "It", "ref pronoun": "ihn", "corpus": "opensubtitles",
         "errors": [{"contrastive": one, "replacement": "sie", "type": "pronominal coreference"} for one in wrong],
-    } | changes
+    }  # fmt: skip
 
 
 ENTRIES = [
@@ -61,9 +57,9 @@ MOLE = {
 }
 
 
-def write_lines(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+def write_sides(prefix, pairs):
+    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        write_lines(Path(f"{prefix}.{language}"), side)
 
 
 @pytest.fixture
@@ -72,8 +68,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "contrapro.json").write_text(json.dumps(ENTRIES, indent=1), encoding="utf-8")
     (tmp_path / "z.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, ENTRIES)).encode()))
-    for side, language in enumerate(("en", "de")):
-        write_lines(tmp_path / "documents" / "1999" / f"1999_1_2.{language}", [pair[side] for pair in DOCUMENT])
+    (tmp_path / "documents" / "1999").mkdir(parents=True)
+    write_sides(tmp_path / "documents" / "1999" / "1999_1_2", DOCUMENT)
     lexical = {"1": {"type": "disambig", "examples": [MOLE]}}
     for name, content in (("anaphora", ANAPHORA), ("lexical-choice", lexical)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
@@ -106,7 +102,7 @@ def test_no_context_is_a_choice_and_entries_may_be_lines(folder):
 
 
 def test_the_documents_of_a_set_whose_identifiers_are_paths(folder):
-    entries = [entry(3, ["Ich sehe sie."], -1, document="1999/1999_1_2", **{"ante distance": -1})]
+    entries = [entry(3, ["Ich sehe sie."], -1, document="1999/1999_1_2")]
     (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
     (example,) = imported(folder, "contrapro.json", "--documents", "documents")
     assert contexts([example]) == [DOCUMENT[:2]] and example.distance is None
@@ -121,9 +117,8 @@ def write_text_files(folder, per_line, start):
         for variant in (given["ref segment"], *(error["contrastive"] for error in given["errors"])):
             text.append((DOCUMENT[number - 1][0], variant))
             context += padded[number - 1 : number - 1 + per_line]
-    for side, language in enumerate(("en", "de")):
-        write_lines(folder / f"contrapro.text.{language}", [pair[side] for pair in text])
-        write_lines(folder / f"contrapro.context.{language}", [pair[side] for pair in context])
+    write_sides(folder / "contrapro.text", text)
+    write_sides(folder / "contrapro.context", context)
 
 
 @pytest.mark.parametrize(("per_line", "start"), [(1, ""), (3, "null")])

@@ -15,12 +15,8 @@ from relumt.corpora.generated_grammar import distractor, filler, introduction, p
 from relumt.corpora.generated_lexicon import GENDERS, PRONOUNS, Noun, Pair
 from relumt.corpora.generated_phrases import noun_phrase
 
-FILES = {
-    *(f"{split}.{kind}" for split in ("train", "valid", "test") for kind in ("de", "en", "docs")),
-    "test.de-en.align",
-    "test.contrast.jsonl",
-    "corpus.json",
-}
+TEXTS = {f"{split}.{kind}" for split in ("train", "valid", "test") for kind in ("de", "en", "docs")}
+FILES = TEXTS | {"test.de-en.align", "test.contrast.jsonl", "corpus.json"}
 
 
 def synth(out, seed=1, documents=9, valid=3, test=6):
@@ -145,11 +141,7 @@ def test_alignments_are_in_range_and_cover_all_content_words(seed, gender, maker
     assert sorted(set(sentence.alignment)) == list(sentence.alignment)
 
 
-NOUNS = [
-    Noun("masculine", "Tisch", "Tisch", ("table",)),
-    Noun("feminine", "Lampe", "Lampe", ("lamp",)),
-    Noun("neuter", "Bett", "Bett", ("bed",)),
-]
+NOUNS = [Noun(gender, word, word, ("x",)) for gender, word in zip(GENDERS, ("Tisch", "Lampe", "Bett"), strict=True)]
 
 
 @pytest.mark.parametrize(
