@@ -59,7 +59,8 @@ def write_plots_and_report(
 def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path) -> Path:
     """Write report.html and return its path. The arguments are those of `write_plots_and_report`."""
     checkpoints = analysis.checkpoints
-    summary = drop_empty_columns([summarize(checkpoint) for checkpoint in checkpoints])
+    rows = list(map(summarize, checkpoints))
+    filled = [key for key in rows[0] if any(row[key] for row in rows)]
     figures = [
         {"id": name, "title": title, "text": text, "json": figure.to_json()}
         for name, (title, text, figure) in build_figures(checkpoints).items()
@@ -70,9 +71,9 @@ def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out
         subset=analysis.subset,
         unit=checkpoints[0].unit,
         checkpoints=checkpoints,
-        summary=summary,
-        site_groups=group_columns(key for key in summary[0] if key[0] in SITES),
-        error_groups=group_columns(key for key in summary[0] if key[0] not in SITES),
+        summary=rows,
+        site_groups=group_columns(key for key in filled if key[0] in SITES),
+        error_groups=group_columns(key for key in filled if key[0] not in SITES),
         figures=figures,
         plotly=get_plotlyjs(),
         maps=encode_models((c.name, sentences) for c, sentences in zip(checkpoints, maps, strict=True)),
@@ -109,12 +110,6 @@ def summarize(checkpoint: CheckpointAnalysis) -> Columns:
                 cell = f"{mean(getattr(layer, field) for layer in errors):.1f}" if errors else ""
                 row[f"{query}, {label}", column] = cell
     return row
-
-
-def drop_empty_columns(table: Sequence[Columns]) -> list[Columns]:
-    """Return the rows without columns that are "" in every row."""
-    filled = [key for key in table[0] if any(row[key] for row in table)]
-    return [{key: row[key] for key in filled} for row in table]
 
 
 def group_columns(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -138,8 +138,9 @@ def contexts_of_documents(
     """
     source, target = languages
     for document, own in groupby(entries, lambda entry: entry["document id"]):
-        name = Path(document.removesuffix(f".{target}")).name
-        found = list(folder.glob(f"*/{name}.{target}"))
+        named = Path(document.removesuffix(f".{target}"))
+        found = list(folder.glob(f"*/{named.name}.{target}"))
+        found = [path for path in found if path.parent.name == named.parent.name] or found
         if not found:
             raise UserError(f"{folder}: has no document YEAR/NAME for {document!r}; run setup_opensubs.sh")
         pairs = read_pairs(found[0].with_suffix(f".{source}"), found[0])

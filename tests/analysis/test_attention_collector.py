@@ -10,24 +10,10 @@ import torch
 from relumt.analysis.attention_maps import bertviz_arguments, load_maps, save_maps
 from relumt.attention import MECHANISMS
 from relumt.attention.metrics import attention_metrics as rows
-from tests.analysis.cases import maps_of, measured
-from tests.plugin.model.build import build, dictionary, sample
+from tests.analysis.cases import maps_of, measured, one_by_one
+from tests.plugin.model.build import build, sample
 
 PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
-PAD = dictionary().pad()
-
-
-def one_by_one(pairs):
-    """Return the sentences of `sample(pairs)`, each in a batch of its own."""
-    whole = sample(pairs)
-    batches = []
-    for row in whole["id"].argsort().tolist():
-        source, given = whole["net_input"]["src_tokens"][row], whole["net_input"]["prev_output_tokens"][row]
-        source, given = source[source.ne(PAD)][None], given[given.ne(PAD)][None]
-        lengths = torch.tensor([source.shape[1]])
-        inputs = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": given}
-        batches.append({"net_input": inputs, "target": whole["target"][row][None, : given.shape[1]]})
-    return batches
 
 
 def numbers(result):

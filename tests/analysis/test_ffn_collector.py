@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from relumt.analysis.ffn_collector import TOP_PERCENTS, FeedForwardCollector, learned_activations, value_slots
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.plugin.model.hooks import feedforward_hook
-from tests.analysis.cases import observe
+from tests.analysis.cases import observe, one_by_one
 from tests.plugin.model.build import build, sample
 
 LENGTHS = [(7, 5), (3, 8), (1, 2), (6, 6)]
@@ -22,24 +22,10 @@ def collected(model, batches):
     return observe(FeedForwardCollector(model, PAD), model, batches)
 
 
-def singles(lengths):
-    """Yield the sentences of `sample(lengths)`, each in a batch of its own without padding."""
-    together = sample(lengths)
-    for row, sentence in enumerate(together["id"].tolist()):
-        source, target = lengths[sentence]
-        yield {
-            "net_input": {
-                "src_tokens": together["net_input"]["src_tokens"][row : row + 1, -source:],
-                "src_lengths": torch.tensor([source]),
-                "prev_output_tokens": together["net_input"]["prev_output_tokens"][row : row + 1, :target],
-            }
-        }
-
-
 @pytest.mark.parametrize("name", sorted(FEEDFORWARDS))
 def test_batches_and_padding_change_no_measure(name):
     model = build_model(name)
-    together, alone = collected(model, [sample(LENGTHS)]), collected(model, singles(LENGTHS))
+    together, alone = collected(model, [sample(LENGTHS)]), collected(model, one_by_one(LENGTHS))
     assert together.keys() == {f"{side}.layers.{i}" for side in ("encoder", "decoder") for i in (0, 1)}
     for layer, measures in together.items():
         num_positions = sum(source if layer.startswith("encoder") else target for source, target in LENGTHS)
