@@ -14,7 +14,7 @@ setup(
     packages=find_packages(include=["relumt", "relumt.*"]),
     package_data={
         "relumt": ["papers.json"],
-        "relumt.analysis": ["templates/*"],
+        "relumt.analysis": ["*.toml", "templates/*"],
         "relumt.papers.inhibitor": ["*.c"],
         "relumt.corpora": ["*.toml"],
     },

@@ -27,16 +27,12 @@ TOP_PERCENTS = (*(tenths / 10 for tenths in range(1, 16)), 2, 5, 10, 20, 50)
 DISTANT = 10
 """A key more than this many tokens away from a self-attention query counts as distant."""
 
-DIVERSITY_KEYS = ("normalized", *map(str, head_diversity.TEMPERATURES))
-
-HEAD_MEASURES = (
-    "sparsity", "null_rate", "entropy", "entropy_non_null", "sparsity_non_null", "sink_rate", "distance",
-    "distant_share", "stop_word_share",
-)  # fmt: skip
-"""Fields of `AttentionMetrics` with a mean for each head."""
-
 LAYER_MEASURES = ("sink_rate_uniform", "stop_word_rate")
 """Fields of `AttentionMetrics` with a mean over heads: what uniform weights would give."""
+
+
+DIVERSITY = "diversity "
+"""Begins the name of a measure that is an entry of `AttentionMetrics.head_diversity`."""
 
 
 class RunningMeans:
@@ -53,9 +49,9 @@ class RunningMeans:
         self.totals[name] = self.totals.get(name, 0) + values.double().where(is_defined, 0.0).sum(-2).cpu()
         self.counts[name] = self.counts.get(name, 0) + is_defined.sum(-2).cpu()
 
-    def heads(self, name: str) -> PerHead | None:
-        """Return the mean of each head, None for a head without values; None if the measure was never added."""
-        return _nan_to_none(self.totals[name] / self.counts[name]) if name in self.totals else None
+    def heads(self, name: str) -> Tensor:
+        """Return the mean of each head, NaN for a head without values."""
+        return self.totals[name] / self.counts[name]
 
 
 def _nan_to_none(values: Tensor) -> PerHead:
@@ -129,7 +125,7 @@ def _add_rows(means: RunningMeans, attention: MechanismAttention, selected: Atte
         for tau in head_diversity.TEMPERATURES:
             distributions[str(tau)] = head_diversity.softmax_with_dummy(rows, visible, tau)
     for key, p in distributions.items():
-        means.add(f"diversity {key}", head_diversity.jensen_shannon_divergence(p)[:, None])
+        means.add(DIVERSITY + key, head_diversity.jensen_shannon_divergence(p)[:, None])
 
 
 def _repeat_over_heads(values: Tensor, is_null: Tensor) -> Tensor:
@@ -138,21 +134,24 @@ def _repeat_over_heads(values: Tensor, is_null: Tensor) -> Tensor:
 
 
 def _to_metrics(attention: MechanismAttention, means: RunningMeans) -> AttentionMetrics:
-    heads: dict[str, Any] = {measure: means.heads(measure) for measure in HEAD_MEASURES}
-    layer: dict[str, Any] = {measure: mean_over_heads(means.heads(measure)) for measure in LAYER_MEASURES}
-    known_rates = [rate for rate in heads["null_rate"] or () if rate is not None]
-    top_share = None
-    if "top_share" in means.totals:
-        shares = means.totals["top_share"] / means.counts["top_share"]  # [percents, H]
-        top_share = {f"{percent:g}": _nan_to_none(row) for percent, row in zip(TOP_PERCENTS, shares, strict=True)}
-    diversity = {key: mean_over_heads(means.heads(f"diversity {key}")) for key in DIVERSITY_KEYS}
+    measured: dict[str, Any] = {}
+    diversity: dict[str, float] = {}
+    for name in means.totals:
+        if name == "top_share":  # [percents, H]
+            shares = zip(TOP_PERCENTS, means.heads(name), strict=True)
+            measured[name] = {f"{percent:g}": _nan_to_none(row) for percent, row in shares}
+            continue
+        heads = _nan_to_none(means.heads(name))
+        if not name.startswith(DIVERSITY):
+            measured[name] = mean_over_heads(heads) if name in LAYER_MEASURES else heads
+        elif (average := mean_over_heads(heads)) is not None:
+            diversity[name.removeprefix(DIVERSITY)] = average
+    known_rates = [rate for rate in measured.get("null_rate", ()) if rate is not None]
     return AttentionMetrics(
         site=attention.site,
         mechanism=type(attention.mechanism).__name__,
         num_queries=means.num_rows,
         null_rate_variance=variance(known_rates) if len(known_rates) > 1 else None,
-        top_share=top_share,
-        head_diversity={key: value for key, value in diversity.items() if value is not None},
-        **heads,
-        **layer,
+        head_diversity=diversity,
+        **measured,
     )

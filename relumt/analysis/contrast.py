@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 
 from relumt.corpora.contrastive import ExampleInContext
@@ -61,11 +60,13 @@ class Candidate:
         source: token indices of the source chunk.
         target: token indices of the context's references, the translation and the end-of-sentence symbol.
         start: position of the translation in `target`.
+        num_context: number of sentences before the translation.
     """
 
     source: Tensor
     target: Tensor
     start: int
+    num_context: int
 
 
 def sentence_candidates(
@@ -109,7 +110,7 @@ def sentence_candidates(
 
 def _candidate(source: Tensor, context: Sequence[Tensor], variant: Tensor, separator: Tensor) -> Candidate:
     target = concatenate([*context, variant], separator)
-    return Candidate(source, target, len(target) - len(variant))
+    return Candidate(source, target, len(target) - len(variant), len(context))
 
 
 def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
@@ -118,47 +119,35 @@ def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
     return torch.cat([*tokens, sentences[-1]])
 
 
-class ContextCandidates:
-    """Yields the variants of each example in the context of its own, as far as it fits into a chunk.
+def context_candidates(
+    loaded: LoadedModel, data: Path, examples: Sequence[ExampleInContext]
+) -> Iterator[list[Candidate]]:
+    """Yield the variants of each example in the context of its own, as far as it fits into a chunk.
 
     Args:
         loaded: the model; its task determines how much context it reads.
         data: the data-bin, which says how text is prepared.
         examples: what to score.
-
-    Attributes:
-        context_lengths: the number of sentences before each example that was yielded.
     """
-
-    def __init__(self, loaded: LoadedModel, data: Path, examples: Sequence[ExampleInContext]) -> None:
-        self.loaded = loaded
-        self.examples = examples
-        self.limit = getattr(loaded.task.cfg, "document_length", 0)
-        self.source = load_encoding(data, loaded.task, False)
-        target_as_source = replace(self.source.data_bin, source=self.source.data_bin.target)
-        self.target = replace(self.source, data_bin=target_as_source, source=self.source.target)
-        self.context_lengths: list[int] = []
-
-    def __iter__(self) -> Iterator[list[Candidate]]:
-        separators = self._separator(self.source.source), self._separator(self.target.source)
-        for example in self.examples:
-            source = _encode(self.source, [*example.source_context, example.source])
-            context, variants = _encode(self.target, example.target_context), _encode(self.target, example.variants)
-            longest = max(variants, key=len)
-            first = len(context)
-            for start in range(len(context) if self.limit else 0):
-                sides = source[start:], [*context[start:], longest]
-                if all(len(concatenate(*side)) <= self.limit for side in zip(sides, separators, strict=True)):
-                    first = start
-                    break
-            self.context_lengths.append(len(context) - first)
-            chunk = concatenate(source[first:], separators[0])
-            yield [_candidate(chunk, context[first:], variant, separators[1]) for variant in variants]
-
-    def _separator(self, dictionary: Dictionary) -> Tensor:
-        """Return the token between two sentences of a chunk in a tensor, which is empty if there is none."""
-        index = self.loaded.task.separator_index(dictionary) if self.limit else None
-        return torch.tensor([] if index is None else [index], dtype=torch.long)
+    limit = getattr(loaded.task.cfg, "document_length", 0)
+    source_side = load_encoding(data, loaded.task, False)
+    target_as_source = replace(source_side.data_bin, source=source_side.data_bin.target)
+    target_side = replace(source_side, data_bin=target_as_source, source=source_side.target)
+    separators = [torch.tensor([], dtype=torch.long)] * 2
+    if limit and loaded.task.cfg.document_separator:
+        separators = [torch.tensor([loaded.task.separator_index(x.source)]) for x in (source_side, target_side)]
+    for example in examples:
+        source = _encode(source_side, [*example.source_context, example.source])
+        context, variants = _encode(target_side, example.target_context), _encode(target_side, example.variants)
+        longest = max(variants, key=len)
+        first = len(context)
+        for start in range(len(context) if limit else 0):
+            sides = source[start:], [*context[start:], longest]
+            if all(len(concatenate(*side)) <= limit for side in zip(sides, separators, strict=True)):
+                first = start
+                break
+        chunk = concatenate(source[first:], separators[0])
+        yield [_candidate(chunk, context[first:], variant, separators[1]) for variant in variants]
 
 
 def _encode(encoding: TextEncoding, texts: Sequence[str]) -> list[Tensor]:
@@ -166,14 +155,13 @@ def _encode(encoding: TextEncoding, texts: Sequence[str]) -> list[Tensor]:
 
 
 @torch.no_grad()
-def score_examples(loaded: LoadedModel, examples: Iterable[Sequence[Candidate]], batch_size: int) -> list[list[float]]:
+def score_examples(loaded: LoadedModel, groups: Sequence[Sequence[Candidate]], batch_size: int) -> list[list[float]]:
     """Return the log-probability of every variant of each example, given its context, without the end of the sentence.
 
     Raises:
         UserError: the model cannot read a candidate.
         AttemptFailedError: a probability is NaN, so the model cannot be used.
     """
-    groups = list(examples)
     max_source, max_target = loaded.max_positions
     for number, group in enumerate(groups, start=1):
         if any(len(one.source) > max_source or len(one.target) > max_target for one in group):
@@ -196,7 +184,7 @@ def score_examples(loaded: LoadedModel, examples: Iterable[Sequence[Candidate]],
     return [[next(remaining) for _ in group] for group in groups]
 
 
-def decide(loaded: LoadedModel, examples: Iterable[Sequence[Candidate]], batch_size: int) -> list[bool]:
+def decide(loaded: LoadedModel, examples: Sequence[Sequence[Candidate]], batch_size: int) -> list[bool]:
     """Return for each example whether its first variant, the reference, is more probable than every other one."""
     return [reference > max(wrong) for reference, *wrong in score_examples(loaded, examples, batch_size)]
 

@@ -1,10 +1,9 @@
 """Measure a checkpoint on a test set: load it, force-decode the references, and put the collected measures together."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 from relumt.analysis.alignment_scorer import AlignmentScorer
 from relumt.analysis.attention_collector import AttentionCollector
@@ -50,25 +49,6 @@ class AnalysisConfig:
     maps_own_translations: bool = False
 
 
-class Collector(Protocol):
-    """Collects measures of a model's layers batch by batch."""
-
-    def observe(self, sample: dict[str, Any]) -> AbstractContextManager[None]:
-        """Collect what the model computes inside the block; it must run on this batch there."""
-
-
-def collect(loaded: LoadedModel, batches: Iterable[dict[str, Any]], collectors: Sequence[Collector]) -> int:
-    """Force-decode batches while the collectors observe the model; return the number of sentence pairs."""
-    pairs = 0
-    for sample in batches:
-        with ExitStack() as stack:
-            for collector in collectors:
-                stack.enter_context(collector.observe(sample))
-            loaded.force_decode(sample)
-        pairs += sample["nsentences"]
-    return pairs
-
-
 def measure_checkpoint(
     checkpoint_or_run: Path, name: str, config: AnalysisConfig
 ) -> tuple[CheckpointAnalysis, list[SentenceMaps]]:
@@ -91,9 +71,16 @@ def measure_checkpoint(
     attention, shuffled = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
     maps = MapCollector(model, task, config.num_maps, use_cross_maps=alignment.add if alignment else None)
 
-    def read(subset: str, collectors: Sequence[Collector]) -> int:
-        batches = loaded.batches(subset, config.max_tokens)
-        return collect(loaded, track_on_stderr(batches, f"{path}: {subset}"), collectors)
+    def read(subset: str, collectors: Sequence[AttentionCollector | FeedForwardCollector | MapCollector]) -> int:
+        """Force-decode a subset while the collectors observe the model; return the number of sentence pairs."""
+        pairs = 0
+        for sample in track_on_stderr(loaded.batches(subset, config.max_tokens), f"{path}: {subset}"):
+            with ExitStack() as stack:
+                for collector in collectors:
+                    stack.enter_context(collector.observe(sample))
+                loaded.force_decode(sample)
+            pairs += sample["nsentences"]
+        return pairs
 
     num_read = read(subset, [feedforward, attention, maps])
     if not num_read:

@@ -5,13 +5,12 @@ writes it. docs/analysis.md defines the measures. A value is None where a measur
 entropy of weights that can be negative.
 """
 
-import math
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from relumt.errors import AttemptFailedError
@@ -149,13 +148,9 @@ class AlignmentMetrics:
     layers: Annotated[dict[str, LayerAlignment], Meta(min_length=1)]
     norm_layers: dict[str, LayerAlignment] = field(default_factory=dict)
 
-    def errors(self, query: str) -> list[AlignmentErrors]:
-        """Return the errors of weights by layer for a choice of query: "normal" or "shifted"."""
-        return [getattr(layer, query) for layer in self.layers.values()]
-
-    def norm_errors(self, query: str) -> list[AlignmentErrors]:
-        """Return the same for norm-weighted attention."""
-        return [getattr(layer, query) for layer in self.norm_layers.values()]
+    def errors(self, query: str, kind: str = "layers") -> list[AlignmentErrors]:
+        """Return the errors by layer for a choice of query, "normal" or "shifted", of `layers` or `norm_layers`."""
+        return [getattr(layer, query) for layer in getattr(self, kind).values()]
 
     def aol(self, query: str) -> float:
         """Return AoL of [RL] Table 5: the error of the averaged weights, mean over layers."""
@@ -256,18 +251,9 @@ def write_analysis(analysis: AnalysisFile, path: Path) -> None:
         AttemptFailedError: a measure is infinite or NaN.
     """
     for checkpoint in analysis.checkpoints:
-        if not _is_finite(msgspec.to_builtins(checkpoint)):
-            raise AttemptFailedError(
-                f"{checkpoint.path}: a measure is infinite or NaN, as after training that diverged; "
-                "analyze another checkpoint"
-            )
+        try:
+            json.dumps(asdict(checkpoint), allow_nan=False)
+        except ValueError:
+            problem = "a measure is infinite or NaN, as after training that diverged; analyze another checkpoint"
+            raise AttemptFailedError(f"{checkpoint.path}: {problem}") from None
     write_text_atomically(path, encode_json(analysis))
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether all numbers in a dictionary, list or number are finite."""
-    if isinstance(value, dict):
-        return all(map(_is_finite, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)

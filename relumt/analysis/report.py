@@ -59,7 +59,8 @@ def write_plots_and_report(
 def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path) -> Path:
     """Write report.html and return its path. The arguments are those of `write_plots_and_report`."""
     checkpoints = analysis.checkpoints
-    summary = drop_empty_columns([summarize(checkpoint) for checkpoint in checkpoints])
+    rows = list(map(summarize, checkpoints))
+    filled = [key for key in rows[0] if any(row[key] for row in rows)]
     figures = [
         {"id": name, "title": title, "text": text, "json": figure.to_json()}
         for name, (title, text, figure) in build_figures(checkpoints).items()
@@ -70,9 +71,9 @@ def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out
         subset=analysis.subset,
         unit=checkpoints[0].unit,
         checkpoints=checkpoints,
-        summary=summary,
-        site_groups=group_columns(key for key in summary[0] if key[0] in SITES),
-        error_groups=group_columns(key for key in summary[0] if key[0] not in SITES),
+        summary=rows,
+        site_groups=group_columns(key for key in filled if key[0] in SITES),
+        error_groups=group_columns(key for key in filled if key[0] not in SITES),
         figures=figures,
         plotly=get_plotlyjs(),
         maps=encode_models((c.name, sentences) for c, sentences in zip(checkpoints, maps, strict=True)),
@@ -102,21 +103,13 @@ def summarize(checkpoint: CheckpointAnalysis) -> Columns:
             layers = [mean_over_heads(getattr(layer, measure)) for layer in checkpoint.attentions(site)]
             average = mean_over_heads(layers)
             row[site, measure.replace("_", " ")] = "" if average is None else f"{average:.3f}"
-    alignment = checkpoint.alignment
     for query in QUERIES:
-        errors = alignment.errors(query) if alignment else []
-        norm_errors = alignment.norm_errors(query) if alignment else []
-        for kind, found in (("weights", errors), ("norms", norm_errors)):
-            joint, best = ([getattr(layer, name) for layer in found] for name in ("mean_weights", "best_head"))
-            row[f"{query}, {kind}", "AoL"] = f"{mean(joint):.1f}" if joint else ""
-            row[f"{query}, {kind}", "AoH"] = f"{mean(best):.1f}" if best else ""
+        for label, kind in (("weights", "layers"), ("norms", "norm_layers")):
+            errors = checkpoint.alignment.errors(query, kind) if checkpoint.alignment else []
+            for column, field in (("AoL", "mean_weights"), ("AoH", "best_head")):
+                cell = f"{mean(getattr(layer, field) for layer in errors):.1f}" if errors else ""
+                row[f"{query}, {label}", column] = cell
     return row
-
-
-def drop_empty_columns(table: Sequence[Columns]) -> list[Columns]:
-    """Return the rows without columns that are "" in every row."""
-    filled = [key for key in table[0] if any(row[key] != "" for row in table)]
-    return [{key: row[key] for key in filled} for row in table]
 
 
 def group_columns(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -1,13 +1,16 @@
 """The figures of report.html: measures by layer, with the papers' values."""
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
-from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, mean_over_heads
+from relumt.analysis.record import CheckpointAnalysis, PerHead, mean_over_heads
 from relumt.plugin.options import SITES
 from relumt.printed_results import printed_values
 
@@ -23,130 +26,52 @@ Figures = dict[str, tuple[str, str, go.Figure]]
 Line = tuple[str, str, Sequence[float], Sequence[float | None]]
 """A line of a panel: what is added to the checkpoint's name, dash, x and y."""
 
-Measure = str | Callable[[AttentionMetrics], float | None]
-"""A field of `AttentionMetrics`, of which the mean over heads is taken, or a function."""
+FIGURES: dict[str, dict[str, Any]] = tomllib.loads((files(__package__) / "figures.toml").read_text(encoding="utf-8"))
 
 
 def build_figures(checkpoints: Sequence[CheckpointAnalysis]) -> Figures:
     """Return the figures that at least one checkpoint has data for."""
-
-    def plot(draw: Callable[[CheckpointAnalysis, str], Iterator[Line]], panels: Sequence[str] = SITES) -> go.Figure:
-        figure = make_subplots(1, len(panels), subplot_titles=panels, shared_yaxes=True)
-        figure.update_xaxes(title="layer", dtick=1, title_standoff=6)
-        figure.update_yaxes(rangemode="tozero")
-        margin = {"l": 50, "t": 40, "b": 50, "r": 20}
-        figure.update_layout(height=360, template="plotly_white", margin=margin, font={"color": "#3e4c59"})
-        for number, checkpoint in enumerate(checkpoints):
-            for column, panel in enumerate(panels, start=1):
-                for suffix, dash, x, y in draw(checkpoint, panel):
-                    _add_line(figure, column, checkpoint.name + suffix, x, y, COLORS[number % len(COLORS)], dash)
-        return figure
-
-    top_share_axis = {"type": "log", "dtick": None, "tickvals": [float(p) for p in TICKS], "ticktext": TICKS}
-    rf_entropies = (
-        printed_values("RF", "table3", "softmax")["H(s)"],
-        printed_values("RF", "table5", "reluformer")["entropy"],
-    )
-    rl_diversity = {label: list(printed_values("RL", "table6", row).values()) for label, row in (
-        ("[RL] softmax", "softmax"), ("[RL] entmax15", "entmax15"), ("[RL] ReLA-g, τ = 1", "rela_g tau=1.00"))
-    }  # fmt: skip
-    rl_errors = {
-        f"[RL] {row}": [None, printed_values("RL", "table5", row)["shifted AoH"]]
-        for row in ("softmax", "sparsemax", "entmax15", "rela_g")
-    }
+    printed = paper_values()
     figures = {
-        "sparsity": (
-            "Sparsity by layer ([RL] Fig. 3)",
-            "Share of the visible keys with a weight of exactly 0, mean over heads.",
-            plot(by_layer("sparsity")),
-        ),
-        "null_rate": (
-            "Null rate by layer ([RL] Fig. 6)",
-            "Share of queries that put no weight on any key. Dashed: each target paired with another source.",
-            plot(by_layer("null_rate", "null_rate_shuffled", "shuffled")),
-        ),
-        "entropy": (
-            "Entropy by layer ([RF] Tables 3 and 5)",
-            "Entropy of the normalized weights in nats; a query without weights counts as 0. Dashed: without such "
-            "queries. Gray: means reported by [RF] for IWSLT14.",
-            add_paper_values(
-                plot(by_layer("entropy", "entropy_non_null", "non-null")),
-                {
-                    f"[RF] {row}": [x] * len(SITES)
-                    for row, x in zip(("softmax", "ReLUFormer"), rf_entropies, strict=True)
-                },
-            ),
-        ),
-        "sink_rate": (
-            "Sink rate by layer",
-            "Share of a query's weight on the first key that it can attend to: the first token of the source in the "
-            "encoder and in cross-attention, the end-of-sentence symbol that starts the target in the decoder. Queries "
-            "with a single visible key and null rows are left out. Dashed: what uniform weights would give there.",
-            plot(by_layer("sink_rate", "sink_rate_uniform", "uniform weights")),
-        ),
-        "distant": (
-            "Weight on distant tokens ([RF] Fig. 5)",
-            "Share of a query's weight on keys more than 10 tokens away, in self-attention.",
-            plot(by_layer("distant_share"), ("encoder", "decoder")),
-        ),
-        "stop_words": (
-            "Weight on stop words ([RF] Fig. 5)",
-            "Share of a query's weight on keys that are stop words of NLTK's list; null rows are left out. Dashed: "
-            "share of stop words among the visible keys of the same queries, which is what uniform weights would give.",
-            plot(by_layer("stop_word_share", "stop_word_rate", "uniform weights")),
-        ),
-        "diversity": (
-            "Head diversity by layer ([RL] Fig. 5, Table 6)",
-            "Jensen–Shannon divergence of the heads' distributions in nats. Solid: weights α that do not sum to 1 "
-            "become distributions by a softmax (τ = 1), as in [RL]; it is nearly uniform for small weights such as "
-            "ReLUFormer's. Dashed: by α/Σα. Gray: means over layers reported by [RL].",
-            add_paper_values(
-                plot(by_layer("rela_diversity", lambda layer: layer.head_diversity.get("normalized"), "α/Σα")),
-                rl_diversity,
-            ),
-        ),
-        "top_share": (
-            "Centralization ([RF] Fig. 4)",
-            "Share of the weight on the top p % of the visible keys, mean over layers and heads; interpolated between "
-            "whole numbers of keys.",
-            plot(draw_top_shares).update_xaxes(title="top p % of the visible keys", **top_share_axis),
-        ),
-        "alignment": (
-            "Alignment error rate by layer ([RL] Fig. 4, Table 5)",
-            "AER in percent: best head (solid) and weights averaged over heads (dashed). Gray: best head, shifted, "
-            "mean over layers, as reported by [RL] for other data.",
-            add_paper_values(plot(by_query("errors"), QUERIES), rl_errors),
-        ),
-        "norm_alignment": (
-            "Alignment error rate by layer, from norms",
-            "The same from norm-weighted attention (Kobayashi et al. 2020): best head (solid) and all heads together "
-            "(dashed).",
-            plot(by_query("norm_errors"), QUERIES),
-        ),
+        name: (
+            described["title"],
+            described["text"],
+            add_paper_values(plot_figure(described, checkpoints), printed.get(name, {})),
+        )
+        for name, described in FIGURES.items()
     }
     return {name: figure for name, figure in figures.items() if figure[2].data}
 
 
-def by_layer(
-    solid: Measure, dashed: Measure | None = None, dashed_suffix: str = ""
-) -> Callable[[CheckpointAnalysis, str], Iterator[Line]]:
-    """Return a function that yields one or two measures by layer of a site."""
+def plot_figure(described: Mapping[str, Any], checkpoints: Sequence[CheckpointAnalysis]) -> go.Figure:
+    """Draw a figure that figures.toml describes, a line or two in each panel for each checkpoint."""
+    panels = described.get("panels", QUERIES if "errors" in described else SITES)
+    figure = make_subplots(1, len(panels), subplot_titles=panels, shared_yaxes=True)
+    figure.update_xaxes(title="layer", dtick=1, title_standoff=6)
+    figure.update_yaxes(rangemode="tozero")
+    margin = {"l": 50, "t": 40, "b": 50, "r": 20}
+    figure.update_layout(height=360, template="plotly_white", margin=margin, font={"color": "#3e4c59"})
+    draw = draw_errors if "errors" in described else draw_measures if "solid" in described else draw_top_shares
+    for number, checkpoint in enumerate(checkpoints):
+        for column, panel in enumerate(panels, start=1):
+            for suffix, dash, x, y in draw(checkpoint, panel, described):
+                _add_line(figure, column, checkpoint.name + suffix, x, y, COLORS[number % len(COLORS)], dash)
+    if draw is draw_top_shares:
+        ticks = {"tickvals": [float(p) for p in TICKS], "ticktext": TICKS}
+        figure.update_xaxes(title="top p % of the visible keys", type="log", dtick=None, **ticks)
+    return figure
 
-    def value(layer: AttentionMetrics, measure: Measure) -> float | None:
-        found = measure(layer) if callable(measure) else getattr(layer, measure)
-        return mean_over_heads(found) if isinstance(found, list) else found
 
-    def draw(checkpoint: CheckpointAnalysis, site: str) -> Iterator[Line]:
-        layers = checkpoint.attentions(site)
-        x = range(1, len(layers) + 1)
-        yield "", "solid", x, [value(layer, solid) for layer in layers]
-        if dashed is not None:
-            yield f", {dashed_suffix}", "dash", x, [value(layer, dashed) for layer in layers]
-
-    return draw
+def draw_measures(checkpoint: CheckpointAnalysis, site: str, described: Mapping[str, str]) -> Iterator[Line]:
+    """Yield one or two measures by layer of a site."""
+    lines = (("solid", "solid", ""), ("dashed", "dash", f", {described.get('suffix')}"))
+    for key, dash, suffix in lines[: 1 + ("dashed" in described)]:
+        found = [getattr(layer, described[key]) for layer in checkpoint.attentions(site)]
+        y = [mean_over_heads(value) if isinstance(value, list) else value for value in found]
+        yield suffix, dash, range(1, len(y) + 1), y
 
 
-def draw_top_shares(checkpoint: CheckpointAnalysis, site: str) -> Iterator[Line]:
+def draw_top_shares(checkpoint: CheckpointAnalysis, site: str, _: Mapping[str, str]) -> Iterator[Line]:
     """Yield the share of the weight by percentage of keys of a site."""
     layers = [layer.top_share for layer in checkpoint.attentions(site) if layer.top_share]
     if layers:
@@ -154,20 +79,30 @@ def draw_top_shares(checkpoint: CheckpointAnalysis, site: str) -> Iterator[Line]
         yield "", "solid", list(map(float, layers[0])), shares
 
 
-def by_query(errors: str) -> Callable[[CheckpointAnalysis, str], Iterator[Line]]:
-    """Return a function that yields alignment error rates by layer for a choice of query.
+def draw_errors(checkpoint: CheckpointAnalysis, query: str, described: Mapping[str, str]) -> Iterator[Line]:
+    """Yield alignment error rates by layer for a choice of query."""
+    layers = checkpoint.alignment.errors(query, described["errors"]) if checkpoint.alignment else []
+    x = range(1, len(layers) + 1)
+    yield ", best head", "solid", x, [layer.best_head for layer in layers]
+    yield ", all heads", "dash", x, [layer.mean_weights for layer in layers]
 
-    Args:
-        errors: method of `AlignmentMetrics` that returns them.
-    """
 
-    def draw(checkpoint: CheckpointAnalysis, query: str) -> Iterator[Line]:
-        layers = getattr(checkpoint.alignment, errors)(query) if checkpoint.alignment else []
-        x = range(1, len(layers) + 1)
-        yield ", best head", "solid", x, [layer.best_head for layer in layers]
-        yield ", all heads", "dash", x, [layer.mean_weights for layer in layers]
-
-    return draw
+def paper_values() -> dict[str, dict[str, PerHead]]:
+    """Return what the papers print, by figure and label: a value for each panel."""
+    return {
+        "entropy": {
+            "[RF] softmax": [printed_values("RF", "table3", "softmax")["H(s)"]] * len(SITES),
+            "[RF] ReLUFormer": [printed_values("RF", "table5", "reluformer")["entropy"]] * len(SITES),
+        },
+        "diversity": {
+            f"[RL] {label}": list(printed_values("RL", "table6", row).values())
+            for label, row in {"softmax": "softmax", "entmax15": "entmax15", "ReLA-g, τ = 1": "rela_g tau=1.00"}.items()
+        },
+        "alignment": {
+            f"[RL] {row}": [None, printed_values("RL", "table5", row)["shifted AoH"]]
+            for row in ("softmax", "sparsemax", "entmax15", "rela_g")
+        },
+    }
 
 
 def add_paper_values(figure: go.Figure, lines: Mapping[str, Sequence[float | None]]) -> go.Figure:

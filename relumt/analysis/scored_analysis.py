@@ -35,13 +35,9 @@ def is_analyzed(folder: Path, record: RunRecord) -> bool:
         analysis = read_analysis(folder / ANALYSIS)
     except (FileNotFoundError, UserError):
         return False
-    return not find_mismatch(analysis, record) and not _has_other_alignments(analysis, Path(record.data_bin))
-
-
-def _has_other_alignments(analysis: AnalysisFile, data_bin: Path) -> bool:
-    """Return whether the data-bin has gold alignments that are not those of the analysis."""
-    path, used = gold_alignments_path(data_bin, TEST), analysis.checkpoints[0].alignments_sha256
-    return used is not None and path.is_file() and file_sha256(path) != used
+    gold, used = gold_alignments_path(Path(record.data_bin), TEST), analysis.checkpoints[0].alignments_sha256
+    has_other_alignments = used is not None and gold.is_file() and file_sha256(gold) != used
+    return not find_mismatch(analysis, record) and not has_other_alignments
 
 
 def needs_analysis(config: RunConfig) -> bool:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_analyze_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's arguments; `dest` names the field of `AnalysisConfig`."""
     add = parser.add_argument
     add_common_arguments(parser)
     add("checkpoints", nargs="+", type=Path, metavar="CHECKPOINT", help=MODEL_HELP)
@@ -41,13 +42,13 @@ def add_analyze_arguments(parser: argparse.ArgumentParser) -> None:
     first_help = "number of the first word in FILE (default: 0)"
     add("--first-word", type=int, default=0, choices=[0, 1], help=first_help)
     kept_help = "sentence pairs whose attention maps are kept (default: 50)"
-    add("--sentences", type=positive_integer, default=50, help=kept_help)
+    add("--sentences", dest="num_maps", type=positive_integer, default=50, metavar="N", help=kept_help)
     own_help = "also keep the maps of the models' own translations of these sentences, by beam search"
-    add("--own-translations", action="store_true", help=own_help)
+    add("--own-translations", dest="maps_own_translations", action="store_true", help=own_help)
     number_help = "sentence pair drawn in maps.png, counted from 1 (default: the first of a readable length)"
     add("--map-sentence", type=positive_integer, metavar="N", help=number_help)
     units_help = "measure the attention of subwords, or merge their weights to those of words (default: subwords)"
-    add("--units", default="subwords", choices=["subwords", "words"], help=units_help)
+    add("--units", dest="unit", default="subwords", choices=["subwords", "words"], help=units_help)
     add("--numbers-only", action="store_true", help="write nothing but analysis.json")
     add("--max-tokens", type=positive_integer, default=4096, help="tokens in a batch (default: 4096)")
 
@@ -58,10 +59,9 @@ def analyze(arguments: argparse.Namespace) -> None:
     The models read the reference translations (forced decoding). DIR receives analysis.json, plots, report.html (opens
     offline), and maps-N.pt with the attention maps of the N-th model on the first sentences.
     """
-    if (arguments.map_sentence or 1) > arguments.sentences:
-        raise UserError(
-            f"--map-sentence must be between 1 and --sentences ({arguments.sentences}), not {arguments.map_sentence}"
-        )
+    if (arguments.map_sentence or 1) > arguments.num_maps:
+        limits = f"between 1 and --sentences ({arguments.num_maps})"
+        raise UserError(f"--map-sentence must be {limits}, not {arguments.map_sentence}")
     require_writable(arguments.out)
     prepare_fairseq_import()
     from relumt.analysis.measure import AnalysisConfig
@@ -71,17 +71,9 @@ def analyze(arguments: argparse.Namespace) -> None:
         require_model(path)
     if not arguments.numbers_only:
         from relumt.analysis.report import write_plots_and_report  # fails early if a package is missing
-    config = AnalysisConfig(
-        arguments.data,
-        arguments.subset,
-        arguments.alignments,
-        arguments.first_word,
-        0 if arguments.numbers_only else arguments.sentences,
-        arguments.max_tokens,
-        arguments.cpu,
-        arguments.units,
-        arguments.own_translations and not arguments.numbers_only,
-    )
+    config = AnalysisConfig(**{field.name: getattr(arguments, field.name) for field in fields(AnalysisConfig)})
+    if arguments.numbers_only:
+        config = replace(config, num_maps=0, maps_own_translations=False)
     analysis, maps = write_numbers(arguments.checkpoints, arguments.out, config)
     if not arguments.numbers_only:
         print_status(str(write_plots_and_report(analysis, maps, arguments.out, arguments.map_sentence)))
@@ -264,13 +256,13 @@ def contrast(arguments: argparse.Namespace) -> None:
     result: dict[str, object] = {"checkpoint": str(loaded.path), "document_length": document_length}
     if are_in_context:
         examples = read_examples(arguments.examples, ExampleInContext)
-        candidates = contrastive.ContextCandidates(loaded, data, examples)
+        candidates = list(contrastive.context_candidates(loaded, data, examples))
         decisions = contrastive.decide(loaded, candidates, arguments.batch_size)
         result |= contrastive.summarize(examples, decisions)
-        result |= {"mean_context_sentences": fmean(candidates.context_lengths)}
+        result |= {"mean_context_sentences": fmean(variants[0].num_context for variants in candidates)}
         result |= contrastive.accuracies(examples, decisions)
     else:
         sentences = read_examples(arguments.examples, contrastive.SentenceExample)
-        own = contrastive.sentence_candidates(loaded, data, arguments.subset, sentences)
+        own = list(contrastive.sentence_candidates(loaded, data, arguments.subset, sentences))
         result |= contrastive.summarize(sentences, contrastive.decide(loaded, own, arguments.batch_size))
     print(json.dumps(result, indent=2, ensure_ascii=False))

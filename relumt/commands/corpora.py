@@ -38,7 +38,7 @@ def synth(arguments: argparse.Namespace) -> None:
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `relumt prepare`; `dest` names the field of `Options`."""
-    from relumt.corpora.bitext import SPLITS
+    from relumt.corpora.bitext import MARKUPS, SPLITS
     from relumt.corpora.options import BPE_CHOICES
 
     add = parser.add_argument
@@ -48,7 +48,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{split}", required=True, metavar="P", help=f"prefix of the {split} texts")
     add("--out", required=True, type=Path, metavar="DIR", help="data-bin to create")
     bpe_help = f"{', '.join(BPE_CHOICES)} (default: %(default)s)"
-    add("--bpe", default="subword-nmt", metavar="METHOD", help=bpe_help)
+    add("--bpe", default="subword-nmt", choices=BPE_CHOICES, metavar="METHOD", help=bpe_help)
     size_help = f"number of merges (subword-nmt) or pieces (sentencepiece) (default: {DEFAULT_VOCAB_SIZE})"
     add("--vocab-size", type=positive_integer, metavar="N", help=size_help)
     add("--tokenize", action="store_true", help="split words as Moses does (sacremoses)")
@@ -63,7 +63,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--max-ratio", type=finite_number, default=9.0, metavar="R", help=ratio_help)
     documents_help = "the texts contain document markup: d (a line <d> before each document) or europarl (as released)"
-    add("--documents", metavar="KIND", help=documents_help)
+    add("--documents", choices=list(MARKUPS), metavar="KIND", help=documents_help)
     separator_help = "add a word to the dictionaries, for use between the sentences of a document, for example <sep>"
     add("--document-separator", dest="separator", metavar="WORD", help=separator_help)
     add("--separate-dictionaries", action="store_true", help="one dictionary per language")

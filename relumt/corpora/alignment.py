@@ -119,22 +119,20 @@ def read_alignments(path: Path, start: int, count: int | None = None) -> list[Go
 def _parse_links(path: Path, number: int, line: str) -> list[FileLink]:
     links = []
     for token in line.split():
-        match = LINK.fullmatch(token)
-        if not match:
-            raise UserError(
-                f"{path}:{number}: expected a link such as 1-2 (sure) or 1p2 (possible), found {quote(token)}"
-            )
-        source, kind, target = match.groups()
-        links.append(("S" if kind == "-" else "P", int(source), int(target)))
+        if not (match := LINK.fullmatch(token)):
+            problem = f"expected a link such as 1-2 (sure) or 1p2 (possible), found {quote(token)}"
+            raise UserError(f"{path}:{number}: {problem}")
+        links.append(("S" if match[2] == "-" else "P", int(match[1]), int(match[3])))
     return links
 
 
 def _to_gold(path: Path, number: int, links: list[FileLink], start: int) -> GoldAlignment:
     """Return one pair's links counted from 0; raise UserError for a word before the first."""
     if any(min(source, target) < start for _, source, target in links):
-        raise UserError(
-            f"{path}: sentence pair {number} links word {start - 1}, but --first-word says that words start at {start}"
-        )
-    from_zero = [(kind, (source - start, target - start)) for kind, source, target in links]
-    sure = frozenset(link for kind, link in from_zero if kind == "S")
-    return GoldAlignment(sure, frozenset(link for _, link in from_zero))
+        problem = f"links word {start - 1}, but --first-word says that words start at {start}"
+        raise UserError(f"{path}: sentence pair {number} {problem}")
+    possible, sure = (
+        frozenset((source - start, target - start) for kind, source, target in links if kind in kinds)
+        for kinds in ("SP", "S")
+    )
+    return GoldAlignment(sure, possible)

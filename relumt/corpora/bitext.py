@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -145,10 +144,8 @@ def check_line_counts(names: PathPair, counts: Sequence[int]) -> None:
         if count == 0:
             raise UserError(f"{name}: empty file; expected one sentence per line")
     if counts[0] != counts[1]:
-        raise UserError(
-            f"{names[0]} has {counts[0]} lines, {names[1]} has {counts[1]}; expected a sentence and its translation on "
-            "lines of the same number; look for a missing or an additional line break"
-        )
+        found = f"{names[0]} has {counts[0]} lines, {names[1]} has {counts[1]}"
+        raise UserError(f"{found}; expected a sentence and its translation on lines of the same number")
 
 
 def check_lines(text: Path, original: Path, is_held_out: bool, separator: str | None = None) -> None:
@@ -236,16 +233,15 @@ def clean_pairs(
     """
     kept: list[bool] = []
     dropped: Counter[str] = Counter()
-    with ExitStack() as stack:
-        files = [stack.enter_context(open_text(output, "w")) for output in outputs]
-        for pair in zip(*map(read_clean_lines, inputs), strict=True):
-            reason = reason_to_drop(pair[0].split(), pair[1].split(), max_length, max_ratio)
+    with open_text(outputs[0], "w") as source_output, open_text(outputs[1], "w") as target_output:
+        for source, target in zip(*map(read_clean_lines, inputs), strict=True):
+            reason = reason_to_drop(source.split(), target.split(), max_length, max_ratio)
             kept.append(reason is None)
             if reason:
                 dropped[reason] += 1
                 continue
-            for file, line in zip(files, pair, strict=True):
-                file.write(line + "\n")
+            source_output.write(source + "\n")
+            target_output.write(target + "\n")
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
     if not any(kept):
         raise UserError(f"cleaning drops every training pair ({reasons}); raise --max-length or --max-ratio")

@@ -121,9 +121,8 @@ def load_sentencepiece(folder: Path) -> Rewrite:
     """Return the segmentation by `folder`/bpe.model; pieces that begin a word start with ▁."""
     import sentencepiece
 
-    return partial(
-        _segment_sentencepiece, sentencepiece.SentencePieceProcessor(model_file=str(folder / SENTENCEPIECE_FILE))
-    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / SENTENCEPIECE_FILE))
+    return partial(_segment_sentencepiece, processor)
 
 
 def _segment_sentencepiece(processor: "SentencePieceProcessor", lines: list[str]) -> list[str]:

@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import SACREBLEU_DIR
@@ -102,14 +101,9 @@ def find_test_set(name: str, language_pair: str | None) -> SacrebleuSet:
 
 
 def prepare_corpus(
-    corpus: Corpus,
-    raw: Path,
-    out: Path,
-    bpe: str,
-    vocab_size: int | None,
-    overwrite: bool,
+    corpus: Corpus, raw: Path, out: Path, bpe: str, vocab_size: int | None, overwrite: bool,
     test_set: SacrebleuSet | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Create the texts `out`.text from the files in `raw`, and from these texts the data-bin `out`.
 
     Args:
@@ -127,12 +121,8 @@ def prepare_corpus(
     out = out.resolve()
     options = Options(
         *(*corpus.languages, bpe, vocab_size or corpus.bpe_merges),
-        tokenized_input=True,
-        lowercase=corpus.lowercased,
-        max_length=corpus.max_length,
-        max_ratio=corpus.max_ratio,
-        separator=corpus.separator,
-    )
+        tokenized_input=True, lowercase=corpus.lowercased, separator=corpus.separator, **corpus.limits,
+    )  # fmt: skip
     texts = out.with_name(f"{out.name}.text")
     write_texts(corpus, raw, texts, overwrite, test_set)
     prefixes = {split: str(texts / split) for split in SPLITS}
@@ -149,8 +139,7 @@ def write_texts(corpus: Corpus, raw: Path, texts: Path, overwrite: bool, test_se
     files = [*corpus.download(raw), *(test_set.download(raw) if test_set else [])]
     inputs = describe_files({path.name: path for path in files})
     settings = corpus.settings() | (test_set.settings() if test_set else {})
-    limits: dict[str, Any] = {"max_length": corpus.max_length, "max_ratio": corpus.max_ratio}
-    options = {**settings, **limits, "sacremoses": version("sacremoses")}
+    options = {**settings, **corpus.limits, "sacremoses": version("sacremoses")}
     if is_up_to_date(texts, CORPUS_RECORD, options, inputs, overwrite):
         return
     with atomic_folder(texts) as stage:

@@ -152,12 +152,6 @@ def contexts_of_documents(
             yield pairs[max(0, index - count) : index]
 
 
-def text_paths(prefix: str, languages: tuple[str, str]) -> list[tuple[Path, Path]]:
-    """Return the source and target files of the variants, and those of their contexts."""
-    source, target = languages
-    return [(Path(f"{prefix}.{name}.{source}"), Path(f"{prefix}.{name}.{target}")) for name in ("text", "context")]
-
-
 def contexts_of_text(
     entries: Sequence[Entry], prefix: str, languages: tuple[str, str], count: int
 ) -> Iterator[Context]:
@@ -166,7 +160,9 @@ def contexts_of_text(
     Raises:
         UserError: a file is missing, or is not of these entries.
     """
-    text, context = (read_pairs(*paths) for paths in text_paths(prefix, languages))
+    text, context = (
+        read_pairs(*(Path(f"{prefix}.{name}.{language}") for language in languages)) for name in ("text", "context")
+    )
     expected = sum(1 + len(entry["errors"]) for entry in entries)
     per_line, rest = divmod(len(context), expected or 1)
     if len(text) != expected or rest:

@@ -22,10 +22,7 @@ def read_lengths(path: Path) -> list[int]:
     for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
         if not NUMBER.fullmatch(text):
-            raise UserError(
-                f"{path}:{number}: expected a number of sentences, found {quote(text)}; write one positive integer per "
-                "line"
-            )
+            raise UserError(f"{path}:{number}: expected a number of sentences, found {quote(text)}; write one per line")
         lengths.append(int(text))
     return lengths
 
@@ -34,10 +31,8 @@ def read_document_lengths(path: Path, num_sentences: int) -> list[int]:
     """Return the document lengths in a file; raises `UserError` unless their sum is `num_sentences`."""
     lengths = read_lengths(path)
     if sum(lengths) != num_sentences:
-        raise UserError(
-            f"{path}: its documents have {sum(lengths)} sentences, but the text has {num_sentences} lines; correct or "
-            "remove the file"
-        )
+        found = f"its documents have {sum(lengths)} sentences, but the text has {num_sentences} lines"
+        raise UserError(f"{path}: {found}; correct or remove the file")
     return lengths
 
 

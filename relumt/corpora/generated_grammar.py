@@ -15,6 +15,7 @@ adverb, whether German does or not.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -229,9 +230,8 @@ def _acting_clause(rng: Random, pronoun_thing: Phrase, noun_thing: Phrase, negat
 
 def _resting_clause(rng: Random, optional: float) -> Clause:
     """Generate what a person does without an object."""
-    subject = (
-        Subject(phrases.described_person(rng, "nominative")) if rng.random() < 0.5 else phrases.person_subject(rng)
-    )
+    is_described = rng.random() < 0.5
+    subject = Subject(phrases.described_person(rng, "nominative")) if is_described else phrases.person_subject(rng)
     clause = _with_verb(rng, subject, lexicon.PERSON_INTRANSITIVE.draw(rng), PERSON_STYLE, NEGATED, optional)
     return clause._replace(place=phrases.place_phrase(rng, optional))
 
@@ -288,12 +288,11 @@ FILLER_PATTERNS = Weighted(_ANY_PATTERNS[1:], [2, 1, 1])
 def _finished(phrase: Phrase, pronoun_case: str | None = None) -> Sentence:
     """Add the period, turn links into index pairs and locate the pronoun."""
     german, english = joined(phrase, linked((".",), (".",)))
+    links, english_links = ([link for _, link in words] for words in (german, english))
     alignment = [
         (index, translation)
-        for index, (_, link) in enumerate(german)
-        for translation, (_, english_link) in enumerate(english)
-        if link is not None and link == english_link
+        for (index, link), (translation, other) in product(enumerate(links), enumerate(english_links))
+        if link is not None and link == other
     ]
-    links = [link for _, link in german]
     slot = (links.index(phrases.PRONOUN_LINK), pronoun_case) if pronoun_case else None
     return Sentence(tuple([word for word, _ in german]), tuple([word for word, _ in english]), tuple(alignment), slot)

@@ -4,7 +4,6 @@ import math
 import re
 from dataclasses import dataclass
 
-from relumt.corpora.bitext import MARKUPS
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.errors import UserError
 
@@ -54,14 +53,10 @@ class Options:
         for language in self.languages:
             if not LANGUAGE.fullmatch(language):
                 raise UserError(f"{language!r} is not a language code; give --src and --tgt codes such as de or zh-CN")
-        if self.bpe not in BPE_CHOICES:
-            raise UserError(f"unknown --bpe {self.bpe!r}; choose one of {', '.join(BPE_CHOICES)}")
         if self.bpe == "none" and self.vocab_size is not None:
             raise UserError("--vocab-size has no effect with --bpe none; remove it")
         if self.tokenize and self.tokenized_input:
             raise UserError("--tokenize and --tokenized-input exclude each other; give one of them")
-        if self.documents not in (None, *MARKUPS):
-            raise UserError(f"unknown --documents {self.documents!r}; choose one of {', '.join(MARKUPS)}")
         if not 1 <= self.max_ratio < math.inf:
             raise UserError("--max-ratio must be at least 1 and finite")
         if self.separator is not None and self.separator.split() != [self.separator]:

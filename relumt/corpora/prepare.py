@@ -103,9 +103,8 @@ class DataBinBuilder:
         if not options.tokenized_input:
             self.copy_held_out(texts, "raw.")
         if options.tokenize or options.lowercase:
-            texts = self.rewrite(
-                "preprocess", texts, [partial(preprocess, options, code) for code in options.languages]
-            )
+            functions = [partial(preprocess, options, code) for code in options.languages]
+            texts = self.rewrite("preprocess", texts, functions)
         self.copy_held_out(texts)
         cleaned = side_paths(self.stage.scratch, "clean", options.languages)
         kept, dropped = bitext.clean_pairs(self.sides(texts, "train"), cleaned, options.max_length, options.max_ratio)

@@ -69,6 +69,11 @@ class Corpus:
         train = self.on_request if self.on_request and has_requested else self.train
         return {"train": train, "valid": self.valid, "test": self.test}
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits for training pairs, as options of `relumt prepare`."""
+        return {"max_length": self.max_length, "max_ratio": self.max_ratio}
+
     def settings(self) -> dict[str, Scalar]:
         """Return what was chosen about the corpus, for the record."""
         first = self.train[0][0].first
@@ -89,17 +94,13 @@ class Corpus:
         held_out: list[str] = []
         for split in HELD_OUT:
             if texts[split]:
-                held_out += chain.from_iterable(self.copy_held_out(split, texts[split], raw, stage))
+                paths = side_paths(stage.scratch, split, self.languages)
+                lengths = copy_texts(texts[split], raw, paths)
+                source, target = (list(read_clean_lines(path)) for path in paths)
+                self.write_held_out(split, (source, target), stage.result)
+                write_lengths(stage.result / f"{split}.docs", lengths)
+                held_out += source + target
         self.write_train(texts["train"], held_out, raw, stage)
-
-    def copy_held_out(self, split: str, texts: Texts, raw: Path, stage: StagingArea) -> tuple[list[str], list[str]]:
-        """Write valid or test, and its documents if they are known; return both sides."""
-        paths = side_paths(stage.scratch, split, self.languages)
-        lengths = copy_texts(texts, raw, paths)
-        source, target = (list(read_clean_lines(path)) for path in paths)
-        self.write_held_out(split, (source, target), stage.result)
-        write_lengths(stage.result / f"{split}.docs", lengths)
-        return source, target
 
     def write_train(self, texts: Texts, held_out: Sequence[str], raw: Path, stage: StagingArea) -> None:
         """Write the training texts, without pairs of running text that recur in `held_out`, and split off valid."""
@@ -109,7 +110,11 @@ class Corpus:
         if form == "running":
             read, lengths = remove_recurring(read, lengths, held_out)
         cleaned = side_paths(stage.result, "train", self.languages)
-        kept = self.preprocess_and_clean(read, cleaned, stage)
+        tokenized = side_paths(stage.scratch, "tokenized", self.languages)
+        with progress_step("tokenize train") as advance:
+            for language, text, output in zip(self.languages, read, tokenized, strict=True):
+                rewrite_file(text, output, partial(self.preprocess, language=language), advance)
+        kept, _ = bitext.clean_pairs(tokenized, cleaned, self.max_length, self.max_ratio)
         if self.valid_every:
             kept = split_off_valid(read, cleaned, kept, self.valid_every)
         if form != "plain":
@@ -121,14 +126,6 @@ class Corpus:
             lines = normalize_punctuation(lines, language)
         lines = tokenize(lines, language)
         return lowercase(lines) if self.lowercased else lines
-
-    def preprocess_and_clean(self, texts: PathPair, outputs: PathPair, stage: StagingArea) -> list[bool]:
-        """Preprocess the training texts and drop unfit pairs; return for each pair whether it was kept."""
-        tokenized = side_paths(stage.scratch, "tokenized", self.languages)
-        with progress_step("tokenize train") as advance:
-            for language, text, output in zip(self.languages, texts, tokenized, strict=True):
-                rewrite_file(text, output, partial(self.preprocess, language=language), advance)
-        return bitext.clean_pairs(tokenized, outputs, self.max_length, self.max_ratio)[0]
 
     def write_held_out(self, name: str, sides: tuple[list[str], list[str]], folder: Path) -> None:
         """Write valid or test, untokenized and tokenized."""

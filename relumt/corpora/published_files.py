@@ -69,26 +69,16 @@ def fetch(source: Source, folder: Path) -> Path:
     """Return the path of the file in `folder`, after downloading it or completing its download if necessary.
 
     Raises:
-        UserError: the file differs from the published one.
-        AttemptFailedError: no URL provided it.
+        UserError: the file differs from the published one, or is missing and has no URL.
+        AttemptFailedError: no URL provided the published file.
     """
     path = folder / source.name
     partial = path.with_name(f"{path.name}.part")
-    if not path.is_file():
-        return download_from_mirrors(source, partial, path)
-    if not source.is_at(path):
+    if path.is_file():
+        if source.is_at(path):
+            return path
         advice = f"delete it, or rename it to {partial.name} to download the rest"
         raise UserError(f"{path} differs from the published file (checksum); {advice}")
-    return path
-
-
-def download_from_mirrors(source: Source, partial: Path, path: Path) -> Path:
-    """Complete the file `partial` from one of the URLs and rename it to `path`; return `path`.
-
-    Raises:
-        UserError: there are no URLs.
-        AttemptFailedError: no URL provided the published file.
-    """
     if not source.urls:
         raise UserError(f"{path}: no such file, and it cannot be downloaded; {source.request}, and save it there")
     failures = []

@@ -123,13 +123,10 @@ class WordTokenizer:
         if not line.isprintable() or "MULTI" in line or "' '" in line:
             return str(self.moses.tokenize(line, return_str=True))
         words = line.split()
-        tokens = [
-            word
-            if word.isascii() and word.isalnum()
-            else self.tokenize_word(word, self.following(words, index), index == 0)
-            for index, word in enumerate(words)
-        ]
-        return " ".join(tokens)
+        for index, word in enumerate(words):
+            if not (word.isascii() and word.isalnum()):
+                words[index] = self.tokenize_word(word, self.following(words, index), index == 0)
+        return " ".join(words)
 
     def following(self, words: list[str], index: int) -> str:
         """Return what stands for the word after words[index]; nothing if that is the last one."""

@@ -65,31 +65,24 @@ def test_labels_are_the_shortest_unambiguous_part_of_the_path(tmp_path):
     assert short_names([best, last]) == [str(best), str(last)]
 
 
-def test_pairs_beyond_the_maximum_positions_are_left_out_and_counted(tmp_path, data, checkpoint_with):
-    checkpoint = checkpoint_with("--max-source-positions", "6")
-    analyze(checkpoint, "--data", data, "--out", tmp_path, "--numbers-only", "--max-tokens", "2")
-    (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
-    assert (analysis.num_pairs, analysis.num_pairs_too_long) == (2, 1)
-    loaded, _ = load_model(checkpoint, data, cpu=True)
-    loaded.load_subset("test")
-    assert [len(batch["id"]) for batch in loaded.batches("test", 6)] == [1, 1], "the long pair makes none larger"
-
-
-def test_shuffled_targets_belong_to_other_sentences_of_the_same_set(tmp_path, checkpoint_with):
+def test_pairs_beyond_the_maximum_positions_are_left_out_and_targets_shuffled_among_the_others(
+    tmp_path, checkpoint_with
+):
     data = write_data_bin(tmp_path / "data-bin", [(7, 5), (3, 8), (1, 2), (2, 9), (4, 4)])
     checkpoint = checkpoint_with("--attention", "rela_i", "--max-source-positions", "6")
-    analyze(checkpoint, "--data", data, "--out", tmp_path, "--numbers-only")
+    analyze(checkpoint, "--data", data, "--out", tmp_path, "--numbers-only", "--max-tokens", "2")
     (analysis,) = read_analysis(tmp_path / "analysis.json").checkpoints
-    for name, layer in analysis.attention.items():
-        if name.startswith("encoder"):  # the encoder does not read the targets
-            assert layer.null_rate == pytest.approx(layer.null_rate_shuffled)
+    assert (analysis.num_pairs, analysis.num_pairs_too_long) == (4, 1)
+    for layer in analysis.attentions("encoder"):  # the encoder does not read the targets
+        assert layer.null_rate == pytest.approx(layer.null_rate_shuffled)
     loaded, _ = load_model(checkpoint, data, cpu=True)
     loaded.load_subset("test")
+    fitting = loaded.fitting_indices("test").tolist()
+    assert [len(batch["id"]) for batch in loaded.batches("test", 6)] == [1] * 4, "the long pair makes none larger"
     shuffled = loaded.task.dataset(loaded.shuffle_targets("test"))
-    whole = loaded.task.dataset("test")
-    for pair in loaded.fitting_indices("test"):
-        others = [whole[other]["target"].tolist() for other in loaded.fitting_indices("test") if other != pair]
-        assert shuffled[pair]["target"].tolist() in others
+    targets = {pair: loaded.task.dataset("test")[pair]["target"].tolist() for pair in fitting}
+    for pair in fitting:
+        assert shuffled[pair]["target"].tolist() in [targets[other] for other in fitting if other != pair]
 
 
 def test_a_single_pair_has_no_shuffled_targets(tmp_path, checkpoint_with):
@@ -111,32 +104,18 @@ def test_a_diverged_model_is_refused(tmp_path, data, capsys, checkpoint_with):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("flags", "options", "message"),
     [
-        (["no-such.pt", "--data", "DATA"], "no-such.pt: no such checkpoint"),
-        (["CHECKPOINT", "--data", "DATA", "--subset", "dev"], "no subset 'dev' for de-en"),
-        (["CHECKPOINT"], "no run.json that names the data-bin"),
-        (
-            ["CHECKPOINT", "--data", "DATA", "--map-sentence", "51"],
-            "--map-sentence must be between 1 and --sentences (50)",
-        ),
-        (["CHECKPOINT", "--data", "DATA", "--alignments", "GOLD"], "gold has 1 alignments, but the text has 3 pairs"),
-        (["STOCK", "--data", "DATA"], "expected one of relumt's architectures"),
+        ([], ["--alignments", "GOLD"], "gold has 1 alignments, but the text has 3 pairs"),
+        (["--arch", "transformer"], [], "expected one of relumt's architectures"),
     ],
 )
-def test_invalid_input_ends_in_one_line_without_files(tmp_path, data, capsys, checkpoint_with, arguments, message):
+def test_invalid_input_ends_in_one_line_without_files(tmp_path, data, capsys, checkpoint_with, flags, options, message):
     (tmp_path / "gold").write_text("0-0\n")
-    names = {
-        "CHECKPOINT": checkpoint_with(),
-        "DATA": data,
-        "GOLD": tmp_path / "gold",
-        "STOCK": checkpoint_with("--arch", "transformer"),
-    }
-    with pytest.raises(SystemExit) as stopped:
-        analyze(*(names.get(argument, argument) for argument in arguments), "--out", tmp_path / "out")
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert stopped.value.code == 2
-    assert error.startswith("relumt: error: ") and message in error
+    options = [tmp_path / "gold" if option == "GOLD" else option for option in options]
+    with pytest.raises(SystemExit, match="2"):
+        analyze(checkpoint_with(*flags), "--data", data, *options, "--out", tmp_path / "out")
+    assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 

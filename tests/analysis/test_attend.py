@@ -53,26 +53,17 @@ def test_maps_are_those_of_the_translation_and_any_text_is_escaped(tmp_path, dat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("flags", "message"),
     [
-        (["CHECKPOINT", "w3", ""], "sentence 2 has no words"),
-        (["CHECKPOINT", "w3 " * 30], "has 31 subwords, but the model reads at most 16; split"),
-        (["INHIBITOR", "w3"], "InhibitorAttention has no attention weights to show"),
-        (["STOCK", "w3"], "expected one of relumt's architectures"),
+        (("--attention", "rela_g", *SHORT), "has 31 subwords, but the model reads at most 16; split"),
+        (("--attention", "inhibitor"), "InhibitorAttention has no attention weights to show"),
+        (("--arch", "transformer"), "expected one of relumt's architectures"),
     ],
 )
-def test_invalid_input_ends_in_one_line_without_files(tmp_path, data, capsys, checkpoint_with, arguments, message):
-    names = {
-        "CHECKPOINT": lambda: checkpoint_with("--attention", "rela_g", *SHORT),
-        "INHIBITOR": lambda: checkpoint_with("--attention", "inhibitor"),
-        "STOCK": lambda: checkpoint_with("--arch", "transformer"),
-    }
-    checkpoint, *rest = arguments
-    with pytest.raises(SystemExit) as stopped:
-        attend(names.get(checkpoint, lambda: checkpoint)(), data, tmp_path / "out", *rest)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert stopped.value.code == 2
-    assert error.startswith("relumt: error: ") and message in error
+def test_invalid_input_ends_in_one_line_without_files(tmp_path, data, capsys, checkpoint_with, flags, message):
+    with pytest.raises(SystemExit, match="2"):
+        attend(checkpoint_with(*flags), data, tmp_path / "out", "w3 " * 30)
+    assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 

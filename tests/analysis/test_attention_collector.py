@@ -7,40 +7,13 @@ from statistics import mean
 import pytest
 import torch
 
-from relumt.analysis.attention_collector import AttentionCollector
-from relumt.analysis.attention_maps import MapCollector, bertviz_arguments, load_maps, save_maps
-from relumt.analysis.units import BatchReader
+from relumt.analysis.attention_maps import bertviz_arguments, load_maps, save_maps
 from relumt.attention import MECHANISMS
 from relumt.attention.metrics import attention_metrics as rows
-from tests.plugin.model.build import build, dictionary, sample, task
+from tests.analysis.cases import maps_of, measured, one_by_one
+from tests.plugin.model.build import build, sample
 
 PAIRS = [(7, 5), (3, 8), (1, 2), (6, 6), (12, 3)]
-PAD = dictionary().pad()
-
-
-def reader(units="subwords"):
-    return BatchReader(task(), "none", units)
-
-
-def measured(model, batches, **settings):
-    observer = AttentionCollector(model, reader(), **settings)
-    for batch in batches:
-        with observer.observe(batch), torch.no_grad():
-            model(**batch["net_input"])
-    return observer.result()
-
-
-def one_by_one(pairs):
-    """Return the sentences of `sample(pairs)`, each in a batch of its own."""
-    whole = sample(pairs)
-    batches = []
-    for row in whole["id"].argsort().tolist():
-        source, given = whole["net_input"]["src_tokens"][row], whole["net_input"]["prev_output_tokens"][row]
-        source, given = source[source.ne(PAD)][None], given[given.ne(PAD)][None]
-        lengths = torch.tensor([source.shape[1]])
-        inputs = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": given}
-        batches.append({"net_input": inputs, "target": whole["target"][row][None, : given.shape[1]]})
-    return batches
 
 
 def numbers(result):
@@ -84,6 +57,8 @@ def test_both_collectors_agree_on_null_rates():
     assert any(rate > 0 for rates in nulls.values() for rate in rates)
     first, second = nulls["encoder.layers.0.self_attn"]  # of two numbers a sample's variance is half their square
     assert result["encoder.layers.0.self_attn"].null_rate_variance == pytest.approx((first - second) ** 2 / 2)
+    one_head = build("mechanism_transformer", "--attention", "rela_i", "--encoder-attention-heads", "1").eval()
+    assert measured(one_head, [sample(PAIRS)])["encoder.layers.0.self_attn"].null_rate_variance is None
 
 
 def test_null_rows_have_entropy_0_and_are_left_out_of_non_null_measures():
@@ -99,12 +74,10 @@ def test_null_rows_have_entropy_0_and_are_left_out_of_non_null_measures():
 @pytest.mark.parametrize("name", ["softmax", "rela_i"])
 def test_sink_rates_agree_with_loops_over_the_maps(name):
     model, batch = build("mechanism_transformer", "--attention", name).eval(), sample(PAIRS)
-    collector = MapCollector(model, task(), len(PAIRS))
-    with collector.observe(batch), torch.no_grad():
-        model(**batch["net_input"])
+    sentences = maps_of(model, batch, len(PAIRS))
     for module, measures in measured(model, [batch]).items():
         shares, uniform = [[], []], [[], []]
-        for sentence in collector.result():
+        for sentence in sentences:
             for head, weights in enumerate(sentence.maps[module].tolist()):
                 for query, row in enumerate(weights):
                     num_visible = query + 1 if measures.site == "decoder" else len(row)
@@ -117,35 +90,20 @@ def test_sink_rates_agree_with_loops_over_the_maps(name):
         assert measures.sink_rate_uniform == pytest.approx(mean(sum(own) / len(own) for own in uniform if own))
 
 
-def test_one_head_has_no_variance():
-    model = build("mechanism_transformer", "--attention", "rela_i", "--encoder-attention-heads", "1").eval()
-    result = measured(model, [sample(PAIRS)])
-    assert result["encoder.layers.0.self_attn"].null_rate_variance is None
-
-
 def test_maps_have_no_padding_and_fit_bertviz(tmp_path):
     model = build("mechanism_transformer", "--attention", "relu", "--relu-initial-score", "0").eval()
-    batch = sample(PAIRS)
-    collector = MapCollector(model, task(), 3)
-    with collector.observe(batch), torch.no_grad():
-        model(**batch["net_input"])
-    save_maps(collector.result(), tmp_path / "maps.pt")
+    save_maps(maps_of(model, sample(PAIRS), 3), tmp_path / "maps.pt")
     sentences = load_maps(tmp_path / "maps.pt")
     assert [sentence.index for sentence in sentences] == [0, 1, 2]
     for sentence, (source, target) in zip(sentences, PAIRS, strict=False):
-        assert (len(sentence.source), len(sentence.decoder_input), len(sentence.target)) == (source, target, target)
-        assert (
-            sentence.decoder_input[0] == sentence.target[-1] == "</s>"
-            and sentence.decoder_input[1:] == sentence.target[:-1]
-        )
+        assert (len(sentence.source), len(sentence.target)) == (source, target)
+        assert sentence.decoder_input == ["</s>", *sentence.target[:-1]] and sentence.target[-1] == "</s>"
         assert sentence.maps["decoder.layers.0.encoder_attn"].shape == (2, target, source)
     viewed = bertviz_arguments(sentences[0])
     assert [len(viewed[f"{site}_attention"]) for site in ("encoder", "decoder", "cross")] == [2, 2, 2]
     assert viewed["cross_attention"][0].shape == (1, 2, 5, 7) and len(viewed["encoder_tokens"]) == 7
     # the same weights as a model gives that reads the sentence alone
-    alone = AttentionCollector(model, reader())
-    with alone.observe(one_by_one(PAIRS)[0]), torch.no_grad():
-        model(**one_by_one(PAIRS)[0]["net_input"])
+    alone = measured(model, one_by_one(PAIRS)[:1])
     own = viewed["encoder_attention"][0][0].transpose(0, 1)
     expected = rows.sparsity(own, torch.full((7,), 7)).mean(0).tolist()
-    assert alone.result()["encoder.layers.0.self_attn"].sparsity == pytest.approx(expected)
+    assert alone["encoder.layers.0.self_attn"].sparsity == pytest.approx(expected)

@@ -27,6 +27,8 @@ def test_a_row_by_hand():
     assert rows.mean_distance(ROW, position).item() == pytest.approx(0.75 * 2)
     assert rows.distant_share(ROW, position, 1).item() == pytest.approx(0.75)
     assert rows.distant_share(ROW, position, 2).item() == 0
+    chosen = torch.tensor([[True, True, False, False, True]])
+    assert rows.mean_over_keys(ROW, chosen).item() == pytest.approx(0.25)
 
 
 def test_the_sink_rate_by_hand():
@@ -41,10 +43,8 @@ def test_the_sink_rate_by_hand():
 def test_a_null_row():
     assert rows.sparsity(NOTHING, SEEN).item() == 1
     assert rows.is_null_row(NOTHING).item() and rows.entropy(NOTHING).item() == 0
-    assert (
-        rows.top_share(NOTHING, SEEN, [10]).isnan().all()
-        and rows.mean_distance(NOTHING, torch.tensor([0])).isnan().all()
-    )
+    assert rows.top_share(NOTHING, SEEN, [10]).isnan().all()
+    assert rows.mean_distance(NOTHING, torch.tensor([0])).isnan().all()
 
 
 def lorenz_by_loops(weights, percent):
@@ -66,18 +66,6 @@ def test_top_shares_of_any_percentage_agree_with_a_loop_over_the_keys(visible, h
     for percent, found in zip(percents, shares.tolist(), strict=True):
         for row, by_head in zip(seen.tolist(), found, strict=True):
             assert by_head == pytest.approx([lorenz_by_loops(head, percent) for head in row], abs=1e-12)
-
-
-@given(st.integers(1, 5000))
-def test_uniform_weights_have_p_percent_on_the_top_p_percent_of_any_number_of_keys(keys):
-    shares = rows.top_share(torch.full((1, 1, keys), 2.0), torch.tensor([keys]), [0.1, 0.2, 1.5, 50])
-    assert shares.flatten().tolist() == pytest.approx([0.001, 0.002, 0.015, 0.5], rel=1e-4)
-
-
-def test_the_share_on_chosen_keys_by_hand():
-    chosen = torch.tensor([[True, True, False, False, True]])
-    assert rows.mean_over_keys(ROW, chosen).item() == pytest.approx(0.25)
-    assert rows.mean_over_keys(NOTHING, chosen).isnan().all()
 
 
 @given(st.integers(1, 30), st.integers(0, 2**31))

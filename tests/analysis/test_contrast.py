@@ -1,16 +1,16 @@
 """Contrastive accuracy: against log-probabilities computed sentence by sentence, and by hand."""
 
 import json
-from statistics import fmean
 
 import numpy as np
 import pytest
 import torch
+from fairseq.data.data_utils import load_indexed_dataset
 
 from relumt.analysis.contrast import (
-    ContextCandidates,
     SentenceExample,
     accuracies,
+    context_candidates,
     decide,
     majority_accuracy,
     score_examples,
@@ -43,21 +43,18 @@ def data(tmp_path):
 
 
 def references(data):
-    from fairseq.data.data_utils import load_indexed_dataset
-
     sentences = load_indexed_dataset(str(data / "test.de-en.en"), dictionary(), "mmap")
     return [sentences[i] for i in range(len(sentences))]
 
 
-def write_examples_of_the_test_set(data, path, sentences=((0, 1), (0, 3), (1, 1))):
+def write_examples_of_the_test_set(data, path):
     firsts, texts = [0, DOCUMENTS[0]], [dictionary().string(tokens) for tokens in references(data)]
-    with path.open("w") as file:
-        for document, sentence in sentences:
-            target = texts[firsts[document] + sentence]
-            first, *rest = target.split()
-            wrong = [" ".join([word, *rest]) for word in ("w1", "w2", "w3") if word != first][:2]
-            example = {"document": document, "sentence": sentence, "source": "", "target": target, "wrong": wrong}
-            file.write(json.dumps(example) + "\n")
+    lines = []
+    for document, sentence in ((0, 1), (0, 3), (1, 1)):
+        target = texts[firsts[document] + sentence]
+        wrong = [f"{word} {target}" for word in ("w1", "w2")]
+        lines.append({"document": document, "sentence": sentence, "source": "", "target": target, "wrong": wrong})
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return path
 
 
@@ -88,10 +85,11 @@ def flat(groups):
 def test_scores_are_conditioned_on_the_chunk(tmp_path, data, checkpoint_with, flags):
     loaded = load(checkpoint_with, data, *flags)
     examples = read_examples(write_examples_of_the_test_set(data, tmp_path / "x"), SentenceExample)
-    found = [score_examples(loaded, sentence_candidates(loaded, data, "test", examples), size) for size in (4, 100)]
+    candidates = list(sentence_candidates(loaded, data, "test", examples))
+    found = [score_examples(loaded, candidates, size) for size in (4, 100)]
     dataset, texts = loaded.task.dataset("test"), references(data)
-    bounds = getattr(dataset.tgt, "bounds", np.arange(len(LENGTHS) + 1))
-    assert (len(bounds) - 1 < len(LENGTHS)) == bool(flags)
+    bounds = dataset.tgt.bounds
+    assert len(bounds) - 1 < len(LENGTHS)
     expected = []
     for example in examples:
         sentence = sum(DOCUMENTS[: example.document]) + example.sentence
@@ -102,19 +100,12 @@ def test_scores_are_conditioned_on_the_chunk(tmp_path, data, checkpoint_with, fl
         expected.append([log_probability(loaded, source, before, variant) for variant in example.variants])
     for scores in found:
         assert flat(scores) == pytest.approx(flat(expected), rel=1e-4)
-    decisions = decide(loaded, sentence_candidates(loaded, data, "test", examples), 64)
-    assert fmean(decisions) == fmean(first > max(others) for first, *others in expected)
+    assert decide(loaded, candidates, 64) == [first > max(others) for first, *others in expected]
 
 
 @pytest.mark.parametrize(
     ("limit", "separator", "num_context"),
-    [
-        (0, "", [0, 0, 0]),
-        (7, "", [2, 0, 0]),
-        (8, SEPARATOR, [1, 0, 0]),
-        (9, SEPARATOR, [2, 0, 0]),
-        (30, SEPARATOR, [2, 0, 1]),
-    ],
+    [(0, "", [0, 0, 0]), (7, "", [2, 0, 0]), (8, SEPARATOR, [1, 0, 0]), (30, SEPARATOR, [2, 0, 1])],
 )
 def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, limit, separator, num_context):
     """With both sentences before it, the first example has 7 tokens per side, and 9 with separators."""
@@ -127,11 +118,11 @@ def test_the_context_is_what_fits_into_a_chunk(data, checkpoint_with, limit, sep
         before = [token for words in example.target_context[first:] for token in tokens(f"{words} {separator}")]
         source += tokens(example.source)
         expected.append([log_probability(loaded, source, before, variant) for variant in example.variants])
-    candidates = ContextCandidates(loaded, data, EXAMPLES)
+    candidates = list(context_candidates(loaded, data, EXAMPLES))
     scores = score_examples(loaded, candidates, batch_size=3)
-    assert candidates.context_lengths == num_context
+    assert [variants[0].num_context for variants in candidates] == num_context
     assert flat(scores) == pytest.approx(flat(expected), rel=1e-4)
-    assert decide(loaded, ContextCandidates(loaded, data, EXAMPLES), 2) == [x[0] > max(x[1:]) for x in expected]
+    assert decide(loaded, candidates, 2) == [x[0] > max(x[1:]) for x in expected]
 
 
 def test_accuracies_by_hand():
@@ -139,15 +130,10 @@ def test_accuracies_by_hand():
         ExampleInContext("a", "b", ["c"], distance=distance, categories={"kind": kind}, block=block)
         for distance, kind, block in ((0, "a", "x"), (0, "b", "x"), (4, "a", "y"), (9, "a", "y"), (None, "b", ""))
     ]
+    share = lambda count, accuracy: {"examples": count, "accuracy": accuracy}  # noqa: E731
     assert accuracies(examples, [True, False, True, True, True]) == {
-        "accuracy_by_distance": {
-            "0": {"examples": 2, "accuracy": 0.5},
-            ">3": {"examples": 2, "accuracy": 1.0},
-            "unknown": {"examples": 1, "accuracy": 1.0},
-        },
-        "accuracy_by_category": {
-            "kind": {"a": {"examples": 3, "accuracy": 1.0}, "b": {"examples": 2, "accuracy": 0.5}},
-        },
+        "accuracy_by_distance": {"0": share(2, 0.5), ">3": share(2, 1.0), "unknown": share(1, 1.0)},
+        "accuracy_by_category": {"kind": {"a": share(3, 1.0), "b": share(2, 0.5)}},
         "blocks": {"blocks": 2, "all_correct": 0.5},
     }
     assert accuracies([ExampleInContext("a", "b", ["c"])], [True]) == {}
@@ -170,8 +156,8 @@ def test_majority_accuracy_by_hand(examples, expected):
     assert found == pytest.approx(expected)
 
 
-def contrast(*arguments):
-    main(["contrast", *map(str, arguments)])
+def contrast(checkpoint, data, examples):
+    main(["contrast", "--checkpoint", str(checkpoint), "--data", str(data), "--examples", str(examples)])
 
 
 def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
@@ -180,7 +166,7 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
     write_examples(tmp_path / "contexts", EXAMPLES)
     results = []
     for name in ("sentences", "contexts"):
-        contrast("--checkpoint", checkpoint, "--data", data, "--examples", tmp_path / name)
+        contrast(checkpoint, data, tmp_path / name)
         results.append(json.loads(capsys.readouterr().out))
     assert all(result["examples"] == 3 and result["document_length"] == 16 for result in results)
     assert all(0 <= result["accuracy"] <= 1 and result["majority_accuracy"] > 0 for result in results)
@@ -191,23 +177,15 @@ def test_the_command_prints_json(tmp_path, data, capsys, checkpoint_with):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[]", "x:1: not in the expected format"),
         ('{"document": 2, "sentence": 0, "target": "w2", "wrong": ["w1"]}', "has no sentence 0 in document 2"),
-        ('{"document": 0, "sentence": 4, "target": "w2", "wrong": ["w1"]}', "has no sentence 4 in document 0"),
         ('{"document": 1, "sentence": 0, "target": "w1", "wrong": ["w2"]}', "is not the reference of sentence 5"),
         ("", "x: expected contrastive examples, found an empty file"),
-        ("NO DOCUMENTS", "test.docs: no such file"),
     ],
 )
 def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_with, line, message):
-    if line == "NO DOCUMENTS":
-        (data / "test.docs").unlink()
-        write_examples_of_the_test_set(data, tmp_path / "x")
-    elif line is not None:
-        (tmp_path / "x").write_text(line and line + "\n")
-    with pytest.raises(SystemExit) as stopped:
-        contrast("--checkpoint", checkpoint_with(), "--data", data, "--examples", tmp_path / "x")
-    assert stopped.value.code == 2
+    (tmp_path / "x").write_text(line and line + "\n")
+    with pytest.raises(SystemExit, match="2"):
+        contrast(checkpoint_with(), data, tmp_path / "x")
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -216,7 +194,6 @@ def test_invalid_examples_end_in_one_line(tmp_path, data, capsys, checkpoint_wit
     [
         ('{"source": "a", "target": "b", "wrong": []}', "there is no wrong variant"),
         ('{"source": "a", "target": "b", "wrong": ["c"], "source_context": ["d"]}', "differ in their number of"),
-        ('{"source": "", "target": "b", "wrong": ["c"]}', "the source or a variant is empty"),
         ('{"source": "a", "target": "b", "wrong": ["c"], "distance": -1}', "Expected `int` >= 0"),
         ('{"source": "a", "target": "b", "wrong": ["c"], "source_contexts": []}', "unknown field `source_contexts`"),
     ],
@@ -228,16 +205,14 @@ def test_examples_of_another_form(tmp_path, line, message):
     assert message in str(refused.value)
 
 
-def test_an_example_that_the_model_cannot_read(data, checkpoint_with):
+def test_an_example_that_the_model_cannot_read_and_probabilities_that_are_not_numbers(
+    data, checkpoint_with, monkeypatch
+):
     loaded = load(checkpoint_with, data)
     examples = [EXAMPLES[1], ExampleInContext("w1 " * 2000, "w1", ["w2"])]
     with pytest.raises(UserError, match="example 2 exceeds the model's maximum length"):
-        decide(loaded, ContextCandidates(loaded, data, examples), 2)
-
-
-def test_probabilities_that_are_not_numbers(data, checkpoint_with, monkeypatch):
+        decide(loaded, list(context_candidates(loaded, data, examples)), 2)
     nan = lambda _, sample: torch.full(sample["target"].shape, torch.nan)  # noqa: E731
     monkeypatch.setattr("relumt.runs.inference.loaded_model.LoadedModel.target_log_probs", nan)
-    loaded = load(checkpoint_with, data)
     with pytest.raises(AttemptFailedError, match="probabilities are not numbers"):
-        decide(loaded, ContextCandidates(loaded, data, EXAMPLES), 2)
+        decide(loaded, list(context_candidates(loaded, data, EXAMPLES)), 2)

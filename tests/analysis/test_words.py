@@ -4,15 +4,13 @@ from statistics import mean
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.units import BatchReader, is_stop_word, load_stop_words
 from relumt.attention.metrics.head_diversity import jensen_shannon_divergence
 from relumt.attention.metrics.words import NO_WORD, join_words, merge_to_words, merge_visibility, word_indices
-from relumt.plugin.model.hooks import Need, attention_hook
+from tests.analysis.cases import maps_of, measured
 from tests.plugin.model.build import build, sample, task
 
 KINDS = ["softmax", "entmax15", "relu", "rela_i", "rela_g_gelu"]
@@ -93,10 +91,7 @@ def test_a_language_without_stop_words_has_no_share_of_them():
     found.cfg.target_lang = "xx"
     reader = BatchReader(found, "none")
     assert reader.languages_without_stop_words == ["xx"]
-    collector = AttentionCollector(model, reader)
-    with collector.observe(batch), torch.no_grad():
-        model(**batch["net_input"])
-    for layer in collector.result().values():
+    for layer in measured(model, [batch], reader).values():
         assert (layer.stop_word_share is None) == (layer.stop_word_rate is None) == (layer.site == "decoder")
 
 
@@ -104,66 +99,34 @@ def subword_task():
     """Return a task with subwords: "w0" to "w9" end a word, "w10@@" to "w15@@" do not; 4 tokens are stop words."""
     found = task()
     for dictionary, stop_words in ((found.src_dict, ("der", "die@@")), (found.tgt_dict, ("the", "is@@"))):
-        rename(dictionary, {"w1": stop_words[0], "w12": stop_words[1]} | {f"w{i}": f"w{i}@@" for i in (10, 11, 13, 14)})
+        names = {"w1": stop_words[0], "w12": stop_words[1]} | {f"w{i}": f"w{i}@@" for i in (10, 11, 13, 14)}
+        dictionary.symbols[:] = [names.get(symbol, symbol) for symbol in dictionary.symbols]
     return found
 
 
-def rename(dictionary: Dictionary, names):
-    for index, symbol in enumerate(dictionary.symbols):
-        dictionary.symbols[index] = names.get(symbol, symbol)
-
-
-def collect_maps(model, batch):
-    """Return the attention maps [B, H, T, S] and the site of every attention module."""
-    maps = {}
-
-    def keep(name, attention, result, mask):
-        maps[name] = attention.site, result.weights
-
-    with attention_hook(model, keep, Need.WEIGHTS), torch.no_grad():
-        model(**batch["net_input"])
-    return maps
-
-
-def measure_by_loops(maps, batch, found):
-    """Return by module and head, from maps of subwords, the sums over words of sparsity, null rows, stop-word share,
-    distance and stop-word rate, and the number of words."""
-    inputs = batch["net_input"]
-    texts = {
-        "source": (inputs["src_tokens"], found.src_dict, load_stop_words("de")),
-        "read": (inputs["prev_output_tokens"], found.tgt_dict, load_stop_words("en")),
-        "predicted": (batch["target"], found.tgt_dict, load_stop_words("en")),
-    }
-    sides = {"encoder": ("source", "source"), "decoder": ("read", "read"), "cross": ("predicted", "source")}
-    results = {}
-    for name, (site, tensor) in maps.items():
-        weights = tensor.tolist()
-        query_side, key_side = sides[site]
-        totals = [[0.0, 0.0, 0.0, 0.0, 0.0, 0] for _ in range(tensor.shape[1])]
-        for b in range(len(weights)):
-            positions, words = [], []
-            for side in (query_side, key_side):
-                tokens, dictionary, _ = texts[side]
-                real = [i for i, token in enumerate(tokens[b].tolist()) if token != dictionary.pad()]
-                positions.append(real)
-                words.append([dictionary[tokens[b, i]] for i in real])
-            indices = [word_indices(tokens, "subword-nmt") for tokens in words]
-            is_stop = [is_stop_word(word, texts[key_side][2]) for word in join_words(words[1], "subword-nmt")]
-            for h, total in enumerate(totals):
-                own = [[weights[b][h][t][s] for s in positions[1]] for t in positions[0]]
-                for query, row in enumerate(merge_by_loops(own, *indices)):
-                    visible = row[: query + 1] if site == "decoder" else row
-                    weight = sum(visible)
-                    total[0] += sum(w == 0 for w in visible) / len(visible)
-                    total[5] += 1
-                    if weight <= 1e-6:
-                        total[1] += 1
-                        continue
-                    total[2] += sum(w for w, stop in zip(row, is_stop, strict=True) if stop) / weight
-                    total[3] += sum(w * abs(query - key) for key, w in enumerate(row)) / weight
-                    total[4] += sum(is_stop[: len(visible)]) / len(visible)
-        results[name] = totals
-    return results
+def measure_by_loops(sentences, module, site):
+    """Return by head, from maps of subwords, the sums over words of sparsity, null rows, stop-word share, distance and
+    stop-word rate, and the number of words."""
+    totals = [[0.0, 0.0, 0.0, 0.0, 0.0, 0] for _ in range(2)]
+    stop_words = load_stop_words("en" if site == "decoder" else "de")
+    for sentence in sentences:
+        keys = sentence.decoder_input if site == "decoder" else sentence.source
+        queries = sentence.target if site == "cross" else keys
+        indices = [word_indices(tokens, "subword-nmt") for tokens in (queries, keys)]
+        is_stop = [is_stop_word(word, stop_words) for word in join_words(keys, "subword-nmt")]
+        for total, own in zip(totals, sentence.maps[module].tolist(), strict=True):
+            for query, row in enumerate(merge_by_loops(own, *indices)):
+                visible = row[: query + 1] if site == "decoder" else row
+                weight = sum(visible)
+                total[0] += sum(w == 0 for w in visible) / len(visible)
+                total[5] += 1
+                if weight <= 1e-6:
+                    total[1] += 1
+                    continue
+                total[2] += sum(w for w, stop in zip(row, is_stop, strict=True) if stop) / weight
+                total[3] += sum(w * abs(query - key) for key, w in enumerate(row)) / weight
+                total[4] += sum(is_stop[: len(visible)]) / len(visible)
+    return totals
 
 
 @pytest.mark.parametrize("name", KINDS[:-1])
@@ -171,17 +134,15 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
     found, batch = subword_task(), sample(PAIRS)
     model = build("mechanism_transformer", "--attention", name).eval().double()
     reader = BatchReader(found, "subword-nmt", "words")
-    collector, nulls = AttentionCollector(model, reader), AttentionCollector(model, reader, null_rates_only=True)
-    for one in (collector, nulls):
-        with one.observe(batch), torch.no_grad():
-            model(**batch["net_input"])
-    measured, expected = collector.result(), measure_by_loops(collect_maps(model, batch), batch, found)
-    for module, totals in expected.items():
-        layer, queries = measured[module], totals[0][5]
+    layers, nulls = measured(model, [batch], reader), measured(model, [batch], reader, null_rates_only=True)
+    sentences = maps_of(model, batch, len(PAIRS), found)
+    for module, layer in layers.items():
+        totals = measure_by_loops(sentences, module, layer.site)
+        queries = totals[0][5]
         assert layer.num_queries == queries
         assert layer.sparsity == pytest.approx([t[0] / queries for t in totals], abs=1e-6)
         assert layer.null_rate == pytest.approx([t[1] / queries for t in totals], abs=1e-6)
-        assert nulls.result()[module].null_rate == pytest.approx(layer.null_rate)
+        assert nulls[module].null_rate == pytest.approx(layer.null_rate)
         for values, index in ((layer.stop_word_share, 2), (layer.distance, 3)):
             means = [t[index] / (queries - t[1]) if queries > t[1] else None for t in totals]
             assert (values is None and layer.site == "cross") or values == pytest.approx(means, abs=1e-5)
@@ -190,32 +151,14 @@ def test_measures_of_words_agree_with_loops_over_the_maps_of_subwords(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_words_are_subwords_if_nothing_is_split(name):
-    model, batch = build("mechanism_transformer", "--attention", name).eval(), sample(PAIRS)
-    results = []
-    for unit in ("subwords", "words"):
-        collector = AttentionCollector(model, BatchReader(task(), "none", unit))
-        with collector.observe(batch), torch.no_grad():
-            model(**batch["net_input"])
-        results.append(collector.result())
-    for module, layer in results[0].items():
-        merged = results[1][module]
-        assert (layer.num_queries, layer.sparsity) == (merged.num_queries, pytest.approx(merged.sparsity))
-        assert layer.head_diversity == pytest.approx(merged.head_diversity, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", KINDS)
 def test_weights_that_sum_to_one_have_one_diversity_and_it_is_that_of_the_weights(name):
     """Normalizing changes nothing for softmax and its sparse relatives, so [RL]'s values of them are ours."""
     model, batch = build("mechanism_transformer", "--attention", name).eval().double(), sample([(6, 6), (6, 6)])
     attention = model.encoder.layers[0].self_attn
-    collector = AttentionCollector(model, BatchReader(task(), "none"))
-    with collector.observe(batch), torch.no_grad():
-        model(**batch["net_input"])
-    diversity = collector.result()["encoder.layers.0.self_attn"].head_diversity
+    diversity = measured(model, [batch])["encoder.layers.0.self_attn"].head_diversity
     if attention.mechanism.weights_sum_to_one:
-        _, weights = collect_maps(model, batch)["encoder.layers.0.self_attn"]
-        raw = jensen_shannon_divergence(weights.transpose(1, 2).flatten(0, 1)).mean().item()
+        weights = [sentence.maps["encoder.layers.0.self_attn"] for sentence in maps_of(model, batch, 2)]
+        raw = jensen_shannon_divergence(torch.cat(weights, 1).transpose(0, 1)).mean().item()
         assert diversity == {"normalized": pytest.approx(raw, abs=1e-6)}
     else:
         assert set(diversity) in ({"normalized", "1.0", "0.5", "0.25", "0.1"}, set())

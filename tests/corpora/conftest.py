@@ -1,29 +1,17 @@
 """The bitext of cases.py as fixtures, and published files without downloads."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from relumt.corpora import published_texts
 from relumt.corpora.published_files import Source
-from tests.corpora import cases
-from tests.corpora.cases import PAIRS, Bitext
-
-
-@pytest.fixture(scope="session")
-def pairs() -> list[tuple[str, str]]:
-    return PAIRS
-
-
-@pytest.fixture(scope="session")
-def write_bitext() -> Callable[[Path], Bitext]:
-    return cases.write_bitext
+from tests.corpora.cases import Bitext, write_bitext
 
 
 @pytest.fixture
 def bitext(tmp_path: Path) -> Bitext:
-    return cases.write_bitext(tmp_path)
+    return write_bitext(tmp_path)
 
 
 @pytest.fixture

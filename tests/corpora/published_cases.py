@@ -55,15 +55,14 @@ def plain(language, number):
     return "\n".join(lines) + "\n"
 
 
-def talks(language, count=3):
+def talks(language):
     sentences = [f" Sentence {i} of talk {{n}}, isn't it? \n" for i in range(40)]
-    return "".join((TALK + "".join(sentences)).format(n=n, language=language) for n in range(count))
+    return "".join((TALK + "".join(sentences)).format(n=n, language=language) for n in range(3))
 
 
-def marked(language, documents=(3, 2)):
-    return "".join(
-        "<d>\n" + "".join(f"{language}: Line {i} of {n}.\n" for i in range(size)) for n, size in enumerate(documents)
-    )
+def marked(language):
+    documents = [[f"{language}: Line {i} of {n}.\n" for i in range(size)] for n, size in enumerate((3, 2))]
+    return "".join("<d>\n" + "".join(lines) for lines in documents)
 
 
 def running(language):
@@ -76,15 +75,10 @@ def running(language):
 
 def content(text, language, number) -> bytes:
     """Return what a text holds; `number` counts the training texts, and is 0 for others."""
-    by_form = {
-        "segments": lambda: evaluation_set(language),
-        "iwslt14_segments": lambda: iwslt14_evaluation_set(text.member),
-        "talks": lambda: talks(language),
-        "marked": lambda: marked(language),
-        "running": lambda: running(language),
-        "plain": lambda: plain(language, number),
-    }
-    return by_form[text.form]().encode()
+    by_form = {"segments": evaluation_set, "talks": talks, "marked": marked, "running": running}
+    if text.form == "iwslt14_segments":
+        return iwslt14_evaluation_set(text.member).encode()
+    return (plain(language, number) if text.form == "plain" else by_form[text.form](language)).encode()
 
 
 def write_published(corpus: Corpus, raw: Path, skip_requested: bool = True) -> None:

@@ -4,11 +4,10 @@ import pickle
 import pytest
 from hypothesis import given
 from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
 
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.errors import UserError
-from tests.corpora.cases import awkward_lines
+from tests.corpora.cases import PAIRS, awkward_lines
 
 UNDO = {
     "subword-nmt": lambda line: line.replace("@@ ", ""),
@@ -16,48 +15,36 @@ UNDO = {
 }
 
 
-@pytest.fixture
-def lines(pairs):
-    return [side for pair in pairs for side in pair]
+LINES = [side for pair in PAIRS for side in pair]
 
 
 @pytest.fixture
-def text(tmp_path, lines):
+def text(tmp_path):
     path = tmp_path / "text"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("name", BPE_METHODS)
-def test_subwords_join_to_the_text(name, text, lines, tmp_path, capfd):
+def test_subwords_join_to_the_text(name, text, tmp_path, capfd):
     steps = []
     assert BPE_METHODS[name].learn([text], 60, tmp_path, steps.append) == 60
     assert sum(steps) == 60
     segment = BPE_METHODS[name].load(tmp_path)
     unseen = ["Das Pferdchen ﬁel ½ um 日本 , <s> !"]  # NFKC would change it
-    for text_lines in (lines, unseen):
+    for text_lines in (LINES, unseen):
         assert segment(text_lines) != text_lines
         assert [UNDO[name](line) for line in segment(text_lines)] == text_lines
         assert pickle.loads(pickle.dumps(segment))(text_lines) == segment(text_lines)
     assert capfd.readouterr() == ("", "")
 
 
-def test_subword_nmt_learns_from_both_files(text, lines, tmp_path):
-    other = tmp_path / "other"
-    other.write_text("Pferdewagen Pferdehof\n", encoding="utf-8")
-    BPE_METHODS["subword-nmt"].learn([text, other], 50, tmp_path, lambda merges: None)
-    with (tmp_path / "expected").open("w", encoding="utf-8") as expected:
-        learn_bpe([*lines, "Pferdewagen Pferdehof"], expected, 50)
-    assert (tmp_path / "bpe.codes").read_bytes() == (tmp_path / "expected").read_bytes()
-
-
 def test_sizes_that_cannot_be_learned(text, tmp_path):
     with pytest.raises(UserError, match=r"--vocab-size 5000 pieces: Vocabulary size too high .* <= \d+"):
         BPE_METHODS["sentencepiece"].learn([text], 5000, tmp_path, lambda pieces: None)
-    for few in ("a b", "ab cd"):
-        text.write_text(f"{few}\n", encoding="utf-8")
-        with pytest.raises(UserError, match="no pair of letters occurs twice"):
-            BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
+    text.write_text("a b\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no pair of letters occurs twice"):
+        BPE_METHODS["subword-nmt"].learn([text], 10, tmp_path, lambda merges: None)
 
 
 @given(line=awkward_lines)

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
+from relumt.text_files import write_lines
 
 DOCUMENT = [
     ("Where is the key?", "Wo ist der Schlüssel?"),
@@ -16,20 +18,14 @@ DOCUMENT = [
 ]
 
 
-def entry(number, wrong, distance=0, intrasegmental=None, document="1999_1_2.de", **changes):
+def entry(number, wrong, distance=0, intrasegmental=None, document="1999_1_2.de"):
     source, target = DOCUMENT[number - 1]
     return {
-        "document id": document,
-        "segment id": number,
-        "src segment": source.replace(" .", "."),
-        "ref segment": target.replace(" .", "."),
-        "src pronoun": "It",
-        "ref pronoun": "ihn",
-        "ante distance": distance,
-        "intrasegmental": intrasegmental,
-        "corpus": "opensubtitles",
+        "document id": document, "segment id": number, "ante distance": distance, "intrasegmental": intrasegmental,
+        "src segment": source.replace(" .", "."), "ref segment": target.replace(" .", "."),
+        "src pronoun": "It", "ref pronoun": "ihn", "corpus": "opensubtitles",
         "errors": [{"contrastive": one, "replacement": "sie", "type": "pronominal coreference"} for one in wrong],
-    } | changes
+    }  # fmt: skip
 
 
 ENTRIES = [
@@ -37,47 +33,33 @@ ENTRIES = [
     entry(3, ["Ich sehe sie.", "Ich sehe es."], 2, False),
     entry(4, ["Dann nimm sie."], 12),
 ]
+
+
+def translation(kind, before, right, wrong, **more):
+    """Return two sentences of Bawden et al. with a right or semi-correct and a wrong second one."""
+    return {kind: [before, right], "incorrect": [before, wrong]} | more
+
+
 ANAPHORA = {
     "10": {
         "inspired by": ["a", "b"],
         "src": ["The house is new.", "It is big."],
         "trg": [
-            {
-                "correct": ["La maison est neuve.", "Elle est grande."],
-                "incorrect": ["La maison est neuve.", "Il est grand."],
-                "type": "f.sg",
-            },
-            {
-                "semi-correct": ["Le chalet est neuf.", "Il est grand."],
-                "incorrect": ["Le chalet est neuf.", "Elle est grande."],
-                "type": "m.sg",
-            },
+            translation("correct", "La maison est neuve.", "Elle est grande.", "Il est grand.", type="f.sg"),
+            translation("semi-correct", "Le chalet est neuf.", "Il est grand.", "Elle est grande.", type="m.sg"),
         ],
     },
-    "9": {
-        "src": ["A.", "B."],
-        "trg": [{"correct": ["C.", "D."], "incorrect": ["C.", "E."]}],
-    },
+    "9": {"src": ["A.", "B."], "trg": [translation("correct", "C.", "D.", "E.")]},
 }
-LEXICAL = {
-    "1": {
-        "type": "disambig",
-        "examples": [
-            {
-                "src": ["The doctor came.", "Look at this mole."],
-                "trg": {
-                    "correct": ["Le docteur est venu.", "Regardez ce grain de beauté."],
-                    "incorrect": ["Le docteur est venu.", "Regardez cette taupe."],
-                },
-            }
-        ],
-    }
+MOLE = {
+    "src": ["The doctor came.", "Look at this mole."],
+    "trg": translation("correct", "Le docteur est venu.", "Regardez ce grain de beauté.", "Regardez cette taupe."),
 }
 
 
-def write_lines(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+def write_sides(prefix, pairs):
+    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        write_lines(Path(f"{prefix}.{language}"), side)
 
 
 @pytest.fixture
@@ -85,12 +67,12 @@ def folder(tmp_path, monkeypatch):
     """A folder with the files of all forms."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "contrapro.json").write_text(json.dumps(ENTRIES, indent=1), encoding="utf-8")
-    write_lines(tmp_path / "contrapro.jsonl", map(json.dumps, ENTRIES))
-    (tmp_path / "z.jsonl.gz").write_bytes(gzip.compress((tmp_path / "contrapro.jsonl").read_bytes()))
-    for side, language in enumerate(("en", "de")):
-        write_lines(tmp_path / "documents" / "1999" / f"1999_1_2.{language}", [pair[side] for pair in DOCUMENT])
-    (tmp_path / "anaphora.json").write_text(json.dumps(ANAPHORA), encoding="utf-8")
-    (tmp_path / "lexical-choice.json").write_text(json.dumps(LEXICAL), encoding="utf-8")
+    (tmp_path / "z.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, ENTRIES)).encode()))
+    (tmp_path / "documents" / "1999").mkdir(parents=True)
+    write_sides(tmp_path / "documents" / "1999" / "1999_1_2", DOCUMENT)
+    lexical = {"1": {"type": "disambig", "examples": [MOLE]}}
+    for name, content in (("anaphora", ANAPHORA), ("lexical-choice", lexical)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return tmp_path
 
 
@@ -114,15 +96,13 @@ def test_contrapro_with_documents(folder, capsys):
     assert has_contexts(folder / "examples")
 
 
-@pytest.mark.parametrize(("count", "expected"), [("0", [0, 0, 0]), ("1", [0, 1, 1]), ("2", [0, 2, 2])])
-def test_the_number_of_sentences_before(folder, count, expected):
-    examples = imported(folder, "contrapro.jsonl", "--documents", "documents", "--context", count)
-    assert [len(example.source_context) for example in examples] == expected
-    assert contexts(examples)[2] == DOCUMENT[3 - int(count) : 3]
+def test_no_context_is_a_choice_and_entries_may_be_lines(folder):
+    examples = imported(folder, "z.jsonl.gz", "--documents", "documents", "--context", "0")
+    assert contexts(examples) == [[]] * 3
 
 
 def test_the_documents_of_a_set_whose_identifiers_are_paths(folder):
-    entries = [entry(3, ["Ich sehe sie."], -1, document="1999/1999_1_2", **{"ante distance": -1})]
+    entries = [entry(3, ["Ich sehe sie."], -1, document="1999/1999_1_2")]
     (folder / "contrapro.json").write_text(json.dumps(entries), encoding="utf-8")
     (example,) = imported(folder, "contrapro.json", "--documents", "documents")
     assert contexts([example]) == [DOCUMENT[:2]] and example.distance is None
@@ -137,20 +117,18 @@ def write_text_files(folder, per_line, start):
         for variant in (given["ref segment"], *(error["contrastive"] for error in given["errors"])):
             text.append((DOCUMENT[number - 1][0], variant))
             context += padded[number - 1 : number - 1 + per_line]
-    for side, language in enumerate(("en", "de")):
-        write_lines(folder / f"contrapro.text.{language}", [pair[side] for pair in text])
-        write_lines(folder / f"contrapro.context.{language}", [pair[side] for pair in context])
+    write_sides(folder / "contrapro.text", text)
+    write_sides(folder / "contrapro.context", context)
 
 
-@pytest.mark.parametrize("start", ["", "null"])
-@pytest.mark.parametrize("per_line", [1, 3])
+@pytest.mark.parametrize(("per_line", "start"), [(1, ""), (3, "null")])
 def test_contrapro_with_its_text_files_has_the_contexts_of_the_documents(folder, per_line, start):
     write_text_files(folder, per_line, start)
     from_text = imported(folder, "contrapro.json", "--text", "contrapro")
     assert from_text == imported(folder, "contrapro.json", "--documents", "documents", "--context", str(per_line))
 
 
-def test_the_anaphora_of_bawden(folder):
+def test_the_sets_of_bawden(folder):
     examples = imported(folder, "anaphora.json")
     assert [example.block for example in examples] == ["9", "10", "10"]
     assert examples[1].source == "It is big." and examples[1].variants == ("Elle est grande.", "Il est grand.")
@@ -161,9 +139,6 @@ def test_the_anaphora_of_bawden(folder):
         {"translation": "semi-correct", "pronoun": "m.sg"},
     ]
     assert {example.distance for example in examples} == {1}
-
-
-def test_the_lexical_choices_of_bawden(folder):
     (example,) = imported(folder, "lexical-choice.json")
     assert example.variants == ("Regardez ce grain de beauté.", "Regardez cette taupe.")
     assert example.categories == {"type": "disambig"} and example.distance is None
@@ -179,22 +154,17 @@ def failing(folder, capsys, *arguments):
     return line
 
 
+SAME = json.dumps({"1": {"src": ["a", "b"], "trg": [translation("correct", "c", "d", "d")]}})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "not in the expected format"),
         ("{}", "has no examples"),
-        ("[]", "has no examples"),
         ("null", "example 1: TypeError"),
-        ('{"1": {"src": ["a", "b"]}}', "has no examples"),
         ('{"1": {"src": ["a", "b"], "trg": [{"incorrect": ["c", "d"]}]}}', "example 1: KeyError: 'semi-correct'"),
-        (
-            '{"1": {"src": ["a", "b"], "trg": [{"correct": ["c", "d"], "incorrect": ["c", "d"]}]}}',
-            "example 1: ValidationError: two variants are the same",
-        ),
-        (json.dumps([entry(1, [])]), "there is no wrong variant"),
+        (SAME, "example 1: ValidationError: two variants are the same"),
         (json.dumps([ENTRIES[0], entry(1, [" "])]), "example 2: ValidationError: the source or a variant is empty"),
-        (json.dumps([{"src segment": "a"}]), "example 1: KeyError: 'ref segment'"),
         ("[" * 100_000, "not in the expected format"),
     ],
 )
@@ -203,45 +173,30 @@ def test_files_of_another_format(folder, capsys, content, message):
     assert message in failing(folder, capsys, "contrapro.json")
 
 
+DOCUMENTS = ["contrapro.json", "--documents", "documents"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.json"], "none.json: no such file"),
         (["anaphora.json", "--documents", "documents"], "has its own contexts; drop --documents and --text"),
-        (["contrapro.json", "--documents", "none"], "none: has no document YEAR/NAME for '1999_1_2.de'"),
-        (
-            ["contrapro.json", "--documents", "documents", "--language-pair", "en-fr"],
-            "has no document YEAR/NAME",
-        ),
-        (["contrapro.json", "--documents", "documents", "--language-pair", "de"], "expected two languages"),
+        ([*DOCUMENTS, "--language-pair", "en-fr"], "documents: has no document YEAR/NAME for '1999_1_2.de'"),
+        ([*DOCUMENTS, "--language-pair", "de"], "expected two languages"),
     ],
 )
 def test_requests_that_cannot_work(folder, capsys, arguments, message):
     assert message in failing(folder, capsys, *arguments)
 
 
-def test_the_set_is_not_overwritten(folder, capsys):
-    before = (folder / "contrapro.json").read_bytes()
-    with pytest.raises(SystemExit, match="2"):
-        main(["import-contrast", "contrapro.json", "--out", f"../{folder.name}/contrapro.json"])
-    assert "would overwrite the input contrapro.json" in capsys.readouterr().err
-    assert (folder / "contrapro.json").read_bytes() == before
-
-
-def drop_line(path):
-    write_lines(path, path.read_text(encoding="utf-8").splitlines()[1:])
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         (["text.en"], "contrapro.text.en has 6 lines, contrapro.text.de has 7"),
-        (["text.en", "text.de"], "have 6 and 7 lines, expected 7 and a multiple of it"),
         (["context.en", "context.de"], "have 7 and 6 lines, expected 7 and a multiple of it"),
     ],
 )
 def test_text_files_of_another_set(folder, capsys, names, message):
     write_text_files(folder, 1, "")
-    for name in names:
-        drop_line(folder / f"contrapro.{name}")
+    for path in (folder / f"contrapro.{name}" for name in names):
+        write_lines(path, path.read_text(encoding="utf-8").splitlines()[1:])
     assert message in failing(folder, capsys, "contrapro.json", "--text", "contrapro")

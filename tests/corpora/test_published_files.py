@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from functools import partial
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_partial_download_is_kept_for_the_next_time(server, tmp_path):
     assert server.requests[-1] == ("/file", f"bytes={3 * CHUNK_SIZE}-")
 
 
-@pytest.mark.parametrize(("partial", "ranges"), [(CONTENT, True), (CONTENT[:4096], True), (b"x" * 4096, False)])
+@pytest.mark.parametrize(("partial", "ranges"), [(CONTENT, True), (b"x" * 4096, False)])
 def test_a_partial_file_is_completed_and_written_again_if_the_server_has_no_ranges(server, tmp_path, partial, ranges):
     server.ranges = ranges
     (tmp_path / "file.part").write_bytes(partial)
@@ -81,22 +82,13 @@ TEXT = "ein Satz\nnoch einer\n"
 
 
 @pytest.mark.parametrize(
-    ("archive", "write", "member"),
-    [
-        ("a.tgz", write_tar, "training/x.de"),
-        ("a.tar", lambda path, members: write_tar(path, members, "w"), "x.de.gz"),
-        ("a.zip", write_zip, "x.de"),
-    ],
+    ("archive", "write"), [("a.tgz", write_tar), ("a.tar", partial(write_tar, mode="w")), ("a.zip", write_zip)]
 )
-def test_texts_in_archives(tmp_path, archive, write, member):
-    content = gzip.compress(TEXT.encode()) if member.endswith(".gz") else TEXT.encode()
-    write(tmp_path / archive, {member: content, "other": b"no"})
-    assert list(read_member(tmp_path / archive, member)) == ["ein Satz\n", "noch einer\n"]
-
-
-def test_a_pattern_matches_several_texts_in_order(tmp_path):
-    write_zip(tmp_path / "a.zip", {"d/b_en.txt": b"2\n", "d/a_en.txt": b"1\n", "d/a_cn.txt": b"no\n"})
-    assert list(read_member(tmp_path / "a.zip", "d/*_en.txt")) == ["1\n", "2\n"]
+def test_texts_in_archives(tmp_path, archive, write):
+    members = {"d/b.de": TEXT.encode(), "d/a.de": b"1\n", "other": b"no", "x.de.gz": gzip.compress(TEXT.encode())}
+    write(tmp_path / archive, members)
+    assert list(read_member(tmp_path / archive, "x.de.gz")) == ["ein Satz\n", "noch einer\n"]
+    assert list(read_member(tmp_path / archive, "d/*.de")) == ["1\n", "ein Satz\n", "noch einer\n"]  # in order
 
 
 def test_broken_and_missing_texts_are_reported(tmp_path):

@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from relumt.corpora.tokenization import (
@@ -21,45 +21,24 @@ LANGUAGES = ["en", "de", "fr", "fi", "ro", "zh"]  # each rule about apostrophes,
 
 
 @cache
-def make_tokenizers(language):
-    return WordTokenizer(language), MosesTokenizer(lang=language)
-
-
-@cache
-def make_normalizers(language):
-    return punctuation_normalizer(language), MosesPunctNormalizer(lang=language)
+def make_tools(language):
+    moses = MosesTokenizer(lang=language), MosesPunctNormalizer(lang=language)
+    return WordTokenizer(language), punctuation_normalizer(language), *moses
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @settings(max_examples=60, deadline=None)
+@example(line="No. 5 and No. five")  # a period before a number, before lowercase, and before a capital
+@example(line="at 5 p.m. he left. He left at 5 p.m.")
+@example(line=",5 is not ,5 within a line, nor 5,")
+@example(line="' '5 and 5' '5'")  # two apostrophes share a space
+@example(line="he said 'no.'")  # a space follows the last apostrophe
+@example(line="DOTMULTI")
 @given(line=awkward_lines)
-def test_tokens_are_those_of_sacremoses(language, line):
-    cached, moses = make_tokenizers(language)
+def test_tokens_and_punctuation_are_those_of_sacremoses(language, line):
+    cached, normalize, moses, normalizer = make_tools(language)
     assert cached.tokenize(line) == moses.tokenize(line, return_str=True)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=60, deadline=None)
-@given(line=awkward_lines)
-def test_punctuation_is_that_of_sacremoses(language, line):
-    normalize, moses = make_normalizers(language)
-    assert normalize(line) == moses.normalize(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "No. 5 and No. five",  # a period before a number, before lowercase, and before a capital
-        "at 5 p.m. he left. He left at 5 p.m.",
-        ",5 is not ,5 within a line, nor 5,",
-        "' '5 and 5' '5'",  # two apostrophes share a space
-        "he said 'no.'",  # a space follows the last apostrophe
-        "DOTMULTI",
-    ],
-)
-def test_the_context_of_a_word_counts(line):
-    cached, moses = make_tokenizers("en")
-    assert cached.tokenize(line) == moses.tokenize(line, return_str=True)
+    assert normalize(line) == normalizer.normalize(line)
 
 
 def test_moses_tokens():
