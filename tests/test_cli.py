@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from relumt import cli
-from relumt.arguments import positive_integer, share, whole_number
 from relumt.errors import AttemptFailedError, UserError
+from relumt.process import positive_integer, share, whole_number
 
 
 def exit_status_after(arguments):

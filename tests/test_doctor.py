@@ -22,7 +22,7 @@ from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.cli import main
 from relumt.doctor import Check, try_each
 from relumt.errors import UserError
-from relumt.fairseq_version import HOW_TO_INSTALL
+from relumt.installation import HOW_TO_INSTALL
 from relumt.runs import environment
 from tests.fairseq_cases import write_distribution, write_fairseq
 

@@ -8,7 +8,7 @@ import pytest
 
 import relumt
 from relumt.errors import UserError
-from relumt.fairseq_version import (
+from relumt.installation import (
     SUPPORTED_VERSIONS,
     FairseqSource,
     describe_fairseq,

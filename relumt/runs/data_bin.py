@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from relumt.errors import UserError, quote
-from relumt.files import file_sha256, read_json
+from relumt.files import file_sha256, load_text, read_json
 from relumt.runs.flags import SUBSET, require_path
-from relumt.text_files import load_text
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 

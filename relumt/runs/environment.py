@@ -9,9 +9,8 @@ from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
-from relumt.fairseq_version import FairseqSource, describe_fairseq
-from relumt.git_revision import Revision, find_revision, hash_files
-from relumt.kernel_setting import KernelSetting, kernel_choice, wants_triton
+from relumt.installation import FairseqSource, Revision, describe_fairseq, find_revision, hash_files
+from relumt.process import KernelSetting, kernel_choice, wants_triton
 from relumt.runs.flags import Facts
 
 Precision = Literal["fp32", "bf16", "fp16"]

@@ -22,20 +22,18 @@ from typing import IO, Annotated
 
 import msgspec
 
-from relumt.arguments import finite_number
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.corpora.tokenization import detokenize, lowercase
 from relumt.errors import AttemptFailedError, UserError, quote
-from relumt.files import decode_json, file_sha256, write_text_atomically
+from relumt.files import decode_json, file_sha256, load_text, write_text_atomically
 from relumt.plugin.tasks.document_chunks import join_groups
-from relumt.process import start_child
+from relumt.process import finite_number, start_child
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
 from relumt.runs.launch import locked
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record, save_record
 from relumt.runs.scores import generate_output, load_scored_lines
 from relumt.runs.translations import read_sources
-from relumt.text_files import load_text
 
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 

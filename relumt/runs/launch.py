@@ -20,8 +20,7 @@ from typing import Literal
 import msgspec
 from filelock import FileLock, Timeout
 
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.process import start_child
 from relumt.runs.record import Divergence, TrainingSummary
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from relumt.corpora.tokenization import detokenize, tokenize
 from relumt.errors import UserError, quote
+from relumt.files import load_text
 from relumt.runs.data_bin import DataBin
-from relumt.text_files import load_text
 
 OUTPUT_KINDS = "STDP"
 """Lines begin with S- for a source, T- for a reference, D- for a hypothesis and P- for the scores of its tokens."""

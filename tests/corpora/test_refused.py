@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from relumt.cli import main
-from relumt.text_files import normalize_file, read_clean_lines
+from relumt.files import normalize_file, read_clean_lines
 from tests.corpora.cases import PAIRS
 
 NONE = ["--bpe", "none"]

@@ -9,8 +9,7 @@ import torch
 
 import relumt
 from relumt.errors import UserError
-from relumt.fairseq_version import FairseqSource
-from relumt.git_revision import Revision
+from relumt.installation import FairseqSource, Revision
 from relumt.plugin import cpu_products
 from relumt.runs import environment
 from relumt.runs.environment import (

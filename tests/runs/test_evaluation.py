@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
-from relumt.git_revision import Revision
+from relumt.files import load_text
+from relumt.installation import Revision
 from relumt.runs.environment import versions
 from relumt.runs.record import load_record
 from relumt.runs.scores import load_scored_lines
-from relumt.text_files import load_text
 from tests.attacks.attack import snapshot
 from tests.runs.cases import (
     NBEST,

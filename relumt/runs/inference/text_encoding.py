@@ -15,10 +15,9 @@ from relumt.corpora.bitext import RESERVED_WORDS
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
 from relumt.errors import UserError
-from relumt.files import file_sha256
+from relumt.files import file_sha256, normalize_line
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.run_config import POST_PROCESS
-from relumt.text_files import normalize_line
 
 MAX_CHARACTERS = 50_000
 """No sentence is as long. Splitting a word of this length into subwords takes seconds."""
