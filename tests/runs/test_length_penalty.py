@@ -49,7 +49,6 @@ def test_the_value_that_is_best_on_the_validation_set_is_chosen_once(run, fairse
 SEARCHES = {
     "beam": (lambda configs: ["--beam", "2"], True),
     "other candidates": (lambda configs: write_dataset(configs, "small", length_penalties=[0.6, 1.0]), True),
-    "another order": (lambda configs: write_dataset(configs, "small", length_penalties=[1.4, 0.6, 1.0]), False),
     "checkpoint": (lambda configs: write_checkpoint(RUN, updates=7), True),
     "data": (lambda configs: (DATA / "valid.de-en.en.bin").write_bytes(b"x"), True),
 }
@@ -84,11 +83,6 @@ def test_only_a_choice_from_the_same_values_counts_as_configured(candidates, con
     assert not is_scored(length_penalties=[0.6, 1.0, 1.4], generate="--beam 1")
 
 
-def test_a_choice_without_a_validation_set_is_refused(run, candidates):
-    (DATA / "valid.de-en.en.idx").unlink()
-    assert "the data-bin has no subset 'valid'" in run("evaluate", "--beam", "1", status=2)
-
-
 def test_candidates_are_compared_with_the_formula_of_the_dataset(run, fairseq, config, configs):
     write_dataset(configs, "small", generate="--beam 5 --length-penalty gnmt", length_penalties=[0.6, 1.0, 2.0])
     fairseq.steps = [Step(), Step(output=NBEST)]
@@ -101,7 +95,6 @@ def test_candidates_are_compared_with_the_formula_of_the_dataset(run, fairseq, c
 @pytest.mark.parametrize(
     ("bleu", "best"),
     [
-        ({"0.6": 30.0, "1.0": 31.0, "1.4": 30.5}, "1.0"),
         ({"0.6": 31.0, "1.4": 31.0, "2.2": 31.0}, "0.6"),
         ({"1.8": 31.0, "1.4": 31.0, "0.6": 30.0}, "1.4"),
         ({"-1.0": 0.0, "3.0": 0.0}, "-1.0"),
@@ -125,8 +118,6 @@ def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path):
         ("Generate", "", "truncated"),
         ("P-0\t-1.0 -1.0 -0.5 -0.5\n", "", "expected a score"),
         ("D-0\t-3.0", "D-0\tx", "expected a score"),
-        ("P-0", "P-1", "expected a score"),
-        ("D-0\t-3.0\t", "D-0 -3.0 ", "expected D-INDEX"),
     ],
 )
 def test_damaged_nbest_lists_are_refused(tmp_path, old, new, message):

@@ -14,7 +14,7 @@ import shutil
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ from relumt.plugin.checkpoints.loading import (
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint
 from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, variant_settings
-from relumt.runs.data_bin import DataBin, open_data_bin
+from relumt.runs.data_bin import DataBin, Preparation, open_data_bin
 from relumt.runs.inference.search import SearchSettings, search_of_run
 from relumt.runs.inference.text_encoding import require_languages, require_subwords, subwords_path
 from relumt.runs.record import find_data_bin, find_record_of_checkpoint
@@ -284,14 +284,6 @@ def write_preparation(folder: Path, data_bin: DataBin) -> None:
     subwords = subwords_path(data_bin)
     if subwords and subwords.is_file():  # fairseq-preprocess leaves none in a data-bin
         shutil.copyfile(subwords, folder / subwords.name)
-    preparation = {
-        "source": data_bin.source,
-        "target": data_bin.target,
-        "tokenized": data_bin.tokenized,
-        "lowercased": data_bin.lowercased,
-        "punctuation_normalized": data_bin.punctuation_normalized,
-        "bpe": data_bin.subwords,
-        "bpe_sha256": data_bin.bpe_sha256,
-        "plain_references": False,
-    }
+    preparation = {field.name: getattr(data_bin, field.name) for field in fields(Preparation)}
+    preparation["plain_references"] = False
     (folder / "prepare.json").write_text(json.dumps(preparation, indent=2) + "\n", encoding="utf-8")
