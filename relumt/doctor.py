@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import relumt
 from relumt import installation
 from relumt.errors import AttemptFailedError, UserError, describe_error, printable
-from relumt.process import end_with_parent, usable_cores
-from relumt.runs.environment import cpu_name, current_kernels, describe_revision, find_fp32_backend, installed_version
+from relumt.process import end_with_parent, kernel_choice, usable_cores
+from relumt.runs.environment import cpu_name, describe_revision, find_fp32_backend, installed_version
 
 Item = TypeVar("Item")
 
@@ -204,7 +204,7 @@ def check_kernel_setting() -> Check:
 
     from relumt.attention.kernels.dispatch import reason_against_device
 
-    setting = current_kernels().setting
+    setting = kernel_choice()
     name = f"RELUMT_KERNELS={setting}"
     if setting == "reference":
         return Check(name, "ok", "PyTorch operators, as asked for; Inhibitor on a CPU: Numba")

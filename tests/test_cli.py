@@ -88,20 +88,6 @@ def test_wrong_arguments_print_one_line_and_have_status_2(capsys, arguments):
     assert error.startswith("relumt: error: ") and error.count("\n") == 1 and "--help" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["synth", "--documents", "0"], "argument --documents: expected a whole number from 1, found '0'"),
-        (["synth", "--seed=-1"], "argument --seed: expected a whole number from 0, found '-1'"),
-        (["prepare", "--max-ratio", "nan"], "argument --max-ratio: expected a finite number, found 'nan'"),
-        (["filter", "--threshold", "x"], "argument --threshold: expected a finite number, found 'x'"),
-        (["filter", "--keep", "1.5"], "argument --keep: expected a number from 0 to 1, found '1.5'"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(capsys, arguments, found):
-    assert exit_status_after(arguments) == 2 and found in capsys.readouterr().err
-
-
 def test_the_ends_of_ranges_are_in_them():
     assert (whole_number("0"), positive_integer("1"), share("0"), share("1")) == (0, 1, 0, 1)
 

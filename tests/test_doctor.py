@@ -5,7 +5,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -113,15 +112,6 @@ def test_a_failed_call_does_not_end_the_others(capfd):
     ]  # fmt: skip
     assert len({first, second, str(os.getpid())}) == 3 and not Path("/proc", first).exists()
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.slow
-def test_a_reader_that_closes_the_pipe_ends_it():
-    command = [sys.executable, "-P", "-m", "relumt.cli", "doctor"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline().startswith("ok       relumt: ")
-    process.stdout.close()
-    assert (process.wait(120), process.stderr.read()) == (141, "")
 
 
 def check_with_an_error_of_a_hundredth(config, device):

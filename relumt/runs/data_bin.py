@@ -14,7 +14,7 @@ from typing import Literal
 
 from relumt.errors import UserError, quote
 from relumt.files import file_sha256, load_text, read_json
-from relumt.runs.flags import SUBSET, require_path
+from relumt.runs.flags import require_path
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 
@@ -106,7 +106,6 @@ class DataBin(Preparation):
 
     def require_subset(self, subset: str) -> None:
         """Raise UserError if the data-bin has no `subset` ("train", "valid", "test")."""
-        require_subset_name(subset)
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(
@@ -133,7 +132,6 @@ class DataBin(Preparation):
         and the lengths of documents, and those of train1, train2, …, which fairseq appends to train. Their contents are
         read at about 1 GB/s and core; sizes and times are not trusted, because `cp -p` and `touch -r` forge them.
         """
-        require_subset_name(subset)
         name = re.compile(rf"{re.escape(subset)}\d*\..+", re.DOTALL)
         return _checksum(self.folder, (path for path in self.folder.iterdir() if name.fullmatch(path.name)))
 
@@ -188,12 +186,6 @@ def _inspect(folder: Path) -> DataBin:
     subwords = guess_subwords(folder / f"dict.{target}.txt")
     tokenized = subwords != "sentencepiece"
     return DataBin(folder=folder, source=source, target=target, tokenized=tokenized, bpe=subwords)
-
-
-def require_subset_name(subset: str) -> None:
-    """Raise UserError unless `subset` can be the name of a subset of a data-bin."""
-    if not re.match(SUBSET, subset):
-        raise UserError(f"subset {quote(subset)}: expected train, valid, test or another name of letters and digits")
 
 
 def gold_alignments_path(folder: Path, subset: str) -> Path:

@@ -18,6 +18,7 @@ from relumt.analysis.record import (
     write_analysis,
 )
 from relumt.analysis.scored_analysis import needs_analysis
+from relumt.commands.analysis import analyze_run
 from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.data_bin import gold_alignments_path
@@ -106,3 +107,12 @@ def test_only_an_analysis_of_what_was_scored_counts(run, config):
         assert needs_analysis(config) == is_needed, case
     write_analysis(AnalysisFile("test", [replace(ANALYSIS.checkpoints[0], **current)], schema=SCHEMA - 1), path)
     assert needs_analysis(config)
+
+
+def test_the_data_bin_that_the_user_names_is_analyzed(config, monkeypatch):
+    measured = []
+    monkeypatch.setattr("relumt.analysis.scored_analysis.needs_analysis", lambda config: True)
+    monkeypatch.setattr("relumt.commands.analysis.write_numbers", lambda *given: measured.append(given))
+    for data_bin in (config.data_bin.folder, None):
+        analyze_run(config, data_bin)
+    assert [analyzed.data for _, _, analyzed in measured] == [config.data_bin.folder, None]

@@ -83,6 +83,11 @@ def test_only_a_choice_from_the_same_values_counts_as_configured(candidates, con
     assert not is_scored(length_penalties=[0.6, 1.0, 1.4], generate="--beam 1")
 
 
+def test_a_choice_without_a_validation_set_is_refused(run, candidates):
+    (DATA / "valid.de-en.en.idx").unlink()
+    assert "the data-bin has no subset 'valid'" in run("evaluate", "--beam", "1", status=2)
+
+
 def test_candidates_are_compared_with_the_formula_of_the_dataset(run, fairseq, config, configs):
     write_dataset(configs, "small", generate="--beam 5 --length-penalty gnmt", length_penalties=[0.6, 1.0, 2.0])
     fairseq.steps = [Step(), Step(output=NBEST)]
