@@ -46,29 +46,21 @@ def test_evaluation_is_not_repeated(run, fairseq, evaluated):
     assert len(fairseq.started) == 2
 
 
-def change_environment(name, value):
-    return lambda patch: patch(f"relumt.runs.environment.{name}", value)
-
-
 CHANGES = {
-    "flags": (lambda _: ["--lenpen", "2"], True),
-    "checkpoint": (lambda _: write_checkpoint(CHECKPOINTS.parent, updates=7), True),
-    "data": (lambda _: (DATA / "test.de-en.de.idx").write_bytes(b"others"), True),
-    "hypotheses": (lambda _: (CHECKPOINTS.parent / "test.hyp").write_text("x\n"), True),
-    "sacrebleu": (change_environment("versions", lambda: versions() | {"sacrebleu": "0.0"}), True),
-    "commit of the same code": (change_environment("revision", lambda: Revision(commit="c")), False),
+    "flags": lambda _: ["--lenpen", "2"],
+    "checkpoint": lambda _: write_checkpoint(CHECKPOINTS.parent, updates=7),
+    "data": lambda _: (DATA / "test.de-en.de.idx").write_bytes(b"others"),
+    "hypotheses": lambda _: (CHECKPOINTS.parent / "test.hyp").write_text("x\n"),
+    "sacrebleu": lambda patch: patch("relumt.runs.environment.versions", lambda: versions() | {"sacrebleu": "0.0"}),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_evaluation_is_repeated_if_scores_could_change(run, fairseq, evaluated, monkeypatch, change):
-    cause, is_repeated = CHANGES[change]
-    found = cause(monkeypatch.setattr)
+    found = CHANGES[change](monkeypatch.setattr)
     flags = found if isinstance(found, list) else []
-    before = load_record(evaluated.folder)
     run("evaluate", *flags)
-    assert len(fairseq.started) == 2 + is_repeated
-    assert is_repeated or load_record(evaluated.folder) == before
+    assert len(fairseq.started) == 3
     assert "evaluated already" in run("evaluate", *flags)
 
 

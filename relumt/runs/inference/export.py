@@ -13,7 +13,7 @@ import json
 import shutil
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -215,25 +215,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: not readable weights ({error}); {EXPORT_AGAIN}") from None
 
 
-Writer = Callable[[Path, Mapping[str, Any], Path, SearchSettings], None]
-
-
-def write_stock_checkpoint(folder: Path, checkpoint: Mapping[str, Any], path: Path, search: SearchSettings) -> None:
-    """Write model.pt; fairseq takes the search from its command line. See `stock_checkpoint`."""
-    save_checkpoint_durably(stock_checkpoint(checkpoint, path), folder / STOCK_CHECKPOINT)
-
-
-FORMATS: dict[str, Writer] = {"fairseq": write_stock_checkpoint, "safetensors": write_model}
-"""Format → what writes a checkpoint to a folder in it."""
-
-
 def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, out: Path) -> Path:
     """Write a model to a new folder; return the path of the checkpoint.
 
     Args:
         checkpoint_or_run: a checkpoint, or the folder of a run for its scored (else best) checkpoint.
         data: data-bin; None for the one that the run names.
-        file_format: a key of FORMATS.
+        file_format: "fairseq" or "safetensors".
         out: the folder, which must be empty or missing.
 
     Raises:
@@ -245,14 +233,16 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
     path = find_checkpoint(checkpoint_or_run)
     data_bin = open_data_bin(data or find_data_bin(checkpoint_or_run))
     checkpoint = open_checkpoint_safely(path)
-    record = find_record_of_checkpoint(path)
     require_vocabulary(path, checkpoint, data_bin)
     task = fairseq_config(checkpoint, path)["task"]
     require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))
     if data_bin.prepared:  # fairseq-preprocess leaves no subwords in a data-bin
         require_subwords(data_bin)
     with atomic_folder(out) as stage:
-        FORMATS[file_format](stage.result, checkpoint, path, search_of_run(record))
+        if file_format == "fairseq":  # which takes the search from its command line
+            save_checkpoint_durably(stock_checkpoint(checkpoint, path), stage.result / STOCK_CHECKPOINT)
+        else:
+            write_model(stage.result, checkpoint, path, search_of_run(find_record_of_checkpoint(path)))
         write_preparation(stage.result, data_bin)
     return path
 
