@@ -212,11 +212,15 @@ def load_scored_lines(folder: Path, evaluation: Evaluation, metric: str) -> tupl
         metric: key of `evaluation.scored_files`.
 
     Raises:
-        UserError: a file is missing or is not the one that was scored.
+        UserError: a file is missing or is not the one that was scored, or their numbers of lines differ.
     """
     names = evaluation.scored_files[metric]
     hypotheses, references = (load_text(folder / name) for name in names)
     recorded = {name: evaluation.files_sha256[name] for name in names if name in evaluation.files_sha256}
     if changed := changed_files(folder, recorded):
         raise UserError(f"{folder / changed[0]}: is not the file that was scored; translate again")
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{folder / names[0]} has {len(hypotheses)} lines, {names[1]} has {len(references)}; translate again"
+        )
     return hypotheses, references
