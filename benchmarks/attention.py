@@ -29,12 +29,11 @@ from timing import alternating_times, benchmark_device, peak_bytes, print_origin
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from relumt.arguments import ArgumentParser, positive_integer, share
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
-from relumt.kernel_setting import VARIABLE
 from relumt.papers.speeds import format_ratio, median_ratio
 from relumt.plugin.cpu_products import select_fp32_backend
+from relumt.process import VARIABLE, ArgumentParser, positive_integer, share
 
 Attend = Callable[[Tensor, Tensor, Tensor], list[Tensor]]
 """q, k, v [B, H, n, D] → the concatenated heads [n, B, E], and row stats if they are needed."""

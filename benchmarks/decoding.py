@@ -21,13 +21,13 @@ import timing
 import torch
 
 import relumt
-from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import UserError, exit_on_user_error
-from relumt.fairseq_version import prepare_fairseq_import
+from relumt.installation import prepare_fairseq_import
 from relumt.papers.experiments import Experiment
 from relumt.papers.runs import find_runs
 from relumt.papers.speeds import MIN_REPEATS, format_ratio
 from relumt.plugin.checkpoints.loading import load_checkpoint_safely
+from relumt.process import ArgumentParser, positive_integer, whole_number
 from relumt.runs.dataset_config import configs_folder, require_dataset, require_model
 from relumt.runs.environment import Device
 from relumt.runs.flags import command_line, join_flag_values

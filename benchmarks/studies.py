@@ -32,12 +32,12 @@ import torch
 from timing import print_origin
 from torch import Tensor
 
-from relumt.arguments import ArgumentParser, positive_integer, share
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.attention.metrics.attention_metrics import normalize
 from relumt.errors import UserError, exit_on_user_error
-from relumt.fairseq_version import prepare_fairseq_import
+from relumt.installation import prepare_fairseq_import
 from relumt.plugin.options import SITES
+from relumt.process import ArgumentParser, positive_integer, share
 
 MAX_TOKENS = 4096
 BATCH_SIZE = 50

@@ -19,8 +19,7 @@ from fairseq_worker import write_batches
 from torch.profiler import ProfilerActivity, profile
 
 import relumt
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.files import write_text_atomically
 from relumt.papers.speeds import Ratio, median_ratio
 from relumt.runs.environment import Device, Precision, cpu_name, describe_revision, find_device

@@ -25,9 +25,9 @@ import torch
 from fairseq_worker import KINDS
 
 import relumt
-from relumt.arguments import ArgumentParser, positive_integer, whole_number
 from relumt.errors import UserError, exit_on_user_error
-from relumt.fairseq_version import prepare_fairseq_import
+from relumt.installation import prepare_fairseq_import
+from relumt.process import ArgumentParser, positive_integer, whole_number
 from relumt.runs.dataset_config import configs_folder, require_dataset, require_model
 from relumt.runs.environment import PRECISIONS, Device
 from relumt.runs.flags import Flags, command_line, parse_flags

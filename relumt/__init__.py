@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Return `load` when it is used; importing it here would import fairseq."""
     if name == "load":
-        from relumt.fairseq_version import prepare_fairseq_import
+        from relumt.installation import prepare_fairseq_import
 
         prepare_fairseq_import()
         return importlib.import_module("relumt.runs.inference.translator").load
@@ -32,7 +32,7 @@ def register() -> None:
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
     """
-    from relumt.fairseq_version import require_supported_fairseq
+    from relumt.installation import require_supported_fairseq
 
     require_supported_fairseq()
     importlib.import_module("relumt.plugin.registration")

@@ -5,8 +5,7 @@ import importlib
 import inspect
 from collections.abc import Sequence
 
-from relumt.arguments import ArgumentParser
-from relumt.process import command_line
+from relumt.process import ArgumentParser, command_line
 
 COMMANDS = {
     "doctor": ("runs", "check the installation, the machine and the GPU kernels"),

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import relumt
-from relumt import fairseq_version
+from relumt import installation
 from relumt.errors import AttemptFailedError, UserError, describe_error, printable
-from relumt.process import end_with_parent, usable_cores
-from relumt.runs.environment import cpu_name, current_kernels, describe_revision, find_fp32_backend, installed_version
+from relumt.process import end_with_parent, kernel_choice, usable_cores
+from relumt.runs.environment import cpu_name, describe_revision, find_fp32_backend, installed_version
 
 Item = TypeVar("Item")
 
@@ -125,23 +125,23 @@ def check_torch() -> Check:
 
 def check_fairseq() -> Check:
     """Check which fairseq is imported and from where, that it is supported, and that relumt registers with it."""
-    found = fairseq_version.describe_fairseq()
-    fairseq_version.require_supported_fairseq()
-    detail, advice = f"{found}, imported from {found.path}", f"run {fairseq_version.HOW_TO_INSTALL}"
+    found = installation.describe_fairseq()
+    installation.require_supported_fairseq()
+    detail, advice = f"{found}, imported from {found.path}", f"run {installation.HOW_TO_INSTALL}"
     (problem,) = try_each(register_with_fairseq, [None])
     if problem:
         return Check("fairseq", "error", f"{detail}, cannot be imported with relumt: {problem}", advice)
-    if len(names := sorted({package.name for package in fairseq_version.find_distributions()})) > 1:
+    if len(names := sorted({package.name for package in installation.find_distributions()})) > 1:
         detail += f"; {' and '.join(names)} are installed, and one hides or overwrites the other"
         return Check("fairseq", "warning", detail, "unset PYTHONPATH, or uninstall what you do not use")
-    if found.version not in fairseq_version.SUPPORTED_VERSIONS:
+    if found.version not in installation.SUPPORTED_VERSIONS:
         return Check("fairseq", "warning", f"{detail}: relumt was not tested with it", advice)
     return Check("fairseq", "ok", detail)
 
 
 def register_with_fairseq(_: None) -> None:
     """Import fairseq, and register relumt with it."""
-    fairseq_version.prepare_fairseq_import()
+    installation.prepare_fairseq_import()
     import fairseq.tasks  # noqa: F401
 
     relumt.register()
@@ -204,7 +204,7 @@ def check_kernel_setting() -> Check:
 
     from relumt.attention.kernels.dispatch import reason_against_device
 
-    setting = current_kernels().setting
+    setting = kernel_choice()
     name = f"RELUMT_KERNELS={setting}"
     if setting == "reference":
         return Check(name, "ok", "PyTorch operators, as asked for; Inhibitor on a CPU: Numba")

@@ -1,10 +1,16 @@
-"""Errors that a user can cause: one line on stderr and exit status 2, or 1 if something was tried and failed."""
+"""Messages to the user on stderr: status, progress, and errors that a user can cause.
+
+Such an error is one line; the exit status is 2, or 1 if something was tried and failed.
+"""
 
 import errno
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, changes of the writing direction, and bytes of file names that are not UTF-8."""
@@ -73,3 +79,17 @@ def printable(text: str) -> str:
 def quote(text: str) -> str:
     """Return a text for a message: quoted, with escape sequences, and not too long."""
     return repr(text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…")
+
+
+def print_status(message: str) -> None:
+    """Print a message of one line to stderr; stdout is reserved for results."""
+    print(f"relumt: {printable(message)}", file=sys.stderr)
+
+
+def track_on_stderr(items: Iterable[Item], title: str, total: int | None = None) -> Iterable[Item]:
+    """Return the items, with a progress bar on stderr while they are consumed, if stderr is a terminal."""
+    from rich.console import Console  # imported here, because most commands show no bar
+    from rich.progress import track
+
+    console = Console(file=sys.stderr)
+    return track(items, title, total, console=console, disable=not console.is_terminal)

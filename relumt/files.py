@@ -1,17 +1,24 @@
-"""Files and folders that appear complete or not at all, JSON whose format is a type, and checksums.
+"""Files and folders that appear complete or not at all, JSON whose format is a type, checksums, and text.
 
 What is unfinished lies beside the result, hidden, as .NAME.PROCESS.unfinished, or for a folder as .NAME.unfinished. New
 content is on disk before it replaces anything, so that a crash of the machine does not lose both.
+
+Text is read so that fairseq sees the same lines and words. fairseq splits lines at a lone carriage return, too, and
+words at all Unicode whitespace (U+00A0, U+2028, U+3000, …). Here lines end at "\\n" only, and `normalize_line` turns
+all other whitespace into plain spaces.
 """
 
+import gzip
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +29,15 @@ Format = TypeVar("Format")
 UNFINISHED = ".unfinished"
 MAX_NAME = 100
 """Longer names are shortened in hidden names, because file systems allow 255 bytes."""
+
+Advance = Callable[[int], object]
+"""Advances a progress bar by a number of lines."""
+
+Rewrite = Callable[[list[str]], list[str]]
+"""Returns one new line for each line."""
+
+# Control characters other than whitespace, and the byte-order mark: invisible, and some tools fail on them.
+INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufeff]")
 
 
 def file_digest(path: Path, algorithm: str) -> str:
@@ -50,17 +66,6 @@ def require_writable(folder: Path) -> Path:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: {existing} is not a writable folder; choose another folder")
     return existing
-
-
-def require_inputs_kept(inputs: Iterable[Path], outputs: Sequence[Path]) -> None:
-    """Raise UserError if an output is an input, by whatever name."""
-    for path in inputs:
-        for output in outputs:
-            if path.exists() and output.exists() and path.samefile(output):
-                raise UserError(f"{output}: would overwrite the input {path}; choose another --out")
-
-
-# Writing
 
 
 def sync(path: Path) -> None:
@@ -199,14 +204,95 @@ class _Header(msgspec.Struct):
     schema: int | None = None
 
 
-def read_schema(path: Path, advice: str) -> int | None:
-    """Return the schema that a JSON file names, None if it names none; raises as `read_json` does."""
-    return read_json(path, _Header, advice).schema
-
-
 def read_versioned(path: Path, file_format: type[Format], schema: int, advice: str) -> Format:
     """Do what `read_json` does; raise UserError if the file has another schema."""
-    found = read_schema(path, advice)
+    found = read_json(path, _Header, advice).schema
     if found != schema:
         raise UserError(f"{path}: expected schema {schema}, found {found}; {advice}")
     return read_json(path, file_format, advice)
+
+
+# Text: lines that end at "\n" only
+
+
+def normalize_line(line: str) -> str:
+    """Remove control characters and the byte-order mark, and separate words by single plain spaces."""
+    if not line.isprintable():  # a quick check, which most lines without their line end pass
+        line = INVISIBLE.sub("", line)
+    return " ".join(line.split())
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file from outside, gzipped or not, split at "\\n" only and not normalized.
+
+    Raises:
+        UserError: the file is missing, is not UTF-8, or is a damaged gzip file; the message names the line.
+    """
+    with open_bytes(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+def load_text(path: Path) -> list[str]:
+    """Return the lines that `read_lines` yields, without line ends; raises `UserError` as it does."""
+    return [line.removesuffix("\n") for line in read_lines(path)]
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file from outside, gzipped or not; raises `UserError` if it is missing."""
+    try:
+        return cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check the path") from None
+
+
+def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
+    """Yield the lines of an open UTF-8 file that messages call `name`, without a byte-order mark before the first.
+
+    Raises `UserError` as `read_lines` does.
+    """
+    number = 0
+    try:
+        for line in file:
+            number += 1
+            text = line.decode("utf-8")
+            yield text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{name}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x} at position "
+            f"{error.start + 1} of the line); convert the file to UTF-8, for example with iconv"
+        ) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{name}: damaged file after line {number} ({error}); copy it again") from None
+
+
+def read_clean_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file that relumt wrote, without line ends."""
+    with open_text(path, "r") as file:
+        for line in file:
+            yield line.removesuffix("\n")
+
+
+def open_text(path: Path, mode: str) -> IO[str]:
+    """Open a UTF-8 file whose lines end at "\\n" only."""
+    return path.open(mode, encoding="utf-8", newline="\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines that have no line ends."""
+    with open_text(path, "w") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def normalize_file(source: Path, destination: Path, advance: Advance) -> int:
+    """Write the normalized lines of `source`, a file from outside, to `destination`; return their number.
+
+    Raises:
+        UserError: as `read_lines`.
+    """
+    count = 0
+    with open_text(destination, "w") as output:
+        for line in read_lines(source):
+            output.write(normalize_line(line.removesuffix("\n")) + "\n")
+            count += 1
+            advance(1)
+    return count

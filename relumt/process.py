@@ -1,7 +1,12 @@
-"""How the `relumt` process ends on errors and signals, and child processes that end with their parent."""
+"""What a command gets from its command line and its environment, how its process ends, and child processes.
 
+Nothing here imports PyTorch.
+"""
+
+import argparse
 import ctypes
 import io
+import math
 import os
 import signal
 import subprocess
@@ -10,14 +15,73 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, NoReturn, get_args
 
-from relumt.errors import exit_on_user_error
+from relumt.errors import UserError, exit_on_user_error
 
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a process and, unlike SIGINT, raise no exception in Python by default."""
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+KernelSetting = Literal["auto", "fused", "reference"]
+
+VARIABLE = "RELUMT_KERNELS"
+"""Environment variable that restricts the choice of kernels."""
+
+CHOICES: tuple[KernelSetting, ...] = get_args(KernelSetting)
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that reports invalid arguments like any other error of a user, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError."""
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def whole_number(text: str, at_least: int = 0) -> int:
+    """Parse a whole number from 0; raise ArgumentTypeError for anything else, as the other types do."""
+    if not text.isdecimal() or int(text) < at_least:
+        raise argparse.ArgumentTypeError(f"expected a whole number from {at_least}, found '{text}'")
+    return int(text)
+
+
+def positive_integer(text: str) -> int:
+    """Parse a whole number from 1."""
+    return whole_number(text, at_least=1)
+
+
+def finite_number(text: str) -> float:
+    """Parse a number that is neither infinite nor NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"expected a finite number, found '{text}'")
+    return number
+
+
+def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    number = finite_number(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found '{text}'")
+    return number
+
+
+def kernel_choice() -> KernelSetting:
+    """Return the value of RELUMT_KERNELS; raise UserError if it is not one of CHOICES."""
+    choice = os.environ.get(VARIABLE, "auto")
+    if choice not in CHOICES:
+        raise UserError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
+    return choice
+
+
+def wants_triton(setting: KernelSetting, device_type: str) -> bool:
+    """Return whether Triton is to be used on a device of a type: a GPU ("cuda") unless refused, others on demand."""
+    return setting == "fused" or (setting == "auto" and device_type == "cuda")
 
 
 def usable_cores() -> int:

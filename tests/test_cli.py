@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from relumt import cli
-from relumt.arguments import positive_integer, share, whole_number
 from relumt.errors import AttemptFailedError, UserError
+from relumt.process import positive_integer, share, whole_number
 
 
 def exit_status_after(arguments):
@@ -86,20 +86,6 @@ def test_wrong_arguments_print_one_line_and_have_status_2(capsys, arguments):
     assert exit_status_after(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("relumt: error: ") and error.count("\n") == 1 and "--help" in error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["synth", "--documents", "0"], "argument --documents: expected a whole number from 1, found '0'"),
-        (["synth", "--seed=-1"], "argument --seed: expected a whole number from 0, found '-1'"),
-        (["prepare", "--max-ratio", "nan"], "argument --max-ratio: expected a finite number, found 'nan'"),
-        (["filter", "--threshold", "x"], "argument --threshold: expected a finite number, found 'x'"),
-        (["filter", "--keep", "1.5"], "argument --keep: expected a number from 0 to 1, found '1.5'"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(capsys, arguments, found):
-    assert exit_status_after(arguments) == 2 and found in capsys.readouterr().err
 
 
 def test_the_ends_of_ranges_are_in_them():

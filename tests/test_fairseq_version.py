@@ -8,7 +8,7 @@ import pytest
 
 import relumt
 from relumt.errors import UserError
-from relumt.fairseq_version import (
+from relumt.installation import (
     SUPPORTED_VERSIONS,
     FairseqSource,
     describe_fairseq,
@@ -28,14 +28,6 @@ def site(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(folder)])
     monkeypatch.delenv("RELUMT_FAIRSEQ", raising=False)
     return folder
-
-
-def test_an_installed_fairseq_is_described(site):
-    package = write_fairseq(site, SUPPORTED)
-    write_distribution(site, "fairseq-fixed", SUPPORTED)
-    require_supported_fairseq()
-    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED, "fairseq-fixed")
-    assert str(describe_fairseq()) == f"fairseq-fixed {SUPPORTED}"
 
 
 def test_version_py_wins_as_in_fairseq(site):
@@ -64,8 +56,10 @@ def test_a_distribution_that_is_shadowed_is_not_the_one_that_is_imported(site, t
     write_distribution(site, "fairseq", "0.12.2", editable=checkout)
     sys.path.append(str(checkout))
     package = write_fairseq(site, SUPPORTED)
+    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED)
     write_distribution(site, "fairseq-fixed", SUPPORTED)
     assert describe_fairseq() == FairseqSource(str(package), SUPPORTED, "fairseq-fixed")
+    assert str(describe_fairseq()) == f"fairseq-fixed {SUPPORTED}"
 
 
 def test_two_distributions_in_one_folder_are_both_named(site):
@@ -73,11 +67,6 @@ def test_two_distributions_in_one_folder_are_both_named(site):
     for name in ("fairseq", "fairseq-fixed"):
         write_distribution(site, name, SUPPORTED)
     assert describe_fairseq().distribution == "fairseq and fairseq-fixed"
-
-
-def test_a_folder_without_a_distribution_is_described(site):
-    package = write_fairseq(site, SUPPORTED)
-    assert describe_fairseq() == FairseqSource(str(package), SUPPORTED)
 
 
 @pytest.mark.parametrize(("version", "named"), [("0.12.2", "0.12.2"), ("", "an unknown version")])

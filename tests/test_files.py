@@ -14,9 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relumt import files
+from relumt.corpora.bitext import find_text_file
 from relumt.errors import UserError
-from relumt.files import atomic_file, atomic_files, atomic_folder, encode_json, read_json, write_text_atomically
-from relumt.text_files import find_text_file, normalize_file, normalize_line, read_clean_lines, read_lines
+from relumt.files import (
+    atomic_file,
+    atomic_files,
+    atomic_folder,
+    encode_json,
+    normalize_file,
+    normalize_line,
+    read_clean_lines,
+    read_json,
+    read_lines,
+    write_text_atomically,
+)
 
 
 def names_below(folder):

@@ -52,8 +52,6 @@ def run(tmp_path, monkeypatch):
         ([], {}, "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"),
         (["out", "missing"], {}, "missing: no such folder; name a data-bin"),
         (["out"], {"SEES_GPU": "False"}, "benchmarks/gpu.sh needs a GPU, but torch sees none; run relumt doctor"),
-        (["out"], {"NO_TORCH": "1"}, "cannot import torch; run make install"),
-        (["python/out"], {}, "python/out: cannot be created or written to; name another folder"),
     ],
 )
 def test_invalid_requests_write_nothing(run, tmp_path, monkeypatch, arguments, variables, message):
@@ -102,7 +100,7 @@ def test_a_second_call_runs_only_steps_that_failed_or_have_other_data(run, tmp_p
     assert (tmp_path / "out" / "report.md").read_text() == report.replace("first", "second")
 
 
-@pytest.mark.parametrize("changed", ["commit: .*", "H100.*", "Triton: .*", "RELUMT_KERNELS: .*"])
+@pytest.mark.parametrize("changed", ["commit: .*", "RELUMT_KERNELS: .*"])
 def test_results_of_another_environment_are_refused_and_kept(run, tmp_path, changed):
     run("out")
     report = (tmp_path / "out" / "report.md").read_text()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from relumt.fairseq_version import SUPPORTED_VERSIONS
+from relumt.installation import SUPPORTED_VERSIONS
 from tests.fairseq_cases import commit_all, write_distribution, write_fairseq
 
 ROOT = Path(__file__).parents[1]

@@ -22,11 +22,11 @@ from torch import Tensor
 from relumt.corpora.contrastive import ExampleInContext
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
+from relumt.files import normalize_line
 from relumt.plugin.tasks.documents import ConcatenatedSentences
 from relumt.runs.inference.loaded_model import LoadedModel
 from relumt.runs.inference.search import batches_by_length
 from relumt.runs.inference.text_encoding import TextEncoding, index_words, load_encoding, load_segmenter
-from relumt.text_files import normalize_line
 
 MAX_DISTANCE = 3
 """Larger distances are counted together, as in ContraPro's script."""

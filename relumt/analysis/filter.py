@@ -21,13 +21,12 @@ from torch import Tensor
 from relumt.attention import AttentionMask, AttentionOutput
 from relumt.corpora.bitext import PathPair, check_line_counts
 from relumt.errors import AttemptFailedError, UserError
-from relumt.files import atomic_file, atomic_files
+from relumt.files import atomic_file, atomic_files, decode_lines, normalize_line, open_bytes, open_text
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
 from relumt.runs.inference.loaded_model import LoadedModel, TokenPair
 from relumt.runs.inference.search import batches_by_length
 from relumt.runs.inference.text_encoding import index_words, load_segmenter
-from relumt.text_files import decode_lines, normalize_line, open_bytes, open_text
 
 BUFFER_SIZE = 10_000
 """Number of pairs that are read and segmented at once, and batched by length."""

@@ -11,9 +11,8 @@ from relumt.analysis.attention_maps import MapCollector, SentenceMaps, map_own_t
 from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.analysis.units import BatchReader
-from relumt.console import print_status, track_on_stderr
 from relumt.corpora.alignment import GoldAlignment, read_alignments, read_source_first
-from relumt.errors import UserError, printable
+from relumt.errors import UserError, print_status, printable, track_on_stderr
 from relumt.files import file_sha256
 from relumt.plugin.model.hooks import named_attentions
 from relumt.runs.data_bin import find_subwords, gold_alignments_path, open_data_bin

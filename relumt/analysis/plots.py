@@ -11,8 +11,7 @@ from torch import Tensor
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, PerHead, mean_over_heads
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.attention.metrics.attention_metrics import normalize
-from relumt.console import print_status
-from relumt.errors import UserError, printable
+from relumt.errors import UserError, print_status, printable
 from relumt.files import atomic_file
 from relumt.plugin.options import SITES
 

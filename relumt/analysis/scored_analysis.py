@@ -6,8 +6,7 @@ An analysis is up to date if it also used the gold alignments that the data-bin 
 from pathlib import Path
 
 from relumt.analysis.record import ANALYSIS, AnalysisFile, read_analysis
-from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.files import file_sha256
 from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import TEST, RunRecord

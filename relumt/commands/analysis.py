@@ -9,11 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from relumt.arguments import finite_number, positive_integer, share
-from relumt.console import print_status, track_on_stderr
-from relumt.errors import UserError
-from relumt.fairseq_version import prepare_fairseq_import
+from relumt.errors import UserError, print_status, track_on_stderr
 from relumt.files import require_writable
+from relumt.installation import prepare_fairseq_import
+from relumt.process import finite_number, positive_integer, share
 
 if TYPE_CHECKING:
     from relumt.analysis.attention_maps import SentenceMaps

@@ -4,9 +4,8 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from relumt.arguments import finite_number, positive_integer, whole_number
-from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
+from relumt.process import finite_number, positive_integer, whole_number
 
 DEFAULT_VOCAB_SIZE = 8000
 

@@ -14,15 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from relumt.arguments import positive_integer, whole_number
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.files import require_writable
 from relumt.papers import TABLES, get_table
 from relumt.papers.experiments import PRESETS, Experiment
 from relumt.papers.grid.jobs import GRID_LOG, Job, JobState, create_jobs
 from relumt.papers.grid.runner import assign_gpus, create_executor, run_locally, run_on_slurm
-from relumt.process import usable_cores
+from relumt.process import positive_integer, usable_cores, whole_number
 from relumt.runs.dataset_config import configs_folder, require_dataset
 from relumt.runs.flags import require_path
 

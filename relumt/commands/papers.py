@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from relumt.commands import grid as runs_grid
-from relumt.console import print_status
+from relumt.errors import print_status
 from relumt.papers import TABLES, get_table
 from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
 from relumt.papers.experiments import PRESETS

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import relumt
-from relumt.arguments import positive_integer, whole_number
-from relumt.console import print_status
-from relumt.errors import UserError
-from relumt.fairseq_version import prepare_fairseq_import
-from relumt.text_files import decode_lines, load_text
+from relumt.errors import UserError, print_status
+from relumt.files import decode_lines, load_text
+from relumt.installation import prepare_fairseq_import
+from relumt.process import positive_integer, whole_number
 
 if TYPE_CHECKING:
     from relumt.runs.inference.translator import Translation, Translator

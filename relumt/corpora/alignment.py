@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relumt.errors import UserError, quote
-from relumt.text_files import read_lines
+from relumt.files import read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor  # takes seconds, also in every worker process

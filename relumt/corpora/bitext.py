@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from relumt.console import print_status
 from relumt.corpora.alignment import format_alignment, read_source_first
 from relumt.corpora.document_lengths import documents_path
-from relumt.errors import UserError
-from relumt.files import read_json
-from relumt.text_files import find_text_file, normalize_file, open_text, read_clean_lines, write_lines
+from relumt.errors import UserError, print_status
+from relumt.files import normalize_file, open_text, read_clean_lines, read_json, write_lines
 
 if TYPE_CHECKING:
     from relumt.corpora.options import Options
@@ -60,6 +58,14 @@ def side_paths(folder: Path, name: str, languages: Sequence[str]) -> PathPair:
     """Return the paths `folder`/NAME.LANGUAGE of both sides of a bitext."""
     source, target = (folder / f"{name}.{language}" for language in languages)
     return source, target
+
+
+def find_text_file(prefix: str, language: str) -> Path:
+    """Return the path of `prefix.language` or `prefix.language.gz`; raises `UserError` unless one of them is there."""
+    plain, compressed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    if plain.exists() or compressed.exists():
+        return plain if plain.exists() else compressed
+    raise UserError(f"{plain}: no such file, nor {compressed}; pass a prefix P such that P.{language} is the text")
 
 
 def find_inputs(prefixes: dict[str, str], options: "Options") -> Inputs:

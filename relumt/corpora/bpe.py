@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from relumt.corpora.parallel import count_words
 from relumt.errors import UserError
-from relumt.text_files import Advance, Rewrite, open_text, read_clean_lines
+from relumt.files import Advance, Rewrite, open_text, read_clean_lines
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor

@@ -16,8 +16,7 @@ from relumt.corpora.prepare import prepare
 from relumt.corpora.published_corpora import Corpus
 from relumt.corpora.record import Scalar, describe_files, is_up_to_date, write_record
 from relumt.errors import AttemptFailedError, UserError, describe_error
-from relumt.files import StagingArea, atomic_folder
-from relumt.text_files import load_text
+from relumt.files import StagingArea, atomic_folder, load_text
 
 CORPUS_RECORD = "corpus.json"
 """File beside the texts that describes what they were made from."""

@@ -20,8 +20,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from relumt.errors import UserError, describe_error
-from relumt.files import atomic_file, decode_json
-from relumt.text_files import normalize_line, read_lines
+from relumt.files import atomic_file, decode_json, normalize_line, read_lines
 
 ADVICE = "give a file that relumt import-contrast or relumt synth wrote"
 

@@ -6,7 +6,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from relumt.errors import UserError, quote
-from relumt.text_files import read_lines
+from relumt.files import read_lines
 
 NUMBER = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 

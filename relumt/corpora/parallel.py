@@ -20,10 +20,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, ProgressColumn
 
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError
+from relumt.errors import AttemptFailedError, print_status
+from relumt.files import Advance, Rewrite
 from relumt.process import end_with_parent, usable_cores
-from relumt.text_files import Advance, Rewrite
 
 CHUNK_BYTES = 1 << 20
 """Approximate size of a chunk. A process takes a second for one at most."""

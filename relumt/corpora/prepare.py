@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import HELD_OUT, SPLITS, Inputs, PathPair, check_line_counts, side_paths, text_names
 from relumt.corpora.bpe import BPE_METHODS
@@ -22,10 +21,9 @@ from relumt.corpora.options import Options
 from relumt.corpora.parallel import count_words, map_chunks, progress_step, rewrite_file
 from relumt.corpora.record import describe_files, is_up_to_date, write_record
 from relumt.corpora.tokenization import lowercase, tokenize
-from relumt.errors import UserError
-from relumt.fairseq_version import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
-from relumt.files import StagingArea, atomic_folder, file_sha256
-from relumt.text_files import Rewrite, normalize_file
+from relumt.errors import UserError, print_status
+from relumt.files import Rewrite, StagingArea, atomic_folder, file_sha256, normalize_file
+from relumt.installation import describe_fairseq, prepare_fairseq_import, require_supported_fairseq
 
 PREPARE_RECORD = "prepare.json"
 PACKAGES = ("relumt", "torch", "sacremoses", "subword-nmt", "sentencepiece")

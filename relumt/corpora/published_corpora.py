@@ -14,7 +14,6 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
-from relumt.console import print_status
 from relumt.corpora import bitext
 from relumt.corpora.bitext import HELD_OUT, PathPair, Subsets, side_paths
 from relumt.corpora.document_lengths import lengths_after_cleaning, write_lengths
@@ -23,8 +22,8 @@ from relumt.corpora.published_files import SOURCES
 from relumt.corpora.published_texts import ParallelText, PublishedText, copy_texts, is_misaligned
 from relumt.corpora.record import Scalar
 from relumt.corpora.tokenization import lowercase, normalize_punctuation, tokenize
-from relumt.files import StagingArea
-from relumt.text_files import normalize_line, read_clean_lines, write_lines
+from relumt.errors import print_status
+from relumt.files import StagingArea, normalize_line, read_clean_lines, write_lines
 
 NEITHER_LETTER_NOR_DIGIT = re.compile(r"[\W_]+")
 

@@ -18,8 +18,7 @@ from rich.progress import DownloadColumn
 
 from relumt.corpora.parallel import progress_step
 from relumt.errors import AttemptFailedError, UserError, describe_error
-from relumt.files import file_digest
-from relumt.text_files import Advance, decode_lines
+from relumt.files import Advance, decode_lines, file_digest
 
 ATTEMPTS = 3
 """How often to resume from one URL before trying the next."""

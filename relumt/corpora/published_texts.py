@@ -11,7 +11,7 @@ from relumt.corpora.bitext import PathPair, check_line_counts
 from relumt.corpora.parallel import progress_step
 from relumt.corpora.published_files import Source, fetch, read_member
 from relumt.errors import UserError
-from relumt.text_files import normalize_line, open_text, read_lines
+from relumt.files import normalize_line, open_text, read_lines
 
 
 class Segment(NamedTuple):

@@ -3,9 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from relumt.console import print_status
 from relumt.corpora.bitext import Inputs
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.files import changed_files, encode_json, file_sha256, read_json
 
 Scalar = str | int | float | bool | None

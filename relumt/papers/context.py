@@ -6,8 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.papers.experiments import PRESETS, Experiment
 from relumt.papers.runs import Run, find_runs
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from relumt.errors import UserError, quote
-from relumt.files import file_sha256, read_json
-from relumt.runs.flags import SUBSET, require_path
-from relumt.text_files import load_text
+from relumt.files import file_sha256, load_text, read_json
+from relumt.runs.flags import require_path
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 
@@ -34,32 +33,46 @@ MIN_SUBWORD_SHARE = 0.01
 """A dictionary is one of subwords if at least this share of its symbols has a marker; among words hardly any has."""
 
 
-@dataclass(frozen=True)
-class DataBin:
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What prepare.json says: how a text becomes the model's input, and what to undo before scoring.
+
+    Attributes:
+        source, target: language codes.
+        tokenized: whether words are Moses tokens; then detokenization gives plain text.
+        lowercased: whether the text was lowercased; then scores must ignore case.
+        punctuation_normalized: whether the source's punctuation was normalized before tokenization.
+        bpe: how words are split; generation joins them again.
+        bpe_sha256: checksum of the file that splits words, None if it is not recorded or there is none.
+        plain_references: whether text/ also has the references before tokenization.
+    """
+
+    source: str
+    target: str
+    tokenized: bool
+    lowercased: bool = False
+    punctuation_normalized: bool = False
+    bpe: SubwordMethod
+    bpe_sha256: str | None = None
+    plain_references: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataBin(Preparation):
     """A data-bin.
 
     Attributes:
         folder: its path.
-        source, target: language codes.
-        subwords: how words are split; generation joins them again.
-        tokenized: whether words are Moses tokens; then detokenization gives plain text.
         prepared: whether data_prep/prepare.sh made it; then text/ has the reference texts.
-        plain_references: whether text/ also has the references before tokenization.
-        lowercased: whether the text was lowercased; then scores must ignore case.
-        punctuation_normalized: whether the source's punctuation was normalized before tokenization.
-        bpe_sha256: checksum of the file that splits words, None if it is not recorded or there is none.
     """
 
     folder: Path
-    source: str
-    target: str
-    subwords: SubwordMethod
-    tokenized: bool
     prepared: bool = False
-    plain_references: bool = False
-    lowercased: bool = False
-    punctuation_normalized: bool = False
-    bpe_sha256: str | None = None
+
+    @property
+    def subwords(self) -> SubwordMethod:
+        """How words are split."""
+        return self.bpe
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -93,7 +106,6 @@ class DataBin:
 
     def require_subset(self, subset: str) -> None:
         """Raise UserError if the data-bin has no `subset` ("train", "valid", "test")."""
-        require_subset_name(subset)
         path = Path(f"{self.prefix(subset)}.{self.target}.idx")
         if not path.is_file():
             raise UserError(
@@ -120,7 +132,6 @@ class DataBin:
         and the lengths of documents, and those of train1, train2, …, which fairseq appends to train. Their contents are
         read at about 1 GB/s and core; sizes and times are not trusted, because `cp -p` and `touch -r` forge them.
         """
-        require_subset_name(subset)
         name = re.compile(rf"{re.escape(subset)}\d*\..+", re.DOTALL)
         return _checksum(self.folder, (path for path in self.folder.iterdir() if name.fullmatch(path.name)))
 
@@ -138,20 +149,6 @@ class DataBin:
         return self.folder / f"dict.{language}.txt"
 
 
-@dataclass(frozen=True)
-class _PrepareRecord:
-    """The fields of prepare.json that say how a text becomes the model's input, and what to undo before scoring."""
-
-    source: str
-    target: str
-    bpe: SubwordMethod
-    tokenized: bool
-    lowercased: bool
-    plain_references: bool
-    punctuation_normalized: bool = False  # data-bins of earlier versions do not say
-    bpe_sha256: str | None = None
-
-
 def open_data_bin(folder: Path) -> DataBin:
     """Describe the data-bin in `folder`.
 
@@ -160,8 +157,8 @@ def open_data_bin(folder: Path) -> DataBin:
     """
     require_path(folder, "data-bin")
     try:
-        prepared = asdict(read_json(folder / "prepare.json", _PrepareRecord, "prepare the data-bin again"))
-        data_bin = DataBin(folder, subwords=prepared.pop("bpe"), prepared=True, **prepared)
+        preparation = read_json(folder / "prepare.json", Preparation, "prepare the data-bin again")
+        data_bin = DataBin(folder=folder, prepared=True, **asdict(preparation))
     except FileNotFoundError:
         data_bin = _inspect(folder)
     for language in data_bin.languages:
@@ -187,13 +184,8 @@ def _inspect(folder: Path) -> DataBin:
         )
     source, target = names[0].groups()
     subwords = guess_subwords(folder / f"dict.{target}.txt")
-    return DataBin(folder, source, target, subwords, tokenized=subwords != "sentencepiece")
-
-
-def require_subset_name(subset: str) -> None:
-    """Raise UserError unless `subset` can be the name of a subset of a data-bin."""
-    if not re.match(SUBSET, subset):
-        raise UserError(f"subset {quote(subset)}: expected train, valid, test or another name of letters and digits")
+    tokenized = subwords != "sentencepiece"
+    return DataBin(folder=folder, source=source, target=target, tokenized=tokenized, bpe=subwords)
 
 
 def gold_alignments_path(folder: Path, subset: str) -> Path:

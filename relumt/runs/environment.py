@@ -9,9 +9,8 @@ from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
-from relumt.fairseq_version import FairseqSource, describe_fairseq
-from relumt.git_revision import Revision, find_revision, hash_files
-from relumt.kernel_setting import KernelSetting, kernel_choice, wants_triton
+from relumt.installation import FairseqSource, Revision, describe_fairseq, find_revision, hash_files
+from relumt.process import KernelSetting, kernel_choice, wants_triton
 from relumt.runs.flags import Facts
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -122,12 +121,8 @@ def current_environment(device: Device) -> Environment:
     Raises:
         UserError: RELUMT_KERNELS is invalid, or fairseq is missing.
     """
-    return Environment(versions(), revision(), device, current_kernels(), describe_fairseq())
-
-
-def current_kernels() -> Kernels:
-    """Return the setting of this process and the version of Triton; raise UserError if RELUMT_KERNELS is invalid."""
-    return Kernels(kernel_choice(), installed_version("triton"))
+    kernels = Kernels(kernel_choice(), installed_version("triton"))
+    return Environment(versions(), revision(), device, kernels, describe_fairseq())
 
 
 def find_device(precision: Precision | None) -> Device:
@@ -142,20 +137,11 @@ def find_device(precision: Precision | None) -> Device:
     Raises:
         UserError: the CPU cannot train in the precision, or would be slower than in fp32.
     """
-    if not has_gpu():
-        check_cpu_precision(precision)
-        return Device("cpu", platform.machine(), 1, precision or "fp32", find_fp32_backend())
-    import torch
+    if not version("torch").endswith("+cpu"):  # a build for CPUs only is recognized without the slow import
+        import torch
 
-    return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or "fp16")
-
-
-def check_cpu_precision(precision: Precision | None) -> None:
-    """Check that PRECISION is one that this CPU can train in.
-
-    Raises:
-        UserError: it is fp16, or it is bf16 and would be slower than fp32.
-    """
+        if torch.cuda.is_available():
+            return Device("cuda", torch.cuda.get_device_name(), torch.cuda.device_count(), precision or "fp16")
     if precision == "fp16":
         raise UserError("PRECISION=fp16 needs a GPU, but torch sees none; unset PRECISION to train in fp32")
     if precision == "bf16":
@@ -166,6 +152,7 @@ def check_cpu_precision(precision: Precision | None) -> None:
                 "PRECISION=bf16 needs a GPU or a CPU with AVX512-BF16 or AMX, and this machine has neither: it would "
                 "be slower than fp32; unset PRECISION to train in fp32"
             )
+    return Device("cpu", platform.machine(), 1, precision or "fp32", find_fp32_backend())
 
 
 def find_fp32_backend() -> Literal["default", "onednn"]:
@@ -187,15 +174,6 @@ def cpu_name() -> str:
     if len(values) < 4:
         return values.get("model name", platform.machine())
     return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(values)
-
-
-def has_gpu() -> bool:
-    """Return whether torch sees a GPU; a CPU-only build is recognized by its version, without the slow import."""
-    if version("torch").endswith("+cpu"):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def versions() -> dict[str, str]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.files import changed_files, file_sha256
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.environment import Precision, current_environment

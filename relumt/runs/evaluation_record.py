@@ -9,10 +9,6 @@ from msgspec import Meta
 from relumt.runs.environment import Environment
 from relumt.runs.flags import Count, Facts, Name, NonNegative, Subset
 
-REQUIRED_SCORES = frozenset({"bleu_tokenized", "bleu_detokenized", "chrf"})
-"""Metrics by which every subset is scored."""
-
-
 SCORING_VERSIONS = ("sacrebleu", "sacremoses")
 """Packages whose version affects the scores of translations."""
 
@@ -155,9 +151,6 @@ class SubsetScores:
     sentences: Count
     scores: Scores
 
-    def __post_init__(self) -> None:
-        _require_scores(self.scores)
-
 
 @dataclass(frozen=True)
 class DocumentResults:
@@ -205,12 +198,3 @@ class Evaluation:
     documents: DocumentResults | None = None
     external: dict[str, ExternalScore] = field(default_factory=dict)
     files_sha256: dict[Name, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _require_scores(self.scores)
-
-
-def _require_scores(scores: Scores) -> None:
-    """Raise ValueError, which msgspec reports as part of an invalid file, unless every metric is there."""
-    if missing := sorted(REQUIRED_SCORES - scores.keys()):
-        raise ValueError(f"there are no scores by {', '.join(missing)}")

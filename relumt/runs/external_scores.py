@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import tempfile
-import threading
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,20 +21,18 @@ from typing import IO, Annotated
 
 import msgspec
 
-from relumt.arguments import finite_number
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.corpora.tokenization import detokenize, lowercase
 from relumt.errors import AttemptFailedError, UserError, quote
-from relumt.files import decode_json, file_sha256, write_text_atomically
+from relumt.files import decode_json, file_sha256, load_text, write_text_atomically
 from relumt.plugin.tasks.document_chunks import join_groups
-from relumt.process import start_child
+from relumt.process import finite_number, start_child
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.evaluation_record import Evaluation, ExternalScore
 from relumt.runs.launch import locked
 from relumt.runs.record import RUN_RECORD, RunRecord, load_record, save_record
 from relumt.runs.scores import generate_output, load_scored_lines
 from relumt.runs.translations import read_sources
-from relumt.text_files import load_text
 
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 
@@ -45,9 +42,6 @@ SCORE_AGAIN = "score it again with relumt score"
 
 PLAIN_TEXT = "bleu_detokenized"
 """The score that is computed on plain text."""
-
-MAX_SCORE_BYTES, MAX_MESSAGE_BYTES = 64, 4096
-"""Bytes of a line with a score, and of what else the program prints: the last line, and the end of its messages."""
 
 MAX_SHOWN = 200
 """Characters of a message of the program that are printed."""
@@ -205,66 +199,49 @@ def score_with_command(command: str, segments: Sequence[Segment], time_limit: in
         words = shlex.split(command)
     except ValueError as error:
         raise UserError(f"--external {command!r}: {error}; quote it as for a shell") from None
-    if not words or "\0" in command:
+    if not words:
         raise UserError(f"--external {command!r}: expected a program and its arguments")
     with tempfile.TemporaryFile() as stdin:
         for segment in segments:
             stdin.write(msgspec.json.encode(segment) + b"\n")
         stdin.seek(0)
-        max_bytes = MAX_SCORE_BYTES * len(segments) + MAX_MESSAGE_BYTES
-        return parse_output(run_command(words, stdin, max_bytes, time_limit), len(segments))
+        return parse_output(run_command(words, stdin, time_limit), len(segments))
 
 
-def run_command(command: Sequence[str], stdin: IO[bytes], max_bytes: int, time_limit: int) -> bytes:
+def run_command(command: Sequence[str], stdin: IO[bytes], time_limit: int) -> bytes:
     """Return what a program prints. Whatever it has started is killed when it ends or fails.
 
     Raises:
         UserError: there is no such program, or it cannot be executed.
-        AttemptFailedError: it failed, took too long, or printed more than `max_bytes`.
+        AttemptFailedError: it failed or took too long.
     """
-    expired = threading.Event()
-
-    def kill() -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-    def expire() -> None:
-        expired.set()
-        kill()
-
-    with tempfile.TemporaryFile() as messages:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         try:
-            process = start_child(command, stdin=stdin, stdout=subprocess.PIPE, stderr=messages, start_new_session=True)
+            process = start_child(command, stdin=stdin, stdout=output, stderr=messages, start_new_session=True)
         except OSError as error:
             raise UserError(
                 f"--external: {command[0]} cannot be executed ({error.strerror}); name a program, or an interpreter "
                 "and its script"
             ) from None
-        timer = threading.Timer(time_limit, expire)
-        timer.start()
-        with process:
-            try:
-                output = process.stdout.read(max_bytes + 1)  # type: ignore[union-attr]  # it is a pipe
-                if len(output) <= max_bytes:
-                    process.wait()
-            finally:
-                timer.cancel()
-                kill()
-        messages.seek(max(0, messages.seek(0, os.SEEK_END) - MAX_MESSAGE_BYTES))
-        message = messages.read()
-    if expired.is_set():
-        raise AttemptFailedError(
-            f"{command[0]} was killed after the time limit of {time_limit} s; give a longer one with --time-limit"
-        )
-    if len(output) > max_bytes:
-        raise AttemptFailedError(f"{command[0]} printed more than {max_bytes} bytes; {EXPECTED}")
-    if status := process.returncode:
-        end = f"ended with status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
+        try:
+            status = process.wait(time_limit)
+        except subprocess.TimeoutExpired:
+            raise AttemptFailedError(
+                f"{command[0]} was killed after the time limit of {time_limit} s; give a longer one with --time-limit"
+            ) from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        messages.seek(0)
+        if status == 0:
+            return output.read()
         # The last line, because a traceback ends with the error.
-        lines = [line.strip() for line in message.decode(errors="replace").splitlines() if line.strip()]
-        problem = f": {lines[-1][:MAX_SHOWN]}" if lines else " and printed no error message"
-        raise AttemptFailedError(f"{command[0]} {end}{problem}")
-    return output
+        lines = [line.strip() for line in messages.read().decode(errors="replace").splitlines() if line.strip()]
+    end = f"ended with status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
+    problem = f": {lines[-1][:MAX_SHOWN]}" if lines else " and printed no error message"
+    raise AttemptFailedError(f"{command[0]} {end}{problem}")
 
 
 def parse_output(output: bytes, count: int) -> tuple[list[float], float, str]:

@@ -30,16 +30,13 @@ NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 Facts = Mapping[str, object]
 """What decides a result: flags with their values, and other facts by the name that messages give them."""
 
-NAME = r"\A(?![-.])[^/:\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+\Z"
+NAME = r"\A(?![-.])[^/:\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+\Z"
 """Pattern of the name of a dataset, a model or a file in a run's folder. fairseq splits paths at colons."""
-
-MAX_NAME_BYTES = 200
-"""File systems allow 255; names of files beside it are longer."""
 
 SUBSET = r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z"
 """Pattern of the name of a subset of a data-bin: "train", "valid", "test", "test1"."""
 
-Name = Annotated[str, Meta(pattern=NAME, max_length=MAX_NAME_BYTES)]
+Name = Annotated[str, Meta(pattern=NAME)]
 Subset = Annotated[str, Meta(pattern=SUBSET)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NonNegative = Annotated[float, Meta(ge=0)]
@@ -147,17 +144,15 @@ def differences(recorded: Facts, current: Facts) -> list[str]:
 
 def is_name(name: str) -> bool:
     """Return whether `name` can be the name of a dataset or a model, and not only a path."""
-    return bool(
-        re.match(NAME, name) and not UNPRINTABLE.search(name) and len(name.encode(errors="replace")) <= MAX_NAME_BYTES
-    )
+    return bool(re.match(NAME, name))
 
 
 def require_name(name: str, what: str) -> None:
     """Raise UserError unless `name` can be the name of a dataset or a model; `what` says what it names."""
     if not is_name(name):
         raise UserError(
-            f"{what} {quote(name)}: expected a name without '/', ':', line breaks and other control characters, of at "
-            f"most {MAX_NAME_BYTES} bytes, that does not begin with '-' or '.'; rename it"
+            f"{what} {quote(name)}: expected a name without '/', ':' and control characters that does not begin with "
+            "'-' or '.'; rename it"
         )
 
 

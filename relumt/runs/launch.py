@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,7 @@ from typing import Literal
 import msgspec
 from filelock import FileLock, Timeout
 
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.process import start_child
 from relumt.runs.record import Divergence, TrainingSummary
 
@@ -189,9 +188,8 @@ def has_finished(path: Path) -> bool:
 
 def find_divergence(path: Path) -> Divergence | None:
     """Return why the last start of fairseq-train ended without a finite gradient, None if it did not."""
-    lines = _read_lines(path)
     reason, inconsistent, update = None, None, 0
-    for line in lines:
+    for line in _read_lines(path):
         if line.startswith(COMMAND_PREFIX) or STARTED.match(line):
             reason, inconsistent = None, None
         elif match := NOT_FINITE.match(line):
@@ -199,17 +197,9 @@ def find_divergence(path: Path) -> Divergence | None:
             reason = None if inconsistent else match[1]
         elif inconsistent and NORM_NOT_FINITE.search(line):
             reason = inconsistent
-    for statistic in statistics(lines, "train_inner"):
-        update = int(statistic.get("num_updates", update))
+        elif (match := STATISTICS.match(line)) and match[1] == "train_inner":
+            update = int(_finite_numbers(match[2]).get("num_updates", update))
     return None if reason is None else Divergence(update, reason)
-
-
-def statistics(lines: Iterable[str], kind: str) -> Iterator[dict[str, float]]:
-    """Yield the finite numbers that fairseq logs as "train_inner" (an interval), "train" (an epoch) or "valid"."""
-    for line in lines:
-        match = STATISTICS.match(line)
-        if match and match[1] == kind and (numbers := _finite_numbers(match[2])):
-            yield numbers
 
 
 def _finite_numbers(text: str) -> dict[str, float]:

@@ -13,11 +13,10 @@ from sacrebleu.metrics.base import Metric
 
 from relumt.corpora.tokenization import bleu_tokenizer
 from relumt.errors import UserError
-from relumt.files import atomic_file, changed_files
+from relumt.files import atomic_file, changed_files, load_text, write_lines
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, Scores, SubsetScores
 from relumt.runs.run_config import RunConfig
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
-from relumt.text_files import load_text, write_lines
 
 SINGLE_SENTENCES = "sentences"
 """Subfolder of a run's folder with a document-level model's translations of single sentences."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from relumt.console import print_status
-from relumt.errors import UserError, quote
+from relumt.errors import UserError, print_status, quote
 from relumt.files import file_sha256
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.data_bin import DataBin

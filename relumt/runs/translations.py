@@ -14,8 +14,8 @@ from pathlib import Path
 
 from relumt.corpora.tokenization import detokenize, tokenize
 from relumt.errors import UserError, quote
+from relumt.files import load_text
 from relumt.runs.data_bin import DataBin
-from relumt.text_files import load_text
 
 OUTPUT_KINDS = "STDP"
 """Lines begin with S- for a source, T- for a reference, D- for a hypothesis and P- for the scores of its tokens."""
@@ -70,19 +70,14 @@ class Translations:
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """A hypothesis: its text with subwords joined, log-probability, and number of tokens with the end-of-sentence."""
-
-    text: str
-    log_probability: float
-    length: int
-
-
-@dataclass(frozen=True)
 class NBestLists:
-    """Hypotheses and reference of each sentence or chunk, by its index in the subset."""
+    """Hypotheses and reference of each sentence or chunk, by its index in the subset.
 
-    hypotheses: dict[int, list[Hypothesis]]
+    A hypothesis is its text with subwords joined, its log-probability, and its number of tokens with the end of the
+    sentence.
+    """
+
+    hypotheses: dict[int, list[tuple[str, float, int]]]
     references: dict[int, str]
 
     def best(self, divisor: Callable[[int], float]) -> GeneratedOutput:
@@ -90,11 +85,10 @@ class NBestLists:
 
         The first of several equal hypotheses is taken.
         """
-
-        def score(hypothesis: Hypothesis) -> float:
-            return hypothesis.log_probability / divisor(hypothesis.length)
-
-        best = {index: max(hypotheses, key=score).text for index, hypotheses in self.hypotheses.items()}
+        best = {
+            index: max(hypotheses, key=lambda hypothesis: hypothesis[1] / divisor(hypothesis[2]))[0]
+            for index, hypotheses in self.hypotheses.items()
+        }
         return GeneratedOutput(best, self.references)
 
 
@@ -128,9 +122,9 @@ def read_nbest(path: Path) -> NBestLists:
     return NBestLists(lists, _first(found["T"]))
 
 
-def _hypothesis(line: str, token_scores: str) -> Hypothesis:
+def _hypothesis(line: str, token_scores: str) -> tuple[str, float, int]:
     score, _, text = line.partition("\t")
-    return Hypothesis(text, float(score), len(token_scores.split()))
+    return text, float(score), len(token_scores.split())
 
 
 def read_sources(path: Path) -> list[str]:

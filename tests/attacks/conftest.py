@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from relumt.analysis.record import AnalysisFile, write_analysis
-from relumt.git_revision import Revision
+from relumt.installation import Revision
 from relumt.runs.record import save_record
 from tests.corpora.cases import write_bitext
 from tests.papers.cases import analysis

@@ -29,11 +29,10 @@ from relumt.runs.dataset_config import read_models, require_dataset
 from relumt.runs.inference.export import read_model
 from relumt.runs.inference.text_encoding import load_segmenter
 from relumt.runs.launch import read_training_log
-from relumt.runs.record import BACKUP, find_record
+from relumt.runs.record import find_record
 from relumt.runs.translations import align_translations, read_generated, read_nbest
 from tests.attacks.attack import error_of, problem_of, relumt
 from tests.attacks.training import bytes_of, save, weights
-from tests.runs.cases import write_data_bin
 
 RUN = Path("runs/small/softmax/1")
 SMALL = Path("data-bin/small")
@@ -228,19 +227,6 @@ def test_a_change_of_the_training_data_is_noticed_whatever_the_times_say(work, n
     assert open_data_bin(SMALL).training_checksum("train") != before
 
 
-def test_a_record_says_how_to_restore_it(work):
-    """It never tells to delete a folder whose checkpoints are intact."""
-    path = RUN / "run.json"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:100])
-    assert f"restore it: cp {RUN / BACKUP} {path}" in problem_of(lambda: find_record(RUN))
-    path.write_bytes(whole.replace(b'"schema": 2', b'"schema": 1'))
-    assert "expected schema 2, found 1" in problem_of(lambda: find_record(RUN))
-    path.write_bytes(whole[:100])
-    (RUN / BACKUP).unlink()
-    assert "restore it from a copy, or set RUNS to another folder" in problem_of(lambda: find_record(RUN))
-
-
 def test_a_table_names_the_run_that_is_damaged_or_misplaced(work, capfd):
     copy = shutil.copytree(RUN, Path("runs/small/stock/1"))
     assert "small/stock/1: expected the folder of a run, found that of small/softmax/1" in error_of(
@@ -258,27 +244,6 @@ def test_lines_that_others_wrote_to_a_log_change_nothing(work):
         for place in range(len(lines) + 1):
             path.write_text("".join([*lines[:place], foreign, *lines[place:]]))
             assert read_training_log(path) == expected
-
-
-OUTPUT = "S-1\tx\nT-1\ta\nD-1\t-1\ta\nS-0\ty\nT-0\tb\nD-0\t-1\tb\n"
-LAST = "Generate test with beam=2: BLEU4 = 0\n"
-MIXED = {
-    "no last line": OUTPUT,
-    "a part behind a whole one": OUTPUT + LAST + OUTPUT[: OUTPUT.index("S-0")],
-    "no first sentence": OUTPUT[: OUTPUT.index("S-0")] + LAST,
-    "no hypothesis": OUTPUT.replace("D-1\t-1\ta\n", "") + LAST,
-    "one sentence too many": OUTPUT + "T-2\tx\nD-2\t-1\tx\n" + LAST,
-}
-
-
-@pytest.mark.parametrize("text", MIXED.values(), ids=MIXED)
-def test_translations_that_are_incomplete_or_mixed_are_not_scored(tmp_path, text):
-    data_bin = open_data_bin(write_data_bin(tmp_path / "bin", sentences=2))
-    path = tmp_path / "generate-test.txt"
-    path.write_text(OUTPUT + LAST)
-    assert align_translations(read_generated(path), data_bin, "test").tokenized_hypotheses == ["b", "a"]
-    path.write_text(text)
-    assert problem_of(lambda: align_translations(read_generated(path), data_bin, "test"))
 
 
 def test_a_record_of_an_archive_that_pytorch_would_take_for_an_empty_one_is_refused(tmp_path):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
-from relumt.kernel_setting import VARIABLE
+from relumt.process import VARIABLE
 from tests.attacks.numeric_cases import NumericCase, draw_case
 from tests.attention.conftest import bfloat16  # noqa: F401 (a fixture)
 

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from relumt import arguments
+from relumt import process
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.plots import draw_maps, save_figure
 from relumt.analysis.record import AnalysisFile
@@ -109,10 +109,10 @@ def options() -> Iterator[tuple[str, argparse.Action]]:
 
 NO_NUMBERS = ("", "x", "nan", "1e400", "-1", "1,5")
 REFUSED = {
-    arguments.positive_integer: (*NO_NUMBERS, "0", "1.5"),
-    arguments.whole_number: (*NO_NUMBERS, "1.5"),
-    arguments.finite_number: ("", "x", "nan", "-inf", "1e400"),
-    arguments.share: (*NO_NUMBERS, "1.01"),
+    process.positive_integer: (*NO_NUMBERS, "0", "1.5"),
+    process.whole_number: (*NO_NUMBERS, "1.5"),
+    process.finite_number: ("", "x", "nan", "-inf", "1e400"),
+    process.share: (*NO_NUMBERS, "1.01"),
 }
 """Type of an option → values that it must not have."""
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
-from relumt.kernel_setting import VARIABLE
+from relumt.process import VARIABLE
 from tests.attention.cases import Case, cases, for_each_mechanism, in_blocks
 
 POINTWISE = sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation)

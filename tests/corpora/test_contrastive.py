@@ -8,7 +8,7 @@ import pytest
 
 from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, has_contexts, read_examples
-from relumt.text_files import write_lines
+from relumt.files import write_lines
 
 DOCUMENT = [
     ("Where is the key?", "Wo ist der Schlüssel?"),

@@ -9,7 +9,7 @@ from sacrebleu.dataset import DATASETS
 from relumt.cli import main
 from relumt.corpora.build import find_test_set
 from relumt.corpora.published_corpora import CORPORA
-from relumt.text_files import write_lines
+from relumt.files import write_lines
 from tests.corpora.published_cases import write_published
 
 NAME = "wmt14/full"

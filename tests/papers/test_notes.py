@@ -3,7 +3,7 @@
 import pytest
 
 from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, FeedForwardMetrics, LayerAlignment
-from relumt.git_revision import Revision
+from relumt.installation import Revision
 from relumt.papers import TABLES, get_table
 from relumt.papers.experiments import unique_experiments
 from relumt.papers.notes import ENVIRONMENTS_NOTE

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from relumt.fairseq_version import FairseqSource
-from relumt.git_revision import Revision
+from relumt.installation import FairseqSource, Revision
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.runs.environment import Device, Environment, Kernels
 from relumt.runs.evaluation_record import Evaluation, EvaluationSetup, Score

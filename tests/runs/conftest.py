@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from relumt.cli import main
-from relumt.fairseq_version import describe_fairseq
-from relumt.git_revision import Revision
+from relumt.installation import Revision, describe_fairseq
 from relumt.runs.run_config import RunConfig, resolve_run_config
 from tests.runs.cases import FakeFairseq, write_configs, write_data_bin
 

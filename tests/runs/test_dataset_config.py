@@ -18,13 +18,9 @@ def write(folder, **files):
     return folder
 
 
-def shipped(name):
-    return require_dataset(name, DATASETS)
-
-
 @pytest.mark.parametrize("name", [name.replace("_N", "_512") for name in dataset_names(DATASETS)])
 def test_shipped_datasets_leave_models_and_scripts_their_flags(name):
-    config = shipped(name)
+    config = require_dataset(name, DATASETS)
     for flags in (config.train, config.generate):
         assert flags and not flags.keys() & {"--arch", "--criterion", *RESERVED_FLAGS}
         assert all(flag.startswith("--") for flag in flags)
@@ -69,12 +65,9 @@ def test_datasets_that_average_keep_the_checkpoints(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "count", "problem"),
     [
-        ("--no-epoch-checkpoints", 0, ""),
-        ("--max-epoch 9", 5, ""),
         ("--keep-last-epochs 5", 5, ""),
         ("--no-epoch-checkpoints --save-interval-updates 9", 5, ""),
         ("--no-epoch-checkpoints", 5, "--no-epoch-checkpoints saves none"),
-        ("--no-epoch-checkpoints --save-interval-updates 0", 5, "--no-epoch-checkpoints saves none"),
         ("--keep-last-epochs 4", 5, "--keep-last-epochs keeps 4; give --keep-last-epochs 5"),
         ("--save-interval-updates 9 --keep-interval-updates 4", 5, "give --keep-interval-updates 5"),
     ],
@@ -130,13 +123,9 @@ def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
     [
         ("train = '", "bad.toml: not a TOML file"),
         ("average = 5", "bad.toml: Object contains unknown field `average`; known keys: base, data_bin, train"),
-        ("average_checkpoints = 'all'", "bad.toml: Expected `int | null`, got `str` - at `.*average_checkpoints`"),
-        ("length_penalties = 1.0", "bad.toml: Expected `array | null`, got `float` - at `.*length_penalties`"),
-        ("length_penalties = ['1']", "bad.toml: Expected `float`, got `str` - at `.*length_penalties"),
         ("length_penalties = [-inf]", r"bad.toml: Expected `float` >= -10.* - at `.*length_penalties"),
         ("length_penalties = [1]\ngenerate = '--lenpen 1'", "chooses --lenpen, which `generate` has already"),
         ("[documents]\ndata_bin = 'x'", "unknown field `data_bin` .*documents`; .*: train, generate, starts_from"),
-        ("documents = 512", "bad.toml: Expected `object | null`, got `int` - at `.*documents`"),
         ("train = '''\n--lr 1\n0.1'''", "bad.toml:train:2: expected a flag that begins with --, found '0.1'"),
         ("base = 'bad'", "bad.toml: base = 'bad' is not another dataset"),
         ("base = 'circle'", "circle.toml: base = 'bad' is not another dataset"),

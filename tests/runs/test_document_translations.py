@@ -31,14 +31,6 @@ def align(data_bin, chunks, hypotheses, separator="<sep>"):
     return align_documents(found.load(generated), generated, data_bin, found)
 
 
-def test_chunks_become_documents_without_separators(data_bin):
-    found = align(data_bin, [2, 1, 1], ["a , b <sep> c .", "d", "e ."])
-    assert found.documents.tokenized_hypotheses == ["a , b c . d", "e ."]
-    assert found.documents.hypotheses == ["a, b c. d", "e."]
-    assert found.tokenized_chunks == ["a , b <sep> c .", "d", "e ."]
-    assert found.chunks == ["a, b <sep> c.", "d", "e."]
-
-
 @pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 2, 1], [1, 1, 1, 1]])
 @pytest.mark.parametrize("tokenized", [True, False])
 @pytest.mark.parametrize("prepared", [True, False])
@@ -59,11 +51,12 @@ def test_a_perfect_translation_without_separators_has_the_same_score_in_any_chun
 
 
 def test_separators_that_sentencepiece_attached_are_removed(data_bin):
-    pieces = dataclasses.replace(data_bin, subwords="sentencepiece", tokenized=False)
+    pieces = dataclasses.replace(data_bin, bpe="sentencepiece", tokenized=False)
     found = align(pieces, [2, 1, 1], ["hello world.<sep> good bye.", "d", "e"])
     assert found.documents.hypotheses == ["hello world. good bye. d", "e"]
     assert found.documents.tokenized_hypotheses == ["hello world . good bye . d", "e"]
-    assert found.chunks[0] == "hello world. <sep> good bye."
+    assert found.chunks == ["hello world. <sep> good bye.", "d", "e"]
+    assert found.tokenized_chunks[0] == "hello world . <sep> good bye ."
 
 
 def test_chunks_that_lost_separators_are_replaced_by_single_sentences():

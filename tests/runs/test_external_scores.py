@@ -86,8 +86,6 @@ def test_the_program_reads_plain_text_and_its_scores_are_recorded(run, tmp_path,
     ("printed", "expected"),
     [
         (r"1\n2\n4", 7 / 3),
-        (r"1\r\n2\r\n4\r\n", 7 / 3),
-        (r"1\n2\n4\n{\"score\": 9}\n", 9.0),
         (r"1\n2\n4\n{\"score\": 9, \"other\": [1]}", 9.0),
     ],
 )
@@ -126,14 +124,6 @@ def test_sources_that_were_not_translated_are_refused(run, tmp_path, capsys):
     update(run)
     write_lines(tmp_path / "data-bin" / "text" / "test.raw.de", SOURCES[:2])
     assert "has 2 sources of test, but 3 references" in refused(run, capsys, 2, lambda: main(["score", str(run)]))
-
-
-def test_documents_are_segments_and_their_sentences_are_joined(run, tmp_path, capsys):
-    (tmp_path / "data-bin" / "test.docs").write_text("2\n1\n")
-    write_lines(run / "test.ref", ["A dog. Two cats, three cows.", "He sleeps."])
-    write_lines(run / "test.hyp", ["A dog. Two cats.", "He"])
-    first, second = printed_segments(run, capsys, documents=DocumentResults(2, 2))
-    assert first["source"] == "Ein Hund. Zwei Katzen, drei Kühe." and second["source"] == "Er schläft."
 
 
 @pytest.mark.parametrize(
@@ -180,14 +170,8 @@ def refused(run, capsys, status, action):
     [
         ("echo 1; exit 3", "sh ended with status 3 and printed no error message"),
         ("printf '1\\n2\\n3\\n'; echo one >&2; echo; echo no model >&2; exit 1", "sh ended with status 1: no model"),
-        ("kill -SEGV $$", "sh was killed by SIGSEGV"),
         (":", "printed 0 scores for 3 segments; expected one number per line for each segment"),
         ("printf '1\\nnan\\n3\\n'", "line 2 of its output: expected a finite number, found 'nan'"),
-        ("printf '1\\n2\\n1e999\\n'", "line 3 of its output: expected a finite number"),
-        ("printf 'loading …\\n1\\n2\\n3\\n'", "line 1 of its output: expected a finite number, found 'loading …'"),
-        ("printf '1\\n2\\n3\\n{'", "last line of its output: not in the expected format"),
-        ("printf '1\\n2\\n3\\n{\"score\": NaN}'", "last line of its output: not in the expected format"),
-        ("cat /dev/zero", "sh printed more than 4288 bytes"),
     ],
 )
 def test_programs_that_fail_leave_the_run_as_it_was(run, capsys, script, message):
@@ -202,16 +186,12 @@ def is_running(pid):
     return True
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "(trap '' TERM; sleep 60) & echo $! > pid; printf '1\\n2\\n3\\n'; exec >&- 2>&-; sleep 60",
-        "printf '1\\n2\\n3\\n'; sleep 60 & echo $! > pid",
-    ],
-)
-def test_a_program_that_hangs_is_killed_with_all_that_it_started(run, tmp_path, capsys, script):
+HANGS = "(trap '' TERM; sleep 60) & echo $! > pid; exec >&- 2>&-; sleep 60"
+
+
+def test_a_program_that_hangs_is_killed_with_all_that_it_started(run, tmp_path, capsys):
     started = time.monotonic()
-    message = refused(run, capsys, 1, lambda: score(run, script, "--time-limit", "1"))
+    message = refused(run, capsys, 1, lambda: score(run, HANGS, "--time-limit", "1"))
     assert "sh was killed after the time limit of 1 s; give a longer one with --time-limit" in message
     pid = int((tmp_path / "pid").read_text())
     while is_running(pid) and time.monotonic() < started + 20:  # init has to collect it
@@ -223,16 +203,11 @@ def test_a_program_that_hangs_is_killed_with_all_that_it_started(run, tmp_path, 
     ("command", "message"),
     [
         ("no-such-program --x", "--external: no-such-program cannot be executed (No such file or directory)"),
-        ("./plain.txt", "--external: ./plain.txt cannot be executed (Permission denied)"),
-        ("./no-format", "--external: ./no-format cannot be executed (Exec format error)"),
         ("", "expected a program and its arguments"),
         ("sh -c 'echo", "No closing quotation; quote it as for a shell"),
     ],
 )
-def test_commands_that_cannot_be_executed(run, tmp_path, capsys, command, message):
-    (tmp_path / "plain.txt").write_text("1\n2\n3\n")
-    (tmp_path / "no-format").write_text("1\n")
-    (tmp_path / "no-format").chmod(0o755)
+def test_commands_that_cannot_be_executed(run, capsys, command, message):
     assert message in refused(run, capsys, 2, lambda: main(["score", str(run), "--external", command]))
 
 
@@ -240,12 +215,9 @@ def test_commands_that_cannot_be_executed(run, tmp_path, capsys, command, messag
     ("arguments", "message"),
     [
         (["--name", "chrf"], "is the name of a score of sacreBLEU"),
-        (["--name", "a b"], "expected a letter and up to 39 letters"),
         (["--name", "../a"], "expected a letter and up to 39 letters"),
-        (["--name", "a" * 41], "expected a letter and up to 39 letters"),
         (["--subset", "valid"], "'valid' is not translated and scored; run scripts/evaluate.sh"),
         (["--data", "none"], "none: no such folder"),
-        (["--time-limit", "0"], "argument --time-limit: expected a whole number from 1"),
     ],
 )
 def test_requests_that_cannot_work(run, capsys, arguments, message):

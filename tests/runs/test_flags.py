@@ -10,16 +10,16 @@ from relumt.runs.flags import command_line, join_flag_values, parse_flag_lines, 
 
 
 def test_lines_may_contain_comments_quotations_and_several_flags():
-    text = "# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 1e-3\n"
+    text = "# head\n--lr 1e-3 --share-all-embeddings  # why\n\n--adam-betas '(0.9, 0.98)'\n--lr 1e-3\n--aim-repo=.\n"
     flags = parse_flag_lines(text, "here")
-    assert flags == {"--lr": ["1e-3"], "--share-all-embeddings": [], "--adam-betas": ["(0.9, 0.98)"]}
-    assert join_flag_values(flags)["--share-all-embeddings"] == ""
-
-
-def test_trackers_are_passed_on_but_are_no_setting_of_a_run():
-    flags = parse_flags(["--lr", "1", "--wandb-project", "mine", "--aim-repo=."], "here")
-    assert command_line(flags) == ["--lr", "1", "--wandb-project", "mine", "--aim-repo", "."]
-    assert join_flag_values(flags) == {"--lr": "1"}
+    assert flags == {
+        "--lr": ["1e-3"],
+        "--share-all-embeddings": [],
+        "--adam-betas": ["(0.9, 0.98)"],
+        "--aim-repo": ["."],
+    }
+    # Trackers are passed on, but are no setting of a run.
+    assert join_flag_values(flags) == {"--lr": "1e-3", "--share-all-embeddings": "", "--adam-betas": "(0.9, 0.98)"}
 
 
 def test_equals_sign_negative_numbers_and_several_values():

@@ -7,7 +7,6 @@ from relumt.errors import UserError
 from relumt.runs.environment import Kernels, installed_version
 from relumt.runs.evaluation_record import (
     DocumentResults,
-    ExternalScore,
     LengthPenaltyChoice,
     LengthPenaltySearch,
     SubsetScores,
@@ -60,33 +59,10 @@ def test_triton_counts_where_its_kernels_may_run(provenance, kind, setting, is_d
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (
-            "provenance.environment.kernels",
-            {"setting": "fast", "triton": None},
-            r"Invalid enum value 'fast' - at `\$.provenance.environment.kernels.setting`",
-        ),
-        (
-            "provenance.environment.device.fp32_backend",
-            "other",
-            r"Invalid enum value 'other' - at `\$.provenance.environment.device.fp32_backend`",
-        ),
-        (
-            "seed",
-            "1",
-            r"not in the expected format \(Expected `int`, got `str` - at `\$.seed`\); restore it: cp .*run\.json\.bak",
-        ),
-        (
-            "provenance.environment.device",
-            None,
-            r"Expected `object`, got `null` - at `\$.provenance.*device`",
-        ),
+        ("provenance.environment.kernels.setting", "fast", r"Invalid enum value 'fast' - at `\$.provenance.*setting`"),
+        ("seed", "1", r"not in the expected format \(Expected `int`.*\$.seed`\); restore it: cp .*run\.json\.bak"),
         ("evaluations.test", {}, r"Object missing required field `setup` - at `\$.evaluations\[...\]`"),
-        (
-            "schema",
-            None,
-            "expected schema 2, found None",
-        ),
-        ("schema", 1, "expected schema 2, found 1"),
+        ("schema", None, "expected schema 2, found None"),
         ("evaluations.test.setup.length_penalty.bleu", {}, "not in the expected format"),
     ],
 )
@@ -113,16 +89,11 @@ def test_broken_and_missing_files_are_refused(tmp_path):
     ("path", "value", "phrase"),
     [
         ("flags.--lr", "2", "--lr 1e-3 (now --lr 2)"),
-        ("flags.--new", "", "no --new (now --new)"),
         ("data.train", "d", "(now d)"),
-        ("initialization.dataset", "other", "initialization dataset none (now other)"),
         ("environment.versions.torch", "1.0", f"version torch {installed_version('torch')} (now 1.0)"),
         ("environment.revision.code", "abc", "(now abc)"),
-        ("environment.revision.dirty", "abc", "(now abc)"),
         ("environment.device.name", "H100", "device name x86_64 (now H100)"),
-        ("environment.device.count", 2, "device count 1 (now 2)"),
         ("environment.device.precision", "bf16", "device precision fp32 (now bf16)"),
-        ("environment.device.fp32_backend", "onednn", "device fp32_backend default (now onednn)"),
         ("environment.kernels.setting", "reference", "kernels setting auto (now reference)"),
     ],
 )
@@ -130,9 +101,6 @@ def test_every_difference_is_named(provenance, path, value, phrase):
     changed = with_value(provenance, path, value)
     (difference,) = differences(provenance.facts(), changed.facts())
     assert phrase in difference
-    if path.startswith("flags"):
-        before, after = phrase.removesuffix(")").split(" (now ")
-        assert differences(changed.facts(), provenance.facts()) == [f"{after} (now {before})"]
 
 
 def test_what_makes_no_difference(provenance):
@@ -143,8 +111,3 @@ def test_what_makes_no_difference(provenance):
     trained = with_value(provenance, "initialization.sha256", "a")
     assert differences(trained.facts(), provenance.facts()) == []
     assert differences(provenance.facts(), trained.facts()) == ["initialization sha256 none (now a)"]
-
-
-def test_the_signature_of_an_external_score_is_the_version_or_else_the_command():
-    assert ExternalScore(1.0, "a b", "v", "f", "").signature == "v"
-    assert ExternalScore(1.0, "a b", "", "f", "").signature == "a b"

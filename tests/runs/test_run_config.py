@@ -46,10 +46,10 @@ def test_translation_joins_subwords_and_skips_no_batch(config):
     assert "--bf16" not in config.generate_command(flags, checkpoint, config.folder, Device("cuda", "H", 1, "bf16"))
 
 
-@pytest.mark.parametrize("flag", RESERVED_FLAGS)
-def test_reserved_flags_are_refused(config, flag):
-    with pytest.raises(UserError, match=f"{flag} is set by the scripts"):
-        config.train_flags([flag])
+def test_reserved_flags_are_refused(config):
+    for flag in RESERVED_FLAGS:
+        with pytest.raises(UserError, match=f"{flag} is set by the scripts"):
+            config.train_flags([flag])
 
 
 def test_known_names_are_listed_for_an_unknown_one(configs, tmp_path):
@@ -90,9 +90,7 @@ def test_models_contain_no_reserved_flags(model):
     ("text", "message"),
     [
         ("[stock]\ntrain = '--lr'\n[stock]\n", "models.toml: not a TOML file"),
-        ("[stock]\nflags = '--lr 1'", "models.toml: Object .*; each section has `train`"),
         ("stock = '--lr 1'", r"models.toml: Expected `object`, got `str` - at `\$.*`; each section has `train`"),
-        ("[stock]\ntrain = 1", "models.toml: Expected `str`, got `int`"),
         ('[stock]\ntrain = "--lr 1\\n0.1"', "models.toml:stock:2: expected a flag that begins with --"),
         ("[other]\ntrain = '--lr 1'", "no model 'stock' in .*models.toml; known: other"),
     ],

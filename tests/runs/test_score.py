@@ -36,12 +36,6 @@ def test_scores_and_signatures_are_those_of_the_command(tmp_path, ignore_case):
         assert found.score == pytest.approx(score, abs=1e-6) and found.signature == signature
 
 
-def test_case_counts_unless_it_is_ignored():
-    mixed, ignored = (score_translations(TRANSLATIONS, case, "en") for case in (False, True))
-    assert ignored["bleu_detokenized"].score > mixed["bleu_detokenized"].score
-    assert ("case:mixed" in mixed["chrf"].signature, "case:lc" in ignored["chrf"].signature) == (True, True)
-
-
 @pytest.mark.parametrize(("language", "tokenizer"), [("zh-CN", "zh"), ("ja", "char"), ("ko_KR", "char"), ("de", "13a")])
 def test_plain_text_is_split_as_its_language_needs(language, tokenizer):
     lines = ["他在公园里骑自行车。"], ["他在公园里骑着自行车。"]

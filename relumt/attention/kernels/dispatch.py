@@ -28,7 +28,7 @@ from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.kernel_setting import VARIABLE, kernel_choice, wants_triton
+from relumt.process import VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from relumt.console import print_status
+from relumt.errors import print_status
 from relumt.files import file_sha256
 from relumt.papers import get_table
 from relumt.papers.context import TableContext

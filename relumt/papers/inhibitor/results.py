@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from relumt.arguments import ArgumentParser
 from relumt.files import encode_json, read_json, write_text_atomically
+from relumt.process import ArgumentParser
 
 Format = TypeVar("Format")
 

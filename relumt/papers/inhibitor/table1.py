@@ -24,9 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from relumt.arguments import positive_integer
-from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor.generated_data import WRITERS
 from relumt.papers.inhibitor.results import make_parser, read_result, write_result
@@ -35,7 +33,7 @@ from relumt.papers.inhibitor.table1_models import TASKS
 from relumt.papers.rendering import RenderedTable, format_p_value
 from relumt.papers.seed_statistics import confidence_interval
 from relumt.printed_results import format_printed, title
-from relumt.process import command_line
+from relumt.process import command_line, positive_integer
 from relumt.runs.environment import describe_revision
 
 MECHANISMS = ("softmax", "inhibitor")

@@ -21,8 +21,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor.integer_attention import (
     ATTENTIONS,

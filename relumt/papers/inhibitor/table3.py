@@ -27,16 +27,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from relumt.arguments import positive_integer
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.files import decode_json
 from relumt.papers.context import TableContext
 from relumt.papers.inhibitor import circuits
 from relumt.papers.inhibitor.results import make_parser, read_result, write_result
 from relumt.papers.rendering import RenderedTable
 from relumt.printed_results import printed_values, title
-from relumt.process import command_line
+from relumt.process import command_line, positive_integer
 from relumt.runs.environment import cpu_name, describe_revision
 
 PYTHON_VARIABLE = "RELUMT_CONCRETE_PYTHON"

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from relumt.errors import UserError
-from relumt.fairseq_version import prepare_fairseq_import
+from relumt.installation import prepare_fairseq_import
 from relumt.plugin.checkpoints.folder import find_damage
 from relumt.plugin.options import flat_settings
 

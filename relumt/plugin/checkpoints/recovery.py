@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from relumt.console import print_status
-from relumt.errors import AttemptFailedError, UserError
+from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.files import atomic_file, remove_unfinished_files
 from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT, is_intact, training_checkpoints
 

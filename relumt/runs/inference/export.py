@@ -13,8 +13,8 @@ import json
 import shutil
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ from relumt.plugin.checkpoints.loading import (
 from relumt.plugin.checkpoints.recovery import save_checkpoint_durably
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint
 from relumt.plugin.options import ATTENTION_CHOICE, FEEDFORWARD_CHOICE, variant_settings
-from relumt.runs.data_bin import DataBin, open_data_bin
+from relumt.runs.data_bin import DataBin, Preparation, open_data_bin
 from relumt.runs.inference.search import SearchSettings, search_of_run
 from relumt.runs.inference.text_encoding import require_languages, require_subwords, subwords_path
 from relumt.runs.record import find_data_bin, find_record_of_checkpoint
@@ -215,25 +215,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: not readable weights ({error}); {EXPORT_AGAIN}") from None
 
 
-Writer = Callable[[Path, Mapping[str, Any], Path, SearchSettings], None]
-
-
-def write_stock_checkpoint(folder: Path, checkpoint: Mapping[str, Any], path: Path, search: SearchSettings) -> None:
-    """Write model.pt; fairseq takes the search from its command line. See `stock_checkpoint`."""
-    save_checkpoint_durably(stock_checkpoint(checkpoint, path), folder / STOCK_CHECKPOINT)
-
-
-FORMATS: dict[str, Writer] = {"fairseq": write_stock_checkpoint, "safetensors": write_model}
-"""Format → what writes a checkpoint to a folder in it."""
-
-
 def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, out: Path) -> Path:
     """Write a model to a new folder; return the path of the checkpoint.
 
     Args:
         checkpoint_or_run: a checkpoint, or the folder of a run for its scored (else best) checkpoint.
         data: data-bin; None for the one that the run names.
-        file_format: a key of FORMATS.
+        file_format: "fairseq" or "safetensors".
         out: the folder, which must be empty or missing.
 
     Raises:
@@ -245,14 +233,16 @@ def export_model(checkpoint_or_run: Path, data: Path | None, file_format: str, o
     path = find_checkpoint(checkpoint_or_run)
     data_bin = open_data_bin(data or find_data_bin(checkpoint_or_run))
     checkpoint = open_checkpoint_safely(path)
-    record = find_record_of_checkpoint(path)
     require_vocabulary(path, checkpoint, data_bin)
     task = fairseq_config(checkpoint, path)["task"]
     require_languages(data_bin, (task.get("source_lang"), task.get("target_lang")))
     if data_bin.prepared:  # fairseq-preprocess leaves no subwords in a data-bin
         require_subwords(data_bin)
     with atomic_folder(out) as stage:
-        FORMATS[file_format](stage.result, checkpoint, path, search_of_run(record))
+        if file_format == "fairseq":  # which takes the search from its command line
+            save_checkpoint_durably(stock_checkpoint(checkpoint, path), stage.result / STOCK_CHECKPOINT)
+        else:
+            write_model(stage.result, checkpoint, path, search_of_run(find_record_of_checkpoint(path)))
         write_preparation(stage.result, data_bin)
     return path
 
@@ -284,14 +274,6 @@ def write_preparation(folder: Path, data_bin: DataBin) -> None:
     subwords = subwords_path(data_bin)
     if subwords and subwords.is_file():  # fairseq-preprocess leaves none in a data-bin
         shutil.copyfile(subwords, folder / subwords.name)
-    preparation = {
-        "source": data_bin.source,
-        "target": data_bin.target,
-        "tokenized": data_bin.tokenized,
-        "lowercased": data_bin.lowercased,
-        "punctuation_normalized": data_bin.punctuation_normalized,
-        "bpe": data_bin.subwords,
-        "bpe_sha256": data_bin.bpe_sha256,
-        "plain_references": False,
-    }
+    preparation = {field.name: getattr(data_bin, field.name) for field in fields(Preparation)}
+    preparation["plain_references"] = False
     (folder / "prepare.json").write_text(json.dumps(preparation, indent=2) + "\n", encoding="utf-8")

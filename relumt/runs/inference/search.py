@@ -10,8 +10,7 @@ import numpy as np
 from fairseq.data.data_utils import batch_by_size
 from msgspec import Meta
 
-from relumt.console import print_status
-from relumt.errors import UserError
+from relumt.errors import UserError, print_status
 from relumt.runs.record import RUN_RECORD, RunRecord
 
 MAX_BEAM = 1000

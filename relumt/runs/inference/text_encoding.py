@@ -1,9 +1,7 @@
 """Text to token indices and back, by the steps with which a data-bin was prepared."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 import torch
@@ -15,13 +13,9 @@ from relumt.corpora.bitext import RESERVED_WORDS
 from relumt.corpora.bpe import BPE_METHODS
 from relumt.corpora.tokenization import detokenize, lowercase, normalize_punctuation, tokenize
 from relumt.errors import UserError
-from relumt.files import file_sha256
+from relumt.files import file_sha256, normalize_line
 from relumt.runs.data_bin import DataBin, open_data_bin
 from relumt.runs.run_config import POST_PROCESS
-from relumt.text_files import normalize_line
-
-MAX_CHARACTERS = 50_000
-"""No sentence is as long. Splitting a word of this length into subwords takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +35,13 @@ class TextEncoding:
     segment: Callable[[list[str]], Iterable[str]]
     is_tokenized: bool
 
-    def encode(self, texts: Sequence[str], first_number: int = 1) -> list[Tensor]:
+    def encode(self, texts: Iterable[str]) -> list[Tensor]:
         """Return the token indices of each text with the end-of-sentence symbol, which is all that an empty text has.
 
-        Words that the dictionary lacks, and fairseq's special symbols, become the unknown word.
-
-        Args:
-            texts: sentences in the source language; a line break in a text counts as a space.
-            first_number: number of the first text in error messages.
-
-        Raises:
-            UserError: a text is longer than any sentence, or not Unicode.
+        Words that the dictionary lacks, and fairseq's special symbols, become the unknown word. A line break in a text
+        counts as a space.
         """
         lines = [normalize_line(text) for text in texts]
-        for number, line in enumerate(lines, start=first_number):
-            check_line(line, number)
         language = self.data_bin.source
         if self.data_bin.tokenized and not self.is_tokenized:
             if self.data_bin.punctuation_normalized:
@@ -80,18 +66,6 @@ def index_words(line: str, dictionary: Dictionary) -> Tensor:
     words = line.split()
     indices = [dictionary.unk() if word in RESERVED_WORDS else dictionary.index(word) for word in words]
     return torch.tensor([*indices, dictionary.eos()])
-
-
-def check_line(line: str, number: int) -> None:
-    """Raise UserError if a line is too long or not Unicode."""
-    if len(line) > MAX_CHARACTERS:
-        raise UserError(
-            f"line {number}: has {len(line)} characters, expected a sentence of at most {MAX_CHARACTERS}; split it"
-        )
-    try:
-        line.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"line {number}: is not Unicode ({error.reason}); decode its bytes as UTF-8") from None
 
 
 def load_encoding(data: Path, task: FairseqTask, is_tokenized: bool) -> TextEncoding:
@@ -126,19 +100,13 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
     """Return the function that splits tokenized lines into the subwords of a data-bin.
 
     Raises:
-        UserError: the data-bin has no file of subwords, a damaged one, or that of another data-bin.
+        UserError: the data-bin has no file of subwords, or that of another data-bin.
     """
     data_bin = open_data_bin(data)
     path = require_subwords(data_bin)
     if path is None:
         return list
-    try:
-        with redirect_stderr(StringIO()):  # subword-nmt prints two lines and exits
-            segment = BPE_METHODS[data_bin.subwords].load(data)
-            segment(["a"])  # reads the merges
-    except (SystemExit, RuntimeError, ValueError):
-        raise UserError(f"{path}: damaged, or not the subwords that it should be; copy it again") from None
-    return segment
+    return BPE_METHODS[data_bin.subwords].load(data)
 
 
 def require_subwords(data_bin: DataBin) -> Path | None:

