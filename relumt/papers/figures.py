@@ -126,8 +126,8 @@ class SiteFigure(RunTable):
             for run in runs
             if run.analysis
         ]
-        by_layer = list(zip_longest(*by_seed))  # filled with None where a seed has fewer layers
-        return [] if any(None in values for values in by_layer) else list(map(mean, by_layer))
+        known = [[value for value in values if value is not None] for values in zip_longest(*by_seed)]
+        return [mean(values) for values in known] if all(len(values) == len(by_seed) for values in known) else []
 
 
 class NullHeads(Table):
