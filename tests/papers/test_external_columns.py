@@ -25,7 +25,7 @@ def score_runs(tmp_path, scores_by_run):
             add_external_score(folder, list(scores))
 
 
-def test_a_table_of_bleu_shows_the_scores_of_other_programs_with_a_paired_test(tmp_path, capsys):
+def test_a_table_of_bleu_shows_the_scores_of_other_programs_with_a_paired_test(tmp_path):
     score_runs(
         tmp_path,
         {
@@ -39,11 +39,7 @@ def test_a_table_of_bleu_shows_the_scores_of_other_programs_with_a_paired_test(t
     )
     (table,) = render("reluformer_table4", tmp_path)
     first = table.header.index("comet, multi30k_de_en_small")
-    assert table.header[first : first + 3] == [
-        "comet, multi30k_de_en_small",
-        "p against transformer",
-        "difference over seeds",
-    ]
+    assert table.header[first + 1 : first + 3] == ["p against transformer", "difference over seeds"]
     mean = SCORES.mean()
     assert row(table, "transformer")[first : first + 2] == [f"{mean + 0.005:.4f} ± 0.0071", ""]
     assert row(table, "sparsemax")[first] == f"{mean - 0.05:.4f}"

@@ -57,8 +57,8 @@ OTHER = Revision("1234567890", "c")
     ("changes", "expected"),
     [
         (
-            {f"{ENVIRONMENT}.versions": {"torch": "3"}, f"{ENVIRONMENT}.device.name": "other"},
-            "the runs differ in versions of packages and the kind of device (see run.json)",
+            {f"{ENVIRONMENT}.versions": {"torch": "3"}, f"{ENVIRONMENT}.kernels": Kernels("auto", "3.7.1")},
+            "the runs differ in versions of packages and the kernels of attention (see run.json)",
         ),
         (
             {f"{ENVIRONMENT}.revision.code": "d", f"{ENVIRONMENT}.device.fp32_backend": "onednn"},
@@ -68,10 +68,6 @@ OTHER = Revision("1234567890", "c")
             {f"{SCORING}.versions": {"sacremoses": "0.0.53"}, f"{SCORING}.device.name": "other"},
             "the runs differ in versions of packages that scored them and the kind of device that translated "
             "(see run.json)",
-        ),
-        (
-            {f"{ENVIRONMENT}.kernels": Kernels("auto", "3.7.1")},
-            "the runs differ in the kernels of attention (see run.json)",
         ),
         (
             {f"{ENVIRONMENT}.revision": OTHER, f"{SCORING}.revision": Revision("abc", "c", "dirty")},
