@@ -24,7 +24,7 @@ COMMANDS = {
     "score-documents": ("runs", "score translated documents with d-BLEU and s-BLEU"),
     "contrast": ("analysis", "measure the accuracy on contrastive pronoun examples"),
     "import-contrast": ("corpora", "turn ContraPro and similar test sets into contrastive examples"),
-    "grid": ("papers", "run all experiments of a paper's table"),
+    "grid": ("grid", "run all experiments of a paper's table"),
     "reproduce": ("papers", "make the runs of a paper's table and print it"),
     "table": ("papers", "print the results of finished runs as a table"),
 }

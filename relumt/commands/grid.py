@@ -1,9 +1,4 @@
-"""Execute the runs of a paper's table in parallel: train, translate, score and analyze what is missing.
-
-It can be killed at any time and started again: finished runs are skipped, and unfinished ones resume from their last
-checkpoint. A run that fails is reported with the end of its log, and the others go on. The exit status is 1 if a run
-failed, and 2 if the request is invalid or an existing run has other settings.
-"""
+"""The command that executes the runs of a paper's table."""
 
 import argparse
 import os
@@ -28,7 +23,7 @@ LOG_LINES = 15
 """Lines of a failed run's log that are printed."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the name of the table, and the options."""
     parser.add_argument("name", help=", ".join(TABLES))
     add_options(parser)
@@ -63,8 +58,13 @@ def slurm_parameter(text: str) -> tuple[str, str]:
     return name, value
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Make the runs; `report` sets the exit status."""
+def grid(arguments: argparse.Namespace) -> None:
+    """Execute the runs of a paper's table in parallel: train, translate, score and analyze what is missing.
+
+    It can be killed at any time and started again: finished runs are skipped, and unfinished ones resume from their
+    last checkpoint. A run that fails is reported with the end of its log, and the others go on. The exit status is 1 if
+    a run failed, and 2 if the request is invalid or an existing run has other settings.
+    """
     experiments = select_experiments(arguments)
     if not experiments:
         raise UserError(f"{arguments.name} has no runs; make it with scripts/reproduce.sh {arguments.name}")

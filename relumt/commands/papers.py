@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from relumt.commands import grid as runs_grid
+from relumt.commands.grid import add_options, grid
 from relumt.errors import print_status
 from relumt.papers import TABLES, get_table
 from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
@@ -15,17 +15,6 @@ from relumt.papers.grid.measurements import measure_speed, write_report
 from relumt.papers.measured import MeasuredTable
 from relumt.papers.overview import overview_tables
 from relumt.papers.rendering import FORMATS
-
-
-def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the name of the table, and the options."""
-    parser.description = runs_grid.__doc__
-    runs_grid.add_arguments(parser)
-
-
-def grid(arguments: argparse.Namespace) -> None:
-    """Do what `relumt.commands.grid` says."""
-    runs_grid.run(arguments)
 
 
 def add_rendering_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +63,7 @@ def add_reproduce_arguments(parser: argparse.ArgumentParser) -> None:
     lines = [f"  {name:{width}}  {table.title}" for name, table in TABLES.items()]
     parser.epilog = "\n".join(["tables and figures:", *lines])
     parser.add_argument("name", help="a table or figure, listed below")
-    runs_grid.add_options(parser)
+    add_options(parser)
     add_rendering_arguments(parser)
 
 

@@ -117,20 +117,16 @@ class FfnScores(FfnTable):
         return ["model", "slots", *(measure.label for measure in measures)], rows, []
 
     def further_tables(self, found: Runs, context: TableContext) -> list[RenderedTable]:
-        """See RunTable."""
-        return training_speed_tables(context)
-
-
-def training_speed_tables(context: TableContext) -> list[RenderedTable]:
-    """Return a table of the training speed of every feed-forward variant, if it was measured."""
-    dataset = DATASETS[context.preset]
-    speeds = read_speeds(context, dataset, FeedForwardSpeeds, [])
-    if speeds is None:
-        return []
-    rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]
-    header = ["model", f"training tokens/s relative to {speeds.baseline} (95% interval)"]
-    notes = [f"{speeds.what} with the slots of configs/datasets/{dataset}.toml, on {speeds.device}, {speeds.revision}"]
-    return [RenderedTable(f"training speed of feed-forward variants; {dataset}", header, rows, notes)]
+        """Return a table of the training speed of every feed-forward variant, if it was measured."""
+        dataset = DATASETS[context.preset]
+        speeds = read_speeds(context, dataset, FeedForwardSpeeds, [])
+        if speeds is None:
+            return []
+        rows = [[model, format_ratio(ratio)] for model, ratio in speeds.throughput.items()]
+        header = ["model", f"training tokens/s relative to {speeds.baseline} (95% interval)"]
+        slots = f"the slots of configs/datasets/{dataset}.toml"
+        notes = [f"{speeds.what} with {slots}, on {speeds.device}, {speeds.revision}"]
+        return [RenderedTable(f"training speed of feed-forward variants; {dataset}", header, rows, notes)]
 
 
 @dataclass(frozen=True, kw_only=True)

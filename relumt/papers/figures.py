@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import attrgetter
 from statistics import mean
 
@@ -117,27 +118,16 @@ class SiteFigure(RunTable):
         return context.save_plot(figure)
 
     def mean_over_seeds(self, runs: Sequence[Run], site: str, curve: str) -> list[float]:
-        """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value.
-
-        Raises:
-            UserError: the analyses of the seeds do not have the same number of layers.
-        """
-        by_run = {
-            run.folder: top_shares(run.analysis, site, self.percentages)
+        """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value."""
+        by_seed = [
+            top_shares(run.analysis, site, self.percentages)
             if self.percentages
             else values_by_layer(run.analysis, site, self.curves[curve])
             for run in runs
             if run.analysis
-        }
-        if any(None in values for values in by_run.values()):
-            return []
-        if len(set(map(len, by_run.values()))) > 1:
-            found = ", ".join(f"{folder} has {len(values)}" for folder, values in by_run.items())
-            raise UserError(
-                f"analyses of one model have different numbers of layers with {curve} ({site}): {found}; "
-                "run relumt analyze again"
-            )
-        return [mean(values) for values in zip(*by_run.values(), strict=True)]
+        ]
+        known = [[value for value in values if value is not None] for values in zip_longest(*by_seed)]
+        return [mean(values) for values in known] if all(len(values) == len(by_seed) for values in known) else []
 
 
 class NullHeads(Table):

@@ -40,17 +40,15 @@ def head_diversity(site: str, temperature: str) -> Measure:
     )
 
 
-def softmax_flops(T: int, heads: int) -> int:
-    """Return 3HT² − HT, [RL] Table 4: exponentials, sums and divisions for T rows of T weights in H heads.
+def count_flops(H: int, d: int, T: int) -> dict[str, int]:
+    """Return mechanism -> floating-point operations for T rows of T weights in H heads, [RL] Table 4.
 
     Projections and dot products cost the same for every mechanism and are not counted.
     """
-    return 3 * heads * T**2 - heads * T
-
-
-def rela_g_flops(T: int, heads: int, model: int) -> int:
-    """Return HT² + 10Td + T: ReLU of every weight, then the gated RMSNorm of T outputs of size d."""
-    return heads * T**2 + 10 * T * model + T
+    return {
+        "softmax": 3 * H * T**2 - H * T,  # exponentials, sums and divisions
+        "rela_g": H * T**2 + 10 * T * d + T,  # ReLU of every weight, then the gated RMSNorm of T outputs of size d
+    }
 
 
 FOUR_MODELS = printed_rows(same_names("softmax", "sparsemax", "entmax15", "rela_g"))
@@ -70,9 +68,8 @@ class FlopsTable(Table):
         for row, formula in content["rows"].items():
             cells = [row, formula]
             for sizes, printed in content["checks"].items():
-                H, d, T = map(int, re.findall(r"=(\d+)", sizes))  # "H=8 d=512 T=100"
-                ours = {"softmax": softmax_flops(T, H), "rela_g": rela_g_flops(T, H, d)}[row]
-                cells += [f"{printed[row]:,}", f"{ours:,}"]
+                ours = count_flops(*map(int, re.findall(r"=(\d+)", sizes)))  # "H=8 d=512 T=100"
+                cells += [f"{printed[row]:,}", f"{ours[row]:,}"]
             rows.append(cells)
         return [RenderedTable(self.title, header, rows, [f"[RL]: {content['note']}"])]
 

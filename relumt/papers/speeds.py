@@ -3,14 +3,12 @@
 `scripts/reproduce.sh` runs them. The tables are [RL] Table 2 and Figure 2, and the last column of [RF] Table 4.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Annotated, NotRequired, TypedDict, TypeVar
-
-from msgspec import Meta
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from relumt.errors import UserError
 from relumt.files import read_json
@@ -22,9 +20,6 @@ from relumt.papers.runs import Run
 from relumt.papers.table import Body, RunTable, Table, runs_on
 from relumt.printed_results import papers
 
-Positive = Annotated[float, Meta(gt=0, le=1e9)]
-Length = Annotated[int, Meta(ge=0, le=10**9)]
-
 MIN_REPEATS = 6
 """The fewest repeats that give a median a 95% interval: the range of five contains it with a probability of only
 1 − 2/2^5 = 94%."""
@@ -33,9 +28,9 @@ MIN_REPEATS = 6
 class Ratio(TypedDict):
     """A speed relative to the baseline's: the median and the ends of its 95% interval, which few repeats lack."""
 
-    median: Positive
-    low: NotRequired[Positive]
-    high: NotRequired[Positive]
+    median: float
+    low: NotRequired[float]
+    high: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -59,17 +54,15 @@ class RelativeSpeeds(Measurement):
 
 
 @dataclass(frozen=True)
-class TimedModels:
-    """Which trained models were timed: model -> SHA-256 of its checkpoint; empty in files of earlier versions."""
-
-    checkpoints: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class SpeedFile:
-    """A file of a benchmark."""
+    """A file of a benchmark; its inputs are empty in files of earlier versions."""
 
-    inputs: TimedModels = field(default_factory=TimedModels, kw_only=True)
+    inputs: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def checkpoints(self) -> dict[str, str]:
+        """Model -> SHA-256 of the checkpoint that was timed."""
+        return self.inputs.get("checkpoints", {})
 
 
 @dataclass(frozen=True)
@@ -84,8 +77,8 @@ class TrainingAndDecodingSpeeds(SpeedFile):
 class LengthGroup:
     """Speeds by model on sentences of `shortest` to `longest` source tokens."""
 
-    shortest: Length
-    longest: Length
+    shortest: int
+    longest: int
     relative: dict[str, Ratio]
 
 
@@ -95,13 +88,9 @@ class SpeedsByLength(SpeedFile, Measurement):
 
     groups: list[LengthGroup]
 
-    def __post_init__(self) -> None:
-        if not self.groups or any(group.relative.keys() != self.groups[0].relative.keys() for group in self.groups):
-            raise ValueError("expected groups with the same models")
-
     @property
     def models(self) -> list[str]:
-        """The models that were timed."""
+        """The models that were timed, the same in each group."""
         return list(self.groups[0].relative)
 
 
@@ -120,7 +109,7 @@ def speed_file(context: TableContext, dataset: str) -> Path:
     return context.runs / f"{context.name}-{dataset}.json"
 
 
-def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds], runs: Iterable[Run]) -> Speeds | None:
+def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds], runs: Sequence[Run]) -> Speeds | None:
     """Read what a benchmark wrote, None if it has not.
 
     Raises:
@@ -131,15 +120,11 @@ def read_speeds(context: TableContext, dataset: str, file_format: type[Speeds], 
         speeds = read_json(path, file_format, f"delete it and run {context.command}")
     except FileNotFoundError:
         return None
-    scored: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.record.is_scored:
-            scored.setdefault(run.experiment.model, []).append(run)
-    for model, timed_sha256 in speeds.inputs.checkpoints.items():
-        own = [run.record.test_evaluation.setup.checkpoint_sha256 for run in scored.get(model, [])]
-        if own and timed_sha256 not in own:
+    for model, timed in speeds.checkpoints.items():
+        scored = [run for run in runs if run.experiment.model == model and run.record.is_scored]
+        if scored and timed not in [run.record.test_evaluation.setup.checkpoint_sha256 for run in scored]:
             raise UserError(
-                f"{path}: expected the speed of {model}'s checkpoint in {scored[model][0].folder}, "
+                f"{path}: expected the speed of {model}'s checkpoint in {scored[0].folder}, "
                 f"found that of another checkpoint; measure again with {context.command}"
             )
     return speeds
@@ -214,7 +199,7 @@ class SpeedTable(RunTable):
     def require_speeds(self, found: Runs, context: TableContext, file_format: type[Speeds]) -> Speeds:
         """Return the speeds; raise UserError if they were not measured, or as `read_speeds` does."""
         dataset = self.datasets[context.preset]
-        speeds = read_speeds(context, dataset, file_format, chain(*found.values()))
+        speeds = read_speeds(context, dataset, file_format, runs_on(dataset, found))
         if speeds is None:
             path = speed_file(context, dataset)
             raise UserError(f"{path}: no such file; measure speeds with {context.command}")

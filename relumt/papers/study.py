@@ -13,13 +13,12 @@ before it is recorded, not assumed to be the best on the larger one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import mean
 
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, SMOKE, Experiment, by_preset
 from relumt.papers.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
-from relumt.papers.score_table import Column, ScoreTable, TableRow, same_names
+from relumt.papers.score_table import Column, ScoreTable, TableRow
 from relumt.papers.table import Body, RunTable, Table, spread_note
 
 TrainFlags = tuple[str, ...]
@@ -69,29 +68,25 @@ paper, `--lr 2e-3` without attention dropout for preset small. Both have half an
 OWN_SETTINGS = "the dataset's settings"
 
 
-@dataclass(frozen=True)
 class LossSearch(RunTable):
     """Validation loss by model and setting. No test set is translated."""
 
-    models: tuple[str, ...]
-    datasets: Mapping[str, str]
-    settings: Mapping[str, tuple[TrainFlags, ...]]
     shown_measures = (VALIDATION_LOSS,)
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table; all models with the first setting come first, whose runs are those of other tables."""
-        variants = {flags: "-".join(token.removeprefix("--") for token in flags) for flags in self.settings[preset]}
+        variants = {flags: "-".join(token.removeprefix("--") for token in flags) for flags in SEARCH_FLAGS[preset]}
         return [
-            Experiment(self.datasets[preset], model, variant, flags, needs_test=False)
+            Experiment(by_preset(IWSLT)[preset], model, variant, flags, needs_test=False)
             for flags, variant in variants.items()
-            for model in self.models
+            for model in MODELS + CANDIDATES
         ]
 
     def body(self, found: Runs, context: TableContext) -> Body:
         """See RunTable."""
-        header = ["", *(" ".join(flags) or OWN_SETTINGS for flags in self.settings[context.preset])]
+        header = ["", *(" ".join(flags) or OWN_SETTINGS for flags in SEARCH_FLAGS[context.preset])]
         rows = []
-        for model in self.models:
+        for model in MODELS + CANDIDATES:
             settings = {one: runs for one, runs in found.items() if one.model == model}
             lowest = find_lowest(settings)
             losses = {one: VALIDATION_LOSS.format_mean(runs) for one, runs in settings.items()}
@@ -135,19 +130,11 @@ def study_columns(datasets: Mapping[str, str]) -> list[Column]:
     return [*compared, *(Column(datasets, measure) for measure in (BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY))]
 
 
-def model_rows(models: Mapping[str, str]) -> dict[str, TableRow]:
-    """Return the rows of label -> model."""
-    return {label: TableRow(model) for label, model in models.items()}
-
-
 TABLES: tuple[Table, ...] = (
     LossSearch(
         "",
         "study_search",
         caption="ReLU or softmax: validation loss by model and setting",
-        models=MODELS + CANDIDATES,
-        datasets=by_preset(IWSLT),
-        settings=SEARCH_FLAGS,
         notes=(
             "best validation loss, without the regularizer; *: the lowest of the model over the seeds of all settings",
         ),
@@ -156,7 +143,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study",
         caption="ReLU or softmax: mechanisms",
-        rows=model_rows(same_names(*MODELS)),
+        rows={model: TableRow(model) for model in MODELS},
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
     ),
@@ -164,7 +151,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_iwslt14",
         caption="ReLU or softmax: the best models of the study on IWSLT14",
-        rows=model_rows(same_names("softmax", *BEST_MODELS)),
+        rows={model: TableRow(model) for model in ("softmax", *BEST_MODELS)},
         columns=study_columns(IWSLT_DATASETS),
         baseline="softmax",
     ),
@@ -172,7 +159,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_sites",
         caption="ReLU or softmax: by attention site",
-        rows=model_rows(SITE_MODELS),
+        rows={label: TableRow(model) for label, model in SITE_MODELS.items()},
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
         notes=("ReLUFormer has the penalty on entropy, too; the rows with ReLU have only that on row sums",),

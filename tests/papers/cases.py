@@ -4,7 +4,16 @@ from pathlib import Path
 from statistics import fmean
 
 from relumt.analysis.attention_collector import TOP_PERCENTS
-from relumt.analysis.record import AnalysisFile, AttentionMetrics, CheckpointAnalysis, write_analysis
+from relumt.analysis.record import (
+    AlignmentErrors,
+    AlignmentMetrics,
+    AnalysisFile,
+    AttentionMetrics,
+    CheckpointAnalysis,
+    FeedForwardMetrics,
+    LayerAlignment,
+    write_analysis,
+)
 from relumt.files import file_sha256
 from relumt.papers import get_table
 from relumt.papers.context import TableContext
@@ -96,7 +105,12 @@ def attention_layer(site: str, entropy=(1.0, 2.0), null=(0.1, 0.3), num_queries=
     )
 
 
+ALIGNED_LAYER = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 47.0], 60.0))
+ALIGNMENT = AlignmentMetrics(0, {"a": ALIGNED_LAYER, "b": ALIGNED_LAYER})
+
+
 def analysis(**changes) -> CheckpointAnalysis:
+    """Return an analysis with everything that any table shows."""
     attention = {f"{site}.{n}": attention_layer(site) for site in ("encoder", "decoder", "cross") for n in range(2)}
     unchanged = {
         "name": "x",
@@ -108,8 +122,8 @@ def analysis(**changes) -> CheckpointAnalysis:
         "num_pairs": 1,
         "num_pairs_too_long": 0,
         "attention": attention,
-        "alignment": None,
-        "feedforward": {},
+        "alignment": ALIGNMENT,
+        "feedforward": {"encoder.layers.0": FeedForwardMetrics(32, 100, 0.1, 0.0, {"0.2": 0.3, "50": 0.9}, 0.01)},
         "activations": {},
     }
     return CheckpointAnalysis(**unchanged | changes)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -69,14 +68,6 @@ def test_runs_that_were_not_analyzed_are_named(tmp_path, capsys):
     with pytest.raises(UserError, match="no run of this table is analyzed"):
         render("reluformer_figure3", tmp_path)
     assert re.search(r"slots-32/.*/ffn_relu/1: not analyzed", capsys.readouterr().err)
-
-
-def test_a_layer_with_one_slot_has_no_anisotropy(tmp_path):
-    write_ffn_run(tmp_path, slots=128)
-    alone = {name: replace(layer, anisotropy=None) for name, layer in layers(0.2).items()}
-    write_ffn_run(tmp_path, slots=32, feedforward=alone)
-    (table,) = render("reluformer_figure3", tmp_path)
-    assert ["ffn_relu", "", "0.0100"] in table.rows
 
 
 def test_temperatures_share_the_run_without_one_and_show_the_variance_ratio(tmp_path):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from relumt.analysis.record import AlignmentErrors, AlignmentMetrics, AttentionMetrics, LayerAlignment
+from relumt.analysis.record import AttentionMetrics
 from relumt.errors import UserError
-from tests.papers.cases import analysis, attention_layer, find_experiments, make_record, render, write_run
+from tests.papers.cases import ALIGNMENT, analysis, attention_layer, find_experiments, make_record, render, write_run
 
 
 def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_path, monkeypatch):
@@ -21,20 +21,6 @@ def test_one_row_per_model_site_and_curve_one_column_per_layer_and_a_plot(tmp_pa
     assert ["rela_g", "decoder", "variance over heads", "0.010", "0.010", "0.010"] in table.rows
     plots = {path.name: path.stat().st_size for path in (tmp_path / "plots").iterdir()}
     assert plots.keys() == {"rela_figure6-small.png", "rela_figure6-small.svg"} and min(plots.values()) > 1000
-
-
-def test_alignment_errors_by_layer_of_cross_attention(tmp_path):
-    experiment = find_experiments("rela_figure4")["softmax"]
-    layer = LayerAlignment(AlignmentErrors([44.0, 40.0], 50.0), AlignmentErrors([45.0, 47.0], 60.0))
-    alignment = AlignmentMetrics(0, {"a": layer, "b": layer})
-    write_run(experiment, tmp_path, analysis=analysis(alignment=alignment))
-    (table,) = render("rela_figure4", tmp_path)
-    assert {row[2]: row[3:] for row in table.rows} == {
-        "normal, best head": ["40.000"] * 3,
-        "normal, mean weights": ["50.000"] * 3,
-        "shifted, best head": ["45.000"] * 3,
-        "shifted, mean weights": ["60.000"] * 3,
-    }
 
 
 def test_a_model_without_the_measure_is_left_out(tmp_path):
@@ -58,13 +44,12 @@ def test_a_diverged_model_is_named_and_not_drawn(tmp_path):
     assert {row[0] for row in table.rows} == {"rela_g"} and "entmax15: -" in table.notes
 
 
-def test_a_seed_without_a_measure_that_another_seed_has_is_refused(tmp_path):
+def test_a_model_with_a_seed_without_the_measure_is_left_out(tmp_path):
     """Otherwise the curve would be a mean over fewer seeds than the notes say."""
     experiment = find_experiments("rela_figure4")["softmax"]
-    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
-    for seed, alignment in ((1, AlignmentMetrics(0, {"a": layer, "b": layer})), (2, None)):
+    for seed, alignment in ((1, ALIGNMENT), (2, None)):
         write_run(experiment, tmp_path, make_record(experiment, seed), analysis(alignment=alignment))
-    with pytest.raises(UserError, match=r"layers with normal, best head \(cross\): .*1 has 2, .*2 has 0;"):
+    with pytest.raises(UserError, match="no run has an analysis with alignment error rate"):
         render("rela_figure4", tmp_path)
 
 
@@ -104,6 +89,10 @@ def test_a_head_without_shares_is_left_out_and_a_model_without_any_is_not_drawn(
         ("reluformer_figure5", "reluformer", ["encoder", "more than 10 tokens away", "0.150"]),
         ("reluformer_figure5", "reluformer", ["encoder", "on stop words", "0.400"]),
         ("reluformer_figure5", "softmax", ["decoder", "stop words among the keys", "0.450"]),
+        ("rela_figure4", "softmax", ["cross", "normal, best head", "40.000"]),
+        ("rela_figure4", "softmax", ["cross", "normal, mean weights", "50.000"]),
+        ("rela_figure4", "softmax", ["cross", "shifted, best head", "45.000"]),
+        ("rela_figure4", "softmax", ["cross", "shifted, mean weights", "60.000"]),
         ("rela_figure5", "reluformer", ["cross", "softmax of α", "0.900"]),
         ("rela_figure5", "rela_g", ["cross", "α/Σα", "0.950"]),
     ],
@@ -117,8 +106,7 @@ def test_each_curve_shows_its_measure(tmp_path, name, model, row):
 
 def test_alignment_errors_by_different_gold_alignments_are_not_mixed(tmp_path):
     first, second, *_ = find_experiments("rela_table5").values()
-    layer = LayerAlignment(AlignmentErrors([40.0], 50.0), AlignmentErrors([40.0], 50.0))
-    aligned = analysis(alignment=AlignmentMetrics(0, {"a": layer}), alignments_sha256="a")
+    aligned = analysis(alignments_sha256="a")
     write_run(first, tmp_path, analysis=aligned)
     for found in (aligned, replace(aligned, alignments_sha256=None), replace(aligned, alignment=None)):
         write_run(second, tmp_path, analysis=found)

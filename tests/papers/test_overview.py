@@ -131,10 +131,3 @@ def test_subsets_of_the_test_set_have_a_table_and_must_be_the_same(tables):
     assert subsets.rows == [["first", "relu", "4", "30.00", "30.00", "30.00"], ["first", "softmax", "4", "-", "-", "-"]]
     with pytest.raises(UserError, match="the subsets of the test set"):
         tables(with_subset(scored_record(), "second"))
-
-
-def test_a_copy_of_a_run_is_not_another_seed(tmp_path):
-    for name in ("1", "1.bak"):
-        save_record(tmp_path / "small" / "softmax" / name, scored_record())
-    with pytest.raises(UserError, match=r"1\.bak: expected the folder of a run, found that of"):
-        overview_tables(tmp_path, None)

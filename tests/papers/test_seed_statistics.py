@@ -65,11 +65,6 @@ def test_one_seed_has_neither_an_interval_nor_significance():
     assert (found.difference, found.interval, found.p_value, found.seeds_needed) == (-1.0, None, 1.0, None)
 
 
-def test_models_without_a_common_seed_are_rejected():
-    with pytest.raises(ValueError, match=r"expected a common seed, got \[1\] and \[2\]"):
-        compare_seeds({1: 38.0}, {2: 39.0})
-
-
 def test_seeds_needed_give_the_power_of_the_literature():
     """An effect of 0.5 standard deviations needs 34 pairs, one of 1 needs 10 (Cohen 1988, paired, α = 0.05, 80%)."""
     unit = [1 - math.sqrt(0.5), 1 + math.sqrt(0.5)]  # mean 1, standard deviation 1

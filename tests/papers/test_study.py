@@ -78,14 +78,6 @@ def test_the_lowest_loss_is_that_over_the_seeds_of_all_settings(tmp_path):
     assert row(table, "reluformer") == ["reluformer", "4.500", "4.250", "", ""]
 
 
-def test_the_search_may_show_runs_that_were_translated_for_other_tables(tmp_path):
-    experiments = find_experiments("study_search")
-    write_run(experiments["softmax", ""], tmp_path)
-    write_run(experiments["sigmoid", ""], tmp_path, trained_record(experiments["sigmoid", ""], 4.75))
-    (table,) = render("study_search", tmp_path)
-    assert row(table, "softmax")[1] == "4.500 *" and row(table, "sigmoid")[1] == "4.750 *"
-
-
 def study_record(experiment, seed, bleu, loss, lenpen="1.4"):
     record = with_value(make_record(experiment, seed, bleu), "training.best_valid_loss", loss)
     scores = record.test_evaluation.scores
@@ -133,9 +125,3 @@ def test_scores_on_a_part_of_iwslt14_are_labeled(tmp_path):
         write_run(find_experiments("study_iwslt14", preset)["softmax", ""], tmp_path)
         (table,) = render("study_iwslt14", tmp_path, preset)
         assert any(note.startswith("30% of the training data") for note in table.notes) == is_labeled
-
-
-def test_the_tables_share_their_runs():
-    mechanisms, sites = (get_table(name).experiments("small") for name in ("study", "study_sites"))
-    assert {one.model for one in mechanisms} & {one.model for one in sites} == {"softmax", "reluformer"}
-    assert {one for one in sites if one.model in ("softmax", "reluformer")} < set(mechanisms)

@@ -209,7 +209,8 @@ def beside_paper(times: IntegerTimes, context: TableContext) -> RenderedTable:
     for n in papers()["IN"]["table2"]["columns"]:
         row = [n, f"{products[n]:g}", f"{inhibitor[n]:g}", f"{(inhibitor[n] or 0) / (products[n] or 1):.2f}"]
         for one in (shown.get((name, int(n))) for name in sets):
-            row += describe_times(one) if one else [""] * 3
+            times_us = [f"{one.dot_product_us:.3g}", f"{one.inhibitor_us:.3g}"] if one else ["", ""]
+            row += [*times_us, format_ratio(one.ratio if one else None)]
         rows.append(row)
     origin = times.origin
     notes = [
@@ -222,11 +223,6 @@ def beside_paper(times: IntegerTimes, context: TableContext) -> RenderedTable:
     ]
     header = ["n", *(f"{source} {unit}" for source in ("[IN]", *sets) for unit in units)]
     return RenderedTable(context.caption(title("IN", "table2")), header, rows, notes)
-
-
-def describe_times(one: Comparison) -> list[str]:
-    """Return the cells of a comparison: both times and their ratio."""
-    return [f"{one.dot_product_us:.3g}", f"{one.inhibitor_us:.3g}", format_ratio(one.ratio)]
 
 
 def sweep(times: IntegerTimes, context: TableContext) -> RenderedTable:

@@ -104,8 +104,6 @@ def result_file(folder: Path, length: int) -> Path:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure the lengths that are missing."""
     parser = make_parser("table3", __doc__, PRESETS)
-    default = os.environ.get(PYTHON_VARIABLE) or sys.executable
-    parser.add_argument("--python", default=default, help=f"Python with Concrete (default: ${PYTHON_VARIABLE})")
     parser.add_argument(
         "--lengths", type=int, nargs="+", choices=LENGTHS, metavar="N", help="2, 4, 8, 16 (default: the preset's)"
     )
@@ -119,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 print_status(f"{path}: already measured")
             else:
                 repetitions = arguments.repetitions or planned[length]
-                write_result(path, measure(arguments.python, Origin(length, repetitions, cpu_name())))
+                python = os.environ.get(PYTHON_VARIABLE) or sys.executable
+                write_result(path, measure(python, Origin(length, repetitions, cpu_name())))
 
 
 def measure(python: str, origin: Origin) -> EncryptedTimes:

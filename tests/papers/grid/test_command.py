@@ -7,7 +7,6 @@ import pytest
 
 from relumt.cli import main
 from relumt.process import usable_cores
-from relumt.runs.dataset_config import configs_folder
 from tests.papers.test_registry import ROOT
 
 SMOKE = ["--preset", "smoke", "--root", ROOT, "--dry-run"]
@@ -56,13 +55,6 @@ def test_only_selects_models_of_the_table(grid):
     assert [line.split()[-1] for line in printed.splitlines() if "run.sh" in line] == ["softmax", "rela_g"]
 
 
-def test_an_empty_setting_of_configs_is_the_checkouts(tmp_path, monkeypatch):
-    """The scripts take an empty setting for none, too."""
-    for value, expected in (("", tmp_path / "configs"), ("own", Path("own"))):
-        monkeypatch.setenv("CONFIGS", value)
-        assert configs_folder(tmp_path) == expected
-
-
 def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5, 6})
     assert usable_cores() == 3
@@ -71,11 +63,7 @@ def test_threads_are_those_of_the_cores_that_may_be_used(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_table"], "no table 'no_such_table'; known: activations, inhibitor_"),
-        (["rela_table3", "--only", "stock"], "--only stock: not a model of rela_table3; its models: entmax15, rela_g"),
         (["inhibitor_table1", "--root", ROOT], "inhibitor_table1 has no runs; make it with scripts/reproduce.sh"),
-        (["rela_table3", "--slurm", "foo"], "--slurm: foo: not KEY=VALUE"),
-        (["rela_table3", "--slurm", "a=b", "--gpus-per-job", "2"], "--gpus-per-job: not allowed with argument --slurm"),
         (["rela_table3", "--preset", "small"], "no scripts/run.sh in it; give the checkout of relumt with --root"),
         (
             ["rela_table5", "--preset", "small", "--root", ROOT],

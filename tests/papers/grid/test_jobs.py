@@ -96,7 +96,7 @@ def test_a_run_is_not_finished_if_it_would_be_translated_again(finished):
     assert not finished.is_finished()
 
 
-def test_a_run_is_not_finished_if_the_dataset_now_averages_another_number_of_checkpoints(finished):
+def test_a_run_is_not_finished_if_another_number_of_checkpoints_would_be_averaged(finished):
     record = load_record(finished.folder)
     save_record(finished.folder, with_value(record, "evaluations.test.setup.checkpoint", "checkpoint_average_3.pt"))
     assert finished.is_finished()  # without checkpoints, it cannot be translated again

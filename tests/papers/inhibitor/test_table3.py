@@ -36,10 +36,11 @@ worker.main(*map(int, sys.argv[2:]))
 
 
 @pytest.fixture
-def measure(tmp_path, capfd):
+def measure(tmp_path, capfd, monkeypatch):
     """Return a function that measures with a changed worker, and returns its status and what it printed."""
 
-    def run(change, *options):
+    def run(change, *options, python=tmp_path / "python"):
+        monkeypatch.setenv(PYTHON_VARIABLE, str(python))
         python = tmp_path / "python"
         python.write_text(WORKER.format(python=sys.executable, change=change))
         python.chmod(0o755)
@@ -53,12 +54,8 @@ def measure(tmp_path, capfd):
     return run
 
 
-def options(tmp_path):
-    return ["--python", str(tmp_path / "python")]
-
-
 def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tmp_path):
-    status, printed = measure("", *options(tmp_path), "--repetitions", "3")
+    status, printed = measure("", "--repetitions", "3")
     assert status == 0 and printed.count("s of CPU time") == 2 * 4
     result = json.loads((tmp_path / "inhibitor_table3-smoke" / "n2.json").read_text())
     assert len(result["inhibitor"]["cpu_seconds"]) == 3  # without the warm-up
@@ -68,12 +65,12 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
     assert times.rows[1] == ["4", "22.4", "8.56", "2.6", "", "", "", ""]
     assert any("concrete-python 2" in note and "revision" in note for note in times.notes)
     assert circuits.rows[0][:3] == ["2, dot product", "16", "5"]
-    status, printed = measure("", "--python", "missing")
+    status, printed = measure("", python="missing")
     assert status == 0 and "n2.json: already measured" in printed
-    status, printed = measure("", "--python", "missing", "--lengths", "4")
+    status, printed = measure("", "--lengths", "4", python="missing")
     assert status == 2 and "missing: No such file or directory" in printed
     (tmp_path / "inhibitor_table3-smoke" / "n2.json").write_text("{")
-    status, printed = measure("", *options(tmp_path))
+    status, printed = measure("")
     assert status == 2 and "n2.json: not in the expected format" in printed
 
 
@@ -87,7 +84,7 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
     ],
 )
 def test_a_failure_is_one_line_and_leaves_no_file(measure, tmp_path, change, expected, message):
-    status, printed = measure(change, *options(tmp_path))
+    status, printed = measure(change)
     errors = [line for line in printed.splitlines() if "relumt: error" in line]
     assert status == expected and len(errors) == 1 and message in errors[0]
     assert not (tmp_path / "inhibitor_table3-smoke").exists()
