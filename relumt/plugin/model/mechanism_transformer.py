@@ -174,7 +174,7 @@ def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
     """Record the vocabulary's fingerprint in `args`, which checkpoints store, or compare it with the recorded one.
 
     The `args` of a checkpoint have a fingerprint when it translates or is analyzed. Training builds the model from
-    the command line, even when it resumes or starts from other weights; `model_comparison` compares fingerprints then.
+    the command line, even when it resumes or starts from other weights; `refuse_other_model` compares them then.
 
     Raises:
         UserError: the checkpoint was trained with another vocabulary than the data-bin's.
