@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, fields
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 Variant = TypeVar("Variant", covariant=True)
 
@@ -25,13 +25,6 @@ class VariantSpec(Generic[Variant]):
     factory: Callable[..., Variant]
     options: type[Any] | None = None
     prefix: str = ""
-
-    def __post_init__(self) -> None:
-        """Resolve the types of the options, which `from __future__ import annotations` leaves as texts."""
-        if self.options:
-            types = get_type_hints(self.options)
-            for option in fields(self.options):
-                option.type = types[option.name]
 
     def __call__(self, *arguments: Any, **options: Any) -> Variant:
         """Build the variant.

@@ -53,7 +53,13 @@ class VariantChoice(Generic[Variant]):
         for site in self.sites:
             parser.add_argument(f"--{self.name}-{site}", metavar="NAME", help=f"{self.name} at the site '{site}'")
         for attribute, (option, owners) in self.options().items():
-            add_option(parser, attribute, option, owners)
+            help_line = f"{option.metadata['help']} (option of {', '.join(owners)}; default: {option.default})"
+            value: dict[str, Any] = {"type": option.type}
+            if option.type is bool:
+                value = {"action": argparse.BooleanOptionalAction}
+            elif get_origin(option.type) is Literal:
+                value = {"choices": get_args(option.type)}
+            parser.add_argument(flag_name(attribute), help=help_line, **value)
 
     def attributes(self) -> list[str]:
         """Return the settings that hold a name."""
@@ -123,18 +129,6 @@ FEEDFORWARD_CHOICE: VariantChoice[FeedForward] = VariantChoice(
     "feedforward", FEEDFORWARDS, ("encoder", "decoder"), default="stock"
 )
 VARIANT_CHOICES = (ATTENTION_CHOICE, FEEDFORWARD_CHOICE)
-
-
-def add_option(parser: argparse.ArgumentParser, attribute: str, option: Field[Any], owners: list[str]) -> None:
-    """Add an option of the variants `owners` as `--attribute-with-dashes`."""
-    flag = flag_name(attribute)
-    help_line = f"{option.metadata['help']} (option of {', '.join(owners)}; default: {option.default})"
-    if option.type is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=help_line)
-    elif get_origin(option.type) is Literal:
-        parser.add_argument(flag, choices=get_args(option.type), help=help_line)
-    else:
-        parser.add_argument(flag, type=option.type, help=help_line)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 import importlib.util
 from argparse import Namespace
-from typing import Any
 
 import torch
 
@@ -34,7 +33,7 @@ def check_training_device(args: Namespace) -> None:
                 f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations and --offload-activations, which "
                 "would compute activations again in fp32; drop one of them"
             )
-        _require_fast_bf16(CPU_BF16_FLAG)
+        require_fast_bf16(CPU_BF16_FLAG)
     given = [flag_name(name) for name in GPU_FLAGS if getattr(args, name, False)]
     uses_tpu = getattr(args, "tpu", False) and importlib.util.find_spec("torch_xla")  # fairseq sets it for --bf16, too
     if given and not uses_gpu and not uses_tpu:
@@ -44,44 +43,24 @@ def check_training_device(args: Namespace) -> None:
         )
 
 
-def require_cpu_bf16(device: torch.device, is_training: bool) -> None:
-    """Check that a forward pass with --cpu-bf16 runs on a CPU, and that it is fast enough to train.
-
-    Computing a loss is allowed on any CPU, so that a trained model can be validated elsewhere.
-
-    Raises:
-        UserError: it does not, or is not.
-    """
-    if device.type != "cpu":
-        raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but the batches are on {device}; use --bf16, or add --cpu")
-    if is_training:
-        _require_fast_bf16(CPU_BF16_FLAG)
-
-
-def check_translation_in_bf16(is_cpu_forced: bool, generation: Any) -> None:
+def check_translation_in_bf16(is_cpu_forced: bool) -> None:
     """Check that fairseq-generate's --bf16 has an effect: fairseq ignores it, relumt's beam search takes it on a CPU.
 
     Args:
         is_cpu_forced: whether --cpu is set.
-        generation: fairseq's settings of generation.
 
     Raises:
-        UserError: there is a GPU that would be used, another search would be used, or bf16 would be slower than fp32.
+        UserError: there is a GPU that would be used, or bf16 would be slower than fp32.
     """
-    for setting in ("print_alignment", "score_reference"):
-        if getattr(generation, setting, None):
-            raise UserError(
-                f"--bf16 has no effect with {flag_name(setting)}, which does not use relumt's search; drop one of them"
-            )
     if torch.cuda.is_available() and not is_cpu_forced:
         raise UserError(
             "--bf16 translates on a CPU, but there is a GPU; drop the flag to translate in fp32 on the GPU, or hide "
             "the GPU with CUDA_VISIBLE_DEVICES="
         )
-    _require_fast_bf16("--bf16")
+    require_fast_bf16("--bf16")
 
 
-def _require_fast_bf16(flag: str) -> None:
+def require_fast_bf16(flag: str) -> None:
     """Raise UserError, which names `flag`, if bf16 would be slower than fp32 on this CPU."""
     if not cpu_products.has_fast_bf16():
         raise UserError(

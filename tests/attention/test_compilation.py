@@ -11,13 +11,6 @@ from tests.attention.test_transforms import B, D, H, build
 WITH_WEIGHTS = [name for name in distinct_attentions() if MECHANISMS[name](1, 4).has_weights]
 
 
-def test_the_inhibitor_can_be_called_in_compiled_code():
-    q, k, v = (torch.randn(1, 2, 6, 4) / 5 for _ in range(3))
-    mechanism = MECHANISMS["inhibitor"](2, 4)
-    compiled = torch.compile(mechanism, backend="eager")
-    torch.testing.assert_close(compiled(q, k, v, AttentionMask()).output, mechanism(q, k, v, AttentionMask()).output)
-
-
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_compiles_without_graph_breaks(name):
     """With more keys than entmax sorts at once."""

@@ -97,33 +97,15 @@ def test_the_scale_factor_keeps_the_output_variance_near_1(name, n):
     assert 0.5 <= MECHANISMS[name](8, 64, scale="visible")(q, k, v, AttentionMask()).output.var() <= 2
 
 
-def init_projections(initial_score, initial_gain):
-    """Return both projections after `init_projections`, and the weight and bias of the first one before it."""
+def test_initial_projections_scale_the_weights_and_give_every_pair_the_initial_score():
     torch.manual_seed(1)
-    q_proj, k_proj = nn.Linear(64, 64), nn.Linear(64, 64)
-    before = q_proj.weight.clone(), q_proj.bias.clone()
-    mechanism = MECHANISMS["relu"](4, 16, initial_score=initial_score, initial_gain=initial_gain)
-    mechanism.init_projections(q_proj, k_proj)
-    return q_proj, k_proj, *before
-
-
-def test_without_a_random_part_every_pair_has_the_initial_score():
-    q_proj, k_proj, _, _ = init_projections(0.5, 0.0)
-    x = torch.randn(3, 64)
+    q_proj, k_proj, x = nn.Linear(64, 64), nn.Linear(64, 64), torch.randn(3, 64)
+    weight, bias = q_proj.weight.clone(), q_proj.bias.clone()
+    MECHANISMS["relu"](4, 16, initial_score=0.0, initial_gain=0.25).init_projections(q_proj, k_proj)
+    assert torch.equal(q_proj.weight, weight / 4) and torch.equal(q_proj.bias, bias)
+    MECHANISMS["relu"](4, 16, initial_score=0.5, initial_gain=0.0).init_projections(q_proj, k_proj)
     q, k = (projection(x).unflatten(-1, (4, 16)).transpose(0, 1) for projection in (q_proj, k_proj))
     torch.testing.assert_close(q @ k.transpose(1, 2) / 4, torch.full((4, 3, 3), 0.5))
-
-
-def test_an_initial_score_needs_biases():
     projections = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
-    weights = projections[0].weight.clone()
     with pytest.raises(ValueError, match="initial_score needs projections with biases; pass initial_score=0"):
         MECHANISMS["relu"](2, 4).init_projections(*projections)
-    assert projections[0].weight.equal(weights)
-    MECHANISMS["relu"](2, 4, initial_score=0, initial_gain=1).init_projections(*projections)
-
-
-def test_initial_gain_scales_the_weights_and_an_initial_score_of_0_keeps_the_biases():
-    q_proj, _, weight, bias = init_projections(0.0, 0.25)
-    assert torch.equal(q_proj.weight, weight / 4)
-    assert torch.equal(q_proj.bias, bias)

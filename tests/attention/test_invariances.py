@@ -257,14 +257,3 @@ def test_second_derivatives_of_learned_entmax_are_those_of_forward_over_reverse_
     for reverse_over_reverse in (torch.func.jacrev(torch.func.jacrev(loss)), torch.func.jacrev(torch.func.grad(loss))):
         with pytest.raises(RuntimeError, match=r"by reverse mode alone; use torch\.func\.hessian"):
             reverse_over_reverse(x)
-
-
-def test_arguments_of_wrong_types_are_refused():
-    q = torch.randn(1, 2, 3, 4)
-    mechanism = MECHANISMS["relu"](2, 4)
-    with pytest.raises(TypeError, match=r"expected an AttentionMask, got Tensor; use AttentionMask\(key_mask=...\)"):
-        mechanism(q, q, q, torch.ones(1, 3, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"expected q, k and v of one type, got torch.float64, torch.float32"):
-        mechanism(q.double(), q, q, AttentionMask())
-    with pytest.raises(TypeError, match=r"AttentionMask.key_mask must be \[B, S\] of torch.bool, .* got list"):
-        AttentionMask([[True]])

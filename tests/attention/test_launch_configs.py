@@ -12,9 +12,7 @@ from triton import OutOfResources
 from relumt.attention import AttentionMask
 from relumt.attention.kernels import pointwise_triton
 from relumt.attention.kernels.pointwise_launch_configs import LAUNCH_CONFIGS, shared_memory, table_config
-from relumt.attention.kernels.pointwise_params import PointwiseParams
 from relumt.attention.kernels.pointwise_triton import halve_larger_tile
-from relumt.attention.kernels.pointwise_triton_forward import clips_late
 from tests.attention.test_pointwise_triton import make_params, random_inputs
 
 CONFIGS = sorted({config for kinds in LAUNCH_CONFIGS.values() for x in kinds.values() for config in x.values()})
@@ -75,14 +73,6 @@ def test_results_are_the_same_with_the_smaller_blocks(monkeypatch, caplog):
     max_pairs = 0
     with pytest.raises(OutOfResources):
         outputs_and_gradients()
-
-
-@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("need_row_stats", [False, True])
-def test_plain_calls_are_those_that_the_kernels_compile_as_such(activation, has_bias, need_row_stats):
-    params = PointwiseParams(activation, torch.ones(1, 1), torch.ones(1, 1) if has_bias else None)
-    assert params.is_plain(need_row_stats) == clips_late(params.bias, activation, need_row_stats)
 
 
 def test_blocks_depend_on_shared_memory(monkeypatch):

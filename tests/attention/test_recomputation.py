@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
-from relumt.attention import mechanism as mechanism_module
 from relumt.attention.kernels import dispatch
 from tests.attention.cases import distinct_attentions
 
@@ -51,11 +50,3 @@ def test_a_mask_that_is_reused_before_the_backward_pass_changes_no_gradient(name
         return torch.autograd.grad(output.square().sum(), (q, k, v))
 
     torch.testing.assert_close(gradients(edits_masks=True), gradients(edits_masks=False))
-
-
-def test_nothing_is_recomputed_without_gradients(monkeypatch):
-    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
-    monkeypatch.setattr(mechanism_module, "checkpoint", None)
-    q = torch.randn(1, 1, 3, 4)
-    with torch.no_grad():
-        MECHANISMS["relu"](1, 4)(q, q, q, AttentionMask())

@@ -48,26 +48,11 @@ def test_explicit_weights_serve_training_on_short_sentences_and_dropout(fp32_pro
 
 def test_explicit_weights_serve_short_sentences_where_fused_attention_packs_its_operands(fp32_products):
     fp32_products("medium")
-    five, long = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 129, 4)
+    one, five, long = (torch.randn(2, 2, n, 4) for n in (1, 5, 129))
     packed, unpacked = torch.randn(2, 2, 13, 4), torch.randn(2, 2, 12, 4)
     assert not uses_fused(five, packed) and uses_fused(five, unpacked) and uses_fused(long, long)
+    assert not uses_fused(one, unpacked) and not uses_fused(one, long)
     assert uses_fused(five.bfloat16(), packed.bfloat16()) and uses_fused(five.double(), packed.double())
-
-
-@pytest.mark.parametrize("setting", ["highest", "medium"])
-def test_explicit_weights_serve_a_single_query(fp32_products, setting):
-    fp32_products(setting)
-    one, two = torch.randn(2, 2, 1, 4), torch.randn(2, 2, 2, 4)
-    assert not uses_fused(one, two) and not uses_fused(one, torch.randn(2, 2, 2048, 4))
-    assert uses_fused(two, two)
-
-
-def test_explicit_weights_are_never_recomputed(monkeypatch):
-    x = torch.randn(2, 2, 8, 4, requires_grad=True)
-    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 2 * 2 * 8 * 8)
-    assert uses_fused(x, x)
-    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 2 * 2 * 8 * 8 + 1)
-    assert not uses_fused(x, x)
 
 
 def test_no_mask_is_applied_more_than_once(monkeypatch):

@@ -120,8 +120,3 @@ def test_only_single_precision_on_a_gpu_is_asked_of_the_package(monkeypatch):
     assert not sparse_adasplash.serves(CPU, torch.float32)
     assert not sparse_adasplash.serves(torch.device("cuda"), torch.float64)
     assert dispatch.project_sparse(torch.zeros(2, 3), 1.5, -4.0) is None
-
-
-@pytest.mark.parametrize(("size", "padded"), [(1, 32), (32, 32), (33, 64), (250, 256), (1025, 2048)])
-def test_rows_are_padded_to_a_power_of_two(size, padded):
-    assert sparse_adasplash.padded_size(size) == padded

@@ -6,15 +6,10 @@ import json
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
 
 from relumt.errors import AttemptFailedError, UserError
-from relumt.runs.environment import Device
-from relumt.runs.record import save_record
 from tests.benchmarks.conftest import BENCHMARKS
-from tests.runs.cases import scored_record
 
 
 @pytest.fixture
@@ -70,18 +65,6 @@ def test_training_is_measured_again_with_other_flags_or_another_baseline(load, m
     assert measured == [[], ["--dropout", "0.4"], [], []]
 
 
-def test_stock_fairseq_gets_nothing_of_relumt(load, monkeypatch):
-    training, (fp32, bf16) = load("training"), (Device("cpu", "x86_64", 1, name) for name in ("fp32", "bf16"))
-    monkeypatch.setattr(load("timing"), "benchmark_device", {"fp32": fp32}.__getitem__)
-    assert training.systems_by_name(["stock", "softmax"], [fp32, bf16]) == {
-        "stock, fp32": ("stock", fp32),
-        "softmax, fp32": ("softmax", fp32),
-        "softmax, bf16": ("softmax", bf16),
-    }
-    flags = {"--task": ["translation_documents"], "--document-length": ["512"], "--source-lang": ["de"], "--lr": ["1"]}
-    assert training.without_task(flags) == {"--source-lang": ["de"], "--lr": ["1"]}
-
-
 def test_a_table_of_speeds(load):
     turns = {"a": [(2.0, 100), (4.0, 100)], "b": [(1.0, 100), (2.0, 100)]}
     answers = {name: [{"seconds": s, "tokens": t} for s, t in pairs] for name, pairs in turns.items()}
@@ -125,50 +108,3 @@ def test_a_worker_measures_its_time_and_memory(load):
     )
     assert trained["tokens"] == 50 and trained["seconds"] > 0
     assert after["peak"] - before["held"] > 45 * 2**20
-
-
-def test_a_profile_has_counts_and_times_per_step(load):
-    worker, x = load("fairseq_worker"), torch.ones(8, 8)
-    found = worker.profile_steps(lambda number: (x @ x).sum().item(), 3)
-    assert found["reads"] == pytest.approx(1) and dict(found["operators"])["aten::mm"] > 0
-    measured = load("timing").Measurement([[{"seconds": 0.002, "tokens": 9}]], [], 1, 2, found)
-    table = load("training").profile_tables({"a": measured})
-    assert "| a | 2.0 |" in table and "`aten::mm`" in table
-    assert worker.busy_time([(10, 11), (0, 6), (2, 3), (4, 5)]) == 7
-    names = ("nvjet_hsh_192x128", "cudnn_generated_fort_native_sdpa_sm90_flash", "backward_dkdv", "vectorized")
-    assert [*map(worker.kind_of_kernel, names)] == ["products", "attention", "attention", "other"]
-
-
-def test_decoding_is_measured_again_with_other_settings(load, monkeypatch, tmp_path):
-    """On models that translate nothing."""
-    decoding, path = load("decoding"), tmp_path / "speeds.json"
-    for model in ("softmax", "relu"):
-        save_record(tmp_path / model, scored_record(model=model))
-    loaded = SimpleNamespace(task=SimpleNamespace(dataset=lambda subset: SimpleNamespace(src_sizes=np.arange(20))))
-    monkeypatch.setattr(decoding, "first_run", lambda runs, dataset, model: runs / model)
-    monkeypatch.setattr(decoding, "load_models", lambda args: dict.fromkeys(args.models, loaded))
-    for name in ("make_translator", "make_stock_translator"):
-        monkeypatch.setattr(decoding, name, lambda *arguments: lambda indices: None)
-
-    def measure(models, options):
-        before = path.stat().st_mtime_ns if path.exists() else None
-        arguments = [tmp_path, "multi30k_de_en_small", "--json", path, "--models", *models, *options.split()]
-        monkeypatch.setattr(sys, "argv", ["decoding.py", *map(str, arguments)])
-        decoding.main()
-        return json.loads(path.read_text()), path.stat().st_mtime_ns != before
-
-    both = ["softmax", "relu"]
-    assert [measure(both, options)[1] for options in ("--repeats 1", "--repeats 1", "--repeats 2")] == [
-        True,
-        False,
-        True,
-    ]
-    results, is_new = measure(both[::-1], "--repeats 2")
-    assert is_new and results["baseline"] == "relu"
-    results, is_new = measure(both, "--stock")
-    assert is_new and results["baseline"] == "stock"
-    assert [(group["shortest"], group["longest"]) for group in results["groups"]] == [
-        (n, n + 1) for n in range(0, 20, 2)
-    ]
-    assert results["groups"][0]["relative"]["stock"] == {"median": 1, "low": 1, "high": 1}
-    assert results["decoding"]["relative"].keys() == {"stock", *both}

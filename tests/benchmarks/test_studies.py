@@ -15,6 +15,7 @@ from tests.runs.cases import scored_record
 
 
 def test_studies_of_a_model(run, data, tmp_path):
+    torch.manual_seed(1)
     checkpoint = write_checkpoint(tmp_path, "--attention", "softmax")
     rows = run("studies.py", "attention-by-length", checkpoint, "--data", data, "--groups", "6")
     assert [row[1] for row in rows] == ["1–1", "3–3", "4–4", "6–6", "7–7", "9–9"]

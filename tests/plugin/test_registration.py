@@ -1,21 +1,13 @@
 """Importing relumt beside fairseq changes nothing; --user-dir registers it, and shows errors of users on one line."""
 
-import gc
 import os
 import subprocess
 import sys
-from argparse import Namespace
-from multiprocessing import active_children
 from pathlib import Path
 
-import pytest
-from fairseq.data import FairseqDataset
-from fairseq.tasks import FairseqTask
-
 import relumt
-from relumt.errors import UserError
 from tests.fairseq_cases import write_fairseq
-from tests.plugin.model.build import SMALL, build, task, write_data_bin
+from tests.plugin.model.build import SMALL, write_data_bin
 
 PACKAGE = Path(relumt.__file__).parent
 
@@ -76,50 +68,3 @@ def test_user_dir_refuses_an_untested_fairseq_in_one_line(tmp_path):
     )
     assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
     assert run.stderr.startswith("relumt: error: expected fairseq ") and f"found 0.12.2 in {package}; " in run.stderr
-
-
-@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 4, "diverse_beam_groups": 2}, {"diverse_beam_groups": -1}])
-def test_generators_of_other_searches_are_built(settings):
-    assert task().build_generator([build("reluformer_tiny")], Namespace(**settings))
-
-
-def test_functions_of_fairseq_raise_errors():
-    """So that a caller can handle them, as in a notebook."""
-    with pytest.raises(UserError, match="unknown --length-penalty 'wu'"):
-        task().build_generator([build("reluformer_tiny")], Namespace(length_penalty="wu"))
-
-
-class Numbers(FairseqDataset):
-    """Eight numbers."""
-
-    def __getitem__(self, index):
-        return index
-
-    def __len__(self):
-        return 8
-
-    def num_tokens(self, index):
-        return 1
-
-    def size(self, index):
-        return 1
-
-    def collater(self, samples):
-        return samples
-
-
-def test_workers_do_not_outlive_their_epochs():
-    """With --update-epoch-batch-itr, which disables the cache of iterators."""
-    gc.disable()
-    try:
-        before = len(active_children())
-        for epoch in range(1, 4):
-            batches = FairseqTask(None).get_batch_iterator(
-                Numbers(), max_sentences=2, num_workers=1, epoch=epoch, disable_iterator_cache=True
-            )
-            assert len(list(batches.next_epoch_itr())) == 4
-            assert len(active_children()) == before + 1
-            del batches
-            assert len(active_children()) == before
-    finally:
-        gc.enable()

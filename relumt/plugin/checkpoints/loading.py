@@ -237,9 +237,8 @@ def vet_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str,
     config["model"] = Namespace(**training_settings() | vars(config["model"]))
     for component, (_, dataclasses) in registries().items():
         section = config[component]
-        if (
-            isinstance(section, dict) and dataclasses.get(section["_name"]) is None
-        ):  # such a class may read all settings
+        # A class without a dataclass may read all settings.
+        if isinstance(section, dict) and dataclasses.get(section["_name"]) is None:
             config[component] = Namespace(**training_settings() | section | {component: section["_name"]})
     vetted = dict(checkpoint) | {"cfg": config, "args": None, "model": dict(checkpoint["model"])}
     has_training_state = vetted.get("optimizer_history") and vetted.get("extra_state")

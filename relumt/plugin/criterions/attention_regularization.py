@@ -115,14 +115,10 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
 
     def weights(self, num_updates: int) -> tuple[float, float]:
         """Return λ₁ and λ₂ after `num_updates` updates."""
-        cfg = self.cfg
-        pairs = (
-            (cfg.attention_norm_weight, cfg.attention_norm_final_weight),
-            (cfg.attention_entropy_weight, cfg.attention_entropy_final_weight),
-        )
-        norm, entropy = (
-            linear_weight(initial, initial if final is None else final, num_updates, cfg.attention_schedule_updates)
-            for initial, final in pairs
+        cfg, last_update = self.cfg, self.cfg.attention_schedule_updates
+        norm = linear_weight(cfg.attention_norm_weight, cfg.attention_norm_final_weight, num_updates, last_update)
+        entropy = linear_weight(
+            cfg.attention_entropy_weight, cfg.attention_entropy_final_weight, num_updates, last_update
         )
         return norm, entropy
 

@@ -9,7 +9,7 @@ belong to them. Weights, gradients of weights, the residual stream, norms and th
 would convert the model itself.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from relumt.plugin.criterions.projected_cross_entropy import projected_cross_entropy
 from relumt.plugin.model.attention import is_plain_linear
-from relumt.plugin.training_device import require_cpu_bf16
+from relumt.plugin.training_device import CPU_BF16_FLAG, require_fast_bf16
 
 
 @dataclass
@@ -58,15 +58,10 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
-        with self.autocast(model, sample):
+        if self.cpu_bf16 and model.training:  # any CPU may validate a trained model
+            require_fast_bf16(CPU_BF16_FLAG)
+        with torch.autocast("cpu", torch.bfloat16) if self.cpu_bf16 else nullcontext():
             return self.loss_of_batch(model, sample, reduce)
-
-    def autocast(self, model: nn.Module, sample: dict[str, Any]) -> AbstractContextManager[object]:
-        """Return the context of a forward pass: autocast to bf16 if --cpu-bf16 is set, else nothing."""
-        if not self.cpu_bf16:
-            return nullcontext()
-        require_cpu_bf16(sample["target"].device, model.training)
-        return torch.autocast("cpu", torch.bfloat16)
 
     def loss_of_batch(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool

@@ -138,13 +138,7 @@ class _ChunkedSums:
         grad = grad.to(inputs.dtype)
         if self.inputs_grad is not None:
             self.inputs_grad[rows] = grad @ self.weight
-        if self.weight_grad is not None:
-            self._add_weight_grad(grad, inputs)
-
-    def _add_weight_grad(self, grad: Tensor, inputs: Tensor) -> None:
-        """Add gradᵀ @ inputs, [V, C] @ [C, E], to the gradient of the weight, which is never in half precision."""
-        assert self.weight_grad is not None
-        if grad.dtype == self.weight_grad.dtype:
+        if self.weight_grad is not None and grad.dtype == self.weight_grad.dtype:
             self.weight_grad.addmm_(grad.T, inputs)
-        else:
+        elif self.weight_grad is not None:  # half precision: its products [V, C] @ [C, E] are summed in float32
             self.weight_grad += grad.T @ inputs

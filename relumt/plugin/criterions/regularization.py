@@ -35,10 +35,9 @@ NORM_PENALTIES: dict[str, Callable[[float], Penalty]] = {
 """Name of a shape of f → a function that returns f for a margin, which only "hinge" uses."""
 
 
-def linear_weight(initial: float, final: float, num_updates: int, last_update: int) -> float:
+def linear_weight(initial: float, final: float | None, num_updates: int, last_update: int) -> float:
     """Return the weight after `num_updates`: linear from `initial` to `final` at `last_update`, then constant."""
-    progress = min(num_updates / last_update, 1.0) if last_update else 1.0
-    return initial + (final - initial) * progress
+    return initial if final is None else initial + (final - initial) * min(num_updates / last_update, 1.0)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ from relumt.plugin.model.cache import (
     Cache,
     IncrementalState,
     append_keys_values,
-    expand_hypotheses,
-    expand_sources,
     in_cached_dtype,
     reorder_hypotheses,
     reorder_sources,
@@ -151,8 +149,12 @@ class MechanismAttention(MultiheadAttention):
 
     def expand_incremental_state(self, incremental_state: IncrementalState, beam: int) -> None:
         """Let `beam` consecutive hypotheses continue each hypothesis."""
-        expand = expand_sources if self.site == "cross" else expand_hypotheses
-        expand(self._get_input_buffer(incremental_state), beam)
+        cache = self._get_input_buffer(incremental_state)
+        if self.site == "cross":
+            cache["beam"] = cache.get("beam", 1) * beam
+        else:
+            rows = torch.arange(len(cache["prev_key"]), device=cache["prev_key"].device)
+            reorder_hypotheses(cache, rows.repeat_interleave(beam))
 
     def _extended_prefix(
         self,

@@ -47,8 +47,8 @@ class AttentionLog:
     def record(self, model: nn.Module, source: Tensor, prefix: Tensor) -> Iterator[None]:
         """Log what `model` computes inside the block from source [B, S] and target prefix [B, T], if it is due."""
         interval, num_updates = self.interval, self.num_updates
-        can_log = model.training and num_updates != self.last_logged
-        if not can_log or not interval or num_updates is None or num_updates % interval:
+        is_due = interval and num_updates is not None and num_updates % interval == 0
+        if not is_due or not model.training or num_updates == self.last_logged:
             yield
             return
         self.last_logged = num_updates

@@ -108,17 +108,6 @@ def reordered_buffer(buffer: Tensor, filled: int, new_order: Tensor, spare: Tens
     return reordered
 
 
-def expand_hypotheses(cache: Cache, beam: int) -> None:
-    """Let `beam` consecutive hypotheses continue each hypothesis of a self-attention cache."""
-    num_hypotheses = len(cache["prev_key"])
-    reorder_hypotheses(cache, torch.arange(num_hypotheses, device=cache["prev_key"].device).repeat_interleave(beam))
-
-
-def expand_sources(cache: Cache, beam: int) -> None:
-    """Let `beam` consecutive hypotheses share what one hypothesis has in a cross-attention cache."""
-    cache["beam"] = cache.get("beam", 1) * beam
-
-
 def reorder_sources(cache: Cache, new_order: Tensor) -> None:
     """Let hypothesis i attend to the source of hypothesis new_order[i] in a cross-attention cache.
 

@@ -59,25 +59,19 @@ FeedForwardHook = Callable[[str, FeedForwardActivations], None]
 @contextmanager
 def feedforward_hook(model: nn.Module, hook: FeedForwardHook) -> Iterator[None]:
     """Call `hook(layer_name, activations)` after every forward pass of a feed-forward layer inside the block."""
-    with ExitStack() as handles:
-        for name, layer in model.named_modules():
-            if isinstance(layer, FeedForwardMixin):
-                _register_feedforward_hooks(layer, partial(hook, name), handles)
-        yield
-
-
-def _register_feedforward_hooks(
-    layer: FeedForwardMixin, hook: Callable[[FeedForwardActivations], None], handles: ExitStack
-) -> None:
-    residuals: list[Tensor] = []
-    # The residual is the input of fc1 in post-norm layers, and the input of the norm before it in pre-norm layers.
-    first_module = layer.final_layer_norm if layer.normalize_before else layer.fc1
+    residuals: list[Tensor] = []  # of the layer that computes
 
     def store_residual(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         residuals.append(inputs[0])
 
-    def call_hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        hook(FeedForwardActivations(inputs[0], output, residuals.pop()))
+    def call_hook(name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        hook(name, FeedForwardActivations(inputs[0], output, residuals.pop()))
 
-    handles.enter_context(first_module.register_forward_pre_hook(store_residual))
-    handles.enter_context(layer.fc2.register_forward_hook(call_hook))
+    with ExitStack() as handles:
+        for name, layer in model.named_modules():
+            if isinstance(layer, FeedForwardMixin):
+                # The residual is the input of fc1 in post-norm layers, of the norm before it in pre-norm layers.
+                first_module = layer.final_layer_norm if layer.normalize_before else layer.fc1
+                handles.enter_context(first_module.register_forward_pre_hook(store_residual))
+                handles.enter_context(layer.fc2.register_forward_hook(partial(call_hook, name)))
+        yield

@@ -140,7 +140,7 @@ class MechanismTransformer(TransformerModel):
         if getattr(cfg, "dataset", None) is not None:
             cfg.dataset.required_batch_size_multiple = 1
         if cfg.common.bf16:
-            check_translation_in_bf16(cfg.common.cpu, cfg.generation)
+            check_translation_in_bf16(cfg.common.cpu)
         self.translates_in_bf16 = cfg.common.bf16
 
     def set_beam_size(self, beam_size: int) -> None:
@@ -174,7 +174,7 @@ def record_vocabulary(args: Namespace, task: FairseqTask) -> None:
     """Record the vocabulary's fingerprint in `args`, which checkpoints store, or compare it with the recorded one.
 
     The `args` of a checkpoint have a fingerprint when it translates or is analyzed. Training builds the model from
-    the command line, even when it resumes or starts from other weights; `model_comparison` compares fingerprints then.
+    the command line, even when it resumes or starts from other weights; `refuse_other_model` compares them then.
 
     Raises:
         UserError: the checkpoint was trained with another vocabulary than the data-bin's.
@@ -242,11 +242,6 @@ def _plain(config: Any) -> dict[str, Any]:
     return cast(dict[str, Any], plain)
 
 
-def training_section(model: Namespace | DictConfig, section: str) -> Any:
-    """Return what holds the settings of another section, such as "checkpoint"; None if the model stands alone."""
-    return OmegaConf.select(cast(DictConfig, model._get_root()), section) if isinstance(model, DictConfig) else model
-
-
 SET_SIZES = (base_architecture, tiny_architecture, transformer_iwslt_de_en, transformer_wmt_en_de)
 """fairseq's functions that set the sizes of an architecture, in the order of ARCHITECTURE_SIZES."""
 
@@ -258,11 +253,14 @@ def register_architectures(prefix: str, attention: str) -> None:
         def architecture(
             args: Namespace | DictConfig, set_sizes: Callable[[Namespace | DictConfig], None] = set_sizes
         ) -> None:
+            common: Any = args
+            checkpoint: Any = args
             if isinstance(args, DictConfig):
                 flatten_(args, stored_settings())
+                root = cast(DictConfig, args._get_root())
+                common, checkpoint = (OmegaConf.select(root, name) for name in ("common", "checkpoint"))
             if getattr(args, "attention", None) is None:
                 args.attention = attention
-            common, checkpoint = (training_section(args, name) for name in ("common", "checkpoint"))
             if getattr(common, "bf16", False) and torch.cuda.is_available():
                 common.tpu = False  # fairseq assumes that only TPUs train in bfloat16
             if checkpoint is not None:

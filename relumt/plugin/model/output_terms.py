@@ -19,22 +19,8 @@ from relumt.plugin.model.hooks import attention_hook, named_attentions
 
 
 @dataclass(frozen=True)
-class BatchTerms:
-    """`OutputTerms` of a whole batch, before sentences are selected.
-
-    Attributes:
-        weights: α, [B, H, T, S].
-        values: v, [B, H, S, D].
-        gain: [T, B, E]; None for 1.
-        subtracts_mean: whether the mean over E is subtracted.
-        projection: W_O, [E, E].
-    """
-
-    weights: Tensor
-    values: Tensor
-    gain: Tensor | None
-    subtracts_mean: bool
-    projection: Tensor
+class BatchTerms(OutputTerms):
+    """`OutputTerms` of a whole batch: weights [B, H, T, S], values [B, H, S, D], gain [T, B, E] or None."""
 
     def select(self, row: int, queries: Tensor, keys: Tensor) -> OutputTerms:
         """Return the terms of one sentence.

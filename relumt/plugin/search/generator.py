@@ -92,15 +92,9 @@ class BeamSearchGenerator(SequenceGenerator):
         """Return the hypotheses of each sentence in a batch, best first."""
         in_bf16 = any(getattr(model, "translates_in_bf16", False) for model in self.model.models)
         with torch.autocast("cpu", torch.bfloat16, enabled=in_bf16):
-            return self._generate_in_current_precision(sample, prefix_tokens, constraints, bos_token)
-
-    def _generate_in_current_precision(
-        self, sample: dict[str, Any], prefix_tokens: Tensor | None, constraints: Tensor | None, bos_token: int | None
-    ) -> list[list[Hypothesis]]:
-        """Search with `_search` if it supports this search, else with fairseq's."""
-        if prefix_tokens is not None or constraints is not None or not self.supports(sample["net_input"]):
+            if prefix_tokens is None and constraints is None and self.supports(sample["net_input"]):
+                return self._search(sample["net_input"], self.eos if bos_token is None else bos_token)
             return self._apply_length_penalty(super()._generate(sample, prefix_tokens, constraints, bos_token))
-        return self._search(sample["net_input"], self.eos if bos_token is None else bos_token)
 
     def _apply_length_penalty(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Replace the scores that fairseq's search has divided by len^p, and sort the hypotheses by the new ones."""
@@ -129,7 +123,6 @@ class BeamSearchGenerator(SequenceGenerator):
             len(models) == 1
             and isinstance(getattr(models[0], "decoder", None), MechanismDecoder)
             and models[0].decoder.adaptive_softmax is None
-            and models[0].decoder.can_expand_incremental_state()
             and type(self.search) is BeamSearch
             and self.lm_model is None
             and self.repeat_ngram_blocker is None

@@ -11,7 +11,6 @@ the penalty decides only which of the finished hypotheses is best, and not which
 from collections.abc import Callable
 from typing import Any
 
-from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError, quote
 
 FAIRSEQ_PENALTY = "length"
@@ -23,25 +22,16 @@ LENGTH_PENALTIES: dict[str, Callable[[int, float], float]] = {
 }
 """Name → the divisor for a number of tokens and a power."""
 
-INAPPLICABLE_WITH = {
-    "unnormalized": "which divides by nothing",
-    "score_reference": "which searches for no translation",
-    "print_alignment": "whose beam search is fairseq's own",
-}
-"""Settings of generation under which a penalty other than fairseq's would have no effect → why."""
-
 
 def check_length_penalty(settings: Any) -> None:
     """Check the penalty in fairseq's settings of generation.
 
     Raises:
-        UserError: the name is unknown, or another setting would leave the penalty without effect.
+        UserError: the name is unknown, or --unnormalized would leave the penalty without effect.
     """
     name = getattr(settings, "length_penalty", FAIRSEQ_PENALTY)
     if name not in LENGTH_PENALTIES:
         known = ", ".join(LENGTH_PENALTIES)
         raise UserError(f"unknown --length-penalty {quote(str(name))}; choose from {known} (--lenpen sets its power)")
-    for setting, reason in INAPPLICABLE_WITH.items():
-        if name != FAIRSEQ_PENALTY and getattr(settings, setting, None):
-            flag = flag_name(setting)
-            raise UserError(f"--length-penalty {name} has no effect with {flag}, {reason}; drop one of them")
+    if name != FAIRSEQ_PENALTY and getattr(settings, "unnormalized", False):
+        raise UserError(f"--length-penalty {name} has no effect with --unnormalized; drop one of them")

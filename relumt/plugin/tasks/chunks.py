@@ -66,8 +66,3 @@ def sentences_per_chunk(source: str, target: str, limit: int, separators: bool) 
     documents = read_document_lengths(path.with_name(f"{path.name.split('.')[0]}.docs"), len(source_sizes))
     starts = chunk_starts(documents, source_sizes, target_sizes, limit, separators)
     return np.diff(starts, append=len(source_sizes)).tolist()
-
-
-def count_too_long(source_sizes: np.ndarray, target_sizes: np.ndarray, limit: int) -> int:
-    """Return how many sentences exceed `limit` on their own."""
-    return int((np.maximum(source_sizes, target_sizes) > limit).sum())

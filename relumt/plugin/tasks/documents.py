@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import UserError
-from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
 from relumt.plugin.tasks.document_chunks import detach_separators, remove_separators
 from relumt.plugin.tasks.validation import BleuValidation
 from relumt.plugin.training_device import check_training_device
@@ -114,7 +114,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
             )
         )
         logger.info(f"{documents_path}: {len(documents)} documents, {len(starts)} chunks of at most {limit} tokens")
-        if too_long := count_too_long(sentences.src_sizes, sentences.tgt_sizes, limit):
+        if too_long := int((np.maximum(sentences.src_sizes, sentences.tgt_sizes) > limit).sum()):
             logger.warning(
                 f"{documents_path}: {too_long} sentences are longer than {limit} tokens; each is a chunk of its own"
             )

@@ -11,9 +11,6 @@ from sacrebleu.metrics import BLEU
 
 from relumt.corpora.tokenization import bleu_tokenizer, detokenize
 
-NAMES = ("bleu", "bleu_detokenized")
-"""Names in the log. "bleu" is on tokenized text, as in the papers."""
-
 UNKNOWN = "UNKNOWNTOKENINREF"
 """Stands for unknown words in references, so that unknown words in translations match nothing."""
 
@@ -30,18 +27,6 @@ def bleu_statistics(name: str, tokenizer: str, hypotheses: list[str], references
     return {f"_{name}_{i}": value for i, value in enumerate(statistics)}
 
 
-def bleu_from_statistics(statistics: list[int]) -> float:
-    """Return BLEU, rounded as in fairseq's log."""
-    score = BLEU.compute_bleu(
-        correct=statistics[:4],
-        total=statistics[4:8],
-        sys_len=statistics[8],
-        ref_len=statistics[9],
-        smooth_method="exp",
-    )
-    return round(score.score, 2)
-
-
 def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
     """Log the BLEU of all batches of all workers; log nothing without validation batches."""
     keys = [f"_{name}_{i}" for i in range(NUM_STATISTICS)]
@@ -51,7 +36,12 @@ def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
     # Not arrays, as in fairseq's translation task: checkpoints store the meters and are loaded with weights_only.
     for key, value in sums.items():
         metrics.log_scalar(key, value)
-    metrics.log_derived(name, lambda meters: bleu_from_statistics([int(meters[key].sum) for key in keys]))
+
+    def bleu(meters: Mapping[str, Any]) -> float:
+        *counts, sys_len, ref_len = (int(meters[key].sum) for key in keys)
+        return round(BLEU.compute_bleu(counts[:4], counts[4:], sys_len, ref_len, smooth_method="exp").score, 2)
+
+    metrics.log_derived(name, bleu)
 
 
 class BleuValidation(FairseqTask):
@@ -90,5 +80,5 @@ class BleuValidation(FairseqTask):
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
         """Log fairseq's metrics and both BLEU scores."""
         FairseqTask.reduce_metrics(self, logging_outputs, criterion)
-        for name in NAMES:
+        for name in ("bleu", "bleu_detokenized"):  # the first on tokenized text, as in the papers
             log_bleu(name, logging_outputs)

@@ -89,19 +89,3 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, nam
     assert [path.stem for path in last_checkpoints(tmp_path, 2)] == last
     with pytest.raises(UserError, match=r"expected at least 4 numbered checkpoints to average, found [23]"):
         last_checkpoints(tmp_path, 4)
-
-
-@pytest.mark.parametrize(
-    ("checkpoints", "out", "message"),
-    [
-        (["a.pt"], "out.pt", "a.pt: not a readable checkpoint"),
-        (["b.pt"], "a.pt", "a.pt: exists; choose another --out, or remove the file"),
-    ],
-)
-def test_invalid_paths_are_rejected_and_nothing_is_written(tmp_path, monkeypatch, capsys, checkpoints, out, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.pt").write_text("text")
-    with pytest.raises(SystemExit) as stopped:
-        main(["average", "--out", out, *checkpoints])
-    assert stopped.value.code == 2 and message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]

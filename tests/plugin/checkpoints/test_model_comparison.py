@@ -4,33 +4,24 @@ from argparse import Namespace
 
 import pytest
 
-from relumt.attention import MECHANISMS
-from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.errors import UserError
 from relumt.plugin.checkpoints.averaging import describe_differences, refuse_other_model
-from relumt.plugin.options import SITES
+from relumt.plugin.options import VARIANT_CHOICES
 
 
 def difference(stored: dict, requested: dict) -> str:
     return ", ".join(describe_differences(Namespace(**stored), Namespace(**requested)).values())
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("name", sorted(MECHANISMS))
-def test_other_attention_is_noticed_at_any_site(name, site):
-    settings = {f"attention_{site}": name}
-    assert difference(settings, settings) == ""
-    expected = "" if name == "softmax" else f"attention at the site '{site}' {name} (now softmax)"
-    assert difference(settings, {}) == expected
-    assert difference({"attention": name} | dict.fromkeys((f"attention_{s}" for s in SITES), name), settings) == (
-        "" if name == "softmax" else difference({f"attention_{s}": name for s in SITES if s != site}, {})
-    )
-
-
-@pytest.mark.parametrize("name", sorted(FEEDFORWARDS))
-def test_another_feedforward_layer_is_noticed(name):
-    expected = "" if name == "stock" else f"feedforward at the site 'encoder' stock (now {name})"
-    assert difference({}, {"feedforward_encoder": name}) == expected
+@pytest.mark.parametrize("choice", VARIANT_CHOICES, ids=lambda choice: choice.name)
+def test_another_variant_is_noticed_at_any_site(choice):
+    for site in choice.sites:
+        for name in choice.registry.keys() - {choice.default}:
+            settings = {f"{choice.name}_{site}": name}
+            noticed = f"{choice.name} at the site '{site}' {name} (now {choice.default})"
+            assert (difference(settings, settings), difference(settings, {})) == ("", noticed)
+            everywhere = {choice.name: name} | dict.fromkeys((f"{choice.name}_{other}" for other in choice.sites), name)
+            assert difference(everywhere, {choice.name: name}) == ""
 
 
 RELU, INHIBITOR = {"attention": "relu"}, {"attention": "inhibitor"}

@@ -76,17 +76,6 @@ def test_an_example_computed_by_hand():
     assert terms.null_rate.item() == pytest.approx(1 / 3)
 
 
-def test_padded_queries_do_not_count():
-    seeded = torch.Generator().manual_seed(1)
-    weights = torch.rand(1, 2, 3, 4, generator=seeded, dtype=torch.float64)
-    padded = torch.cat([weights, torch.full((1, 2, 2, 4), 9.0, dtype=torch.float64)], dim=2)
-    real = torch.tensor([[True, True, True, False, False]])
-    short = RegularizerTerms.from_row_stats(RowStats.from_weights(weights, torch.tensor(4)), real[:, :3], 0.3)
-    long = RegularizerTerms.from_row_stats(RowStats.from_weights(padded, torch.tensor(4)), real, 0.3)
-    for name in ("norm", "entropy_excess", "entropy", "null_rate"):
-        torch.testing.assert_close(getattr(short, name), getattr(long, name))
-
-
 def test_the_mean_of_no_attentions_is_rejected():
     with pytest.raises(ValueError, match="at least one attention"):
         RegularizerTerms.mean([])

@@ -1,13 +1,13 @@
 """Trains the models of CASES one after another: `python -m tests.plugin.criterions.train_cases FOLDER`.
 
 Started by torchrun, two processes train each model together. One process accumulates two batches per update, so that
-the updates have the same batches. FOLDER has a data-bin. The `Result` of each case is written to FOLDER/results.pt.
+the updates have the same batches. FOLDER has a data-bin. What each case computed is written to FOLDER/results.pt.
 """
 
 import os
 import sys
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from fairseq import options
@@ -47,45 +47,36 @@ DISTRIBUTED = """--distributed-init-method env:// --distributed-world-size 2 --d
 SPEEDS = {"wps", "ups", "train_wall", "wall"}
 
 
-@dataclass
-class Result:
-    """What a training computed.
+class RecordingTrainer(Trainer):
+    """Records its training.
 
     Attributes:
         updates: for each update, the logged values by name, in full precision.
         batches: for each update, the number of batches of this process that were not empty.
-        weights: the final weights by name.
     """
 
-    updates: list[dict[str, float]] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-
-
-class RecordingTrainer(Trainer):
-    """Adds each update to `result`."""
-
-    result = Result()
+    updates: ClassVar[list[dict[str, float]]] = []
+    batches: ClassVar[list[int]] = []
 
     def train_step(self, samples, raise_oom=False):
         output = super().train_step(samples, raise_oom)
         meters = metrics.get_meters("train").items()
-        self.result.updates.append({name: float(m.val) for name, m in meters if isinstance(m, AverageMeter)})
-        self.result.batches.append(sum(bool(sample) for sample in samples))
+        self.updates.append({name: float(m.val) for name, m in meters if isinstance(m, AverageMeter)})
+        self.batches.append(sum(bool(sample) for sample in samples))
         return output
 
 
-def train_model(folder: Path, name: str) -> Result:
-    """Train the model of a case and return what it computed."""
+def train_model(folder: Path, name: str) -> dict[str, Any]:
+    """Train the model of a case; return what its trainer recorded, and the final weights by name."""
     rank = os.environ.get("RANK")
     processes = ["--update-freq", "2"] if rank is None else [*DISTRIBUTED.split(), rank]
     save_dir = folder / "checkpoints" / name
     words = [str(folder), "--save-dir", str(save_dir), *COMMON.split(), *processes, *CASES[name].split()]
     config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-    RecordingTrainer.result = Result()
+    RecordingTrainer.updates, RecordingTrainer.batches = [], []
     distributed_utils.call_main(config, train.main)
-    RecordingTrainer.result.weights = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)["model"]
-    return RecordingTrainer.result
+    weights = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)["model"]
+    return {"updates": RecordingTrainer.updates, "batches": RecordingTrainer.batches, "weights": weights}
 
 
 if __name__ == "__main__":
@@ -93,6 +84,6 @@ if __name__ == "__main__":
     relumt.register()
     train.Trainer = RecordingTrainer
     working_folder = Path(sys.argv[1])
-    results = {case: asdict(train_model(working_folder, case)) for case in CASES}
+    results = {case: train_model(working_folder, case) for case in CASES}
     if os.environ.get("RANK", "0") == "0":
         torch.save(results, working_folder / "results.pt")

@@ -7,14 +7,12 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from fairseq.modules.fairseq_dropout import FairseqDropout
 from omegaconf import OmegaConf
 
 from relumt.attention import MECHANISMS
 from relumt.attention.variant_spec import FINITE, flag_name
 from relumt.errors import UserError
 from relumt.plugin.model.hooks import named_attentions
-from relumt.plugin.model.layers import Dropout
 from relumt.plugin.model.mechanism_transformer import vocabulary_fingerprint
 from relumt.plugin.options import ARCHITECTURES, VARIANT_CHOICES
 from tests.plugin.model.build import arguments, build, dictionary, sample, task
@@ -61,20 +59,14 @@ REJECTED = {
     "--attention relu --relu-gamma -1": "--relu-gamma must be a number from 1e-06 to 1e+06, not -1.0",
     "--attention inhibitor --inhibitor-shift nan": "--inhibitor-shift must be a number from -1e+06 to 1e+06, not nan",
     "--attention-cross sotfmax": "unknown attention 'sotfmax' in --attention-cross; did you mean 'softmax'? choose",
-    "--feedforward Stock": "unknown feedforward 'Stock' in --feedforward; did you mean 'stock'? choose from",
-    "--attention xyz": "unknown attention 'xyz' in --attention; choose from",
     "--share-all-embeddings --decoder-embed-dim 32": "fairseq cannot build this model: --share-all-embeddings requires",
     "--encoder-attention-heads 3": "fairseq cannot build this model: embed_dim must be divisible by num_heads",
-    "--decoder-attention-heads 0": "fairseq cannot build this model: ",
-    "--encoder-ffn-embed-dim -1": "fairseq cannot build this model: ",
     "--attention-dropout 1.5": "--attention-dropout is 1.5; choose a number from 0 to 1",
     "--dropout nan": "--dropout is nan; choose a number from 0 to 1",
     "--decoder-layerdrop 2": "--decoder-layerdrop is 2.0; choose a number from 0 to 1",
     "--log-attention-interval 0": "--log-attention-interval must be at least 1, not 0",
     "--log-attention-interval 5 --checkpoint-activations": "cannot observe layers under --checkpoint-activations",
-    "--log-attention-interval 5 --offload-activations": "cannot observe layers under --checkpoint-activations",
     "--fp16": "--fp16 needs a GPU",
-    "--memory-efficient-bf16": "--memory-efficient-bf16 needs a GPU",
     "--bf16 --cpu": "--bf16 needs a GPU, and none was found or --cpu is set",
 }
 
@@ -104,12 +96,6 @@ def test_overrides_for_another_model_of_an_ensemble_are_ignored():
     checkpoint_args.vocabulary_fingerprint = vocabulary_fingerprint(dictionary(), dictionary())
     checkpoint_args.inhibitor_implementation = "naive"  # --model-overrides sets it for all models
     assert task().build_model(checkpoint_args)
-
-
-def test_a_vocabulary_fingerprint_depends_on_the_symbols_only():
-    one, other = dictionary(20), dictionary(21)
-    assert vocabulary_fingerprint(one, one) == vocabulary_fingerprint(dictionary(20), one)
-    assert vocabulary_fingerprint(one, one) != vocabulary_fingerprint(one, other)
 
 
 def test_a_checkpoint_of_another_vocabulary_is_rejected():
@@ -157,14 +143,6 @@ def prepare_for_generation(model, **flags):
     return model
 
 
-def test_the_last_batch_is_translated_whatever_its_size():
-    """fairseq-generate skips one whose size is no multiple of 8."""
-    settings = OmegaConf.create({"common": {"bf16": False}, "dataset": {"required_batch_size_multiple": 8}})
-    settings.generation = {"print_alignment": None, "retain_dropout_modules": None}
-    build("reluformer").prepare_for_inference_(settings)
-    assert settings.dataset.required_batch_size_multiple == 1
-
-
 def test_retain_dropout_includes_the_dropout_of_attention():
     batch = sample([(7, 5), (3, 8)])["net_input"]
     model = build("mechanism_transformer", "--attention-dropout", "0.5").eval()
@@ -177,11 +155,3 @@ def test_an_alignment_of_attention_without_weights_is_rejected():
     model = prepare_for_generation(build("inhibitor", "--inhibitor-implementation", "naive"), print_alignment="soft")
     with pytest.raises(UserError, match="InhibitorAttention has no attention weights to align with"):
         model(**sample([(3, 2)])["net_input"])
-
-
-@pytest.mark.parametrize("flags", ["", "--checkpoint-activations", "--encoder-layerdrop 0.5"])
-def test_all_dropouts_of_a_model_are_the_fast_ones(flags):
-    model = build("reluformer", *flags.split())
-    dropouts = [module for module in model.modules() if isinstance(module, FairseqDropout)]
-    assert dropouts
-    assert all(type(module) is Dropout for module in dropouts)

@@ -74,45 +74,6 @@ def test_the_best_of_all_translations_are_found(path, power):
             assert hypothesis["score"].item() == pytest.approx(score, abs=1e-5)
 
 
-def test_the_penalties_prefer_different_translations():
-    """Otherwise the test above would also hold for fairseq's penalty."""
-    best = {
-        penalty: [
-            tuple(hypotheses[0]["tokens"].tolist())
-            for seed in SEEDS
-            for hypotheses in translate(
-                BeamSearchGenerator,
-                build_model(seed),
-                sample(LENGTHS, seed),
-                beam_size=8,
-                length_penalty=penalty,
-            )
-        ]
-        for penalty in LENGTH_PENALTIES
-    }
-    assert best["length"] != best["gnmt"]
-    # len grows by larger factors than (5 + len)/6 and so favors longer translations.
-    assert sum(map(len, best["length"])) > sum(map(len, best["gnmt"]))
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_the_default_is_fairseqs_to_the_bit(path):
-    model, batch = build_model(1), sample(LENGTHS)
-    found = [
-        translate(BeamSearchGenerator, model, batch, **PATHS[path], **options)
-        for options in ({}, {"length_penalty": "length"}, {"length_penalty": "gnmt"})
-    ]
-    scores = [[h["score"].item() for hypotheses in sentences for h in hypotheses] for sentences in found]
-    assert scores[0] == scores[1] != scores[2]
-    for hypotheses in found[0]:
-        for h in hypotheses:  # as fairseq's `finalize_hypos` computes it
-            total = h["positional_scores"].sum().item()
-            assert h["score"].item() == pytest.approx(total / len(h["tokens"]), abs=1e-5)
-    if path == "fairseq's search":
-        stock = translate(SequenceGenerator, model, batch, **PATHS[path])
-        assert scores[0] == [h["score"].item() for hypotheses in stock for h in hypotheses]
-
-
 @pytest.mark.parametrize("penalty", LENGTH_PENALTIES)
 @pytest.mark.parametrize("path", PATHS)
 def test_one_search_finds_the_hypotheses_for_every_power(path, penalty):
@@ -143,7 +104,6 @@ def test_a_task_passes_the_penalty_on():
 REFUSED = {
     "wu": ({"length_penalty": "wu"}, "unknown --length-penalty 'wu'; choose from length, gnmt"),
     "unnormalized": ({"unnormalized": True}, "has no effect with --unnormalized"),
-    "alignment": ({"print_alignment": "hard"}, "has no effect with --print-alignment"),
 }
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts, count_too_long
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
 from relumt.plugin.tasks.documents import ConcatenatedSentences
 
 EOS, SEPARATOR = 2, 9
@@ -15,28 +15,9 @@ def find_starts(documents, source, target, limit, separators=False):
     return chunk_starts(documents, np.array(source), np.array(target), limit, separators).tolist()
 
 
-def test_a_chunk_ends_before_the_sentence_that_would_exceed_the_limit():
-    sizes = [4, 4, 4, 4]  # three words and an end of sentence each: two sentences together have 7 tokens, three have 10
-    assert find_starts([4], sizes, sizes, 9) == [0, 2]
-    assert find_starts([4], sizes, sizes, 10) == [0, 3]
-    assert find_starts([4], sizes, sizes, 13) == [0]
-
-
-def test_the_longer_side_counts():
-    assert find_starts([3], [2, 2, 2], [5, 5, 2], 8) == [0, 1]
-    assert find_starts([3], [5, 5, 2], [2, 2, 2], 8) == [0, 1]
-
-
-def test_separators_count():
-    assert find_starts([2], [4, 4], [4, 4], 7) == [0]
-    assert find_starts([2], [4, 4], [4, 4], 7, separators=True) == [0, 1]
-    assert find_starts([2], [4, 4], [4, 4], 8, separators=True) == [0]
-
-
 def test_chunks_end_with_their_document_and_long_sentences_are_chunks_of_their_own():
     sizes = [3, 30, 3, 3]
     assert find_starts([3, 1], sizes, sizes, 20) == [0, 1, 2, 3]
-    assert count_too_long(np.array(sizes), np.array([2, 2, 40, 2]), 20) == 2
 
 
 @st.composite

@@ -1,5 +1,7 @@
 """The task that assembles documents from a sentence-level data-bin, as fairseq uses it."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -37,11 +39,6 @@ def load_test_set(data, **settings):
     return task, task.dataset("test")
 
 
-def test_without_document_length_the_task_reads_sentences(data):
-    _, sentences = load_test_set(data)
-    assert len(sentences) == 6
-
-
 @pytest.mark.parametrize("separator", ["", "w7"])
 @pytest.mark.parametrize("limit", [1, 12, 16, 100])
 def test_chunks_hold_the_sentences_of_their_document_in_order(data, limit, separator):
@@ -69,12 +66,18 @@ def test_every_chunk_is_in_one_batch_of_one_shard(data):
     assert sorted(seen) == list(range(len(chunks)))
 
 
-def test_batches_of_chunks_are_padded_like_batches_of_sentences(data):
-    _, chunks = load_test_set(data, document_length=16)
-    batch = chunks.collater([chunks[i] for i in range(len(chunks))])
-    lengths = batch["net_input"]["src_lengths"]
-    assert torch.equal(batch["net_input"]["src_tokens"].ne(1).sum(1), lengths)
-    assert lengths.max() > max(source for source, _ in LENGTHS)
+def test_a_data_loader_does_not_outlive_its_epoch(data):
+    """With --update-epoch-batch-itr, which disables the cache of iterators; garbage may be collected late."""
+    task, sentences = load_test_set(data)
+    batches = task.get_batch_iterator(sentences, max_sentences=2, disable_iterator_cache=True)
+    assert len(list(batches.next_epoch_itr())) == 3
+    reference = weakref.ref(batches)
+    gc.disable()
+    try:
+        del batches
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -92,13 +95,6 @@ def test_invalid_documents_are_rejected(data, docs, settings, message):
         (data / "test.docs").write_text(docs)
     with pytest.raises(UserError, match=message):
         load_test_set(data, **{"document_length": 16} | settings)
-
-
-def test_documents_need_a_target_side(data):
-    for path in data.glob("test.*.en.*"):
-        path.unlink()
-    with pytest.raises(UserError, match="test: has no target side"):
-        load_test_set(data, document_length=16)
 
 
 def test_sentences_that_exceed_the_positions_are_rejected_or_skipped(data):
