@@ -94,7 +94,6 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
         UserError: an attention has no weights, or negative ones.
     """
     from relumt.analysis.attention_collector import RunningMeans
-    from relumt.analysis.record import mean_over_heads
     from relumt.analysis.units import BatchReader
     from relumt.plugin.model.attention import MechanismAttention
     from relumt.plugin.model.hooks import attention_hook
@@ -121,9 +120,9 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
             with torch.no_grad(), attention_hook(loaded.model, collect, Need.WEIGHTS):
                 loaded.force_decode(batch)
         lengths = dataset.src_sizes[indices]
-        layers = ([mean_over_heads(found.heads("largest share")) for found in means[site].values()] for site in SITES)
-        shares = map(mean_over_heads, layers)
-        yield [f"{lengths.min()}–{lengths.max()}", *("" if value is None else f"{value:.3f}" for value in shares)]
+        layers = ([found.heads("largest share").nanmean().item() for found in means[site].values()] for site in SITES)
+        shares = (np.nanmean(values) if values else math.nan for values in layers)
+        yield [f"{lengths.min()}–{lengths.max()}", *("" if math.isnan(value) else f"{value:.3f}" for value in shares)]
 
 
 def bleu_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:

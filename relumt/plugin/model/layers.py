@@ -125,6 +125,11 @@ class MechanismDecoder(TransformerDecoderBase):
         """All modules that may keep a state of a translation: the decoder itself, the attention, and what users add."""
         return [module for module in self.modules() if hasattr(module, "reorder_incremental_state")]
 
+    def can_expand_incremental_state(self) -> bool:
+        """Return whether `expand_incremental_state` reaches all states: only attention modules of relumt have any."""
+        has_own_state = type(self).reorder_incremental_state is not TransformerDecoderBase.reorder_incremental_state
+        return not has_own_state and all(isinstance(x, MechanismAttention) for x in self.recurrent_modules[1:])
+
 
 FAIRSEQ_CLASS_NAMES = {
     "MechanismAttention": "MultiheadAttention",

@@ -123,6 +123,7 @@ class BeamSearchGenerator(SequenceGenerator):
             len(models) == 1
             and isinstance(getattr(models[0], "decoder", None), MechanismDecoder)
             and models[0].decoder.adaptive_softmax is None
+            and models[0].decoder.can_expand_incremental_state()
             and type(self.search) is BeamSearch
             and self.lm_model is None
             and self.repeat_ngram_blocker is None

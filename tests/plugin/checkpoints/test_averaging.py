@@ -25,9 +25,10 @@ def test_floats_are_averaged_in_double_precision_and_integers_are_kept():
     contents = [checkpoint(w=[1.0, 2.0], n=3), checkpoint(w=[3.0, 6.0], n=5)]
     for content, value in zip(contents, (1.0, 3.0), strict=True):  # two names of one matrix
         content["model"]["embedding"] = content["model"]["output"] = torch.tensor([value], dtype=torch.float64)
+        content["model"]["half"] = torch.tensor([4e4], dtype=torch.float16)  # whose sum is out of range
     averaged = average_checkpoints(zip("ab", contents, strict=True))
     found = {name: tensor.tolist() for name, tensor in averaged["model"].items()}
-    assert found == {"w": [2.0, 4.0], "n": 3, "embedding": [2.0], "output": [2.0]}
+    assert found == {"w": [2.0, 4.0], "n": 3, "embedding": [2.0], "output": [2.0], "half": [4e4]}
     assert averaged["cfg"]["model"] == {"arch": "reluformer"} and "last_optimizer_state" not in averaged
 
 

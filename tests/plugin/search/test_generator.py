@@ -2,11 +2,12 @@
 
 import copy
 from argparse import Namespace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
 import torch
+from fairseq.models import FairseqIncrementalDecoder
 from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -196,3 +197,27 @@ def test_hypotheses_without_finite_probabilities_lose():
     with torch.no_grad():
         model.decoder.embed_tokens.weight[word] = torch.nan
     assert_same_hypotheses(*(translate(kind, model, batch) for kind in (BeamSearchGenerator, SequenceGenerator)))
+
+
+class StateOfAUser(torch.nn.Module):
+    """A module that keeps which hypothesis each row continues."""
+
+    def __init__(self):
+        super().__init__()
+        self.orders = []
+
+    def reorder_incremental_state(self, incremental_state, new_order):
+        self.orders.append(new_order.tolist())
+
+
+def test_states_of_other_modules_are_reordered(count_searches):
+    models = [build_model(1), build_model(1)]
+    for model in models:
+        model.decoder.own = StateOfAUser()
+    models[1].decoder.reorder_incremental_state_scripting = partial(
+        FairseqIncrementalDecoder.reorder_incremental_state_scripting, models[1].decoder
+    )
+    results = [translate(BeamSearchGenerator, model, sample(LENGTHS)) for model in models]
+    assert_same_hypotheses(*results)
+    assert models[0].decoder.own.orders == models[1].decoder.own.orders != []
+    assert not count_searches
