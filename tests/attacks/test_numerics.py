@@ -16,7 +16,7 @@ from torch import Tensor
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
 from relumt.process import VARIABLE
-from tests.attacks.numeric_cases import NumericCase, draw_case
+from tests.attacks.numeric_cases import NumericCase, draw_case, largest
 from tests.attention.conftest import bfloat16  # noqa: F401 (a fixture)
 
 GRADIENT_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 2**-6}
@@ -64,6 +64,8 @@ def kernels(choice: str) -> Iterator[None]:
 def check_case(case: NumericCase, is_slow: bool) -> int:
     """Compare all implementations with the oracle; return how many there are."""
     expected, tolerance, count = case.exact(), case.tolerance(), 0
+    if case.q.dtype != torch.float64 and largest(expected) > torch.finfo(torch.float32).max:
+        return 0  # the square of huge scores: float32, in which attention computes, cannot hold it
     for choice, mechanism, need in implementations(case, is_slow):
         found = f"{case}; {choice} kernels, {mechanism.__class__.__name__}, {need}"
         q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
