@@ -206,10 +206,11 @@ class _Header(msgspec.Struct):
 
 def read_versioned(path: Path, file_format: type[Format], schema: int, advice: str) -> Format:
     """Do what `read_json` does; raise UserError if the file has another schema."""
-    found = read_json(path, _Header, advice).schema
+    content = path.read_bytes()
+    found = decode_json(content, _Header, str(path), advice).schema
     if found != schema:
         raise UserError(f"{path}: expected schema {schema}, found {found}; {advice}")
-    return read_json(path, file_format, advice)
+    return decode_json(content, file_format, str(path), advice)
 
 
 # Text: lines that end at "\n" only
