@@ -33,7 +33,7 @@ from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.errors import AttemptFailedError, UserError, exit_on_user_error
 from relumt.papers.speeds import format_ratio, median_ratio
 from relumt.plugin.cpu_products import select_fp32_backend
-from relumt.process import VARIABLE, ArgumentParser, positive_integer, share
+from relumt.process import KERNELS_VARIABLE, ArgumentParser, positive_integer, share
 
 Attend = Callable[[Tensor, Tensor, Tensor], list[Tensor]]
 """q, k, v [B, H, n, D] → the concatenated heads [n, B, E], and row stats if they are needed."""
@@ -116,10 +116,10 @@ def mechanism_by(system: str, args: argparse.Namespace, mask: AttentionMask) -> 
     """Return a mechanism by one of its implementations."""
     name, options, need = MECHANISM_SYSTEMS[system]
     mechanism = MECHANISMS[name](args.heads, args.head_dim, args.dropout, **options).to(device()).train()
-    setting = "reference" if system == UNFUSED else os.environ.get(VARIABLE, "auto")
+    setting = "reference" if system == UNFUSED else os.environ.get(KERNELS_VARIABLE, "auto")
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-        os.environ[VARIABLE] = setting
+        os.environ[KERNELS_VARIABLE] = setting
         output, _, stats = mechanism(q, k, v, mask, need)
         rows = [] if stats is None else [stats.weight_sum, stats.weight_log_weight_sum]
         return [mechanism.postprocess_heads(concatenate(output)), *rows]

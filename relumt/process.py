@@ -26,10 +26,10 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 KernelSetting = Literal["auto", "fused", "reference"]
 
-VARIABLE = "RELUMT_KERNELS"
+KERNELS_VARIABLE = "RELUMT_KERNELS"
 """Environment variable that restricts the choice of kernels."""
 
-CHOICES: tuple[KernelSetting, ...] = get_args(KernelSetting)
+KERNEL_SETTINGS: tuple[KernelSetting, ...] = get_args(KernelSetting)
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -72,10 +72,10 @@ def share(text: str) -> float:
 
 
 def kernel_choice() -> KernelSetting:
-    """Return the value of RELUMT_KERNELS; raise UserError if it is not one of CHOICES."""
-    choice = os.environ.get(VARIABLE, "auto")
-    if choice not in CHOICES:
-        raise UserError(f"{VARIABLE} is '{choice}'; it must be one of {', '.join(CHOICES)}")
+    """Return the value of RELUMT_KERNELS; raise UserError if it is not one of KERNEL_SETTINGS."""
+    choice = os.environ.get(KERNELS_VARIABLE, "auto")
+    if choice not in KERNEL_SETTINGS:
+        raise UserError(f"{KERNELS_VARIABLE} is '{choice}'; it must be one of {', '.join(KERNEL_SETTINGS)}")
     return choice
 
 

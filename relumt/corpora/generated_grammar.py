@@ -208,8 +208,8 @@ def _thing_clause(rng: Random, subject: Subject, optional: float) -> Clause:
     clause = _with_verb(rng, subject, kind.draw(rng), THING_STYLE, negated, optional)
     if kind is lexicon.DATIVE:
         return clause._replace(object=phrases.person_phrase(rng, "dative"))
-    of_place = 1.0 if kind is lexicon.POSITION else optional / 2 if quality.german else optional
-    return clause._replace(predicate=quality, place=phrases.place_phrase(rng, of_place))
+    place_share = 1.0 if kind is lexicon.POSITION else optional / 2 if quality.german else optional
+    return clause._replace(predicate=quality, place=phrases.place_phrase(rng, place_share))
 
 
 THING_CLAUSES = Weighted([lexicon.POSITION, lexicon.THING_INTRANSITIVE, lexicon.DATIVE, lexicon.LINKING], [3, 3, 2, 3])

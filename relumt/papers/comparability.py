@@ -75,7 +75,7 @@ def training(is_free: Callable[[str], bool] = "--seed".__eq__, varied: Collectio
     }
 
 
-def _of_test_set(find: Callable[[Evaluation], object]) -> Callable[[RunRecord], object]:
+def _test_aspect(find: Callable[[Evaluation], object]) -> Callable[[RunRecord], object]:
     return lambda run: find(run.test_evaluation) if run.is_scored else None
 
 
@@ -89,11 +89,11 @@ def _translation_flags(evaluation: Evaluation) -> dict[str, str]:
 
 
 EVALUATION: Aspects = {
-    "the test set (references)": _of_test_set(lambda test: test.references_sha256),
-    "the test set (sources, references or subsets)": _of_test_set(lambda test: test.setup.data),
-    "ONE_BY_ONE": _of_test_set(lambda test: int(test.setup.one_by_one)),
-    "the flags of translation": _of_test_set(_translation_flags),
-    "the checkpoint that translates": _of_test_set(lambda test: test.setup.checkpoint),
+    "the test set (references)": _test_aspect(lambda test: test.references_sha256),
+    "the test set (sources, references or subsets)": _test_aspect(lambda test: test.setup.data),
+    "ONE_BY_ONE": _test_aspect(lambda test: int(test.setup.one_by_one)),
+    "the flags of translation": _test_aspect(_translation_flags),
+    "the checkpoint that translates": _test_aspect(lambda test: test.setup.checkpoint),
 }
 """The values of --lenpen may differ if each is the best of the same values on the same validation set."""
 

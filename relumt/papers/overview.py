@@ -117,7 +117,7 @@ def _command_line_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _models_by(runs: Sequence[Run], describe: Callable[[Run], str]) -> dict[str, str]:
-    """Return what `describe` says of the runs -> the models of which it says so."""
+    """Return each text that `describe` gives to runs -> the models that get it."""
     models: dict[str, dict[str, None]] = {}
     for run in runs:
         models.setdefault(describe(run), {})[run.record.model] = None

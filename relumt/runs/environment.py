@@ -129,7 +129,7 @@ def find_device(precision: Precision | None) -> Device:
     """Return the GPUs that torch sees, with fp16 by default, or else the CPU with fp32.
 
     The default is fp16, not bf16, so that all architectures train in the same precision: fairseq's own take --bf16 as
-    a request for a TPU (see relumt.plugin.model.mechanism_transformer.keep_gpu_under_bf16).
+    a request for a TPU (`relumt.plugin.model.mechanism_transformer` undoes that for ours).
 
     Args:
         precision: what the user asked for, None for the default.

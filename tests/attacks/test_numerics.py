@@ -15,7 +15,7 @@ from torch import Tensor
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
-from relumt.process import VARIABLE
+from relumt.process import KERNELS_VARIABLE
 from tests.attacks.numeric_cases import NumericCase, draw_case, largest
 from tests.attention.conftest import bfloat16  # noqa: F401 (a fixture)
 
@@ -53,7 +53,7 @@ def implementations(case: NumericCase, is_slow: bool) -> Iterator[tuple[str, Mec
 def kernels(choice: str) -> Iterator[None]:
     """Set RELUMT_KERNELS; "auto" computes pointwise attention in small blocks, and softmax fused, whatever the size."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(VARIABLE, choice)
+        patched.setenv(KERNELS_VARIABLE, choice)
         patched.setattr(dispatch, "MIN_BLOCKED_WEIGHTS", 1)
         if choice == "auto":
             patched.setattr(dispatch, "MAX_EXPLICIT_SOFTMAX_WEIGHTS", 0)

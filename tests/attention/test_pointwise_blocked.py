@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.kernels import dispatch, pointwise_blocked
-from relumt.process import VARIABLE
+from relumt.process import KERNELS_VARIABLE
 from tests.attention.cases import Case, cases, for_each_mechanism, in_blocks
 
 POINTWISE = sorted(name for name, spec in MECHANISMS.items() if spec(1, 16).pointwise_activation)
@@ -26,7 +26,7 @@ def run(name: str, case: Case, kernels: str, need: Need, dropout: float = 0.0) -
     inputs = [x.detach().requires_grad_() for x in (case.q, case.k, case.v)]
     torch.manual_seed(1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(VARIABLE, kernels)
+        patched.setenv(KERNELS_VARIABLE, kernels)
         result = mechanism(*inputs, case.mask, need)
     outputs = [result.output]
     if result.row_stats is not None:

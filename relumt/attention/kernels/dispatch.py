@@ -28,7 +28,7 @@ from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig
 from relumt.attention.kernels.self_check_sparse import SparseConfig
 from relumt.attention.mask import AttentionMask
-from relumt.process import VARIABLE, kernel_choice, wants_triton
+from relumt.process import KERNELS_VARIABLE, kernel_choice, wants_triton
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,8 @@ def reason_against_device(device: torch.device) -> str:
         if kernel_choice() == "fused":
             return ""
         name = torch.cuda.get_device_name(device)
-        return f"{name} is an AMD GPU, whose shared memory is too small for some kernels; {VARIABLE}=fused tries them"
+        problem = "is an AMD GPU, whose shared memory is too small for some kernels"
+        return f"{name} {problem}; {KERNELS_VARIABLE}=fused tries them"
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) < MIN_CAPABILITY:
         name, needed = torch.cuda.get_device_name(device), ".".join(map(str, MIN_CAPABILITY))
