@@ -58,15 +58,17 @@ def try_each(function: Callable[[Item], str | None], items: Iterable[Item], time
     with tempfile.NamedTemporaryFile(prefix="relumt-doctor-") as log:
         while left:
             pool = ProcessPoolExecutor(1, context, _start_worker, (os.getpid(), log.name))
+            problem, call = "", Future[str | None]()
             try:
-                problem = ""
                 while left and not problem:
                     os.truncate(log.name, 0)  # a crash is explained by what this call prints
-                    problem = _find_problem(pool.submit(function, left.pop(0)), time_limit, Path(log.name))
+                    call = pool.submit(function, left.pop(0))
+                    problem = _find_problem(call, time_limit, Path(log.name))
                     yield problem
             finally:
-                for child in multiprocessing.active_children():
-                    child.kill()
+                if problem or not call.done():  # others end by themselves, and clean up
+                    for child in multiprocessing.active_children():
+                        child.kill()
                 pool.shutdown()
 
 

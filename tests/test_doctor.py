@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+import multiprocessing.util
 import os
 import platform
 import re
@@ -101,6 +102,16 @@ def fail(item, device=None):
             raise RuntimeError("PTXASError: Internal Triton PTX codegen error\n`ptxas` stderr: ...")
     print("noise")
     return str(os.getpid()) if item == 7 else ""
+
+
+def touch_at_the_end(path):
+    """Create a file when this process ends by itself."""
+    multiprocessing.util.Finalize(None, path.touch, exitpriority=0)
+
+
+def test_a_process_without_problems_ends_by_itself(tmp_path):
+    """A killed one leaves the semaphores of libraries that it has imported, about which Python warns."""
+    assert [*try_each(touch_at_the_end, [tmp_path / "ended"])] == [""] and (tmp_path / "ended").exists()
 
 
 @pytest.mark.slow
