@@ -10,6 +10,7 @@ from relumt.attention.gate import GATES, OutputGate
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import at_least_float32, cast_saturating
+from relumt.attention.qk_norm import QKNorm
 from relumt.attention.registry import MECHANISMS
 from relumt.attention.row_stats import NULL_WEIGHT_SUM, RowStats
 
@@ -22,6 +23,7 @@ __all__ = [
     "Mechanism",
     "Need",
     "OutputGate",
+    "QKNorm",
     "RowStats",
     "at_least_float32",
     "cast_saturating",

@@ -20,6 +20,7 @@ from relumt.attention.rela import (
 )
 from relumt.attention.relu import ReLUAttention, ReLUInitOptions, ReLULayerNormAttention, ReLUOptions
 from relumt.attention.relu2 import SquaredReLUAttention
+from relumt.attention.relu_l1 import L1NormalizedReLUAttention, ReLUL1Options
 from relumt.attention.relu_n import ReLUOverLengthAttention
 from relumt.attention.scalable_softmax import ScalableSoftmaxAttention
 from relumt.attention.sigmoid import SigmoidAttention
@@ -68,6 +69,7 @@ MECHANISMS: dict[str, MechanismSpec] = {
     ),
     "relu_layernorm": MechanismSpec(ReLULayerNormAttention, ReLUInitOptions, "relu"),
     "relu2": MechanismSpec(SquaredReLUAttention, ReLUOptions, "relu"),
+    "relu_l1": MechanismSpec(L1NormalizedReLUAttention, ReLUL1Options, "relu_l1"),
     "rela_unnormalized": MechanismSpec(UnnormalizedReLA, paper_results=(("RL", "table1", "relu alone"),)),
     "rela_rmsnorm": MechanismSpec(ReLAWithRMSNorm, paper_results=(("RL", "table1", "relu + RMSNorm"),)),
     "rela_i": MechanismSpec(ReLAi, paper_results=(("RL", "table1", "rela_i"),)),

@@ -148,7 +148,7 @@ def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def variant_settings() -> set[str]:
     """Return the names of the settings that choose mechanisms, feed-forward variants and gates, with their options."""
-    names = {"attention_gate"}
+    names = {"attention_gate", "attention_qk_norm"}
     for choice in VARIANT_CHOICES:
         names |= {*choice.attributes(), *choice.options()}
     return names

@@ -87,6 +87,11 @@ def relu2(scores, n, gamma=1.0, scale="visible"):
     return [max(s, 0.0) ** 2 / factor for s in scores]
 
 
+def relu_l1(scores, n, power=2, shift=1.0):
+    weights = [max(shift + s / power, 0.0) ** power for s in scores]
+    return [w / (sum(weights) + 1e-6) for w in weights]
+
+
 def relu(scores, n):
     return [max(s, 0.0) for s in scores]
 
@@ -172,6 +177,7 @@ ORACLES = {
     "relu_n": Oracle(weighted_sum(relu_n)),
     "relu": Oracle(weighted_sum(reluformer)),
     "relu2": Oracle(weighted_sum(relu2)),
+    "relu_l1": Oracle(weighted_sum(relu_l1)),
     "relu_layernorm": Oracle(weighted_sum(relu), with_layer_norm),
     "rela_unnormalized": Oracle(weighted_sum(relu)),
     "rela_rmsnorm": Oracle(weighted_sum(relu), with_rms_norm),

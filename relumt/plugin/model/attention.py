@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, cast_saturating
+from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, QKNorm, cast_saturating
 from relumt.attention.tensor_cache import cached_on
 from relumt.errors import UserError
 from relumt.plugin.cpu_products import products_of_strided_tensors
@@ -41,6 +41,7 @@ class MechanismAttention(MultiheadAttention):
         mechanism: computes on the heads and, in `postprocess_heads`, on their concatenation.
         site: "encoder", "decoder" (self-attention; any `attn_mask` means causal, its values are not read) or "cross".
         gate: one of `relumt.attention.GATES`, or None for no gate on the output.
+        has_qk_norm: whether queries and keys are normalized (`relumt.attention.QKNorm`).
         **fairseq_kwargs: further arguments of `MultiheadAttention` but `add_bias_kv` and `add_zero_attn`, whose keys
             no mechanism attends to.
 
@@ -56,12 +57,17 @@ class MechanismAttention(MultiheadAttention):
         mechanism: Mechanism,
         site: str,
         gate: str | None = None,
+        has_qk_norm: bool = False,
         **fairseq_kwargs: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
-        mechanism.init_projections(self.q_proj, self.k_proj)
+        if has_qk_norm and not mechanism.has_weights:
+            raise ValueError(f"QK norm needs products of queries and keys, which {type(mechanism).__name__} lacks")
+        self.qk_norm = QKNorm(num_heads, embed_dim // num_heads) if has_qk_norm else None
+        if self.qk_norm is None:  # with it, scores do not depend on the initialization
+            mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)
         self.hooks: list[tuple[Need, Callable[[MechanismAttention, AttentionOutput, AttentionMask], None]]] = []
         self.weights_for_alignment = False
@@ -172,6 +178,8 @@ class MechanismAttention(MultiheadAttention):
             # [T, B, 3E] -> [T, B, 3, H, D] -> [3, B, H, T, D]
             x = x.view(*query.shape[:2], 3, self.num_heads, self.head_dim).permute(2, 1, 3, 0, 4)
             q, kv = x[0], x[1:]
+            if self.qk_norm is not None:
+                q, kv = self.qk_norm.normalize_queries(q), torch.stack((self.qk_norm.normalize_keys(x[1]), x[2]))
         else:
             q, new_k, new_v = self._project(query, key, value)
             kv = torch.stack((new_k, new_v))
@@ -203,7 +211,7 @@ class MechanismAttention(MultiheadAttention):
                 key, value = key[:, ::beam], value[:, ::beam]
                 key_padding_mask = None if key_padding_mask is None else key_padding_mask[::beam]
             is_padded = key_padding_mask is not None and bool(key_padding_mask.any())
-            cache["prev_key"] = self._split_heads(self.k_proj(key))
+            cache["prev_key"] = self._project_keys(key)
             cache["prev_value"] = self._split_heads(self.v_proj(value))
             cache["prev_key_padding_mask"] = key_padding_mask if is_padded else None
         if "mask" not in cache:  # zeroes padding once, not at every step
@@ -213,7 +221,7 @@ class MechanismAttention(MultiheadAttention):
                 in_cached_dtype(mask.zero_padding(cache[name])).contiguous() for name in ("prev_key", "prev_value")
             )
             cache["mask"] = replace(mask, padding_is_zero=True)
-        q = self._split_heads(self.q_proj(query), cache.get("beam", 1))
+        q = self._project_queries(query, cache.get("beam", 1))
         return q, cache["prev_key"], cache["prev_value"], cache["mask"]
 
     def _shared_beam_size(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None) -> int:
@@ -250,11 +258,17 @@ class MechanismAttention(MultiheadAttention):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project query [T, B, E], key and value [S, B, E] to q [B, H, T, D], k and v [B, H, S, D]."""
-        return (
-            self._split_heads(self.q_proj(query)),
-            self._split_heads(self.k_proj(key)),
-            self._split_heads(self.v_proj(value)),
-        )
+        return self._project_queries(query), self._project_keys(key), self._split_heads(self.v_proj(value))
+
+    def _project_queries(self, query: Tensor, beam: int = 1) -> Tensor:
+        """[T, B, E] -> [B/beam, H, beam·T, D], normalized with QK norm."""
+        q = self._split_heads(self.q_proj(query), beam)
+        return q if self.qk_norm is None else self.qk_norm.normalize_queries(q)
+
+    def _project_keys(self, key: Tensor) -> Tensor:
+        """[S, B, E] -> [B, H, S, D], normalized with QK norm."""
+        k = self._split_heads(self.k_proj(key))
+        return k if self.qk_norm is None else self.qk_norm.normalize_keys(k)
 
     def _split_heads(self, x: Tensor, beam: int = 1) -> Tensor:
         """[T, B, E] -> [B/beam, H, beam·T, D]: the hypotheses of a beam become further queries of one batch entry."""

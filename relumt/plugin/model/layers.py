@@ -29,6 +29,7 @@ def build_attention(cfg: TransformerConfig, site: str, embed_dim: int, **fairseq
         mechanism=mechanism,
         site=site,
         gate=getattr(cfg, "attention_gate", None),
+        has_qk_norm=getattr(cfg, "attention_qk_norm", False),
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
         **fairseq_kwargs,

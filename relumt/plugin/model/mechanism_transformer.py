@@ -68,6 +68,11 @@ class MechanismTransformer(TransformerModel):
             help="gate on the output of every attention: one for each component, or one for each head (default: none)",
         )
         parser.add_argument(
+            "--attention-qk-norm",
+            action="store_true",
+            help="normalize the queries and keys of every attention, with a trained scale for each head",
+        )
+        parser.add_argument(
             "--log-attention-interval",
             type=int,
             metavar="N",

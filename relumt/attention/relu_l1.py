@@ -1,0 +1,67 @@
+"""ReLU to a power, divided by the sum of its row (L1 norm): weights without an exponential. Shapes: B H T S D.
+
+    s_ij = w_ij^p / (Σ_l w_il^p + ε),    w_ij = ReLU(b + z_ij/p),    z_ij = q_i·k_j/√D,    ε = 1e-6
+
+over the keys j and l visible to query i. b = 1, the default, is Tsallis's q-exponential (1988), which becomes exp(z_ij)
+for p → ∞: a score of 0 then means what it means to softmax, so attention starts out uniform, but a score of at most −p
+has a weight of exactly 0. With b = 0, the sign of a score decides, and the size of q and k has no effect. Movahedi et
+al. 2025 (arXiv:2501.13428) call the L1 norm what softmax needs of its two parts.
+
+A row whose scores are all at most −b·p is null, as in [RL].
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from relumt.attention.mask import AttentionMask
+from relumt.attention.mechanism import Mechanism
+
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class ReLUL1Options:
+    """Options of `relu_l1`: flags --relu-l1-power and --relu-l1-shift."""
+
+    power: int = field(
+        default=2, metadata={"help": "p: weights are sharper, and rows less sparse, the higher it is", "range": (1, 8)}
+    )
+    shift: float = field(default=1.0, metadata={"help": "b: what is added to scores before ReLU", "range": (0.0, 1e3)})
+
+
+class L1NormalizedReLUAttention(Mechanism):
+    """ReLU(b + z/p)^p, divided by its sum.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        dropout: probability of dropping a weight in training.
+        options: p and b.
+    """
+
+    def __init__(
+        self, num_heads: int, head_dim: int, dropout: float = 0.0, options: ReLUL1Options | None = None
+    ) -> None:
+        super().__init__(num_heads, head_dim, dropout)
+        self.options = options or ReLUL1Options()
+
+    def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
+        """Return 1/(p√D)."""
+        return self.head_dim**-0.5 / self.options.power
+
+    def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | None:
+        """Return b, [1, 1, 1, 1]."""
+        return like.new_full((1, 1, 1, 1), self.options.shift) if self.options.shift else None
+
+    def weights(self, scores: Tensor, mask: AttentionMask) -> Tensor:
+        """Return weights of scores [B, H, T, S]; values whose powers would overflow count as the largest that do not.
+
+        A row of tiny weights sums to less than 1, which keeps the gradients of its scores below 1/ε.
+        """
+        largest = (torch.finfo(scores.dtype).max / max(scores.shape[-1], 1)) ** (1 / self.options.power) / 2
+        rectified = F.hardtanh(self.zero_hidden_scores_(scores, mask), 0.0, largest)
+        weights = rectified**self.options.power if self.options.power > 1 else rectified
+        return weights / (weights.sum(-1, keepdim=True) + EPSILON)
