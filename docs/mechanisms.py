@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args, get_origin
 
-from relumt.attention import MECHANISMS, gate
+from relumt.attention import MECHANISMS, gate, qk_norm
 from relumt.attention.registry import MechanismSpec
 from relumt.attention.variant_spec import flag_name
 from relumt.printed_results import papers, printed_values
@@ -58,7 +58,7 @@ def page(results: str) -> str:
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
         sections.append(module_section(module))
         sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
-    sections.append(module_section(gate))
+    sections += [module_section(gate), module_section(qk_norm)]
     return "\n".join(section.rstrip() + "\n" for section in sections)
 
 

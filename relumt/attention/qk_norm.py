@@ -2,9 +2,10 @@
 
     q'_i = g_h √D · q_i/‖q_i‖,    k'_j = k_j/‖k_j‖,    so a mechanism's score q'_i·k'_j/√D is g_h·cos(q_i, k_j)
 
-g_h is trained for each head; the paper has one g for all. The scale of scores is then a parameter of its own: it depends
-neither on the initialization of the projections nor on the size of what they project. It serves any mechanism that
-computes products of queries and keys. `--attention-qk-norm` sets it; without fairseq, `QKNorm(H, D)(q, k)` is (q', k').
+g_h is trained for each head; the paper has one g for all. The scale of scores is then a parameter of its own: it
+depends neither on the initialization of the projections nor on the size of what they project. It serves any mechanism
+that computes products of queries and keys. `--attention-qk-norm` sets it; without fairseq, `QKNorm(H, D)(q, k)` is
+(q', k').
 """
 
 import math

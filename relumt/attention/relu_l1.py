@@ -4,12 +4,13 @@
 
 over the keys j and l visible to query i. b = 1, the default, is Tsallis's q-exponential (1988), which becomes exp(z_ij)
 for p → ∞: a score of 0 then means what it means to softmax, so attention starts out uniform, but a score of at most −p
-has a weight of exactly 0. With b = 0, the sign of a score decides, and the size of q and k has no effect. Movahedi et
-al. 2025 (arXiv:2501.13428) call the L1 norm what softmax needs of its two parts.
+has a weight of exactly 0. With b = 0, the sign of a score decides, and the size of q and k has no effect. Gao and
+Spratling 2025 (arXiv:2501.13428) find that softmax owes its success to the L1 norm, not to the exponential.
 
 A row whose scores are all at most −b·p is null, as in [RL].
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -48,9 +49,9 @@ class L1NormalizedReLUAttention(Mechanism):
         super().__init__(num_heads, head_dim, dropout)
         self.options = options or ReLUL1Options()
 
-    def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | float:
+    def factor(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> float:
         """Return 1/(p√D)."""
-        return self.head_dim**-0.5 / self.options.power
+        return 1 / (self.options.power * math.sqrt(self.head_dim))
 
     def bias(self, T: int, S: int, mask: AttentionMask, like: Tensor) -> Tensor | None:
         """Return b, [1, 1, 1, 1]."""

@@ -89,6 +89,15 @@ def test_relu_options_are_the_equation(name, equation, case, gamma, scale):
     assert_close(result.output, output)
 
 
+@for_each_mechanism
+@given(case=cases(), power=st.integers(1, 4), shift=st.floats(0, 2))
+def test_relu_l1_options_are_the_equation(case, power, shift):
+    attend = oracle.weighted_sum(partial(oracle.relu_l1, power=power, shift=shift))
+    _, output = oracle.attend(attend, case.q, case.k, case.v, case.visible)
+    result = MECHANISMS["relu_l1"](case.H, case.D, power=power, shift=shift)(case.q, case.k, case.v, case.mask)
+    assert_close(result.output, output)
+
+
 @pytest.mark.parametrize("name", ["relu", "relu2"])
 @pytest.mark.parametrize("n", [16, 256])
 def test_the_scale_factor_keeps_the_output_variance_near_1(name, n):

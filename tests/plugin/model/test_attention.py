@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from relumt.errors import UserError
 from relumt.plugin.model.attention import MechanismAttention
-from tests.plugin.model.build import build
+from tests.plugin.model.build import build, sample
 
 
 def test_weights_are_returned_per_head_or_as_their_mean():
@@ -26,3 +27,21 @@ def test_dropout_is_retained_in_the_chosen_modules_only(modules, expected):
     model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
     attentions = [module for module in model.modules() if isinstance(module, MechanismAttention)]
     assert {attention.mechanism.retain_dropout for attention in attentions} == {expected}
+
+
+@torch.no_grad()
+def test_with_qk_norm_the_size_of_projections_has_no_effect():
+    model = build("mechanism_transformer", "--attention-qk-norm").eval()
+    net_input = sample([(4, 3), (2, 5)])["net_input"]
+    before = model(**net_input)[0]
+    for attention in (module for module in model.modules() if isinstance(module, MechanismAttention)):
+        for parameter in (*attention.q_proj.parameters(), *attention.k_proj.parameters()):
+            parameter.mul_(5)
+    torch.testing.assert_close(model(**net_input)[0], before)
+    attention.qk_norm.scale.mul_(2)
+    assert not torch.allclose(model(**net_input)[0], before)
+
+
+def test_qk_norm_without_products_of_queries_and_keys_is_refused():
+    with pytest.raises(UserError, match="QK norm needs products of queries and keys, which InhibitorAttention lacks"):
+        build("inhibitor", "--attention-qk-norm")

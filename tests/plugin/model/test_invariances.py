@@ -24,9 +24,11 @@ VARIANTS = [
     ("--attention", mechanism, "--feedforward", feedforward)
     for mechanism, feedforward in islice(zip(cycle(sorted(MECHANISMS)), cycle(sorted(FEEDFORWARDS))), NUM_VARIANTS)
 ] + [("--attention", "softmax", "--attention-gate", gate) for gate in GATES]
-"""Models with each mechanism at all sites, each feed-forward variant and each gate at least once."""
+QK_NORM = ("--attention", "relu_l1", "--attention-qk-norm")
+VARIANTS.append(QK_NORM)
+"""Models with each mechanism at all sites, each feed-forward variant, each gate and QK norm at least once."""
 
-all_variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda flags: f"{flags[1]}-{flags[3]}")
+all_variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda flags: "-".join(flags[1:4:2]))
 RELU = ("--attention", "relu")
 
 
