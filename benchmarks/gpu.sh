@@ -5,7 +5,7 @@
 # is reported there, and the others go on. Called again with the same OUT, it runs only the steps that failed, were not
 # reached or have another command. PYTHON is the interpreter (default: .venv/bin/python).
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../scripts/common.sh"
 if (($# < 1 || $# > 3)) || [[ $1 == -* ]]; then
     fail 2 "usage: benchmarks/gpu.sh OUT [DATA-BIN [DOCUMENTS]]"
 fi

@@ -5,7 +5,7 @@
 #
 # data_prep/CORPUS.sh does the same. Published files that are missing in raw/ are downloaded.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../scripts/common.sh"
 help_of=corpus
 begin "$@"
 relumt corpus "$@"

@@ -6,7 +6,7 @@
 #
 # P is a prefix: P.de and P.en, or P.de.gz and P.en.gz.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../scripts/common.sh"
 help_of=prepare
 begin "$@"
 relumt prepare "$@"

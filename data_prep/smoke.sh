@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A small generated German-English corpus with documents and word alignments -> data-bin/smoke, which `make smoke` uses.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../scripts/common.sh"
 
 begin "$@"
 refuse_arguments "$@"

@@ -2,7 +2,7 @@
 # Demonstrate everything from data to results: generate a corpus, binarize it, train softmax and ReLUFormer, translate
 # and score the test set, print a table. Output goes to demo/; steps whose output exists are skipped.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/common.sh"
 
 begin "$@"
 refuse_arguments "$@"

@@ -10,7 +10,7 @@
 # Existing results are reused. The exit status is 1 if a run or benchmark failed, which leaves its cells of the table
 # empty, and 2 if the request is invalid or existing runs have other settings.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/common.sh"
 
 help_of=reproduce
 begin "$@"

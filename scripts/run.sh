@@ -3,6 +3,6 @@
 # DATASET is a name in configs/datasets, or the path of a data-bin. --dry-run prints the commands of fairseq and stops.
 # Settings are environment variables, listed by --help:
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/common.sh"
 
 run_stages --train --evaluate -- "$@"

@@ -2,7 +2,7 @@
 # Reproduce every table and figure with --preset smoke, in the folder smoke/: scripts/smoke.sh [NAME…]
 # This shows that the code works; the scores mean nothing. The exit status is 1 if one fails.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/common.sh"
 
 begin "$@"
 names=$("$python" -P -c 'from relumt.papers import TABLES; print(*TABLES, sep="\n")') ||

@@ -4,6 +4,6 @@
 # trained on that dataset first and starts from its weights. --dry-run prints the command of fairseq and stops.
 # Settings are environment variables, listed by --help:
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/common.sh"
 
 run_stages --train -- "$@"
