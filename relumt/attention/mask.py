@@ -164,3 +164,21 @@ def _count_past_keys(key_mask: Tensor, T: int) -> Tensor:
     last_key = torch.arange(S - T, S, device=key_mask.device)
     count = key_mask.cumsum(-1).index_select(-1, last_key.clamp(min=0))
     return (count * (last_key >= 0))[:, None, :, None]  # queries that come before the first key have none
+
+
+def hidden_pairs(attn_mask: Tensor) -> Tensor:
+    """Return which pairs a mask as PyTorch's and fairseq's attention modules take it hides, bool.
+
+    Those are the pairs with True, or with −∞ in a mask that is added to scores.
+
+    Raises:
+        ValueError: the mask adds other numbers to scores, which not every mechanism could follow.
+    """
+    if not attn_mask.is_floating_point():
+        return attn_mask.bool()
+    hidden = attn_mask.isneginf()
+    if attn_mask.masked_fill(hidden, 0.0).any():
+        raise ValueError(
+            "expected an attn_mask of 0 and -inf, found other numbers; add biases to scores in a Mechanism"
+        )
+    return hidden

@@ -50,3 +50,31 @@ def test_a_mask_that_is_reused_before_the_backward_pass_changes_no_gradient(name
         return torch.autograd.grad(output.square().sum(), (q, k, v))
 
     torch.testing.assert_close(gradients(edits_masks=True), gradients(edits_masks=False))
+
+
+def loss_of_recomputed_attention(monkeypatch, change):
+    """Return a mechanism with many weights, its inputs, and a loss; `change` happens before the backward pass."""
+    monkeypatch.setattr(dispatch, "RECOMPUTE_THRESHOLD", 1)
+    torch.manual_seed(0)
+    mechanism = MECHANISMS["ssmax"](2, 4, dropout=0.5).train()
+    q, k, v = (torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    loss = mechanism(q * 1, k, v, AttentionMask(), Need.ROW_STATS).output.square().sum()
+    change(mechanism)
+    return torch.autograd.grad(loss, (q, k, v))
+
+
+@pytest.mark.parametrize("change", [lambda m: m.eval(), lambda m: setattr(m, "dropout", 0.1)])
+def test_mode_and_dropout_are_those_of_the_forward_pass(change, monkeypatch):
+    expected = loss_of_recomputed_attention(monkeypatch, lambda _: None)
+    torch.testing.assert_close(loss_of_recomputed_attention(monkeypatch, change), expected, rtol=0, atol=0)
+
+
+def test_a_parameter_that_was_overwritten_before_the_backward_pass_is_refused(monkeypatch):
+    def double_scale(mechanism):
+        with torch.no_grad():
+            mechanism.log_scale.mul_(2)
+
+    with pytest.raises(
+        RuntimeError, match="parameter of ScalableSoftmaxAttention was modified in place before the back"
+    ):
+        loss_of_recomputed_attention(monkeypatch, double_scale)

@@ -16,6 +16,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, QKNorm, cast_saturating
+from relumt.attention.mask import hidden_pairs
 from relumt.attention.tensor_cache import cached_on
 from relumt.errors import UserError
 from relumt.plugin.cpu_products import products_of_strided_tensors
@@ -227,24 +228,21 @@ class MechanismAttention(MultiheadAttention):
     def _shared_beam_size(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None) -> int:
         """Return how many consecutive hypotheses share one source: the announced beam size, or 1 if they do not.
 
-        fairseq's search announces its beam size to the model, but never takes it back when another search, or none,
-        uses the model. So this compares the keys.
+        fairseq's search never takes back the size that it announces, and another may use the model. So keys are compared.
         """
         beam: int = self.beam_size
         B = query.shape[1]
         if beam == 1 or key.shape[1] != B or B % beam or self.hooks:  # hooks expect one batch entry per hypothesis
             return 1
         shares_keys = torch.equal(key, key[:, ::beam].repeat_interleave(beam, 1))
-        shares_padding = key_padding_mask is None or torch.equal(
-            key_padding_mask, key_padding_mask[::beam].repeat_interleave(beam, 0)
-        )
-        return beam if shares_keys and shares_padding else 1
+        if key_padding_mask is not None:
+            shares_keys &= torch.equal(key_padding_mask, key_padding_mask[::beam].repeat_interleave(beam, 0))
+        return beam if shares_keys else 1
 
     def _qkv_projection(self, cache: Cache) -> tuple[Tensor, Tensor | None] | None:
         """Return weight [3E, E] and bias [3E] of the three projections in one; None if gradients or hooks need each.
 
-        Cached in `cache` for the current translation only: fairseq's optimizers update weights without bumping their
-        version, so a longer-lived cache could not notice that it is outdated.
+        Cached for the current translation only: fairseq's optimizers do not bump the version of weights they update.
         """
         projections = (self.q_proj, self.k_proj, self.v_proj)
         if torch.is_grad_enabled() or not all(map(is_plain_linear, projections)):
@@ -290,7 +288,7 @@ class MechanismAttention(MultiheadAttention):
             key_mask = cached_on(key_padding_mask, "key_mask", lambda is_padding: ~is_padding.bool())
         if self.site == "decoder":  # its attn_mask is always the causal one, so the values need not be read
             return AttentionMask(key_mask, is_causal=attn_mask is not None)
-        return AttentionMask(key_mask, attn_mask=None if attn_mask is None else ~attn_mask.bool())
+        return AttentionMask(key_mask, attn_mask=None if attn_mask is None else ~hidden_pairs(attn_mask))
 
 
 def is_plain_linear(module: object) -> TypeGuard[nn.Linear]:

@@ -45,3 +45,14 @@ def test_with_qk_norm_the_size_of_projections_has_no_effect():
 def test_qk_norm_without_products_of_queries_and_keys_is_refused():
     with pytest.raises(UserError, match="QK norm needs products of queries and keys, which InhibitorAttention lacks"):
         build("inhibitor", "--attention-qk-norm")
+
+
+def test_a_mask_that_is_added_hides_what_is_minus_infinity_and_may_contain_nothing_else():
+    torch.manual_seed(1)
+    attention = build("reluformer").eval().encoder.layers[0].self_attn
+    x, hidden = torch.randn(4, 2, attention.embed_dim), torch.ones(4, 4, dtype=torch.bool).triu(1)
+    added = torch.zeros(4, 4).masked_fill(hidden, float("-inf"))
+    expected, _ = attention(x, x, x, attn_mask=hidden)
+    torch.testing.assert_close(attention(x, x, x, attn_mask=added)[0], expected)
+    with pytest.raises(ValueError, match="expected an attn_mask of 0 and -inf, found other numbers"):
+        attention(x, x, x, attn_mask=added + 0.5)
