@@ -228,7 +228,7 @@ class MechanismAttention(MultiheadAttention):
     def _shared_beam_size(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None) -> int:
         """Return how many consecutive hypotheses share one source: the announced beam size, or 1 if they do not.
 
-        fairseq's search never takes back the size that it announces, and another may use the model. So keys are compared.
+        fairseq's search never takes back the size that it announces, and another may use the model: keys are compared.
         """
         beam: int = self.beam_size
         B = query.shape[1]
