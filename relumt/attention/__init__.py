@@ -9,6 +9,7 @@ heads = attention(q, k, v, AttentionMask(is_causal=True)).output        # q, k, 
 from relumt.attention.gate import GATES, OutputGate
 from relumt.attention.mask import AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
+from relumt.attention.multihead import MultiheadAttention, attend
 from relumt.attention.precision import at_least_float32, cast_saturating
 from relumt.attention.qk_norm import QKNorm
 from relumt.attention.registry import MECHANISMS
@@ -21,10 +22,12 @@ __all__ = [
     "AttentionMask",
     "AttentionOutput",
     "Mechanism",
+    "MultiheadAttention",
     "Need",
     "OutputGate",
     "QKNorm",
     "RowStats",
     "at_least_float32",
+    "attend",
     "cast_saturating",
 ]

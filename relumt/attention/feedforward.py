@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relumt.attention.precision import at_least_float32, cast_saturating
-from relumt.attention.variant_spec import POSITIVE, VariantSpec
+from relumt.attention.variant_spec import POSITIVE, Registry, VariantSpec
 
 
 @dataclass(frozen=True)
@@ -182,18 +182,21 @@ def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[GatedOptions], Fe
     )
 
 
-FEEDFORWARDS: dict[str, VariantSpec[FeedForward]] = {
-    "stock": VariantSpec(FeedForward),
-    "relu": VariantSpec(partial(FeedForward, nn.ReLU)),
-    "softmax": VariantSpec(softmax_memory, MemoryOptions, "memory"),
-    "softmax_ln": VariantSpec(partial(softmax_memory, has_output_norm=True), MemoryOptions, "memory"),
-    "gelu": VariantSpec(partial(FeedForward, nn.GELU)),
-    "swish": VariantSpec(partial(FeedForward, nn.SiLU)),
-    "mish": VariantSpec(partial(FeedForward, nn.Mish)),
-    "relu2": VariantSpec(partial(FeedForward, SquaredReLU)),
-    "swiglu": VariantSpec(gated(F.silu), GatedOptions, "gated"),
-    "geglu": VariantSpec(gated(F.gelu), GatedOptions, "gated"),
-    "reglu": VariantSpec(gated(F.relu), GatedOptions, "gated"),
-    "aptx1": VariantSpec(partial(FeedForward, APTx1)),
-    "relu_gt": VariantSpec(partial(FeedForward, ReLUGT)),
-}
+FEEDFORWARDS: Registry[VariantSpec[FeedForward]] = Registry(
+    "feed-forward layer",
+    {
+        "stock": VariantSpec(FeedForward),
+        "relu": VariantSpec(partial(FeedForward, nn.ReLU)),
+        "softmax": VariantSpec(softmax_memory, MemoryOptions, "memory"),
+        "softmax_ln": VariantSpec(partial(softmax_memory, has_output_norm=True), MemoryOptions, "memory"),
+        "gelu": VariantSpec(partial(FeedForward, nn.GELU)),
+        "swish": VariantSpec(partial(FeedForward, nn.SiLU)),
+        "mish": VariantSpec(partial(FeedForward, nn.Mish)),
+        "relu2": VariantSpec(partial(FeedForward, SquaredReLU)),
+        "swiglu": VariantSpec(gated(F.silu), GatedOptions, "gated"),
+        "geglu": VariantSpec(gated(F.gelu), GatedOptions, "gated"),
+        "reglu": VariantSpec(gated(F.relu), GatedOptions, "gated"),
+        "aptx1": VariantSpec(partial(FeedForward, APTx1)),
+        "relu_gt": VariantSpec(partial(FeedForward, ReLUGT)),
+    },
+)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from relumt.attention.kernels import dispatch, inhibitor_cdist, inhibitor_naive
-from relumt.attention.mask import AttentionMask
+from relumt.attention.mask import UNMASKED, AttentionMask
 from relumt.attention.mechanism import AttentionOutput, Mechanism, Need
 from relumt.attention.precision import HALF_DTYPES, at_least_float32, without_autocast
 from relumt.attention.variant_spec import NOT_NEGATIVE, POSITIVE
@@ -106,10 +106,12 @@ class InhibitorAttention(Mechanism):
             parameter.mul_(self.options.initial_distance / distance)
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
+        self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask = UNMASKED, need: Need = Need.NOTHING
     ) -> AttentionOutput:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D]."""
         self.check_shapes(q, k, v, mask)
+        if mask.bias is not None:
+            raise ValueError("the Inhibitor computes distances, not scores that a bias could be added to")
         k, v = mask.zero_padding(k), mask.zero_padding(v)
         with without_autocast(q):
             is_half = q.dtype in HALF_DTYPES
@@ -127,13 +129,15 @@ class InhibitorAttention(Mechanism):
         """Compute Eq. 4, [B, H, T, any]; `is_half` says that the inputs were rounded to half precision."""
         shift = self.shift.to(q.dtype) if self.options.learn else q.new_full((self.num_heads, 1, 1), self.options.shift)
         p = self.dropout_p
-        output = None
-        if self.options.implementation == "fused" and dispatch.can_use_triton(q, k, v, mask):
+        output, implementation = None, self.options.implementation
+        if implementation == "fused" and mask.attn_mask is not None and mask.attn_mask.dim() == 3:
+            implementation = "cdist"  # the loops know one pattern for all sentences
+        if implementation == "fused" and dispatch.can_use_triton(q, k, v, mask):
             output = dispatch.attend_inhibitor(q, k, v, self.gamma, shift, mask, p, is_half)
         if output is None:
             pairs = (*q.shape[:-1], k.shape[-2])
             dropped = torch.empty(pairs, dtype=torch.bool, device=q.device).bernoulli_(p) if p else None
-            output = IMPLEMENTATIONS[self.options.implementation](q, k, v, self.gamma, shift, mask, dropped)
+            output = IMPLEMENTATIONS[implementation](q, k, v, self.gamma, shift, mask, dropped)
         return output / max(1 - p, torch.finfo(output.dtype).tiny) if p else output
 
 

@@ -20,6 +20,10 @@ MIN_BITWISE_ELEMENTS = 1 << 14
 long there, but is one operator instead of several."""
 
 
+SHAPES = {"key_mask": "[B, S]", "attn_mask": "[T, S] or [B, T, S]", "bias": "[B or 1, H or 1, T or 1, S]"}
+"""The tensors of an `AttentionMask`, and their shapes."""
+
+
 @dataclass(frozen=True)
 class AttentionMask:
     """Which keys each query may attend to. A key is visible if all three conditions allow it; True means *allowed*.
@@ -27,8 +31,10 @@ class AttentionMask:
     Attributes:
         key_mask: [B, S] bool, False for padding; None if all keys are real.
         is_causal: query i may attend to keys j ≤ S − T + i, so that the last query may attend to every key.
-        attn_mask: [T, S] bool, any other pattern, shared by the batch; None if there is none.
+        attn_mask: [T, S] or [B, T, S] bool, any other pattern; None if there is none.
         padding_is_zero: the caller guarantees that keys and values at padding are 0, which saves zeroing them.
+        bias: [B or 1, H or 1, T or 1, S], added to q·k/√D, as in ALiBi and T5; None for nothing. Of the fused kernels,
+            only PyTorch's softmax computes it.
 
     What all layers need, such as numbers of visible keys, is cached on the masks. It is computed again after torch
     operators have edited a mask in place, but not after writes through `.data` or NumPy.
@@ -41,29 +47,35 @@ class AttentionMask:
     is_causal: bool = False
     attn_mask: Tensor | None = None
     padding_is_zero: bool = False
+    bias: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name, shape in (("key_mask", "[B, S]"), ("attn_mask", "[T, S]")):
+        for name, dims in (("key_mask", (2,)), ("attn_mask", (2, 3))):
             mask = getattr(self, name)
             if mask is None:
                 continue
-            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 2:
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() not in dims:
                 found = f"{list(mask.shape)} of {mask.dtype}" if isinstance(mask, Tensor) else type(mask).__name__
+                shape = SHAPES[name]
                 raise TypeError(f"AttentionMask.{name} must be {shape} of torch.bool, True = may attend; got {found}")
 
     def clone(self) -> "AttentionMask":
         """Return the same mask in tensors of its own."""
-        key_mask, attn_mask = (None if x is None else x.clone() for x in (self.key_mask, self.attn_mask))
-        return replace(self, key_mask=key_mask, attn_mask=attn_mask)
+        key_mask, attn_mask, bias = (None if x is None else x.clone() for x in map(self.__getattribute__, SHAPES))
+        return replace(self, key_mask=key_mask, attn_mask=attn_mask, bias=bias)
 
-    def check_shape(self, B: int, T: int, S: int) -> None:
-        """Raise ValueError unless the masks have exactly the shapes [B, S] and [T, S]; nothing is broadcast."""
-        for name, mask, names, sizes in (
-            ("key_mask", self.key_mask, "B, S", [B, S]),
-            ("attn_mask", self.attn_mask, "T, S", [T, S]),
-        ):
-            if mask is not None and mask.shape != (sizes[0], sizes[1]):
-                raise ValueError(f"AttentionMask.{name} must be [{names}] = {sizes}; got {list(mask.shape)}")
+    def check_shape(self, B: int, H: int, T: int, S: int) -> None:
+        """Raise ValueError unless the masks and the bias have exactly the shapes that the class allows."""
+        allowed: dict[str, list[tuple[int, ...]]] = {
+            "key_mask": [(B, S)],
+            "attn_mask": [(T, S), (B, T, S)],
+            "bias": [(b, h, t, S) for b in (B, 1) for h in (H, 1) for t in (T, 1)],
+        }
+        for name, shape in SHAPES.items():
+            tensor = getattr(self, name)
+            if tensor is not None and tuple(tensor.shape) not in allowed[name]:
+                sizes = f"B, H, T, S = {B}, {H}, {T}, {S}"
+                raise ValueError(f"AttentionMask.{name} must be {shape} with {sizes}; got {list(tensor.shape)}")
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """Return keys or values x [B, H, S, D] with 0 at padding."""
@@ -79,7 +91,7 @@ class AttentionMask:
         """Return the mask as one matrix [B or 1, 1, T or 1, S] bool, ready to broadcast; None without a mask."""
         dense = None
         if self.attn_mask is not None:
-            dense = self.attn_mask[None, None]
+            dense = self.attn_mask[None, None] if self.attn_mask.dim() == 2 else self.attn_mask[:, None]
         if self.is_causal and T != 1:
             not_future = torch.ones(T, S, dtype=torch.bool, device=device).tril_(S - T)[None, None]
             dense = not_future if dense is None else dense & not_future
@@ -158,6 +170,10 @@ class AttentionMask:
         return self.attn_mask is None and (T == 1 or not self.is_causal)
 
 
+UNMASKED = AttentionMask()
+"""Every query may attend to every key."""
+
+
 def _count_past_keys(key_mask: Tensor, T: int) -> Tensor:
     """Return how many real keys each of T queries sees with a causal mask, [B, 1, T, 1] int64; S > 0."""
     S = key_mask.shape[1]
@@ -166,19 +182,29 @@ def _count_past_keys(key_mask: Tensor, T: int) -> Tensor:
     return (count * (last_key >= 0))[:, None, :, None]  # queries that come before the first key have none
 
 
-def hidden_pairs(attn_mask: Tensor) -> Tensor:
-    """Return which pairs a mask as PyTorch's and fairseq's attention modules take it hides, bool.
+def split_mask(mask: Tensor, B: int, H: int, T: int, S: int) -> tuple[Tensor, Tensor | None]:
+    """Return `attn_mask` and `bias` of an `AttentionMask` for a mask as PyTorch's modules take it.
 
-    Those are the pairs with True, or with −∞ in a mask that is added to scores.
+    A GPU waits for the answer to what a mask of numbers contains.
+
+    Args:
+        mask: [T, S], [B, T, S], [B·H, T, S] or [B or 1, H or 1, T or 1, S]: bool, True for what is hidden; or numbers
+            that are added to scores, −∞ for what is hidden.
+        B, H, T, S: the sizes of attention.
 
     Raises:
-        ValueError: the mask adds other numbers to scores, which not every mechanism could follow.
+        ValueError: the mask has another shape, or hides different keys from different heads.
     """
-    if not attn_mask.is_floating_point():
-        return attn_mask.bool()
-    hidden = attn_mask.isneginf()
-    if attn_mask.masked_fill(hidden, 0.0).any():
-        raise ValueError(
-            "expected an attn_mask of 0 and -inf, found other numbers; add biases to scores in a Mechanism"
-        )
-    return hidden
+    if mask.dim() == 3:  # [B, T, S] -> [B, 1, T, S], [B·H, T, S] -> [B, H, T, S]
+        mask = mask.unflatten(0, (-1, H)) if mask.shape[0] == B * H else mask[:, None]
+    elif mask.dim() == 2:
+        mask = mask[None, None]
+    is_added = mask.is_floating_point()
+    hidden = mask.isneginf() if is_added else mask.bool()
+    if hidden.dim() != 4 or any(size not in (1, full) for size, full in zip(hidden.shape, (B, H, T, S), strict=True)):
+        raise ValueError(f"expected a mask for B, H, T, S = {B}, {H}, {T}, {S}, found {list(mask.shape)}")
+    if hidden.shape[1] > 1 and not hidden.eq(hidden[:, :1]).all():
+        raise ValueError("expected a mask that hides the same keys from all heads, found different ones")
+    visible = ~hidden[:, 0].expand(-1, T, S)
+    bias = mask.masked_fill(hidden, 0.0).expand(-1, -1, -1, S) if is_added else None
+    return visible[0] if len(visible) == 1 else visible, bias if bias is not None and bias.any() else None

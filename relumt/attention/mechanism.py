@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from relumt.attention.dropout import dropout
 from relumt.attention.kernels import dispatch
 from relumt.attention.kernels.pointwise_params import Activation, PointwiseParams
-from relumt.attention.mask import AttentionMask
+from relumt.attention.mask import UNMASKED, AttentionMask
 from relumt.attention.norms import HeadMap
 from relumt.attention.precision import at_least_float32, without_autocast
 from relumt.attention.recomputation import recompute_in_backward
@@ -127,9 +127,12 @@ class Mechanism(nn.Module):
         return None
 
     def scores(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Tensor:
-        """Return factor·(q·k) + bias, [B, H, T, S]. The factor multiplies q, which is smaller than the product."""
+        """Return factor·(q·k + √D·mask.bias) + bias, [B, H, T, S]. The factor multiplies q, not the larger product."""
         T, S = q.shape[-2], k.shape[-2]
-        scores = (q * self.factor(T, S, mask, q)) @ k.transpose(-2, -1)  # [B, H, T, D] @ [B, H, D, S]
+        factor = self.factor(T, S, mask, q)
+        scores = (q * factor) @ k.transpose(-2, -1)  # [B, H, T, D] @ [B, H, D, S]
+        if mask.bias is not None:
+            scores = add_to(scores, mask.bias.to(scores.dtype) * (factor * math.sqrt(self.head_dim)))
         bias = self.bias(T, S, mask, q)
         return scores if bias is None else add_to(scores, bias)
 
@@ -139,7 +142,7 @@ class Mechanism(nn.Module):
         Padding costs nothing if its keys are 0, because their scores are products and hence 0 already. Activations
         with negative values have a slope at 0, which would give padding a gradient.
         """
-        is_zero = mask.padding_is_zero and self.inherits_methods(Mechanism, "scores", "bias")
+        is_zero = mask.padding_is_zero and mask.bias is None and self.inherits_methods(Mechanism, "scores", "bias")
         if mask.key_mask is not None and is_zero and not self.has_negative_weights:
             mask = replace(mask, key_mask=None)
         return mask.fill_hidden_(scores, 0.0)
@@ -149,7 +152,7 @@ class Mechanism(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, need: Need = Need.NOTHING
+        self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask = UNMASKED, need: Need = Need.NOTHING
     ) -> AttentionOutput:
         """Attend with q [B, H, T, D] to k and v [B, H, S, D], by the cheapest path that can return what is needed.
 
@@ -193,7 +196,7 @@ class Mechanism(nn.Module):
                 f"expected q [B, {H}, T, {D}], k [B, {H}, S, {D}] and v [B, {H}, S, any size]; got "
                 f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
             )
-        mask.check_shape(q.shape[0], q.shape[2], k.shape[2])
+        mask.check_shape(q.shape[0], H, q.shape[2], k.shape[2])
 
     def recomputes_weights(self, q: Tensor, k: Tensor, v: Tensor, need: Need) -> bool:
         """Return whether the backward pass computes weights again; `torch.func` does not support that."""

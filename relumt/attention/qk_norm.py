@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relumt.attention.mechanism import Mechanism
 from relumt.attention.precision import at_least_float32
 
 INITIAL_SCALE = 10.0
@@ -36,6 +37,13 @@ class QKNorm(nn.Module):
         super().__init__()
         self.head_dim = head_dim
         self.scale = nn.Parameter(torch.full((num_heads,), INITIAL_SCALE))
+
+    @classmethod
+    def before(cls, mechanism: Mechanism) -> "QKNorm":
+        """Return the norm for the heads of a mechanism; raise ValueError if it computes no products of q and k."""
+        if not mechanism.has_weights:
+            raise ValueError(f"QK norm needs products of queries and keys, which {type(mechanism).__name__} lacks")
+        return cls(mechanism.num_heads, mechanism.head_dim)
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Normalize q [B, H, T, D] and k [B, H, S, D]."""

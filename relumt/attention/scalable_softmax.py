@@ -6,6 +6,8 @@ over the keys j and l visible to query i, n_i of them. s_h is trained for each h
 paper's first figure; with 10 visible keys c is then 1, as in softmax.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -41,7 +43,10 @@ class ScalableSoftmaxAttention(SoftmaxAttention):
         exact = at_least_float32(q)
         log_n = mask.log_num_visible(q.shape[-2], k.shape[-2], exact)
         # [H] -> [1, H, 1, 1]
-        scaled = exact * (self.log_scale.to(exact.dtype).view(1, -1, 1, 1) * log_n)
+        scale = self.log_scale.to(exact.dtype).view(1, -1, 1, 1) * log_n
+        scaled = exact * scale
+        if mask.bias is not None:
+            mask = replace(mask, bias=mask.bias * scale)
         rounded = cast_saturating(scaled, q.dtype)
         if self.is_fused(rounded, k, v, need):
             return super().attend(rounded, k, v, mask, need)

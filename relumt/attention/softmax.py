@@ -52,8 +52,11 @@ class SoftmaxAttention(Mechanism):
             return super().attend(q, k, v, mask, need)
         T, S = q.shape[-2], k.shape[-2]
         # is_causal saves PyTorch the matrix. For T ≠ S it aligns the first query with the first key; we align the last.
-        is_causal = mask.is_causal and T == S and mask.key_mask is None and mask.attn_mask is None
+        is_causal = mask.is_causal and T == S and mask.key_mask is mask.attn_mask is mask.bias is None
         dense, sees_nothing = (None, None) if is_causal else _let_every_query_see(mask, T, S, q.device)
+        if mask.bias is not None:
+            bias = mask.bias.to(q.dtype)
+            dense = bias if dense is None else bias.masked_fill(~dense, -torch.inf)
         with without_autocast(q):
             output = F.scaled_dot_product_attention(q, k, v, dense, dropout_p=self.dropout_p, is_causal=is_causal)
         return AttentionOutput(output if sees_nothing is None else output.masked_fill(sees_nothing, 0.0))

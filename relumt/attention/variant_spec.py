@@ -1,10 +1,12 @@
 """The entries of both registries: how to build a variant, and its options, whose fields become command-line flags."""
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 Variant = TypeVar("Variant", covariant=True)
+Spec = TypeVar("Spec", bound="VariantSpec[Any]")
 
 FINITE = (-1e6, 1e6)
 NOT_NEGATIVE = (0.0, 1e6)
@@ -44,6 +46,29 @@ class VariantSpec(Generic[Variant]):
         """Yield each option as its attribute on the command line, `PREFIX_FIELD`, and its dataclass field."""
         for option in fields(self.options) if self.options else ():
             yield f"{self.prefix}_{option.name}", option
+
+
+class Registry(dict[str, Spec]):
+    """The variants of one kind by name; asking for an unknown name raises KeyError with the name that was meant.
+
+    Args:
+        kind: what the variants are, for messages.
+        entries: name → entry.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, Spec]) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> Spec:
+        """Raise KeyError."""
+        raise KeyError(f"unknown {self.kind} '{name}'; {suggest(str(name), self)}choose from {', '.join(sorted(self))}")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that resembles a wrong one; "" if none does."""
+    similar = difflib.get_close_matches(name.strip().lower(), known, n=1)
+    return f"did you mean '{similar[0]}'? " if similar else ""
 
 
 def check_value(flag: str, option: Field[Any], value: Any) -> None:

@@ -1,14 +1,13 @@
 """Command-line flags of both registries, generated from their entries, and what they build at a site."""
 
 import argparse
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from relumt.attention import MECHANISMS, Mechanism
 from relumt.attention.feedforward import FEEDFORWARDS, FeedForward
-from relumt.attention.variant_spec import VariantSpec, flag_name
+from relumt.attention.variant_spec import VariantSpec, flag_name, suggest
 from relumt.errors import UserError, quote
 
 SITES = ("encoder", "decoder", "cross")
@@ -129,12 +128,6 @@ FEEDFORWARD_CHOICE: VariantChoice[FeedForward] = VariantChoice(
     "feedforward", FEEDFORWARDS, ("encoder", "decoder"), default="stock"
 )
 VARIANT_CHOICES = (ATTENTION_CHOICE, FEEDFORWARD_CHOICE)
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a question with the known name that resembles a wrong one; "" if none does."""
-    similar = difflib.get_close_matches(name.strip().lower(), known, n=1)
-    return f"did you mean '{similar[0]}'? " if similar else ""
 
 
 def flat_settings(settings: Mapping[Any, Any]) -> dict[Any, Any]:

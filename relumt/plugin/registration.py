@@ -22,6 +22,7 @@ from fairseq.tasks import FairseqTask
 import relumt.plugin.criterions.attention_regularization  # registers the criterion that it extends, too
 import relumt.plugin.model.mechanism_transformer
 import relumt.plugin.tasks.corpora  # noqa: F401
+from relumt.attention.registry import load_extensions
 from relumt.errors import UserError
 from relumt.plugin.checkpoints import fairseq_hooks
 from relumt.plugin.cpu_products import limit_compiled_products, select_fp32_backend
@@ -92,6 +93,7 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
 iterators.EpochBatchIterator = AcyclicEpochBatchIterator
 FairseqTask.build_generator = build_generator
 options.GenerationConfig = PenaltyGenerationConfig  # the flags
+load_extensions()
 generation = FairseqConfig.__dataclass_fields__["generation"]  # the settings that are made from them
 generation.type = generation.default = PenaltyGenerationConfig
 FairseqConfig.__annotations__["generation"] = FairseqConfig.generation = PenaltyGenerationConfig

@@ -108,6 +108,8 @@ def _reason_for_reference(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) 
     """Return why the reference must be used with this mask and these dtypes, "" if a kernel can be used."""
     if mask.attn_mask is not None:
         return "attn_mask is set"
+    if mask.bias is not None:
+        return "a bias is added to scores"
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
         return f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}"
     return ""

@@ -1,6 +1,4 @@
-"""fairseq's multi-head attention with a `Mechanism` inside.
-
-Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D.
+"""fairseq's multi-head attention with a `Mechanism` inside. Shapes: B H T S D, E = H·D.
 
 Parameters, their names and their initialization are inherited, so checkpoints of a stock Transformer load.
 """
@@ -16,7 +14,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput, Mechanism, Need, OutputGate, QKNorm, cast_saturating
-from relumt.attention.mask import hidden_pairs
+from relumt.attention.mask import split_mask
 from relumt.attention.tensor_cache import cached_on
 from relumt.errors import UserError
 from relumt.plugin.cpu_products import products_of_strided_tensors
@@ -64,9 +62,7 @@ class MechanismAttention(MultiheadAttention):
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
-        if has_qk_norm and not mechanism.has_weights:
-            raise ValueError(f"QK norm needs products of queries and keys, which {type(mechanism).__name__} lacks")
-        self.qk_norm = QKNorm(num_heads, embed_dim // num_heads) if has_qk_norm else None
+        self.qk_norm = QKNorm.before(mechanism) if has_qk_norm else None
         if self.qk_norm is None:  # with it, scores do not depend on the initialization
             mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)
@@ -230,8 +226,7 @@ class MechanismAttention(MultiheadAttention):
 
         fairseq's search never takes back the size that it announces, and another may use the model: keys are compared.
         """
-        beam: int = self.beam_size
-        B = query.shape[1]
+        beam, B = self.beam_size, query.shape[1]
         if beam == 1 or key.shape[1] != B or B % beam or self.hooks:  # hooks expect one batch entry per hypothesis
             return 1
         shares_keys = torch.equal(key, key[:, ::beam].repeat_interleave(beam, 1))
@@ -242,7 +237,7 @@ class MechanismAttention(MultiheadAttention):
     def _qkv_projection(self, cache: Cache) -> tuple[Tensor, Tensor | None] | None:
         """Return weight [3E, E] and bias [3E] of the three projections in one; None if gradients or hooks need each.
 
-        Cached for the current translation only: fairseq's optimizers do not bump the version of weights they update.
+        Cached for this translation only: fairseq's optimizers do not bump the version of weights that they update.
         """
         projections = (self.q_proj, self.k_proj, self.v_proj)
         if torch.is_grad_enabled() or not all(map(is_plain_linear, projections)):
@@ -288,7 +283,12 @@ class MechanismAttention(MultiheadAttention):
             key_mask = cached_on(key_padding_mask, "key_mask", lambda is_padding: ~is_padding.bool())
         if self.site == "decoder":  # its attn_mask is always the causal one, so the values need not be read
             return AttentionMask(key_mask, is_causal=attn_mask is not None)
-        return AttentionMask(key_mask, attn_mask=None if attn_mask is None else ~hidden_pairs(attn_mask))
+        visible = bias = None
+        if attn_mask is not None:
+            if attn_mask.is_floating_point():  # fairseq's encoder layer writes −1e8 or −1e4 for −∞
+                attn_mask = attn_mask.masked_fill(attn_mask <= -1e4, -torch.inf)
+            visible, bias = split_mask(attn_mask, 1, self.num_heads, *attn_mask.shape)
+        return AttentionMask(key_mask, attn_mask=visible, bias=bias)
 
 
 def is_plain_linear(module: object) -> TypeGuard[nn.Linear]:

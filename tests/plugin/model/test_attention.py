@@ -1,5 +1,7 @@
 """`MechanismAttention`: the weights that it returns, and where dropout stays active in translation."""
 
+import math
+
 import pytest
 import torch
 
@@ -47,12 +49,19 @@ def test_qk_norm_without_products_of_queries_and_keys_is_refused():
         build("inhibitor", "--attention-qk-norm")
 
 
-def test_a_mask_that_is_added_hides_what_is_minus_infinity_and_may_contain_nothing_else():
+def test_a_mask_that_is_added_hides_what_is_minus_infinity_and_adds_the_rest():
     torch.manual_seed(1)
     attention = build("reluformer").eval().encoder.layers[0].self_attn
     x, hidden = torch.randn(4, 2, attention.embed_dim), torch.ones(4, 4, dtype=torch.bool).triu(1)
     added = torch.zeros(4, 4).masked_fill(hidden, float("-inf"))
     expected, _ = attention(x, x, x, attn_mask=hidden)
     torch.testing.assert_close(attention(x, x, x, attn_mask=added)[0], expected)
-    with pytest.raises(ValueError, match="expected an attn_mask of 0 and -inf, found other numbers"):
-        attention(x, x, x, attn_mask=added + 0.5)
+    with_bias = attention(x, x, x, attn_mask=added + 0.5)[0]
+    heads = (proj(x).unflatten(-1, (2, -1)).permute(1, 2, 0, 3) for proj in (attention.q_proj, attention.k_proj))
+    q, k = (head.double() for head in heads)
+    scores = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + 0.5).relu().masked_fill(hidden, 0)
+    weights = scores / torch.arange(1, 5).div(2).sqrt()[:, None]  # [RF] Eq. 6
+    v = attention.v_proj(x).unflatten(-1, (2, -1)).permute(1, 2, 0, 3).double()
+    # [B, H, T, D] -> [T, B, E]
+    expected = attention.out_proj((weights @ v).permute(2, 0, 1, 3).flatten(2).float())
+    torch.testing.assert_close(with_bias, expected)
