@@ -40,8 +40,8 @@ heads = attention(q, k, v, AttentionMask(key_mask=real, is_causal=True)).output 
 output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T, B, E], for the output projection
 ```
 
-The README has a complete layer, with projections, their initialization (`init_projections`) and half precision
-(`cast_saturating`).
+`relumt.attention.MultiheadAttention` is a complete layer, with projections, their initialization
+(`init_projections`) and half precision (`cast_saturating`).
 """
 
 

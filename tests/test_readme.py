@@ -71,21 +71,10 @@ def test_every_flag_of_relumt_in_the_documentation_exists():
 
 
 def test_the_python_example_runs():
-    for block in blocks("python"):
-        scope = {}
-        exec(block, scope)
-        assert scope["y"].shape == (2, 10, 256)
-        for name in ("softmax", "relu", "rela_i"):
-            layer = scope["SelfAttention"](name).to(torch.bfloat16)
-            y = layer(torch.randn(2, 10, 256, dtype=torch.bfloat16), torch.ones(2, 10, dtype=torch.bool))
-            y.sum().backward()
-            assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
-            for length in (10, 512):  # long sequences are computed in blocks
-                layer, x = scope["SelfAttention"](name), torch.randn(1, length, 256)
-                with torch.autocast("cpu", torch.bfloat16):
-                    y = layer(x, torch.ones(1, length, dtype=torch.bool))
-                y.sum().backward()
-                assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+    (block,) = blocks("python")
+    scope = {}
+    exec(block, scope)
+    assert scope["y"].shape == (2, 10, 256) and scope["heads"].shape == (2, 4, 10, 64)
 
 
 @pytest.fixture
