@@ -11,7 +11,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-import torch
 
 from relumt.cli import COMMANDS
 from relumt.plugin.criterions.attention_regularization import AttentionRegularizationConfig
@@ -65,7 +64,7 @@ def test_every_flag_of_relumt_in_the_documentation_exists():
     pages = README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
     prefixes = "attention|relu|inhibitor|feedforward|memory|gated|log-attention"
     known.add("--attention-only")  # of an earlier revision, which docs/results/inhibitor_int16.md names
-    mentioned = set(re.findall(rf"--(?:{prefixes})\b[a-z-]*", pages))
+    mentioned = set(re.findall(rf"--(?:{prefixes})\b[a-z0-9-]*", pages))
     assert "--relu-gamma" in mentioned
     assert mentioned <= known
 
