@@ -71,6 +71,8 @@ $(INSTALLED): setup.py constraints.txt
 	@$(MAKE) --jobs=2 fairseq-wheel other-packages
 	$(PIP_INSTALL) --no-build-isolation --find-links $(WHEELS) -e '.[fairseq]'
 	@rm -r $(WHEELS)
+# fairseq asks for torchaudio, but only its speech tasks import it. PyPI's needs CUDA, and without it breaks Transformers.
+	@$(PIP) uninstall --quiet --yes torchaudio
 	@$(VENV)/bin/python -c 'import logging; logging.disable(); import relumt; relumt.register()'
 	@touch $@
 

@@ -43,6 +43,7 @@ setup(
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         "report": ["matplotlib", "plotly", "jinja2"],
         "slurm": ["submitit"],
+        "transformers": ["transformers>=5"],
         "dev": [
             "pytest",
             "pytest-xdist",
@@ -52,6 +53,7 @@ setup(
             "nltk",
             "ruff",
             "submitit",
+            "transformers",
             "triton; platform_system == 'Linux'",
         ],
     },

@@ -1,0 +1,1 @@
+"""Adapters that let other libraries compute with relumt's mechanisms."""
