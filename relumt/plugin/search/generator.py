@@ -12,6 +12,7 @@ The hypotheses are fairseq's, and their scores differ by rounding only. What is 
 Everything else (sampling, constraints, prefixes, ensembles, language models, ...) is left to fairseq.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -46,28 +47,10 @@ class Beam:
     tokens: Tensor
     scores: Tensor
 
-    def select(self, rows: Tensor, tokens: Tensor, scores: Tensor) -> None:
-        """Continue the hypotheses of `rows` [N] with one more token [N] each; `scores` [N] include it."""
-        self.tokens = torch.cat((self.tokens[rows], tokens.unsqueeze(1)), dim=1)
-        self.scores = torch.cat((self.scores[rows], scores.unsqueeze(1)), dim=1)
 
-
-@dataclass
-class Candidates:
-    """The best continuations of each sentence, best first, [B, 2·beam].
-
-    Attributes:
-        scores: log-probability of the whole hypothesis.
-        tokens: the token that continues the hypothesis.
-        rows: the hypothesis in `Beam` that is continued.
-    """
-
-    scores: Tensor
-    tokens: Tensor
-    rows: Tensor
-
-    def __getitem__(self, sentences: Tensor) -> "Candidates":
-        return Candidates(self.scores[sentences], self.tokens[sentences], self.rows[sentences])
+Candidates = Sequence[Tensor]
+"""The best continuations of each sentence, best first, [B, 2·beam]: the log-probability of the whole hypothesis, the
+token that continues it, and the row in `Beam` of the hypothesis that is continued."""
 
 
 class BeamSearchGenerator(SequenceGenerator):
@@ -152,19 +135,18 @@ class BeamSearchGenerator(SequenceGenerator):
         beam = Beam(torch.arange(batch_size), torch.full((batch_size, 1), first_token), torch.empty(batch_size, 0))
         for step in range(max_len + 1):
             log_probs = self._log_probs(beam.tokens, encoder_out, state, step, max_len)
+            candidates: Candidates = self._candidates(log_probs, beam)
             if step == 0:
-                candidates = self._first_candidates(log_probs)
                 model.decoder.expand_incremental_state(state, beam_size)
                 beam.tokens, beam.scores = (x.repeat_interleave(beam_size, 0) for x in (beam.tokens, beam.scores))
-            else:
-                candidates = self._candidates(log_probs, beam.scores[:, -1])
-            is_end = candidates.tokens.eq(self.eos) & candidates.scores.ne(-torch.inf)
+            scores, tokens, _ = candidates
+            is_end = tokens.eq(self.eos) & scores.ne(-torch.inf)
             # Only the best `beam_size` candidates may end, so that worse ones do not end a search early.
             if is_unfinished := self._finish(beam, candidates, is_end[:, :beam_size], finished, step == max_len):
                 if not any(is_unfinished):
                     break
                 kept = torch.tensor(is_unfinished).nonzero().squeeze(1)
-                candidates, is_end, beam.sentences = candidates[kept], is_end[kept], beam.sentences[kept]
+                *candidates, is_end, beam.sentences = (x[kept] for x in (*candidates, is_end, beam.sentences))
             self._continue(beam, candidates, is_end, state)
         if not all(finished):
             raise AttemptFailedError(
@@ -194,19 +176,13 @@ class BeamSearchGenerator(SequenceGenerator):
             logits[:, self.token_indices_to_suppress] = -torch.inf
         return logits
 
-    def _first_candidates(self, log_probs: Tensor) -> Candidates:
-        """Return the best continuations of the empty hypothesis; log_probs [B, V]."""
-        scores, tokens = topk_by_chunks(log_probs, 2 * self.beam_size)
-        rows = torch.arange(0, len(scores) * self.beam_size, self.beam_size).unsqueeze(1).expand_as(tokens)
-        return Candidates(scores, tokens, rows)
-
-    def _candidates(self, log_probs: Tensor, scores: Tensor) -> Candidates:
-        """Return the best continuations of hypotheses with `scores` [N]; log_probs [N, V] is overwritten."""
-        totals = log_probs.add_(scores.unsqueeze(1))
+    def _candidates(self, log_probs: Tensor, beam: Beam) -> Candidates:
+        """Return the best continuations; log_probs [N, V], [B, V] in the first step, is overwritten."""
+        totals = log_probs.add_(beam.scores[:, -1:]) if beam.scores.shape[1] else log_probs
         # [N, V] -> [B, beam·V]
-        best, indices = topk_by_chunks(totals.view(-1, self.beam_size * self.vocab_size), 2 * self.beam_size)
-        first_rows = torch.arange(0, len(totals), self.beam_size).unsqueeze(1)
-        return Candidates(best, indices % self.vocab_size, first_rows + indices // self.vocab_size)
+        scores, indices = topk_by_chunks(totals.view(len(beam.sentences), -1), 2 * self.beam_size)
+        first_rows = torch.arange(0, len(scores) * self.beam_size, self.beam_size).unsqueeze(1)
+        return scores, indices % self.vocab_size, first_rows + indices // self.vocab_size
 
     def _finish(
         self,
@@ -223,37 +199,30 @@ class BeamSearchGenerator(SequenceGenerator):
             sentence has enough.
         """
         positions, ranks = is_end.nonzero(as_tuple=True)
-        if is_last_step or len(positions):
-            rows = candidates.rows[positions, ranks]
-            scores = torch.cat((beam.scores[rows], candidates.scores[positions, ranks].unsqueeze(1)), dim=1)
-            tokens = torch.nn.functional.pad(beam.tokens[rows, 1:], (0, 1), value=self.eos)
-            totals = scores[:, -1] / self._divisor(tokens.shape[1])
-            token_scores = torch.cat((scores[:, :1], scores.diff()), dim=1)
-            for i, sentence in enumerate(beam.sentences[positions].tolist()):
-                if len(finished[sentence]) < self.beam_size:
-                    finished[sentence].append(
-                        {
-                            "tokens": tokens[i],
-                            "score": totals[i],
-                            "attention": torch.empty(0),
-                            "alignment": torch.empty(0),
-                            "positional_scores": token_scores[i],
-                        }
-                    )
-            is_unfinished = [
-                not is_last_step and len(finished[sentence]) < self.beam_size for sentence in beam.sentences.tolist()
-            ]
-            return [] if all(is_unfinished) else is_unfinished
-        return []
+        if not is_last_step and not len(positions):
+            return []
+        candidate_scores, _, candidate_rows = (x[positions, ranks] for x in candidates)
+        scores = torch.cat((beam.scores[candidate_rows], candidate_scores.unsqueeze(1)), dim=1)
+        tokens = torch.nn.functional.pad(beam.tokens[candidate_rows, 1:], (0, 1), value=self.eos)
+        totals = scores[:, -1] / self._divisor(tokens.shape[1])
+        token_scores = torch.cat((scores[:, :1], scores.diff()), dim=1)
+        for i, sentence in enumerate(beam.sentences[positions].tolist()):
+            if len(finished[sentence]) < self.beam_size:
+                of_fairseq = {"attention": torch.empty(0), "alignment": torch.empty(0)}
+                found = {"tokens": tokens[i], "score": totals[i], "positional_scores": token_scores[i]}
+                finished[sentence].append(found | of_fairseq)
+        is_unfinished = [
+            not is_last_step and len(finished[sentence]) < self.beam_size for sentence in beam.sentences.tolist()
+        ]
+        return [] if all(is_unfinished) else is_unfinished
 
     def _continue(self, beam: Beam, candidates: Candidates, is_end: Tensor, state: dict[str, Any]) -> None:
         """Continue the best candidates that do not end."""
         ranks = torch.arange(is_end.shape[1]) + is_end * is_end.shape[1]  # those that end come last
         chosen = ranks.topk(self.beam_size, largest=False).indices
-        rows, tokens, scores = (
-            x.gather(1, chosen).flatten() for x in (candidates.rows, candidates.tokens, candidates.scores)
-        )
-        beam.select(rows, tokens, scores)
+        scores, tokens, rows = (x.gather(1, chosen).flatten() for x in candidates)
+        beam.tokens = torch.cat((beam.tokens[rows], tokens.unsqueeze(1)), dim=1)
+        beam.scores = torch.cat((beam.scores[rows], scores.unsqueeze(1)), dim=1)
         self.model.single_model.decoder.reorder_incremental_state_scripting(state, rows)
 
 
