@@ -13,11 +13,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from relumt.analysis.record import AttentionMetrics, PerHead, mean_over_heads
-from relumt.analysis.units import AttentionRows, BatchReader
+from relumt.analysis.units import AttentionRows, BatchReader, select_rows
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.attention.metrics import attention_metrics as metrics
 from relumt.attention.metrics import head_diversity
-from relumt.attention.row_stats import NULL_WEIGHT_SUM
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
 
@@ -59,7 +58,7 @@ def _nan_to_none(values: Tensor) -> PerHead:
 
 
 class AttentionCollector:
-    """Collects every measure of attention, or null rates only, which needs no attention maps.
+    """Collects every measure of attention, or the first ones only: sparsity and null rates.
 
     Args:
         model: a model of relumt's architectures.
@@ -79,14 +78,11 @@ class AttentionCollector:
         tokens = self.reader.read(sample)
 
         def add(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
-            means, own_tokens = self.means[name], tokens[attention.site]
-            if self.null_rates_only and result.row_stats is not None:
-                weight_sum = own_tokens.select_weight_sums(result.row_stats.weight_sum)
-                means.add("null_rate", (weight_sum <= NULL_WEIGHT_SUM).float())
-            if not self.null_rates_only and result.weights is not None:
-                _add_rows(means, attention, own_tokens.select_rows(result.weights, mask))
+            if result.weights is not None:
+                rows = select_rows(result.weights, mask, *tokens[attention.site], self.reader.unit)
+                _add_rows(self.means[name], attention, rows, self.null_rates_only)
 
-        with attention_hook(self.model, add, Need.ROW_STATS if self.null_rates_only else Need.WEIGHTS):
+        with attention_hook(self.model, add, Need.WEIGHTS):
             yield
 
     def result(self) -> dict[str, AttentionMetrics]:
@@ -96,16 +92,21 @@ class AttentionCollector:
         }
 
 
-def _add_rows(means: RunningMeans, attention: MechanismAttention, selected: AttentionRows) -> None:
-    """Add all measures of the rows of one attention result."""
+def _add_rows(
+    means: RunningMeans, attention: MechanismAttention, selected: AttentionRows, null_rates_only: bool
+) -> None:
+    """Add the measures of the rows of one attention result."""
     rows, visible, num_visible = selected.weights, selected.visible, selected.visible.sum(-1)
     means.num_rows += len(rows)
     sparsity = metrics.sparsity(rows, num_visible)
     means.add("sparsity", sparsity)
     if attention.mechanism.has_negative_weights:
         return  # the other measures need p = α/Σα to be a distribution
-    is_null, entropy = metrics.is_null_row(rows), metrics.entropy(rows)
+    is_null = metrics.is_null_row(rows)
     means.add("null_rate", is_null.float())
+    if null_rates_only:
+        return
+    entropy = metrics.entropy(rows)
     means.add("entropy", entropy)
     means.add("entropy_non_null", entropy.masked_fill(is_null, math.nan))
     means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))

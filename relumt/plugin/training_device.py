@@ -1,6 +1,5 @@
 """Checks of the flags that choose the device and the number format of training."""
 
-import importlib.util
 from argparse import Namespace
 
 import torch
@@ -35,8 +34,7 @@ def check_training_device(args: Namespace) -> None:
             )
         require_fast_bf16(CPU_BF16_FLAG)
     given = [flag_name(name) for name in GPU_FLAGS if getattr(args, name, False)]
-    uses_tpu = getattr(args, "tpu", False) and importlib.util.find_spec("torch_xla")  # fairseq sets it for --bf16, too
-    if given and not uses_gpu and not uses_tpu:
+    if given and not uses_gpu:
         raise UserError(
             f"{given[0]} needs a GPU, and none was found or --cpu is set; drop the flag to train in fp32, or train in "
             f"bf16 with relumt's criterions and {CPU_BF16_FLAG}"

@@ -16,6 +16,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from relumt.attention import AttentionMask, AttentionOutput
+from relumt.attention.metrics.attention_metrics import real_queries
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
 from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import (
@@ -71,9 +72,7 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     """Label-smoothed cross-entropy plus, in training, λ₁·norm_reg + λ₂·entropy_reg of the attention rows."""
 
     def __init__(self, task: FairseqTask, cfg: AttentionRegularizationConfig) -> None:
-        super().__init__(
-            task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy, cfg.cpu_bf16
-        )
+        super().__init__(task, cfg)
         check_config(cfg)
         self.cfg = cfg
         self.norm_penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)](cfg.attention_norm_margin)
@@ -84,17 +83,15 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
         net_input = sample["net_input"]
-        is_real_source = net_input["src_tokens"].ne(self.source_padding_idx)
-        is_real_target = net_input["prev_output_tokens"].ne(self.padding_idx)
+        paddings = self.source_padding_idx, self.padding_idx
+        is_real = real_queries(net_input["src_tokens"], net_input["prev_output_tokens"], paddings)
         terms_by_site: dict[str, list[RegularizerTerms]] = defaultdict(list)
 
         def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if result.row_stats is None:
                 return
-            is_real = is_real_source if attention.site == "encoder" else is_real_target
-            terms = RegularizerTerms.from_row_stats(
-                result.row_stats, is_real, self.cfg.attention_entropy_bound, self.norm_penalty
-            )
+            rows, bound = result.row_stats, self.cfg.attention_entropy_bound
+            terms = RegularizerTerms.from_row_stats(rows, is_real[attention.site], bound, self.norm_penalty)
             terms_by_site[attention.site].append(terms)
 
         with attention_hook(model, collect):
@@ -116,11 +113,9 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     def weights(self, num_updates: int) -> tuple[float, float]:
         """Return λ₁ and λ₂ after `num_updates` updates."""
         cfg, last_update = self.cfg, self.cfg.attention_schedule_updates
-        norm = linear_weight(cfg.attention_norm_weight, cfg.attention_norm_final_weight, num_updates, last_update)
-        entropy = linear_weight(
-            cfg.attention_entropy_weight, cfg.attention_entropy_final_weight, num_updates, last_update
-        )
-        return norm, entropy
+        norm = cfg.attention_norm_weight, cfg.attention_norm_final_weight
+        entropy = cfg.attention_entropy_weight, cfg.attention_entropy_final_weight
+        return linear_weight(*norm, num_updates, last_update), linear_weight(*entropy, num_updates, last_update)
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

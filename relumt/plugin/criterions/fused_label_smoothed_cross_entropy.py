@@ -42,17 +42,9 @@ class FusedLabelSmoothedCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionCon
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """Label-smoothed cross-entropy that never holds the logits of a whole batch."""
 
-    def __init__(
-        self,
-        task: FairseqTask,
-        sentence_avg: bool,
-        label_smoothing: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-        cpu_bf16: bool = False,
-    ) -> None:
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        self.cpu_bf16 = cpu_bf16
+    def __init__(self, task: FairseqTask, cfg: FusedLabelSmoothedCrossEntropyConfig) -> None:
+        super().__init__(task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy)
+        self.cpu_bf16 = cfg.cpu_bf16
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True

@@ -3,7 +3,7 @@
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,34 +29,34 @@ from relumt.plugin.training_device import check_training_device
 logger = logging.getLogger(__name__)
 
 
+def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
+    """Return sentences as one chunk with one end-of-sentence symbol; `separator` has length 1, or 0 for none."""
+    tokens = [part for sentence in sentences[:-1] for part in (sentence[:-1], separator)]
+    return torch.cat([*tokens, sentences[-1]])
+
+
 class ConcatenatedSentences(Dataset):
     """Concatenates the sentences of each chunk into a 1-D tensor of token indices with one end of sentence.
 
     Args:
-        sentences: fairseq's dataset of one side, whose items end in `eos`.
+        sentences: fairseq's dataset of one side, whose items end in the end-of-sentence token.
         sizes: number of tokens of each sentence.
         starts: index of the first sentence of each chunk.
-        eos: index of the end-of-sentence token.
         separator: index of the token between two sentences, or None.
     """
 
-    def __init__(
-        self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, eos: int, separator: int | None
-    ) -> None:
+    def __init__(self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, separator: int | None) -> None:
         self.sentences = sentences
         self.bounds = np.append(starts, len(sizes))
         self.sizes = chunk_sizes(starts, sizes, separator is not None)
-        self.eos = torch.tensor([eos])
         self.separator = torch.tensor([] if separator is None else [separator], dtype=torch.long)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     def __getitem__(self, index: int) -> Tensor:
-        tokens = []
-        for sentence in range(self.bounds[index], self.bounds[index + 1]):
-            tokens += [self.sentences[sentence][:-1], self.separator]
-        return torch.cat([*tokens[:-1], self.eos])
+        numbers = range(self.bounds[index], self.bounds[index + 1])
+        return concatenate([self.sentences[number] for number in numbers], self.separator)
 
 
 @dataclass
@@ -107,7 +107,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         limit, separators = self.cfg.document_length, bool(self.cfg.document_separator)
         starts = chunk_starts(documents, sentences.src_sizes, sentences.tgt_sizes, limit, separators)
         source, target = (
-            ConcatenatedSentences(side, sizes, starts, dictionary.eos(), self.separator_index(dictionary))
+            ConcatenatedSentences(side, sizes, starts, self.separator_index(dictionary))
             for side, sizes, dictionary in (
                 (sentences.src, sentences.src_sizes, self.src_dict),
                 (sentences.tgt, sentences.tgt_sizes, self.tgt_dict),

@@ -54,7 +54,7 @@ def test_items_are_the_concatenated_sentences_and_have_the_announced_sizes(corpu
     documents, source, target, limit, separators = corpus
     sentences = [torch.cat([torch.full((size - 1,), 10 + i), torch.tensor([EOS])]) for i, size in enumerate(source)]
     starts = chunk_starts(documents, np.array(source), np.array(target), limit, separators)
-    chunks = ConcatenatedSentences(sentences, np.array(source), starts, EOS, SEPARATOR if separators else None)
+    chunks = ConcatenatedSentences(sentences, np.array(source), starts, SEPARATOR if separators else None)
     assert [len(chunks[i]) for i in range(len(chunks))] == chunks.sizes.tolist()
     tokens = [token for i in range(len(chunks)) for token in chunks[i].tolist()]
     assert tokens.count(EOS) == len(chunks)
