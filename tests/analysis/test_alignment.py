@@ -61,11 +61,6 @@ def test_numbered_links_are_checked_against_the_number_of_pairs(tmp_path):
         read_alignments(tmp_path / "gold", 1, 1)
 
 
-def test_swapped_sides():
-    gold = GoldAlignment(frozenset({(0, 1)}), frozenset({(0, 1), (2, 0)}))
-    assert gold.swap_sides() == GoldAlignment(frozenset({(1, 0)}), frozenset({(1, 0), (0, 2)}))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,9 +180,6 @@ def test_a_run_stands_for_its_scored_checkpoint(tmp_path):
     assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
     record = with_value(scored_record(), "evaluations.test.setup.checkpoint", "checkpoint_average_5.pt")
     save_record(tmp_path, record)
-    assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
-    valid = with_value(scored_record().test_evaluation, "setup.subset", "valid")
-    save_record(tmp_path, replace(record, evaluations={"valid": valid, **record.evaluations}))
     assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
     (tmp_path / "checkpoints" / "checkpoint_average_5.pt").unlink()
     with pytest.raises(UserError, match=r"checkpoint_average_5.pt: no such checkpoint; give a checkpoint_\*.pt"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from relumt.analysis.ffn_collector import TOP_PERCENTS, FeedForwardCollector, learned_activations, value_slots
+from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations, value_slots
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.plugin.model.hooks import feedforward_hook
 from tests.analysis.cases import observe, one_by_one
@@ -62,13 +62,6 @@ def test_null_positions_are_counted_and_have_no_share_nor_have_scores_that_can_b
     assert (measures.null_rate, measures.top_share) == (1, None)
     measures = collected(build_model("gelu"), [sample(LENGTHS)])["decoder.layers.0"]
     assert measures.null_rate is measures.top_share is None
-
-
-def test_shares_of_softmax_memories_grow_with_the_percentage():
-    shares = collected(build_model("softmax_ln"), [sample(LENGTHS)])["encoder.layers.0"].top_share
-    assert next(iter(shares)) == "0.2"  # the percentage of [RF]'s claim about Figure 2
-    assert list(shares) == [str(percent) for percent in TOP_PERCENTS]
-    assert list(shares.values()) == sorted(shares.values())
 
 
 def test_learned_activations_are_the_trained_parameters_by_layer():

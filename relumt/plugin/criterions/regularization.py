@@ -81,7 +81,5 @@ class RegularizerTerms:
 
     @classmethod
     def mean(cls, terms: list["RegularizerTerms"]) -> "RegularizerTerms":
-        """Return the unweighted mean over attentions; raises ValueError if there are none."""
-        if not terms:
-            raise ValueError("expected the terms of at least one attention, got an empty list")
+        """Return the unweighted mean over attentions, of which there is at least one."""
         return cls(*(torch.stack([getattr(one, field.name) for one in terms]).mean() for field in fields(cls)))

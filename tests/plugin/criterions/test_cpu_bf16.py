@@ -14,7 +14,6 @@ from torch import nn
 from relumt.attention import MECHANISMS, Need
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.errors import UserError
-from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook
 from relumt.plugin.training_device import check_training_device
 from tests.plugin.criterions.cases import fused_criterion, regularized_criterion
@@ -85,11 +84,7 @@ def test_weights_and_their_statistics_are_in_fp32(bf16_cpu, name):
     """The logarithms of the regularizer take sums of weights, which bf16 would round to 3 digits."""
     model = build_model("mechanism_transformer", "--attention", name)
     results = []
-
-    def collect(_name: str, _attention: MechanismAttention, result, _mask) -> None:
-        results.append(result)
-
-    with attention_hook(model, collect, Need.ROW_STATS | Need.WEIGHTS):
+    with attention_hook(model, lambda *given: results.append(given[2]), Need.ROW_STATS | Need.WEIGHTS):
         fused_criterion(cpu_bf16=True)(model, sample(BATCH))
     assert len(results) == 6
     for result in results:
@@ -127,7 +122,6 @@ def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(monkeypatc
         ([], True, True, "there is a GPU; use --bf16, or add --cpu"),
         (["--cpu"], True, True, None),
         (["--checkpoint-activations"], False, True, "cannot be combined with --checkpoint-activations"),
-        (["--offload-activations"], False, True, "cannot be combined with --checkpoint-activations"),
         (["--bf16", "--cpu"], False, True, "--bf16 needs a GPU, and none was found"),
     ],
 )
@@ -135,6 +129,5 @@ def test_impossible_flags_are_refused(monkeypatch, more, has_gpu, is_fast, reaso
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     monkeypatch.setattr("relumt.plugin.cpu_products.has_fast_bf16", lambda: is_fast)
     with pytest.raises(UserError, match=reason) if reason else nullcontext():
-        check_training_device(
-            arguments("--arch", "reluformer", "--criterion", "fused_label_smoothed_cross_entropy", "--cpu-bf16", *more)
-        )
+        flags = "--arch reluformer --criterion fused_label_smoothed_cross_entropy --cpu-bf16".split()
+        check_training_device(arguments(*flags, *more))

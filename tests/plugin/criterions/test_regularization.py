@@ -74,8 +74,3 @@ def test_an_example_computed_by_hand():
     assert terms.entropy_excess.item() == pytest.approx(0.3 * math.log(4) / 3)
     assert terms.entropy.item() == pytest.approx(math.log(4) / 3)
     assert terms.null_rate.item() == pytest.approx(1 / 3)
-
-
-def test_the_mean_of_no_attentions_is_rejected():
-    with pytest.raises(ValueError, match="at least one attention"):
-        RegularizerTerms.mean([])

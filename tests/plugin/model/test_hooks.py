@@ -28,15 +28,6 @@ def test_a_feedforward_hook_receives_scores_output_and_residual(flags):
     torch.testing.assert_close(summed if flags else layer.final_layer_norm(summed), states[-1])
 
 
-def test_a_feedforward_hook_is_removed_after_its_block():
-    model, batch = build("mechanism_transformer").eval(), sample([(5, 4)])
-    calls = []
-    with feedforward_hook(model, lambda name, _: calls.append(name)):
-        pass
-    model(**batch["net_input"])
-    assert not calls
-
-
 def test_an_attention_hook_is_removed_after_its_block_even_after_an_error():
     model = build("reluformer")
     with pytest.raises(RuntimeError, match="inside the block"), attention_hook(model, print, Need.WEIGHTS):

@@ -48,6 +48,7 @@ def test_chunks_hold_the_sentences_of_their_document_in_order(data, limit, separ
     for side in ("source", "target"):
         concatenated = [chunks[i][side].tolist() for i in range(len(chunks))]
         assert all(chunk[-1] == EOS for chunk in concatenated)
+        assert list(map(len, concatenated)) == {"source": chunks.src_sizes, "target": chunks.tgt_sizes}[side].tolist()
         tokens = [token for chunk in concatenated for token in (*chunk[:-1], *separators)]
         assert tokens == [token for i in range(6) for token in (*sentences[i][side].tolist()[:-1], *separators)]
     if limit == 100:
