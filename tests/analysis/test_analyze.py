@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from relumt.analysis.alignment_scorer import AlignmentScorer
-from relumt.analysis.attention_maps import MapCollector
+from relumt.analysis.attention_maps import AlignmentScorer, MapCollector
 from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.analysis.record import read_analysis
 from relumt.cli import main

@@ -27,7 +27,6 @@ from relumt.errors import AttemptFailedError
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.layers import MechanismDecoder
 from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
-from relumt.plugin.search.topk import topk_by_chunks
 
 Hypothesis = dict[str, Tensor]
 """fairseq's: tokens [length], score [], positional_scores [length], and an empty attention and alignment."""
@@ -236,3 +235,32 @@ def makes_rows_differ(module: torch.nn.Module) -> bool:
     if isinstance(module, MechanismAttention):
         return module.training or bool(module.hooks) or module.weights_for_alignment or module.mechanism.retain_dropout
     return isinstance(module, FairseqDropout) and (module.training or module.apply_during_inference)
+
+
+CHUNK = 64
+"""Elements whose maximum decides whether any of them can be among the largest."""
+
+
+def topk_by_chunks(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest elements of each row of x [R, N] and their indices, [R, k], in descending order.
+
+    The same as `x.topk(k)` except for the order of equal elements and the indices of elements of -∞. PyTorch's CPU
+    version copies each row into a heap of pairs. This one only takes the maximum of each chunk: the k chunks with the
+    largest maxima contain the k largest elements, because any other chunk has at least k elements, one in each of
+    these, that are no smaller.
+    """
+    N = x.shape[1]
+    num_whole = N // CHUNK
+    if num_whole <= k:
+        largest, indices = x.topk(k)
+        return largest, indices
+    maxima = x[:, : num_whole * CHUNK].unflatten(1, (num_whole, CHUNK)).amax(-1)  # [R, N/CHUNK]
+    if N % CHUNK:
+        maxima = torch.cat((maxima, x[:, num_whole * CHUNK :].amax(-1, keepdim=True)), dim=1)
+    chunks = maxima.topk(k).indices
+    # [R, k, 1] + [CHUNK] -> [R, k·CHUNK]
+    columns = (chunks.unsqueeze(-1) * CHUNK + torch.arange(CHUNK, device=x.device)).flatten(1)
+    is_outside = columns >= N
+    columns.clamp_(max=N - 1)
+    largest, positions = x.gather(1, columns).masked_fill_(is_outside, -torch.inf).topk(k)
+    return largest, columns.gather(1, positions)
