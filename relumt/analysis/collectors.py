@@ -22,12 +22,7 @@ from relumt.attention.metrics import attention_metrics as metrics
 from relumt.attention.metrics import head_diversity
 from relumt.attention.metrics.ffn_metrics import anisotropy, feature_variance, top_share
 from relumt.plugin.model.attention import MechanismAttention
-from relumt.plugin.model.hooks import (
-    attention_hook,
-    feedforward_hook,
-    named_attentions,
-    named_feedforwards,
-)
+from relumt.plugin.model.hooks import attention_hook, feedforward_hook, named_attentions, named_feedforwards
 from relumt.plugin.model.layers import FeedForwardMixin
 
 TOP_PERCENTS = (*(tenths / 10 for tenths in range(1, 16)), 2, 5, 10, 20, 50)

@@ -27,7 +27,7 @@ def check_training_device(args: Namespace) -> None:
     if getattr(args, "cpu_bf16", False):
         if uses_gpu:
             raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but there is a GPU; use --bf16, or add --cpu")
-        if getattr(args, "offload_activations", False) or getattr(args, "checkpoint_activations", False):
+        if recomputes_activations(args):
             raise UserError(
                 f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations and --offload-activations, which "
                 "would compute activations again in fp32; drop one of them"
@@ -39,6 +39,11 @@ def check_training_device(args: Namespace) -> None:
             f"{given[0]} needs a GPU, and none was found or --cpu is set; drop the flag to train in fp32, or train in "
             f"bf16 with relumt's criterions and {CPU_BF16_FLAG}"
         )
+
+
+def recomputes_activations(args: Namespace) -> bool:
+    """Return whether the backward pass computes activations again: --offload-activations implies the other flag."""
+    return any(getattr(args, f"{name}_activations", False) for name in ("checkpoint", "offload"))
 
 
 def check_translation_in_bf16(is_cpu_forced: bool) -> None:

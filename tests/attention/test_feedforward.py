@@ -92,8 +92,7 @@ def test_activation_is_the_equation(name, xs):
 )
 @for_each_variant
 @given(
-    xs=st.lists(st.floats(-100, 100), min_size=1, max_size=8),
-    trained=st.tuples(st.floats(-2, 2), st.floats(0.01, 2)),
+    xs=st.lists(st.floats(-100, 100), min_size=1, max_size=8), trained=st.tuples(st.floats(-2, 2), st.floats(0.01, 2))
 )
 def test_trained_activations_are_the_equation(activation, equation, initial, xs, trained):
     activation = activation()

@@ -152,10 +152,7 @@ def test_half_precision_is_the_float32_result_wherever_it_is_in_range(name, dtyp
     in_range = exact.abs() <= torch.finfo(dtype).max
     one_unit = 2 * torch.finfo(dtype).eps
     torch.testing.assert_close(
-        output.detach().float()[in_range],
-        exact[in_range],
-        rtol=one_unit,
-        atol=one_unit * float(v.detach().abs().max()),
+        output.detach().float()[in_range], exact[in_range], rtol=one_unit, atol=one_unit * float(v.detach().abs().max())
     )
 
 

@@ -2,13 +2,7 @@
 
 import pytest
 
-from relumt.corpora.bitext import (
-    clean_pairs,
-    read_subsets,
-    reason_to_drop,
-    remove_markup,
-    write_subsets,
-)
+from relumt.corpora.bitext import clean_pairs, read_subsets, reason_to_drop, remove_markup, write_subsets
 from relumt.corpora.document_lengths import lengths_after_cleaning
 from relumt.errors import UserError
 from tests.corpora.cases import PAIRS

@@ -18,7 +18,6 @@ logarithm nor p: it contributes 0 and is counted.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -43,17 +42,12 @@ from relumt.plugin.options import SITES
 Penalty = Callable[[Tensor], Tensor]
 
 
-def excess(x: Tensor, margin: float) -> Tensor:
-    """Return max(|x| − margin, 0): sums between e^−margin and e^margin are free."""
-    return (x.abs() - margin).clamp(min=0)
-
-
-NORM_PENALTIES: dict[str, Callable[[float], Penalty]] = {
-    "abs": lambda margin: torch.abs,
-    "square": lambda margin: torch.square,
-    "hinge": lambda margin: partial(excess, margin=margin),
+NORM_PENALTIES: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "abs": lambda x, _: x.abs(),
+    "square": lambda x, _: x.square(),
+    "hinge": lambda x, margin: (x.abs() - margin).clamp(min=0),
 }
-"""Name of a shape of f → a function that returns f for a margin, which only "hinge" uses."""
+"""Name of a shape of f → f, given a margin: with "hinge", sums between e^−margin and e^margin are free."""
 
 
 def linear_weight(initial: float, final: float | None, num_updates: int, last_update: int) -> float:
@@ -153,7 +147,8 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
         super().__init__(task, cfg)
         check_config(cfg)
         self.cfg = cfg
-        self.norm_penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)](cfg.attention_norm_margin)
+        penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)]
+        self.norm_penalty = lambda x: penalty(x, cfg.attention_norm_margin)
         self.source_padding_idx = task.source_dictionary.pad()
 
     def forward(

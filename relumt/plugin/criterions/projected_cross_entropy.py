@@ -170,8 +170,7 @@ class FusedLabelSmoothedCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionCon
     """Flags of the criterion."""
 
     cpu_bf16: bool = field(
-        default=False,
-        metadata={"help": "train on a CPU in bf16 (autocast); weights stay in fp32, unlike with --bf16"},
+        default=False, metadata={"help": "train on a CPU in bf16 (autocast); weights stay in fp32, unlike with --bf16"}
     )
 
 

@@ -184,12 +184,7 @@ class BeamSearchGenerator(SequenceGenerator):
         return scores, indices % self.vocab_size, first_rows + indices // self.vocab_size
 
     def _finish(
-        self,
-        beam: Beam,
-        candidates: Candidates,
-        is_end: Tensor,
-        finished: list[list[Hypothesis]],
-        is_last_step: bool,
+        self, beam: Beam, candidates: Candidates, is_end: Tensor, finished: list[list[Hypothesis]], is_last_step: bool
     ) -> list[bool]:
         """Add the candidates that end, is_end [B, beam], to `finished`.
 

@@ -123,11 +123,7 @@ def test_half_precision_models_have_a_finite_penalty_in_float32(dtype):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-PENALTIES = {
-    "abs": lambda x: abs(x),
-    "square": lambda x: x * x,
-    "hinge": lambda x: max(abs(x) - 0.2, 0.0),
-}
+PENALTIES = {"abs": lambda x: abs(x), "square": lambda x: x * x, "hinge": lambda x: max(abs(x) - 0.2, 0.0)}
 
 
 @pytest.mark.parametrize("shape", PENALTIES)

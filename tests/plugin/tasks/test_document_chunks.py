@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.plugin.tasks.document_chunks import (
-    chunks_per_document,
-    find_mismatches,
-    replace_mismatches,
-    split_chunks,
-)
+from relumt.plugin.tasks.document_chunks import chunks_per_document, find_mismatches, replace_mismatches, split_chunks
 
 
 def test_chunks_are_counted_by_document():
