@@ -38,7 +38,7 @@ def test_a_word_with_no_weight_has_no_link():
 
 @pytest.mark.parametrize(
     ("text", "start"),
-    [("0-0 1p2\n\n2-1 0?1\n", 0), ("1-1 2p3\n\n3-2 1?2\n", 1), ("1 1 1\n1 2 3 P\n3 3 2 S\n3 1 2 P\n", 1)],
+    [("0-0 1p2 0p0\n\n2-1 0?1\n", 0), ("1-1 2p3\n\n3-2 1?2\n", 1), ("1 1 1\n1 2 3 P\n3 3 2 S\n3 1 2 P\n", 1)],
 )
 def test_both_file_formats_are_read(tmp_path, text, start):
     (tmp_path / "gold").write_text(text)

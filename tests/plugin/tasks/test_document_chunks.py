@@ -27,7 +27,7 @@ def test_counts_of_chunks_are_recovered(documents):
 
 def test_a_chunk_with_a_mismatch_is_replaced_or_kept_on_one_line():
     translated, chunks = ["a | b", "c d", "e"], [2, 2, 1]
-    assert split_chunks(["a b | c", "d"], [2, 1], "|") == ["a b", "c", "d"]
+    assert split_chunks(["a b || x|y | c", "d"], [2, 1], "|") == ["a b || x|y", "c", "d"]
     assert find_mismatches(translated, chunks, "|") == [1]
     assert split_chunks(translated, chunks, "|") == ["a", "b", "c d", "", "e"]
     replaced = replace_mismatches(translated, chunks, "|", ["A", "B", "C", "| D |", "E"])
