@@ -93,7 +93,7 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
     Raises:
         UserError: an attention has no weights, or negative ones.
     """
-    from relumt.analysis.attention_collector import RunningMeans
+    from relumt.analysis.collectors import RunningMeans
     from relumt.analysis.units import BatchReader
     from relumt.plugin.model.attention import MechanismAttention
     from relumt.plugin.model.hooks import attention_hook

@@ -23,10 +23,10 @@ from relumt.corpora.contrastive import ExampleInContext
 from relumt.corpora.document_lengths import read_document_lengths
 from relumt.errors import AttemptFailedError, UserError
 from relumt.files import normalize_line
-from relumt.plugin.tasks.documents import ConcatenatedSentences
+from relumt.plugin.tasks.documents import ConcatenatedSentences, concatenate
 from relumt.runs.inference.loaded_model import LoadedModel
 from relumt.runs.inference.search import batches_by_length
-from relumt.runs.inference.text_encoding import TextEncoding, index_words, load_encoding, load_segmenter
+from relumt.runs.inference.text_encoding import index_words, load_encoding, load_segmenter
 
 MAX_DISTANCE = 3
 """Larger distances are counted together, as in ContraPro's script."""
@@ -113,12 +113,6 @@ def _candidate(source: Tensor, context: Sequence[Tensor], variant: Tensor, separ
     return Candidate(source, target, len(target) - len(variant), len(context))
 
 
-def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
-    """Return sentences as one chunk with one end-of-sentence symbol; `separator` has length 1, or 0 for none."""
-    tokens = [part for sentence in sentences[:-1] for part in (sentence[:-1], separator)]
-    return torch.cat([*tokens, sentences[-1]])
-
-
 def context_candidates(
     loaded: LoadedModel, data: Path, examples: Sequence[ExampleInContext]
 ) -> Iterator[list[Candidate]]:
@@ -137,8 +131,8 @@ def context_candidates(
     if limit and loaded.task.cfg.document_separator:
         separators = [torch.tensor([loaded.task.separator_index(x.source)]) for x in (source_side, target_side)]
     for example in examples:
-        source = _encode(source_side, [*example.source_context, example.source])
-        context, variants = _encode(target_side, example.target_context), _encode(target_side, example.variants)
+        source = source_side.encode([*example.source_context, example.source])
+        context, variants = target_side.encode(example.target_context), target_side.encode(example.variants)
         longest = max(variants, key=len)
         first = len(context)
         for start in range(len(context) if limit else 0):
@@ -148,10 +142,6 @@ def context_candidates(
                 break
         chunk = concatenate(source[first:], separators[0])
         yield [_candidate(chunk, context[first:], variant, separators[1]) for variant in variants]
-
-
-def _encode(encoding: TextEncoding, texts: Sequence[str]) -> list[Tensor]:
-    return encoding.encode(texts) if texts else []
 
 
 @torch.no_grad()

@@ -5,10 +5,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relumt.analysis.alignment_scorer import AlignmentScorer
-from relumt.analysis.attention_collector import AttentionCollector
-from relumt.analysis.attention_maps import MapCollector, SentenceMaps, map_own_translations
-from relumt.analysis.ffn_collector import FeedForwardCollector, learned_activations
+from relumt.analysis.attention_maps import AlignmentScorer, MapCollector, SentenceMaps, map_own_translations
+from relumt.analysis.collectors import AttentionCollector, FeedForwardCollector, learned_activations
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, Unit
 from relumt.analysis.units import BatchReader
 from relumt.corpora.alignment import GoldAlignment, read_alignments, read_source_first

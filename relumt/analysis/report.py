@@ -53,11 +53,6 @@ def write_plots_and_report(
         path.unlink()
     for number, sentences in enumerate(maps, start=1):
         save_maps(sentences, out / f"maps-{number}.pt")
-    return write_report(analysis, maps, out)
-
-
-def write_report(analysis: AnalysisFile, maps: Sequence[list[SentenceMaps]], out: Path) -> Path:
-    """Write report.html and return its path. The arguments are those of `write_plots_and_report`."""
     checkpoints = analysis.checkpoints
     rows = list(map(summarize, checkpoints))
     filled = [key for key in rows[0] if any(row[key] for row in rows)]

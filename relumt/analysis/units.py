@@ -107,54 +107,35 @@ class BatchTokens:
         return [[self.dictionary[token] for token in row if token != pad] for row in self.tokens.tolist()]
 
 
-@dataclass(frozen=True)
-class SiteTokens:
-    """The queries and keys of a site's attention maps.
+def select_rows(
+    weights: Tensor, mask: AttentionMask, queries: BatchTokens, keys: BatchTokens, unit: Unit
+) -> AttentionRows:
+    """Return the rows of the queries that are not padding.
 
-    Attributes:
-        queries, keys: the tokens that they stand for.
+    Args:
+        weights: weights of subwords, [B, H, T, S].
+        mask: what the queries can attend to.
+        queries: the tokens that the queries stand for.
+        keys: the same for the keys.
         unit: whether to measure subwords, or words, for which their weights are merged.
     """
-
-    queries: BatchTokens
-    keys: BatchTokens
-    unit: Unit
-
-    def select_rows(self, weights: Tensor, mask: AttentionMask) -> AttentionRows:
-        """Return the rows of the queries that are not padding.
-
-        Args:
-            weights: weights of subwords, [B, H, T, S].
-            mask: what the queries can attend to.
-        """
-        B, _, T, S = weights.shape
-        dense = mask.to_dense(T, S, weights.device)  # [B or 1, 1, T or 1, S], None if nothing is hidden
-        visible = weights.new_ones(B, T, S, dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)
-        is_stop_word = self.keys.stop_words
-        if self.unit == "words":
-            visible = words.merge_visibility(visible, self.queries.words, self.keys.words)
-            weights = words.merge_to_words(weights, self.queries.words, self.keys.words)
-            if is_stop_word is not None:  # [B, W, S] -> [B, W]
-                is_stop_word = (words.belongs_to_word(self.keys.words) & is_stop_word[:, None]).any(-1)
-        is_real = self.is_real_query
-        B, Q = is_real.shape
-        return AttentionRows(
-            weights=weights.transpose(1, 2)[is_real],  # [B, Q, H, K] -> [R, H, K]
-            visible=visible[is_real],
-            positions=torch.arange(Q, device=weights.device).expand(B, Q)[is_real],
-            is_stop_word=None if is_stop_word is None else is_stop_word[:, None].expand(B, Q, -1)[is_real],
-        )
-
-    def select_weight_sums(self, weight_sum: Tensor) -> Tensor:
-        """Return the sums of the weights of the queries that are not padding: [B, H, T] -> [R, H]."""
-        if self.unit == "words":
-            weight_sum = words.merge_queries(weight_sum[..., None], self.queries.words).squeeze(-1)  # N = 1
-        return weight_sum.transpose(1, 2)[self.is_real_query]
-
-    @property
-    def is_real_query(self) -> Tensor:
-        """Which queries are not padding, [B, queries or query words] bool."""
-        return words.belongs_to_word(self.queries.words).any(-1) if self.unit == "words" else self.queries.is_real
+    B, _, T, S = weights.shape
+    dense = mask.to_dense(T, S, weights.device)  # [B or 1, 1, T or 1, S], None if nothing is hidden
+    visible = weights.new_ones(B, T, S, dtype=torch.bool) if dense is None else dense[:, 0].expand(B, T, S)
+    is_real, is_stop_word = queries.is_real, keys.stop_words
+    if unit == "words":
+        is_real = words.belongs_to_word(queries.words).any(-1)
+        visible = words.merge_visibility(visible, queries.words, keys.words)
+        weights = words.merge_to_words(weights, queries.words, keys.words)
+        if is_stop_word is not None:  # [B, W, S] -> [B, W]
+            is_stop_word = (words.belongs_to_word(keys.words) & is_stop_word[:, None]).any(-1)
+    B, Q = is_real.shape
+    return AttentionRows(
+        weights=weights.transpose(1, 2)[is_real],  # [B, Q, H, K] -> [R, H, K]
+        visible=visible[is_real],
+        positions=torch.arange(Q, device=weights.device).expand(B, Q)[is_real],
+        is_stop_word=None if is_stop_word is None else is_stop_word[:, None].expand(B, Q, -1)[is_real],
+    )
 
 
 class BatchReader:
@@ -177,12 +158,12 @@ class BatchReader:
             )
         )  # fmt: skip
 
-    def read(self, sample: dict[str, Any]) -> dict[str, SiteTokens]:
+    def read(self, sample: dict[str, Any]) -> dict[str, tuple[BatchTokens, BatchTokens]]:
         """Return the queries and keys by site for one of fairseq's batches."""
         inputs = sample["net_input"]
         source, decoder_input = self._source(inputs["src_tokens"]), self._target(inputs["prev_output_tokens"])
         return {
-            "encoder": SiteTokens(source, source, self.unit),
-            "decoder": SiteTokens(decoder_input, decoder_input, self.unit),
-            "cross": SiteTokens(self._target(sample["target"]), source, self.unit),
+            "encoder": (source, source),
+            "decoder": (decoder_input, decoder_input),
+            "cross": (self._target(sample["target"]), source),
         }

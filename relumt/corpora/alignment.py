@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Links = frozenset[tuple[int, int]]
 """(source word, target word), counted from 0."""
 
-FileLink = tuple[str, int, int]
-"""("S" for sure or "P" for possible, source word, target word) with the numbers as they are in the file."""
-
 LINK = re.compile(r"(\d{1,7})([-p?])(\d{1,7})", re.ASCII)
 NUMBERED_LINK = re.compile(r"(\d{1,7})\s+(\d{1,7})\s+(\d{1,7})(?:\s+([SP]))?", re.ASCII)
+
+SURE = ("-", "S", None)
+"""Kinds of links in files that are sure."""
 
 
 @dataclass(frozen=True)
@@ -103,36 +103,27 @@ def read_alignments(path: Path, start: int, count: int | None = None) -> list[Go
     if not any(lines):
         raise UserError(f"{path}: expected word alignments, found only empty lines")
     is_numbered = all(NUMBERED_LINK.fullmatch(line) for line in lines if line)
-    pairs: list[list[FileLink]] = [[] for _ in range((count or 0) if is_numbered else len(lines))]
+    pairs: list[dict[tuple[int, int], bool]]  # for each link whether it is sure
+    pairs = [{} for _ in range((count or 0) if is_numbered else len(lines))]
     for number, line in enumerate(lines, start=1):
-        if match := NUMBERED_LINK.fullmatch(line) if is_numbered else None:
-            pair, source, target, kind = match.groups()
-            if not 1 <= int(pair) <= (count or int(pair)):
+        for text in filter(None, [line] if is_numbered else line.split()):
+            pair, source, kind, target = _parse_link(f"{path}:{number}", number, text, is_numbered)
+            if not 1 <= pair <= (count or pair):
                 raise UserError(f"{path}:{number}: found sentence pair {pair}, expected 1 to {count or 'the last'}")
-            pairs += [[] for _ in range(int(pair) - len(pairs))]
-            pairs[int(pair) - 1].append((kind or "S", int(source), int(target)))
-        elif not is_numbered:
-            pairs[number - 1] = _parse_links(path, number, line)
-    return [_to_gold(path, number, links, start) for number, links in enumerate(pairs, start=1)]
+            if min(source, target) < start:
+                problem = f"links word {start - 1}, but --first-word says that words start at {start}"
+                raise UserError(f"{path}: sentence pair {pair} {problem}")
+            pairs += [{} for _ in range(pair - len(pairs))]
+            link = source - start, target - start
+            pairs[pair - 1][link] = pairs[pair - 1].get(link, False) or kind in SURE
+    return [GoldAlignment(frozenset(link for link in own if own[link]), frozenset(own)) for own in pairs]
 
 
-def _parse_links(path: Path, number: int, line: str) -> list[FileLink]:
-    links = []
-    for token in line.split():
-        if not (match := LINK.fullmatch(token)):
-            problem = f"expected a link such as 1-2 (sure) or 1p2 (possible), found {quote(token)}"
-            raise UserError(f"{path}:{number}: {problem}")
-        links.append(("S" if match[2] == "-" else "P", int(match[1]), int(match[3])))
-    return links
-
-
-def _to_gold(path: Path, number: int, links: list[FileLink], start: int) -> GoldAlignment:
-    """Return one pair's links counted from 0; raise UserError for a word before the first."""
-    if any(min(source, target) < start for _, source, target in links):
-        problem = f"links word {start - 1}, but --first-word says that words start at {start}"
-        raise UserError(f"{path}: sentence pair {number} {problem}")
-    possible, sure = (
-        frozenset((source - start, target - start) for kind, source, target in links if kind in kinds)
-        for kinds in ("SP", "S")
-    )
-    return GoldAlignment(sure, possible)
+def _parse_link(where: str, number: int, text: str, is_numbered: bool) -> tuple[int, int, str | None, int]:
+    """Return the pair, the source word, the kind and the target word of a link on line `number`."""
+    if is_numbered and (match := NUMBERED_LINK.fullmatch(text)):
+        return int(match[1]), int(match[2]), match[4], int(match[3])
+    if match := LINK.fullmatch(text):
+        return number, int(match[1]), match[2], int(match[3])
+    problem = f"expected a link such as 1-2 (sure) or 1p2 (possible), found {quote(text)}"
+    raise UserError(f"{where}: {problem}")

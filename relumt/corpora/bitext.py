@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from relumt.corpora.alignment import format_alignment, read_source_first
-from relumt.corpora.document_lengths import documents_path
 from relumt.errors import UserError, print_status
 from relumt.files import normalize_file, open_text, read_clean_lines, read_json, write_lines
 
@@ -77,10 +76,10 @@ def find_inputs(prefixes: dict[str, str], options: "Options") -> Inputs:
     source, target = languages = options.languages
     inputs = {f"{split}.{lang}": find_text_file(prefixes[split], lang) for split in SPLITS for lang in languages}
     for split in SPLITS:
-        if (path := documents_path(prefixes[split])).exists():
+        if (path := Path(f"{prefixes[split]}.docs")).exists():
             inputs[f"{split}.docs"] = path
     for split, prefix in ((split, prefixes[split]) for split in HELD_OUT):
-        if (path := subsets_path(prefix)).exists():
+        if (path := Path(f"{prefix}.subsets.json")).exists():
             inputs[f"{split}.subsets.json"] = path
         # P.TGT-SRC.align gives the target word first, because it was made for the opposite translation direction.
         names = (f"{prefix}.align", f"{prefix}.{source}-{target}.align", f"{prefix}.{target}-{source}.align")
@@ -94,11 +93,6 @@ def find_inputs(prefixes: dict[str, str], options: "Options") -> Inputs:
     if options.tokenized_input and any(path.exists() for path in raw.values()):
         inputs |= raw  # all of them, because scores are computed on the same kind of text for both splits
     return inputs
-
-
-def subsets_path(prefix: str) -> Path:
-    """Return the path of the file that may describe subsets of the text `prefix`."""
-    return Path(f"{prefix}.subsets.json")
 
 
 def write_subsets(path: Path, subsets: Subsets) -> None:

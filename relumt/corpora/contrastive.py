@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from relumt.corpora.bitext import check_line_counts
 from relumt.errors import UserError, describe_error
 from relumt.files import atomic_file, decode_json, normalize_line, read_lines
 
@@ -178,8 +179,7 @@ def contexts_of_text(
 def read_pairs(source: Path, target: Path) -> Context:
     """Return the lines of two aligned texts; raises UserError if their numbers of lines differ."""
     sides = [[line.strip() for line in read_lines(path)] for path in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        raise UserError(f"{source} has {len(sides[0])} lines, {target} has {len(sides[1])}; write them again")
+    check_line_counts((source, target), list(map(len, sides)))
     return list(zip(*sides, strict=True))
 
 

@@ -11,11 +11,6 @@ from relumt.files import read_lines
 NUMBER = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
 
-def documents_path(prefix: str) -> Path:
-    """Return the path of the document lengths of the text `prefix`."""
-    return Path(f"{prefix}.docs")
-
-
 def read_lengths(path: Path) -> list[int]:
     """Return the numbers in a file, one per line; raises `UserError` for any that is not a positive integer."""
     lengths = []

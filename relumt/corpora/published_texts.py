@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,21 +23,14 @@ class Segment(NamedTuple):
     text: str
 
 
-def read_plain(lines: Iterable[str], name: str) -> Iterator[Segment]:
-    """Yield the lines of a text without known documents."""
-    return (Segment("", number, line) for number, line in enumerate(lines))
-
-
-DOCUMENT_MARKUP = "<d>"
-
-
-def read_marked(lines: Iterable[str], name: str) -> Iterator[Segment]:
-    """Yield the sentences of a text with a line <d> before each document."""
-    document = 0
-    for number, line in enumerate(lines):
-        if line.strip() == DOCUMENT_MARKUP:
-            document += 1
+def read_marked(lines: Iterable[str], name: str, markup: tuple[str, ...] = ("<d>",)) -> Iterator[Segment]:
+    """Yield the lines of a text that do not begin with markup, the first kind of which begins a document."""
+    document = number = 0
+    for line in lines:
+        if line.startswith(markup):
+            document += line.startswith(markup[0])
         else:
+            number += 1
             yield Segment(str(document), number, line)
 
 
@@ -55,9 +49,8 @@ def read_running(lines: Iterable[str], name: str) -> Iterator[Segment]:
         yield Segment(str(document), number, line)
 
 
-TALK_START = "<url>"
-METADATA = (TALK_START, "<talkid>", "<keywords>")
-"""Beginnings of the lines of a training file that are not text."""
+METADATA = ("<url>", "<talkid>", "<keywords>")
+"""Beginnings of the lines of a training file that are not text; the first one begins a talk."""
 
 TEXT_TAG = re.compile(r"</?(?:title|description)>")
 
@@ -67,12 +60,7 @@ def read_talks(lines: Iterable[str], name: str) -> Iterator[Segment]:
 
     As in fairseq's recipe, titles and descriptions are text, while addresses, numbers and keywords are not.
     """
-    talk = number = 0
-    for line in lines:
-        talk += line.startswith(TALK_START)
-        if not line.startswith(METADATA):
-            number += 1
-            yield Segment(str(talk), number, TEXT_TAG.sub("", line))
+    return (segment._replace(text=TEXT_TAG.sub("", segment.text)) for segment in read_marked(lines, name, METADATA))
 
 
 DOCUMENT = re.compile(r'<doc\b[^>]*\bdocid="([^"]*)"', re.IGNORECASE)
@@ -120,7 +108,7 @@ def is_misaligned(segment: Segment) -> bool:
 
 
 FORMS: dict[str, Callable[[Iterable[str], str], Iterator[Segment]]] = {
-    "plain": read_plain,
+    "plain": partial(read_marked, markup=()),
     "marked": read_marked,
     "running": read_running,
     "talks": read_talks,

@@ -1,6 +1,5 @@
 """Checks of the flags that choose the device and the number format of training."""
 
-import importlib.util
 from argparse import Namespace
 
 import torch
@@ -28,19 +27,23 @@ def check_training_device(args: Namespace) -> None:
     if getattr(args, "cpu_bf16", False):
         if uses_gpu:
             raise UserError(f"{CPU_BF16_FLAG} trains on the CPU, but there is a GPU; use --bf16, or add --cpu")
-        if getattr(args, "offload_activations", False) or getattr(args, "checkpoint_activations", False):
+        if recomputes_activations(args):
             raise UserError(
                 f"{CPU_BF16_FLAG} cannot be combined with --checkpoint-activations and --offload-activations, which "
                 "would compute activations again in fp32; drop one of them"
             )
         require_fast_bf16(CPU_BF16_FLAG)
     given = [flag_name(name) for name in GPU_FLAGS if getattr(args, name, False)]
-    uses_tpu = getattr(args, "tpu", False) and importlib.util.find_spec("torch_xla")  # fairseq sets it for --bf16, too
-    if given and not uses_gpu and not uses_tpu:
+    if given and not uses_gpu:
         raise UserError(
             f"{given[0]} needs a GPU, and none was found or --cpu is set; drop the flag to train in fp32, or train in "
             f"bf16 with relumt's criterions and {CPU_BF16_FLAG}"
         )
+
+
+def recomputes_activations(args: Namespace) -> bool:
+    """Return whether the backward pass computes activations again: --offload-activations implies the other flag."""
+    return any(getattr(args, f"{name}_activations", False) for name in ("checkpoint", "offload"))
 
 
 def check_translation_in_bf16(is_cpu_forced: bool) -> None:

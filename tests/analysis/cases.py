@@ -2,8 +2,8 @@
 
 import torch
 
-from relumt.analysis.attention_collector import AttentionCollector
 from relumt.analysis.attention_maps import MapCollector
+from relumt.analysis.collectors import AttentionCollector
 from relumt.analysis.units import BatchReader
 from tests.plugin.model.build import dictionary, sample, task
 

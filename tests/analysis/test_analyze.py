@@ -3,14 +3,12 @@
 import gzip
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from relumt.analysis.alignment_scorer import AlignmentScorer
-from relumt.analysis.attention_maps import MapCollector
+from relumt.analysis.attention_maps import AlignmentScorer, MapCollector
 from relumt.analysis.measure import AnalysisConfig, load_gold_alignments
 from relumt.analysis.record import read_analysis
 from relumt.cli import main
@@ -181,9 +179,6 @@ def test_a_run_stands_for_its_scored_checkpoint(tmp_path):
     assert find_checkpoint(tmp_path).name == "checkpoint_best.pt"
     record = with_value(scored_record(), "evaluations.test.setup.checkpoint", "checkpoint_average_5.pt")
     save_record(tmp_path, record)
-    assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
-    valid = with_value(scored_record().test_evaluation, "setup.subset", "valid")
-    save_record(tmp_path, replace(record, evaluations={"valid": valid, **record.evaluations}))
     assert find_checkpoint(tmp_path).name == "checkpoint_average_5.pt"
     (tmp_path / "checkpoints" / "checkpoint_average_5.pt").unlink()
     with pytest.raises(UserError, match=r"checkpoint_average_5.pt: no such checkpoint; give a checkpoint_\*.pt"):

@@ -1,4 +1,4 @@
-"""Attention measures of a test set do not depend on batching or padding, for every mechanism."""
+"""Measures of attention: worked examples and torch.distributions; batching and padding change nothing."""
 
 import math
 from dataclasses import is_dataclass
@@ -6,10 +6,13 @@ from statistics import mean
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relumt.analysis.attention_maps import bertviz_arguments, load_maps, save_maps
 from relumt.attention import MECHANISMS
 from relumt.attention.metrics import attention_metrics as rows
+from relumt.attention.metrics.head_diversity import jensen_shannon_divergence, normalize_with_dummy, softmax_with_dummy
 from tests.analysis.cases import maps_of, measured, one_by_one
 from tests.plugin.model.build import build, sample
 
@@ -49,14 +52,12 @@ def test_softmax_has_no_zeros_no_null_rows_and_shares_that_grow():
     assert result["decoder.layers.1.encoder_attn"].distance is None
 
 
-def test_both_collectors_agree_on_null_rates():
+def test_the_variance_of_null_rates_over_heads():
     model = build("mechanism_transformer", "--attention", "rela_i").eval()
-    result, nulls = measured(model, [sample(PAIRS)]), measured(model, [sample(PAIRS)], null_rates_only=True)
-    nulls = {name: measures.null_rate for name, measures in nulls.items()}
-    assert {name: measures.null_rate for name, measures in result.items()} == nulls
-    assert any(rate > 0 for rates in nulls.values() for rate in rates)
-    first, second = nulls["encoder.layers.0.self_attn"]  # of two numbers a sample's variance is half their square
-    assert result["encoder.layers.0.self_attn"].null_rate_variance == pytest.approx((first - second) ** 2 / 2)
+    measures = measured(model, [sample(PAIRS)])["encoder.layers.0.self_attn"]
+    first, second = measures.null_rate
+    assert first != second  # of two numbers a sample's variance is half the square of their difference
+    assert measures.null_rate_variance == pytest.approx((first - second) ** 2 / 2)
     one_head = build("mechanism_transformer", "--attention", "rela_i", "--encoder-attention-heads", "1").eval()
     assert measured(one_head, [sample(PAIRS)])["encoder.layers.0.self_attn"].null_rate_variance is None
 
@@ -107,3 +108,120 @@ def test_maps_have_no_padding_and_fit_bertviz(tmp_path):
     own = viewed["encoder_attention"][0][0].transpose(0, 1)
     expected = rows.sparsity(own, torch.full((7,), 7)).mean(0).tolist()
     assert alone["encoder.layers.0.self_attn"].sparsity == pytest.approx(expected)
+
+
+ROW = torch.tensor([[[0.0, 2.0, 0.0, 6.0, 0.0]]])  # [1, 1, 5], its last key not visible
+SEEN = torch.tensor([4])
+NOTHING = torch.zeros(1, 1, 5)
+
+
+def test_a_row_by_hand():
+    assert rows.sparsity(ROW, SEEN).item() == 0.5
+    assert not rows.is_null_row(ROW).item()
+    assert rows.entropy(ROW).item() == pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75)))
+    shares = rows.top_share(ROW, SEEN, [1, 12.5, 25, 30, 50, 100]).flatten().tolist()
+    assert shares == pytest.approx([0.03, 0.375, 0.75, 0.8, 1.0, 1.0])  # of 4 keys: 0.04, 0.5, 1, 1.2, 2, 4
+    position = torch.tensor([1])
+    assert rows.mean_distance(ROW, position).item() == pytest.approx(0.75 * 2)
+    assert rows.distant_share(ROW, position, 1).item() == pytest.approx(0.75)
+    assert rows.distant_share(ROW, position, 2).item() == 0
+    chosen = torch.tensor([[True, True, False, False, True]])
+    assert rows.mean_over_keys(ROW, chosen).item() == pytest.approx(0.25)
+
+
+def test_the_sink_rate_by_hand():
+    visible = torch.tensor([[False, True, True, True, False]])  # padding on the left, and a hidden key
+    assert rows.sink_rate(ROW, visible).item() == pytest.approx(0.25)
+    assert rows.uniform_sink_rate(visible.sum(-1)).item() == pytest.approx(1 / 3)
+    for undefined in (torch.tensor([[False, True, False, False, False]]), torch.zeros(1, 5, dtype=torch.bool)):
+        assert rows.sink_rate(ROW, undefined).isnan() and rows.uniform_sink_rate(undefined.sum(-1)).isnan()
+    assert rows.sink_rate(NOTHING, visible).isnan()
+
+
+def test_a_null_row():
+    assert rows.sparsity(NOTHING, SEEN).item() == 1
+    assert rows.is_null_row(NOTHING).item() and rows.entropy(NOTHING).item() == 0
+    assert rows.top_share(NOTHING, SEEN, [10]).isnan().all()
+    assert rows.mean_distance(NOTHING, torch.tensor([0])).isnan().all()
+
+
+def lorenz_by_loops(weights, percent):
+    """Return the weight on the top `percent` % of the visible `weights`, a fraction of a key counting as a fraction."""
+    left, share = len(weights) * percent / 100, 0.0
+    for weight in sorted(weights, reverse=True):
+        share += weight * min(left, 1)
+        left -= min(left, 1)
+    return share / sum(weights)
+
+
+@given(st.integers(1, 40), st.integers(0, 8), st.integers(0, 2**31))
+def test_top_shares_of_any_percentage_agree_with_a_loop_over_the_keys(visible, hidden, seed):
+    generator = torch.Generator().manual_seed(seed)
+    seen = torch.randn(3, 2, visible, generator=generator, dtype=torch.float64).relu() + 1e-3
+    weights = torch.cat([seen, seen.new_zeros(3, 2, hidden)], dim=-1)
+    percents = [0.1, 0.2, 1.5, 7, 33.3, 50, 99.9, 100]
+    shares = rows.top_share(weights, torch.full((3,), visible), percents)
+    for percent, found in zip(percents, shares.tolist(), strict=True):
+        for row, by_head in zip(seen.tolist(), found, strict=True):
+            assert by_head == pytest.approx([lorenz_by_loops(head, percent) for head in row], abs=1e-12)
+
+
+@given(st.integers(1, 30), st.integers(0, 2**31))
+def test_softmax_rows_have_no_zeros_and_the_entropy_of_torch(keys, seed):
+    p = torch.randn(7, 2, keys, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).softmax(-1)
+    expected = torch.distributions.Categorical(probs=p).entropy()
+    torch.testing.assert_close(rows.entropy(p), expected, atol=1e-9, rtol=1e-9)
+    seen = torch.full((7,), keys)
+    assert not rows.sparsity(p, seen).any() and not rows.is_null_row(p).any()
+    torch.testing.assert_close(rows.top_share(p, seen, [100])[0], torch.ones(7, 2, dtype=torch.float64))
+
+
+def test_divergence_is_0_for_equal_heads_and_log_h_for_disjoint_ones():
+    one = torch.tensor([0.5, 0.5, 0.0, 0.0])
+    assert jensen_shannon_divergence(one.expand(1, 3, 4)).item() == pytest.approx(0, abs=1e-7)
+    assert jensen_shannon_divergence(torch.eye(4)[None]).item() == pytest.approx(math.log(4))
+    # H(3/4, 1/4) − (0 + log 2)/2
+    mixed = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
+    expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) - math.log(2) / 2
+    assert jensen_shannon_divergence(mixed).item() == pytest.approx(expected)
+
+
+def test_renormalized_rows_are_distributions_and_null_rows_attend_to_the_dummy():
+    weights = torch.tensor([[[0.0, 4.0, 0.0], [0.0, 0.0, 0.0]]])
+    mask = torch.tensor([[True, True, False]])
+    p = softmax_with_dummy(weights, mask, 0.5)
+    e2 = math.exp(2)
+    assert p[0, 0].tolist() == pytest.approx([1 / (1 + e2), e2 / (1 + e2), 0, 0])
+    assert p[0, 1].tolist() == [0, 0, 0, 1]
+    normalized = normalize_with_dummy(torch.tensor([[[0.5, 1.5, 0.0], [0.0, 0.0, 0.0]]]))
+    assert normalized.tolist() == [[[0.25, 0.75, 0, 0], [0, 0, 0, 1]]]
+
+
+def divergence_by_loops(heads):
+    """Return JS of the normalized rows of some heads; a head without weight attends to nothing, as one more key."""
+    distributions = []
+    for weights in heads:
+        total = sum(weights)
+        distributions.append([w / total for w in weights] + [0.0] if total > 1e-6 else [0.0] * len(weights) + [1.0])
+    mean = [sum(column) / len(heads) for column in zip(*distributions, strict=True)]
+    entropies = [-sum(p * math.log(p) for p in row if p > 0) for row in (mean, *distributions)]
+    return entropies[0] - sum(entropies[1:]) / len(heads)
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.floats(1e-3, 1e3), st.integers(0, 2**31))
+def test_the_divergence_of_normalized_weights_agrees_with_a_loop_and_ignores_their_scale(keys, heads, scale, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(4, heads, keys, generator=generator, dtype=torch.float64).relu()  # some rows are null
+    found = jensen_shannon_divergence(normalize_with_dummy(weights))
+    assert found.tolist() == pytest.approx([divergence_by_loops(row) for row in weights.tolist()], abs=1e-12)
+    is_null = weights.sum(-1) <= 1e-6
+    if ((weights * scale).sum(-1) <= 1e-6).equal(is_null):
+        torch.testing.assert_close(jensen_shannon_divergence(normalize_with_dummy(weights * scale)), found)
+
+
+def test_disjoint_heads_with_small_weights_differ_only_if_the_weights_are_normalized():
+    """The softmax of weights as small as ReLUFormer's, about 1/n, is uniform: heads that share no key seem alike."""
+    weights = torch.eye(8)[None, :4] / 50
+    visible = torch.ones(1, 8, dtype=torch.bool)
+    assert jensen_shannon_divergence(normalize_with_dummy(weights)).item() == pytest.approx(math.log(4))
+    assert jensen_shannon_divergence(softmax_with_dummy(weights, visible, 1.0)).item() == pytest.approx(0, abs=1e-4)

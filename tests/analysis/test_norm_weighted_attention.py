@@ -11,8 +11,7 @@ from relumt.attention.metrics import norm_weighted_attention
 from relumt.attention.metrics.norm_weighted_attention import OutputTerms, contribution_norms
 from relumt.attention.rela import UnnormalizedReLA
 from relumt.attention.softmax import SoftmaxAttention
-from relumt.plugin.model.hooks import named_attentions
-from relumt.plugin.model.output_terms import output_terms_hook
+from relumt.plugin.model.hooks import named_attentions, output_terms_hook
 from tests.plugin.model.build import build, sample
 
 PAIRS = [(5, 4), (2, 3)]

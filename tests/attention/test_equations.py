@@ -1,4 +1,4 @@
-"""Every mechanism against its equation in float64."""
+"""Every mechanism and gate against its equation in float64."""
 
 from copy import deepcopy
 from functools import partial
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from relumt.attention import MECHANISMS, AttentionMask, Need
+from relumt.attention import GATES, MECHANISMS, AttentionMask, Need, OutputGate
 from tests.attention import oracle
 from tests.attention.cases import cases, for_each_mechanism
 
@@ -118,3 +118,29 @@ def test_initial_projections_scale_the_weights_and_give_every_pair_the_initial_s
     projections = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
     with pytest.raises(ValueError, match="initial_score needs projections with biases; pass initial_score=0"):
         MECHANISMS["relu"](2, 4).init_projections(*projections)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_gated_heads_are_the_equation(kind):
+    torch.manual_seed(1)
+    T, B, H, D = 3, 2, 4, 5
+    heads, x = (torch.randn(T, B, H * D, dtype=torch.float64) for _ in range(2))
+    gate = OutputGate(kind, H * D, H).double()
+    gated = gate(heads, x)
+    W = gate.proj.weight.T  # Qiu et al. 2025: y ⊙ σ(xW)
+    for t in range(T):
+        for b in range(B):
+            scores = 1 / (1 + (-(x[t, b] @ W)).exp())
+            expected = [
+                heads[t, b, h * D + d] * (scores[h * D + d] if kind == "elementwise" else scores[h])
+                for h in range(H)
+                for d in range(D)
+            ]
+            torch.testing.assert_close(gated[t, b], torch.stack(expected))
+
+
+def test_an_unknown_gate_is_refused():
+    with pytest.raises(ValueError, match="a gate must be one of elementwise, headwise, not 'none'"):
+        OutputGate("none", 8, 2)
+    with pytest.raises(ValueError, match="embed_dim must be a multiple of num_heads, not 10 and 4"):
+        OutputGate("headwise", 10, 4)

@@ -24,10 +24,7 @@ assert_close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 @every_name
 @for_each_mechanism
 @given(
-    case=cases(longest=4),
-    gamma=st.floats(0.3, 3),
-    shift=st.floats(-1, 1),
-    scale=st.sampled_from(["none", "visible"]),
+    case=cases(longest=4), gamma=st.floats(0.3, 3), shift=st.floats(-1, 1), scale=st.sampled_from(["none", "visible"])
 )
 def test_the_naive_implementation_is_the_equation(name, case, gamma, shift, scale):
     options = {"gamma": gamma, "shift": shift, "scale": scale}

@@ -7,13 +7,7 @@ import torch
 
 from relumt.attention import MECHANISMS, AttentionMask, Need
 from relumt.attention.inhibitor import IMPLEMENTATIONS
-from relumt.attention.kernels import (
-    dispatch,
-    inhibitor_naive,
-    self_check,
-    self_check_inhibitor,
-    self_check_pointwise,
-)
+from relumt.attention.kernels import dispatch, inhibitor_naive, self_check, self_check_inhibitor, self_check_pointwise
 from relumt.attention.kernels.self_check import check_config
 from relumt.attention.kernels.self_check_inhibitor import InhibitorConfig
 from relumt.attention.kernels.self_check_pointwise import PointwiseConfig

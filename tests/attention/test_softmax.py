@@ -55,17 +55,6 @@ def test_explicit_weights_serve_short_sentences_where_fused_attention_packs_its_
     assert uses_fused(five.bfloat16(), packed.bfloat16()) and uses_fused(five.double(), packed.double())
 
 
-def test_no_mask_is_applied_more_than_once(monkeypatch):
-    """Each pass over [B, H, T, S] counts: one addition, and no masked_fill where every query sees a key."""
-    monkeypatch.setattr(torch.Tensor, "masked_fill", None)
-    monkeypatch.setattr(torch.Tensor, "masked_fill_", None)
-    x = torch.randn(2, 2, 8, 4, requires_grad=True)
-    key_mask = torch.arange(8)[None] < torch.tensor([[8], [5]])
-    output = MECHANISMS["softmax"](2, 4)(x, x, x, AttentionMask(key_mask, is_causal=True)).output
-    visible = AttentionMask(key_mask, is_causal=True).to_dense(8, 8)
-    torch.testing.assert_close(output, F.scaled_dot_product_attention(x, x, x, visible))
-
-
 def test_fused_attention_decides_nothing_about_queries_without_keys(monkeypatch):
     fused = F.scaled_dot_product_attention
 

@@ -161,11 +161,9 @@ SAME = json.dumps({"1": {"src": ["a", "b"], "trg": [translation("correct", "c", 
     ("content", "message"),
     [
         ("{}", "has no examples"),
-        ("null", "example 1: TypeError"),
         ('{"1": {"src": ["a", "b"], "trg": [{"incorrect": ["c", "d"]}]}}', "example 1: KeyError: 'semi-correct'"),
         (SAME, "example 1: ValidationError: two variants are the same"),
         (json.dumps([ENTRIES[0], entry(1, [" "])]), "example 2: ValidationError: the source or a variant is empty"),
-        ("[" * 100_000, "not in the expected format"),
     ],
 )
 def test_files_of_another_format(folder, capsys, content, message):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from statistics import fmean
 
-from relumt.analysis.attention_collector import TOP_PERCENTS
+from relumt.analysis.collectors import TOP_PERCENTS
 from relumt.analysis.record import (
     AlignmentErrors,
     AlignmentMetrics,

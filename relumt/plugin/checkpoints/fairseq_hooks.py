@@ -31,11 +31,7 @@ from relumt.errors import UserError
 from relumt.plugin.checkpoints.averaging import refuse_other_model
 from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
 from relumt.plugin.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
-from relumt.plugin.checkpoints.recovery import (
-    copy_checkpoint_durably,
-    recover_last_checkpoint,
-    save_checkpoint_durably,
-)
+from relumt.plugin.checkpoints.recovery import copy_checkpoint_durably, recover_last_checkpoint, save_checkpoint_durably
 
 MASTER_WEIGHTS = "fp32_params"
 """Key of the master weights in the optimizer's state."""

@@ -248,8 +248,4 @@ def vet_checkpoint(checkpoint: Mapping[str, Any], path: Path | str) -> dict[str,
 def empty_training_state() -> dict[str, Any]:
     """Return the training state of a checkpoint that has only weights, as far as fairseq needs it for translation."""
     entry = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
-    return {
-        "optimizer_history": [entry],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        "last_optimizer_state": None,
-    }
+    return {"optimizer_history": [entry], "extra_state": {"train_iterator": {"epoch": 1}}, "last_optimizer_state": None}

@@ -2,10 +2,22 @@
 
 The penalty is a mean over attention rows. It is multiplied by the sample size, by which fairseq later divides the loss,
 so its weight does not depend on the batch size, the number of accumulated batches, or the number of workers.
+
+The penalty is computed from row statistics alone. Shapes: B batch, H heads, T queries.
+
+    L = λ₁·f(log Σ_j s_ij) + λ₂·max(H(p_i) − C_i, 0),    p_i = s_i/Σ_j s_ij,    C_i = c·log n_i,  c = 0.7
+
+The first term pulls the sum of each row toward 1, the second its entropy below a bound. In the paper f(x) = |x|; the
+printed equation lacks the bars, but the text has them. `NORM_PENALTIES` has other shapes of f. Each term is the mean
+over heads and real (not padded) queries, then over the model's attentions. A null row (Σs ≤ 1e-6) has neither a
+logarithm nor p: it contributes 0 and is counted.
+
+λ₁ and λ₂ are constant in the paper; `linear_weight` changes them linearly to a final value during training.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 import torch
@@ -15,17 +27,78 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from relumt.attention import AttentionMask, AttentionOutput
+from relumt.attention import AttentionMask, AttentionOutput, RowStats
+from relumt.attention.metrics.attention_metrics import real_queries
 from relumt.attention.variant_spec import flag_name
 from relumt.errors import UserError
-from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import (
+from relumt.plugin.criterions.projected_cross_entropy import (
     FusedLabelSmoothedCrossEntropy,
     FusedLabelSmoothedCrossEntropyConfig,
 )
-from relumt.plugin.criterions.regularization import NORM_PENALTIES, RegularizerTerms, linear_weight
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook, named_attentions
 from relumt.plugin.options import SITES
+
+Penalty = Callable[[Tensor], Tensor]
+
+
+NORM_PENALTIES: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "abs": lambda x, _: x.abs(),
+    "square": lambda x, _: x.square(),
+    "hinge": lambda x, margin: (x.abs() - margin).clamp(min=0),
+}
+"""Name of a shape of f → f, given a margin: with "hinge", sums between e^−margin and e^margin are free."""
+
+
+def linear_weight(initial: float, final: float | None, num_updates: int, last_update: int) -> float:
+    """Return the weight after `num_updates`: linear from `initial` to `final` at `last_update`, then constant."""
+    return initial if final is None else initial + (final - initial) * min(num_updates / last_update, 1.0)
+
+
+@dataclass(frozen=True)
+class RegularizerTerms:
+    """Scalars of one attention, or their means over several.
+
+    Attributes:
+        norm: mean f(log Σ_j s_ij).
+        entropy_excess: mean max(H(p_i) − C_i, 0), in nats.
+        entropy: mean H(p_i), in nats.
+        null_rate: share of null rows.
+    """
+
+    norm: Tensor
+    entropy_excess: Tensor
+    entropy: Tensor
+    null_rate: Tensor
+
+    @classmethod
+    def from_row_stats(
+        cls, rows: RowStats, is_real: Tensor, bound: float, penalty: Penalty = torch.abs
+    ) -> "RegularizerTerms":
+        """Return the terms of one attention.
+
+        Args:
+            rows: statistics [B, H, T].
+            is_real: which queries are not padding, [B, T] bool.
+            bound: c of C_i = c·log n_i.
+            penalty: f, with f(0) = 0.
+        """
+        # [B, T] -> [B, 1, T]: 1 / (real queries · H), so that sums over [B, H, T] are means
+        mean_weight = is_real[:, None] / (is_real.sum().clamp(min=1) * rows.weight_sum.shape[1])
+        max_entropy = bound * rows.num_keys.clamp(min=1).log()
+        entropy_excess = (rows.entropy - max_entropy).clamp(min=0).masked_fill(rows.is_null, 0.0)
+        return cls(
+            norm=(penalty(rows.log_weight_sum) * mean_weight).sum(),
+            entropy_excess=(entropy_excess * mean_weight).sum(),
+            entropy=(rows.entropy.detach() * mean_weight).sum(),
+            null_rate=(rows.is_null * mean_weight).sum(),
+        )
+
+    @classmethod
+    def mean(cls, terms: list["RegularizerTerms"]) -> "RegularizerTerms":
+        """Return the unweighted mean over attentions, of which there is at least one."""
+        return cls(*(torch.stack([getattr(one, field.name) for one in terms]).mean() for field in fields(cls)))
+
 
 DEFAULT_MARGIN = 0.5
 """Margin of the hinge: row sums between e^-0.5 = 0.61 and e^0.5 = 1.65 are not penalized."""
@@ -71,12 +144,11 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     """Label-smoothed cross-entropy plus, in training, λ₁·norm_reg + λ₂·entropy_reg of the attention rows."""
 
     def __init__(self, task: FairseqTask, cfg: AttentionRegularizationConfig) -> None:
-        super().__init__(
-            task, cfg.sentence_avg, cfg.label_smoothing, cfg.ignore_prefix_size, cfg.report_accuracy, cfg.cpu_bf16
-        )
+        super().__init__(task, cfg)
         check_config(cfg)
         self.cfg = cfg
-        self.norm_penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)](cfg.attention_norm_margin)
+        penalty = NORM_PENALTIES[str(cfg.attention_norm_penalty)]
+        self.norm_penalty = lambda x: penalty(x, cfg.attention_norm_margin)
         self.source_padding_idx = task.source_dictionary.pad()
 
     def forward(
@@ -84,17 +156,15 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return the loss, the sample size, and values to log that can be summed over batches and workers."""
         net_input = sample["net_input"]
-        is_real_source = net_input["src_tokens"].ne(self.source_padding_idx)
-        is_real_target = net_input["prev_output_tokens"].ne(self.padding_idx)
+        paddings = self.source_padding_idx, self.padding_idx
+        is_real = real_queries(net_input["src_tokens"], net_input["prev_output_tokens"], paddings)
         terms_by_site: dict[str, list[RegularizerTerms]] = defaultdict(list)
 
         def collect(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
             if result.row_stats is None:
                 return
-            is_real = is_real_source if attention.site == "encoder" else is_real_target
-            terms = RegularizerTerms.from_row_stats(
-                result.row_stats, is_real, self.cfg.attention_entropy_bound, self.norm_penalty
-            )
+            rows, bound = result.row_stats, self.cfg.attention_entropy_bound
+            terms = RegularizerTerms.from_row_stats(rows, is_real[attention.site], bound, self.norm_penalty)
             terms_by_site[attention.site].append(terms)
 
         with attention_hook(model, collect):
@@ -116,11 +186,9 @@ class AttentionRegularization(FusedLabelSmoothedCrossEntropy):
     def weights(self, num_updates: int) -> tuple[float, float]:
         """Return λ₁ and λ₂ after `num_updates` updates."""
         cfg, last_update = self.cfg, self.cfg.attention_schedule_updates
-        norm = linear_weight(cfg.attention_norm_weight, cfg.attention_norm_final_weight, num_updates, last_update)
-        entropy = linear_weight(
-            cfg.attention_entropy_weight, cfg.attention_entropy_final_weight, num_updates, last_update
-        )
-        return norm, entropy
+        norm = cfg.attention_norm_weight, cfg.attention_norm_final_weight
+        entropy = cfg.attention_entropy_weight, cfg.attention_entropy_final_weight
+        return linear_weight(*norm, num_updates, last_update), linear_weight(*entropy, num_updates, last_update)
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

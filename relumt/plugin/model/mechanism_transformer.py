@@ -40,7 +40,7 @@ from relumt.plugin.options import (
     flat_settings,
     suggest,
 )
-from relumt.plugin.training_device import check_training_device, check_translation_in_bf16
+from relumt.plugin.training_device import check_training_device, check_translation_in_bf16, recomputes_activations
 
 
 # Without a dataclass: with one, fairseq ignores an architecture's sizes (--arch *_tiny builds 44 M parameters).
@@ -101,10 +101,7 @@ class MechanismTransformer(TransformerModel):
             if "drop" in name and not 0 <= (probability := getattr(settings, name, None) or 0) <= 1:  # NaN is not
                 raise UserError(f"{flag_name(name)} is {probability}; choose a number from 0 to 1")
         # Activation checkpointing would recompute the logged layers, without the hook and with another dropout mask.
-        recomputes = getattr(settings, "checkpoint_activations", False) or getattr(
-            settings, "offload_activations", False
-        )
-        if getattr(settings, "log_attention_interval", None) and recomputes:
+        if getattr(settings, "log_attention_interval", None) and recomputes_activations(settings):
             raise UserError("--log-attention-interval cannot observe layers under --checkpoint-activations; drop one")
         record_vocabulary(settings, task)
         try:

@@ -12,6 +12,7 @@ The hypotheses are fairseq's, and their scores differ by rounding only. What is 
 Everything else (sampling, constraints, prefixes, ensembles, language models, ...) is left to fairseq.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -26,7 +27,6 @@ from relumt.errors import AttemptFailedError
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.layers import MechanismDecoder
 from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, LENGTH_PENALTIES
-from relumt.plugin.search.topk import topk_by_chunks
 
 Hypothesis = dict[str, Tensor]
 """fairseq's: tokens [length], score [], positional_scores [length], and an empty attention and alignment."""
@@ -46,28 +46,10 @@ class Beam:
     tokens: Tensor
     scores: Tensor
 
-    def select(self, rows: Tensor, tokens: Tensor, scores: Tensor) -> None:
-        """Continue the hypotheses of `rows` [N] with one more token [N] each; `scores` [N] include it."""
-        self.tokens = torch.cat((self.tokens[rows], tokens.unsqueeze(1)), dim=1)
-        self.scores = torch.cat((self.scores[rows], scores.unsqueeze(1)), dim=1)
 
-
-@dataclass
-class Candidates:
-    """The best continuations of each sentence, best first, [B, 2·beam].
-
-    Attributes:
-        scores: log-probability of the whole hypothesis.
-        tokens: the token that continues the hypothesis.
-        rows: the hypothesis in `Beam` that is continued.
-    """
-
-    scores: Tensor
-    tokens: Tensor
-    rows: Tensor
-
-    def __getitem__(self, sentences: Tensor) -> "Candidates":
-        return Candidates(self.scores[sentences], self.tokens[sentences], self.rows[sentences])
+Candidates = Sequence[Tensor]
+"""The best continuations of each sentence, best first, [B, 2·beam]: the log-probability of the whole hypothesis, the
+token that continues it, and the row in `Beam` of the hypothesis that is continued."""
 
 
 class BeamSearchGenerator(SequenceGenerator):
@@ -152,19 +134,18 @@ class BeamSearchGenerator(SequenceGenerator):
         beam = Beam(torch.arange(batch_size), torch.full((batch_size, 1), first_token), torch.empty(batch_size, 0))
         for step in range(max_len + 1):
             log_probs = self._log_probs(beam.tokens, encoder_out, state, step, max_len)
+            candidates: Candidates = self._candidates(log_probs, beam)
             if step == 0:
-                candidates = self._first_candidates(log_probs)
                 model.decoder.expand_incremental_state(state, beam_size)
                 beam.tokens, beam.scores = (x.repeat_interleave(beam_size, 0) for x in (beam.tokens, beam.scores))
-            else:
-                candidates = self._candidates(log_probs, beam.scores[:, -1])
-            is_end = candidates.tokens.eq(self.eos) & candidates.scores.ne(-torch.inf)
+            scores, tokens, _ = candidates
+            is_end = tokens.eq(self.eos) & scores.ne(-torch.inf)
             # Only the best `beam_size` candidates may end, so that worse ones do not end a search early.
             if is_unfinished := self._finish(beam, candidates, is_end[:, :beam_size], finished, step == max_len):
                 if not any(is_unfinished):
                     break
                 kept = torch.tensor(is_unfinished).nonzero().squeeze(1)
-                candidates, is_end, beam.sentences = candidates[kept], is_end[kept], beam.sentences[kept]
+                *candidates, is_end, beam.sentences = (x[kept] for x in (*candidates, is_end, beam.sentences))
             self._continue(beam, candidates, is_end, state)
         if not all(finished):
             raise AttemptFailedError(
@@ -194,27 +175,16 @@ class BeamSearchGenerator(SequenceGenerator):
             logits[:, self.token_indices_to_suppress] = -torch.inf
         return logits
 
-    def _first_candidates(self, log_probs: Tensor) -> Candidates:
-        """Return the best continuations of the empty hypothesis; log_probs [B, V]."""
-        scores, tokens = topk_by_chunks(log_probs, 2 * self.beam_size)
-        rows = torch.arange(0, len(scores) * self.beam_size, self.beam_size).unsqueeze(1).expand_as(tokens)
-        return Candidates(scores, tokens, rows)
-
-    def _candidates(self, log_probs: Tensor, scores: Tensor) -> Candidates:
-        """Return the best continuations of hypotheses with `scores` [N]; log_probs [N, V] is overwritten."""
-        totals = log_probs.add_(scores.unsqueeze(1))
+    def _candidates(self, log_probs: Tensor, beam: Beam) -> Candidates:
+        """Return the best continuations; log_probs [N, V], [B, V] in the first step, is overwritten."""
+        totals = log_probs.add_(beam.scores[:, -1:]) if beam.scores.shape[1] else log_probs
         # [N, V] -> [B, beam·V]
-        best, indices = topk_by_chunks(totals.view(-1, self.beam_size * self.vocab_size), 2 * self.beam_size)
-        first_rows = torch.arange(0, len(totals), self.beam_size).unsqueeze(1)
-        return Candidates(best, indices % self.vocab_size, first_rows + indices // self.vocab_size)
+        scores, indices = topk_by_chunks(totals.view(len(beam.sentences), -1), 2 * self.beam_size)
+        first_rows = torch.arange(0, len(scores) * self.beam_size, self.beam_size).unsqueeze(1)
+        return scores, indices % self.vocab_size, first_rows + indices // self.vocab_size
 
     def _finish(
-        self,
-        beam: Beam,
-        candidates: Candidates,
-        is_end: Tensor,
-        finished: list[list[Hypothesis]],
-        is_last_step: bool,
+        self, beam: Beam, candidates: Candidates, is_end: Tensor, finished: list[list[Hypothesis]], is_last_step: bool
     ) -> list[bool]:
         """Add the candidates that end, is_end [B, beam], to `finished`.
 
@@ -223,37 +193,30 @@ class BeamSearchGenerator(SequenceGenerator):
             sentence has enough.
         """
         positions, ranks = is_end.nonzero(as_tuple=True)
-        if is_last_step or len(positions):
-            rows = candidates.rows[positions, ranks]
-            scores = torch.cat((beam.scores[rows], candidates.scores[positions, ranks].unsqueeze(1)), dim=1)
-            tokens = torch.nn.functional.pad(beam.tokens[rows, 1:], (0, 1), value=self.eos)
-            totals = scores[:, -1] / self._divisor(tokens.shape[1])
-            token_scores = torch.cat((scores[:, :1], scores.diff()), dim=1)
-            for i, sentence in enumerate(beam.sentences[positions].tolist()):
-                if len(finished[sentence]) < self.beam_size:
-                    finished[sentence].append(
-                        {
-                            "tokens": tokens[i],
-                            "score": totals[i],
-                            "attention": torch.empty(0),
-                            "alignment": torch.empty(0),
-                            "positional_scores": token_scores[i],
-                        }
-                    )
-            is_unfinished = [
-                not is_last_step and len(finished[sentence]) < self.beam_size for sentence in beam.sentences.tolist()
-            ]
-            return [] if all(is_unfinished) else is_unfinished
-        return []
+        if not is_last_step and not len(positions):
+            return []
+        candidate_scores, _, candidate_rows = (x[positions, ranks] for x in candidates)
+        scores = torch.cat((beam.scores[candidate_rows], candidate_scores.unsqueeze(1)), dim=1)
+        tokens = torch.nn.functional.pad(beam.tokens[candidate_rows, 1:], (0, 1), value=self.eos)
+        totals = scores[:, -1] / self._divisor(tokens.shape[1])
+        token_scores = torch.cat((scores[:, :1], scores.diff()), dim=1)
+        for i, sentence in enumerate(beam.sentences[positions].tolist()):
+            if len(finished[sentence]) < self.beam_size:
+                of_fairseq = {"attention": torch.empty(0), "alignment": torch.empty(0)}
+                found = {"tokens": tokens[i], "score": totals[i], "positional_scores": token_scores[i]}
+                finished[sentence].append(found | of_fairseq)
+        is_unfinished = [
+            not is_last_step and len(finished[sentence]) < self.beam_size for sentence in beam.sentences.tolist()
+        ]
+        return [] if all(is_unfinished) else is_unfinished
 
     def _continue(self, beam: Beam, candidates: Candidates, is_end: Tensor, state: dict[str, Any]) -> None:
         """Continue the best candidates that do not end."""
         ranks = torch.arange(is_end.shape[1]) + is_end * is_end.shape[1]  # those that end come last
         chosen = ranks.topk(self.beam_size, largest=False).indices
-        rows, tokens, scores = (
-            x.gather(1, chosen).flatten() for x in (candidates.rows, candidates.tokens, candidates.scores)
-        )
-        beam.select(rows, tokens, scores)
+        scores, tokens, rows = (x.gather(1, chosen).flatten() for x in candidates)
+        beam.tokens = torch.cat((beam.tokens[rows], tokens.unsqueeze(1)), dim=1)
+        beam.scores = torch.cat((beam.scores[rows], scores.unsqueeze(1)), dim=1)
         self.model.single_model.decoder.reorder_incremental_state_scripting(state, rows)
 
 
@@ -267,3 +230,32 @@ def makes_rows_differ(module: torch.nn.Module) -> bool:
     if isinstance(module, MechanismAttention):
         return module.training or bool(module.hooks) or module.weights_for_alignment or module.mechanism.retain_dropout
     return isinstance(module, FairseqDropout) and (module.training or module.apply_during_inference)
+
+
+CHUNK = 64
+"""Elements whose maximum decides whether any of them can be among the largest."""
+
+
+def topk_by_chunks(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest elements of each row of x [R, N] and their indices, [R, k], in descending order.
+
+    The same as `x.topk(k)` except for the order of equal elements and the indices of elements of -∞. PyTorch's CPU
+    version copies each row into a heap of pairs. This one only takes the maximum of each chunk: the k chunks with the
+    largest maxima contain the k largest elements, because any other chunk has at least k elements, one in each of
+    these, that are no smaller.
+    """
+    N = x.shape[1]
+    num_whole = N // CHUNK
+    if num_whole <= k:
+        largest, indices = x.topk(k)
+        return largest, indices
+    maxima = x[:, : num_whole * CHUNK].unflatten(1, (num_whole, CHUNK)).amax(-1)  # [R, N/CHUNK]
+    if N % CHUNK:
+        maxima = torch.cat((maxima, x[:, num_whole * CHUNK :].amax(-1, keepdim=True)), dim=1)
+    chunks = maxima.topk(k).indices
+    # [R, k, 1] + [CHUNK] -> [R, k·CHUNK]
+    columns = (chunks.unsqueeze(-1) * CHUNK + torch.arange(CHUNK, device=x.device)).flatten(1)
+    is_outside = columns >= N
+    columns.clamp_(max=N - 1)
+    largest, positions = x.gather(1, columns).masked_fill_(is_outside, -torch.inf).topk(k)
+    return largest, columns.gather(1, positions)

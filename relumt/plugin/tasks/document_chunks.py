@@ -4,6 +4,7 @@ A chunk is one line of output. It holds consecutive sentences of one document, w
 the model was trained with --document-separator.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 
@@ -58,20 +59,14 @@ def detach_separators(chunk: str, separator: str) -> str:
 
 def remove_separators(chunk: str, separator: str) -> str:
     """Return the tokens of a chunk without separators; unchanged if `separator` is ""."""
-    return " ".join(token for token in chunk.split() if token != separator) if separator else chunk
+    return " ".join(filter(None, split_chunk(chunk, separator)))
 
 
 def split_chunk(chunk: str, separator: str) -> list[str]:
     """Return the sentences between a chunk's separators, or the whole chunk if `separator` is ""."""
     if not separator:
         return [chunk]
-    sentences: list[list[str]] = [[]]
-    for token in chunk.split():
-        if token == separator:
-            sentences.append([])
-        else:
-            sentences[-1].append(token)
-    return [" ".join(sentence) for sentence in sentences]
+    return [" ".join(part.split()) for part in re.split(rf"(?<!\S){re.escape(separator)}(?!\S)", chunk)]
 
 
 def find_mismatches(translated: Sequence[str], chunks: Sequence[int], separator: str) -> list[int]:

@@ -1,9 +1,13 @@
-"""fairseq's translation task with documents of up to L tokens, assembled from a sentence-level data-bin."""
+"""fairseq's translation task with documents of up to L tokens, assembled from a sentence-level data-bin.
+
+In validation, BLEU is computed on tokenized and detokenized text, from statistics that are summed over batches and
+workers.
+"""
 
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,51 +16,123 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import register_task
+from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq.utils import split_paths
+from fairseq.utils import split_paths, strip_pad
+from sacrebleu.metrics import BLEU
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from relumt.corpora.document_lengths import read_document_lengths
+from relumt.corpora.tokenization import bleu_tokenizer, detokenize
 from relumt.errors import UserError
 from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
 from relumt.plugin.tasks.document_chunks import detach_separators, remove_separators
-from relumt.plugin.tasks.validation import BleuValidation
 from relumt.plugin.training_device import check_training_device
 
+UNKNOWN = "UNKNOWNTOKENINREF"
+"""Stands for unknown words in references, so that unknown words in translations match nothing."""
+
 logger = logging.getLogger(__name__)
+
+NUM_STATISTICS = 10
+"""BLEU is computed from the matching n-grams and all n-grams for n = 1, …, 4, and the lengths of both sides."""
+
+
+def bleu_statistics(name: str, tokenizer: str, hypotheses: list[str], references: list[str]) -> dict[str, float]:
+    """Return the statistics of a batch for the score that the log calls `name`, by their names in the log."""
+    score = BLEU(tokenize=tokenizer, force=True).corpus_score(hypotheses, [references])
+    statistics = [*score.counts, *score.totals, score.sys_len, score.ref_len]
+    return {f"_{name}_{i}": value for i, value in enumerate(statistics)}
+
+
+def log_bleu(name: str, logging_outputs: list[dict[str, Any]]) -> None:
+    """Log the BLEU of all batches of all workers; log nothing without validation batches."""
+    keys = [f"_{name}_{i}" for i in range(NUM_STATISTICS)]
+    sums = {key: sum(float(log.get(key, 0)) for log in logging_outputs) for key in keys}
+    if not any(sums.values()):
+        return
+    # Not arrays, as in fairseq's translation task: checkpoints store the meters and are loaded with weights_only.
+    for key, value in sums.items():
+        metrics.log_scalar(key, value)
+
+    def bleu(meters: Mapping[str, Any]) -> float:
+        *counts, sys_len, ref_len = (int(meters[key].sum) for key in keys)
+        return round(BLEU.compute_bleu(counts[:4], counts[4:], sys_len, ref_len, smooth_method="exp").score, 2)
+
+    metrics.log_derived(name, bleu)
+
+
+class BleuValidation(FairseqTask):
+    """A mixin for translation tasks that, with --eval-bleu, validates with "bleu" and "bleu_detokenized".
+
+    fairseq's --eval-bleu-args, --eval-bleu-remove-bpe and --eval-bleu-print-samples apply. --eval-bleu-detok and
+    --eval-tokenized-bleu do not, because both scores are logged.
+    """
+
+    def valid_step(self, sample: Mapping[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """Return loss, sample size and log of a batch; the log includes the statistics of both BLEU scores."""
+        # Bypasses TranslationTask's method, which would translate the batch a second time for its own score.
+        loss, sample_size, log = FairseqTask.valid_step(self, sample, model, criterion)
+        if self.cfg.eval_bleu:
+            hypotheses, references = self.translate(sample, model)
+            if self.cfg.eval_bleu_print_samples:
+                logger.info("example hypothesis: %s", hypotheses[0])
+                logger.info("example reference: %s", references[0])
+            language = self.cfg.target_lang
+            log |= bleu_statistics("bleu", "none", hypotheses, references)
+            detokenized = (detokenize(lines, language) for lines in (hypotheses, references))
+            log |= bleu_statistics("bleu_detokenized", bleu_tokenizer(language), *detokenized)
+        return loss, sample_size, log
+
+    def translate(self, sample: Mapping[str, Any], model: Any) -> tuple[list[str], list[str]]:
+        """Return the translations and the references of a batch, with subwords joined."""
+        generated = self.inference_step(self.sequence_generator, [model], sample)
+        bpe, dictionary = self.cfg.eval_bleu_remove_bpe, self.tgt_dict
+        hypotheses = [dictionary.string(best["tokens"].int().cpu(), bpe) for best, *_ in generated]
+        references = [
+            dictionary.string(strip_pad(target, dictionary.pad()).int().cpu(), bpe, unk_string=UNKNOWN)
+            for target in sample["target"]
+        ]
+        return hypotheses, references
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
+        """Log fairseq's metrics and both BLEU scores."""
+        FairseqTask.reduce_metrics(self, logging_outputs, criterion)
+        for name in ("bleu", "bleu_detokenized"):  # the first on tokenized text, as in the papers
+            log_bleu(name, logging_outputs)
+
+
+def concatenate(sentences: Sequence[Tensor], separator: Tensor) -> Tensor:
+    """Return sentences as one chunk with one end-of-sentence symbol; `separator` has length 1, or 0 for none."""
+    tokens = [part for sentence in sentences[:-1] for part in (sentence[:-1], separator)]
+    return torch.cat([*tokens, sentences[-1]])
 
 
 class ConcatenatedSentences(Dataset):
     """Concatenates the sentences of each chunk into a 1-D tensor of token indices with one end of sentence.
 
     Args:
-        sentences: fairseq's dataset of one side, whose items end in `eos`.
+        sentences: fairseq's dataset of one side, whose items end in the end-of-sentence token.
         sizes: number of tokens of each sentence.
         starts: index of the first sentence of each chunk.
-        eos: index of the end-of-sentence token.
         separator: index of the token between two sentences, or None.
     """
 
-    def __init__(
-        self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, eos: int, separator: int | None
-    ) -> None:
+    def __init__(self, sentences: Dataset, sizes: np.ndarray, starts: np.ndarray, separator: int | None) -> None:
         self.sentences = sentences
         self.bounds = np.append(starts, len(sizes))
         self.sizes = chunk_sizes(starts, sizes, separator is not None)
-        self.eos = torch.tensor([eos])
         self.separator = torch.tensor([] if separator is None else [separator], dtype=torch.long)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     def __getitem__(self, index: int) -> Tensor:
-        tokens = []
-        for sentence in range(self.bounds[index], self.bounds[index + 1]):
-            tokens += [self.sentences[sentence][:-1], self.separator]
-        return torch.cat([*tokens[:-1], self.eos])
+        numbers = range(self.bounds[index], self.bounds[index + 1])
+        return concatenate([self.sentences[number] for number in numbers], self.separator)
 
 
 @dataclass
@@ -107,7 +183,7 @@ class DocumentsTask(BleuValidation, TranslationTask):
         limit, separators = self.cfg.document_length, bool(self.cfg.document_separator)
         starts = chunk_starts(documents, sentences.src_sizes, sentences.tgt_sizes, limit, separators)
         source, target = (
-            ConcatenatedSentences(side, sizes, starts, dictionary.eos(), self.separator_index(dictionary))
+            ConcatenatedSentences(side, sizes, starts, self.separator_index(dictionary))
             for side, sizes, dictionary in (
                 (sentences.src, sentences.src_sizes, self.src_dict),
                 (sentences.tgt, sentences.tgt_sizes, self.tgt_dict),

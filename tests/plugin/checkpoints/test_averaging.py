@@ -1,6 +1,7 @@
-"""The average of checkpoints is the mean of their parameters, and translates."""
+"""The average of checkpoints translates; a training goes on from a checkpoint of the same model only."""
 
 import re
+from argparse import Namespace
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ from fairseq.checkpoint_utils import load_model_ensemble
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.plugin.checkpoints.averaging import average_checkpoints
+from relumt.plugin.checkpoints.averaging import average_checkpoints, describe_differences, refuse_other_model
 from relumt.plugin.checkpoints.folder import last_checkpoints
+from relumt.plugin.options import VARIANT_CHOICES
 from tests.plugin.model.build import sample, task, write_checkpoint
 
 
@@ -90,3 +92,50 @@ def test_the_last_checkpoints_are_the_last_by_updates_or_by_epochs(tmp_path, nam
     assert [path.stem for path in last_checkpoints(tmp_path, 2)] == last
     with pytest.raises(UserError, match=r"expected at least 4 numbered checkpoints to average, found [23]"):
         last_checkpoints(tmp_path, 4)
+
+
+def difference(stored: dict, requested: dict) -> str:
+    return ", ".join(describe_differences(Namespace(**stored), Namespace(**requested)).values())
+
+
+@pytest.mark.parametrize("choice", VARIANT_CHOICES, ids=lambda choice: choice.name)
+def test_another_variant_is_noticed_at_any_site(choice):
+    for site in choice.sites:
+        for name in choice.registry.keys() - {choice.default}:
+            settings = {f"{choice.name}_{site}": name}
+            noticed = f"{choice.name} at the site '{site}' {name} (now {choice.default})"
+            assert (difference(settings, settings), difference(settings, {})) == ("", noticed)
+            everywhere = {choice.name: name} | dict.fromkeys((f"{choice.name}_{other}" for other in choice.sites), name)
+            assert difference(everywhere, {choice.name: name}) == ""
+
+
+RELU, INHIBITOR = {"attention": "relu"}, {"attention": "inhibitor"}
+
+
+@pytest.mark.parametrize(
+    ("common", "old", "new", "expected"),
+    [
+        ({}, {"encoder_attention_heads": 2}, {"encoder_attention_heads": 4}, "--encoder-attention-heads 2 (now 4)"),
+        ({}, {"activation_fn": "relu"}, {"activation_fn": "gelu"}, "--activation-fn relu (now gelu)"),
+        ({}, {"dropout": 0.1}, {"dropout": 0.3}, ""),
+        ({}, {"relu_gamma": 1.0}, {"relu_gamma": 2.0}, ""),
+        (RELU, {"relu_gamma": 1.0}, {"relu_gamma": 2.0}, "--relu-gamma 1.0 (now 2.0)"),
+        (RELU, {}, {"relu_gamma": 2.0}, ""),  # an older version did not store it
+        (RELU, {"relu_initial_score": 0.1}, {"relu_initial_score": 0.2}, ""),
+        (INHIBITOR, {"inhibitor_shift": 0.5}, {"inhibitor_shift": 1.0}, "--inhibitor-shift 0.5 (now 1.0)"),
+        (INHIBITOR, {"inhibitor_implementation": "fused"}, {"inhibitor_implementation": "naive"}, ""),
+    ],
+)
+def test_settings_that_change_what_weights_compute_are_noticed(common, old, new, expected):
+    assert difference(common | old, common | new) == expected
+
+
+def test_a_new_training_needs_only_the_same_vocabulary():
+    stored, requested = (Namespace(vocabulary_fingerprint=digit * 12) for digit in "ab")
+    for is_new_training in (True, False):
+        with pytest.raises(UserError, match=r"x.pt: was trained with another vocabulary; prepare the data with its"):
+            refuse_other_model(stored, requested, "x.pt", is_new_training)
+    requested = Namespace(vocabulary_fingerprint="a" * 12, attention="relu")
+    refuse_other_model(stored, requested, "x.pt", is_new_training=True)
+    with pytest.raises(UserError, match=r"x.pt: belongs to another model, with attention at the site 'encoder' so"):
+        refuse_other_model(stored, requested, "x.pt")

@@ -70,10 +70,11 @@ def test_what_could_run_code_is_refused(checkpoint, tmp_path, case):
 def test_settings_that_fairseq_stores_are_accepted_and_files_are_dropped(checkpoint, tmp_path):
     content, path = load_checkpoint_safely(checkpoint), str(tmp_path / "odd.pt")
     layers = "[(512, 3)] * 20 + [(64, 1)]"
-    stored = (
-        vars(content["cfg"]["model"]) if isinstance(content["cfg"]["model"], Namespace) else content["cfg"]["model"]
-    )
-    content["cfg"]["model"] = stored | {"encoder_layers": layers, "encoder_embed_path": "x", "restore_file": "x"}
+    content["cfg"]["model"] = vars(content["cfg"]["model"]) | {
+        "encoder_layers": layers,
+        "encoder_embed_path": "x",
+        "restore_file": "x",
+    }
     content["cfg"]["criterion"] = {"_name": "evil"}
     del content["optimizer_history"], content["last_optimizer_state"]
     torch.save(content, path)
@@ -154,10 +155,8 @@ def test_only_a_missing_last_checkpoint_of_one_file_is_replaced(folder, monkeypa
     monkeypatch.setattr(fairseq_hooks, "load_checkpoint", lambda *_, **__: (None, "loaded by fairseq"))
     last = folder / "checkpoint_last.pt"
     last.unlink()
-    assert resume(CheckpointConfig(save_dir=str(folder), **settings), FakeTrainer(suffix)) == (
-        None,
-        "loaded by fairseq",
-    )
+    resumed = resume(CheckpointConfig(save_dir=str(folder), **settings), FakeTrainer(suffix))
+    assert resumed == (None, "loaded by fairseq")
     assert last.exists() == (not suffix and not settings)
 
 

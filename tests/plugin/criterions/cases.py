@@ -1,6 +1,10 @@
 """Criteria for tests, built from their flags."""
 
 from relumt.plugin.criterions.attention_regularization import AttentionRegularization, AttentionRegularizationConfig
+from relumt.plugin.criterions.projected_cross_entropy import (
+    FusedLabelSmoothedCrossEntropy,
+    FusedLabelSmoothedCrossEntropyConfig,
+)
 from tests.plugin.model.build import task
 
 
@@ -8,4 +12,11 @@ def regularized_criterion(**flags) -> AttentionRegularization:
     """Return the criterion with the attention regularizer; `flags` are fields of its configuration."""
     return AttentionRegularization(
         task(), AttentionRegularizationConfig(sentence_avg=False, label_smoothing=0.1, **flags)
+    )
+
+
+def fused_criterion(sentence_avg=False, **flags) -> FusedLabelSmoothedCrossEntropy:
+    """Return the criterion without the regularizer."""
+    return FusedLabelSmoothedCrossEntropy(
+        task(), FusedLabelSmoothedCrossEntropyConfig(sentence_avg=sentence_avg, label_smoothing=0.1, **flags)
     )

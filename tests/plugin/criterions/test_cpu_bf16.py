@@ -14,12 +14,10 @@ from torch import nn
 from relumt.attention import MECHANISMS, Need
 from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.errors import UserError
-from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import FusedLabelSmoothedCrossEntropy
-from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.model.hooks import attention_hook
 from relumt.plugin.training_device import check_training_device
-from tests.plugin.criterions.cases import regularized_criterion
-from tests.plugin.model.build import arguments, sample, task
+from tests.plugin.criterions.cases import fused_criterion, regularized_criterion
+from tests.plugin.model.build import arguments, sample
 from tests.plugin.model.build import build as build_model
 
 BATCH = [(5, 6), (4, 3), (7, 7)]
@@ -32,7 +30,7 @@ def bf16_cpu(monkeypatch):
 
 def loss_and_gradients(model, **settings) -> tuple[float, list[torch.Tensor]]:
     model.zero_grad()
-    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, **settings)
+    criterion = fused_criterion(**settings)
     loss, sample_size, _ = criterion(model, sample(BATCH))
     loss.backward()
     assert loss.dtype == torch.float32
@@ -70,7 +68,7 @@ def dtypes(model, cpu_bf16: bool = True) -> dict[str, torch.dtype]:
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding):
             module.register_forward_hook(record(name))
-    FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=cpu_bf16)(model, sample(BATCH))
+    fused_criterion(cpu_bf16=cpu_bf16)(model, sample(BATCH))
     return found
 
 
@@ -86,12 +84,8 @@ def test_weights_and_their_statistics_are_in_fp32(bf16_cpu, name):
     """The logarithms of the regularizer take sums of weights, which bf16 would round to 3 digits."""
     model = build_model("mechanism_transformer", "--attention", name)
     results = []
-
-    def collect(_name: str, _attention: MechanismAttention, result, _mask) -> None:
-        results.append(result)
-
-    with attention_hook(model, collect, Need.ROW_STATS | Need.WEIGHTS):
-        FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)(model, sample(BATCH))
+    with attention_hook(model, lambda *given: results.append(given[2]), Need.ROW_STATS | Need.WEIGHTS):
+        fused_criterion(cpu_bf16=True)(model, sample(BATCH))
     assert len(results) == 6
     for result in results:
         stats = result.row_stats
@@ -115,7 +109,7 @@ def test_the_penalty_is_that_of_fp32_up_to_rounding(bf16_cpu, arch):
 def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(monkeypatch):
     monkeypatch.setattr("relumt.plugin.cpu_products.has_fast_bf16", lambda: False)
     model = build_model("transformer")
-    criterion = FusedLabelSmoothedCrossEntropy(task(), False, 0.1, cpu_bf16=True)
+    criterion = fused_criterion(cpu_bf16=True)
     with pytest.raises(UserError, match="--cpu-bf16 needs a CPU with AVX512-BF16 or AMX"):
         criterion(model, sample(BATCH))
     criterion(model.eval(), sample(BATCH))
@@ -128,7 +122,6 @@ def test_training_is_refused_where_bf16_is_slow_and_validation_is_not(monkeypatc
         ([], True, True, "there is a GPU; use --bf16, or add --cpu"),
         (["--cpu"], True, True, None),
         (["--checkpoint-activations"], False, True, "cannot be combined with --checkpoint-activations"),
-        (["--offload-activations"], False, True, "cannot be combined with --checkpoint-activations"),
         (["--bf16", "--cpu"], False, True, "--bf16 needs a GPU, and none was found"),
     ],
 )
@@ -136,6 +129,5 @@ def test_impossible_flags_are_refused(monkeypatch, more, has_gpu, is_fast, reaso
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     monkeypatch.setattr("relumt.plugin.cpu_products.has_fast_bf16", lambda: is_fast)
     with pytest.raises(UserError, match=reason) if reason else nullcontext():
-        check_training_device(
-            arguments("--arch", "reluformer", "--criterion", "fused_label_smoothed_cross_entropy", "--cpu-bf16", *more)
-        )
+        flags = "--arch reluformer --criterion fused_label_smoothed_cross_entropy --cpu-bf16".split()
+        check_training_device(arguments(*flags, *more))

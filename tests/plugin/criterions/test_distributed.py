@@ -2,14 +2,19 @@
 
 import os
 import random
-import subprocess
-import sys
-from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
+from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import ModuleProxyWrapper
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from fairseq.logging.meters import AverageMeter
+from fairseq.trainer import Trainer
+from fairseq_cli import train
 from torch import distributed
 from torch.multiprocessing import spawn
 from torch.nn.parallel import DistributedDataParallel
@@ -17,12 +22,33 @@ from torch.nn.parallel import DistributedDataParallel
 from relumt.attention import MECHANISMS
 from relumt.attention.feedforward import FEEDFORWARDS
 from tests.plugin.criterions.cases import regularized_criterion
-from tests.plugin.criterions.train_cases import CASES, PENALIZED, SPEEDS
 from tests.plugin.model.build import build, sample, task, write_data_bin
 
-ROOT = Path(__file__).resolve().parents[3]
 MODELS = [("--attention", name) for name in MECHANISMS] + [("--feedforward", name) for name in FEEDFORWARDS]
 BATCHES = [[(7, 5), (3, 8), (1, 2)], [(4, 4), (9, 3)]]
+
+REGULARIZED = "--criterion label_smoothed_cross_entropy_with_attention_regularization --attention-entropy-bound 0.1"
+PENALIZED = ("softmax", "sparsemax", "entmax15", "sigmoid", "relu_n", "relu", "relu_layernorm", "rela_g")
+CASES = {
+    "inhibitor": "--attention inhibitor",
+    "entmax15 with gates": "--attention entmax15 --attention-gate headwise --feedforward swiglu",
+    "rela_g regularized": f"--attention rela_g {REGULARIZED}",
+    "relu in the encoder only, regularized": f"--attention-encoder relu {REGULARIZED}",
+    "relu regularized, with schedule and margin": f"--attention relu {REGULARIZED} --attention-norm-penalty hinge "
+    "--attention-norm-final-weight 0.01 --attention-schedule-updates 3",
+    "relu regularized, loss per sentence": f"--attention relu --sentence-avg {REGULARIZED}",
+    "relu regularized, statistics logged": f"--attention relu --log-attention-interval 1 {REGULARIZED}",
+}
+"""Name → flags."""
+
+# A larger epsilon than Adam's default: a gradient that is 0 but for rounding must not decide about an update.
+COMMON = """--arch mechanism_transformer --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout 0
+--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-layers 1 --encoder-attention-heads 2
+--decoder-layers 1 --decoder-attention-heads 2 --cpu --source-lang de --target-lang en
+--optimizer adam --adam-eps 1e-4 --lr 1e-2 --clip-norm 0.5 --max-tokens 60 --max-epoch 2
+--disable-validation --no-epoch-checkpoints --num-workers 0 --log-format none"""
+
+SPEEDS = {"wps", "ups", "train_wall", "wall"}
 
 pytestmark = pytest.mark.slow
 
@@ -72,23 +98,58 @@ def test_every_model_has_the_gradients_of_one_process(tmp_path):
             torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-6, msg=f"{name}: {parameter_name}")
 
 
+class RecordingTrainer(Trainer):
+    """Records its training.
+
+    Attributes:
+        updates: for each update, the logged values by name, in full precision.
+        batches: for each update, the number of batches of this process that were not empty.
+    """
+
+    updates: ClassVar[list[dict[str, float]]] = []
+    batches: ClassVar[list[int]] = []
+
+    def train_step(self, samples, raise_oom=False):
+        output = super().train_step(samples, raise_oom)
+        meters = metrics.get_meters("train").items()
+        self.updates.append({name: float(m.val) for name, m in meters if isinstance(m, AverageMeter)})
+        self.batches.append(sum(bool(sample) for sample in samples))
+        return output
+
+
+def train_cases(rank, num_processes, folder):
+    """Train the model of each case, and write what the trainer of the first process recorded, and the final weights.
+
+    One process accumulates two batches per update, so that the updates have the same batches as with two processes.
+    """
+    torch.set_num_threads(1)
+    train.Trainer = RecordingTrainer
+    processes = f"""--distributed-init-method file://{folder}/rendezvous --distributed-world-size 2
+    --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp --distributed-rank {rank}"""
+    results = {}
+    for name, flags in CASES.items():
+        save_dir = folder / "checkpoints" / name
+        words = f"{COMMON} {processes if num_processes == 2 else '--update-freq 2'} {flags}".split()
+        words = [str(folder), "--save-dir", str(save_dir), *words]
+        config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+        RecordingTrainer.updates, RecordingTrainer.batches = [], []
+        distributed_utils.call_main(config, train.main)
+        weights = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)["model"]
+        results[name] = {"updates": RecordingTrainer.updates, "batches": RecordingTrainer.batches, "weights": weights}
+    if rank == 0:
+        torch.save(results, folder / "results.pt")
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """The results of all cases in one process and in two."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    processes = []
-    for words in ([], torchrun):
-        folder = tmp_path_factory.mktemp("data")
-        lengths = random.Random(1)
+    found = []
+    for num_processes in (1, 2):
+        folder, lengths = tmp_path_factory.mktemp("data"), random.Random(1)
         write_data_bin(folder, [(lengths.randint(1, 20), lengths.randint(1, 20)) for _ in range(36)], "train")
-        command = [sys.executable, *words, "-m", "tests.plugin.criterions.train_cases", str(folder)]
-        settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        with (folder / "output").open("w") as output:
-            started = subprocess.Popen(command, cwd=ROOT, env=settings, stdout=output, stderr=subprocess.STDOUT)
-        processes.append((started, folder))
-    for process, folder in processes:
-        assert process.wait(timeout=1200) == 0, (folder / "output").read_text()[-5000:]
-    return [torch.load(folder / "results.pt") for _, folder in processes]
+        spawn(train_cases, (num_processes, folder), nprocs=num_processes)
+        found.append(torch.load(folder / "results.pt"))
+    return found
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relumt.plugin.criterions import projected_cross_entropy as fused
-from relumt.plugin.criterions.fused_label_smoothed_cross_entropy import (
-    FusedLabelSmoothedCrossEntropy,
-    projection_weight,
-)
+from relumt.plugin.criterions.projected_cross_entropy import projection_weight
+from tests.plugin.criterions.cases import fused_criterion
 from tests.plugin.model.build import build, sample, task
 
 PAD = 1
@@ -138,13 +136,19 @@ def test_never_holds_the_logits_of_a_batch():
 # The criterion.
 
 UNEVEN = [(7, 5), (3, 8), (1, 2)]
-CRITERIONS = FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion
+
+
+def stock_criterion(sentence_avg=False, **settings):
+    return LabelSmoothedCrossEntropyCriterion(task(), sentence_avg, 0.1, **settings)
+
+
+CRITERIONS = fused_criterion, stock_criterion
 
 
 def run(criterion, model, **settings):
     """Return loss, sample size, log and gradients of a criterion on an uneven batch."""
     model.zero_grad()
-    loss, size, log = criterion(task(), settings.pop("sentence_avg", False), 0.1, **settings)(model, sample(UNEVEN))
+    loss, size, log = criterion(**settings)(model, sample(UNEVEN))
     loss.backward()
     return loss, size, log, [parameter.grad.clone() for parameter in model.parameters()]
 

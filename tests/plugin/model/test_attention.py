@@ -1,4 +1,4 @@
-"""`MechanismAttention`: the weights that it returns, and where dropout stays active in translation."""
+"""`MechanismAttention`: QK norm, and masks that are added."""
 
 import math
 
@@ -8,27 +8,6 @@ import torch
 from relumt.errors import UserError
 from relumt.plugin.model.attention import MechanismAttention
 from tests.plugin.model.build import build, sample
-
-
-def test_weights_are_returned_per_head_or_as_their_mean():
-    model = build("reluformer").eval()
-    attention = model.decoder.layers[-1].encoder_attn
-    attention.weights_for_alignment = True
-    query, key = torch.randn(5, 3, attention.embed_dim), torch.randn(7, 3, attention.embed_dim)
-    _, mean = attention(query, key, key)
-    _, heads = attention(query, key, key, need_head_weights=True)
-    assert heads.shape == (attention.num_heads, 3, 5, 7) and not torch.equal(heads[0], heads[1])
-    torch.testing.assert_close(mean, heads.mean(0))
-
-
-@pytest.mark.parametrize(
-    ("modules", "expected"), [(None, True), (["MultiheadAttention"], True), (["TransformerEncoder"], False)]
-)
-def test_dropout_is_retained_in_the_chosen_modules_only(modules, expected):
-    model = build("reluformer").eval()
-    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
-    attentions = [module for module in model.modules() if isinstance(module, MechanismAttention)]
-    assert {attention.mechanism.retain_dropout for attention in attentions} == {expected}
 
 
 @torch.no_grad()

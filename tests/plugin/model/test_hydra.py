@@ -44,21 +44,10 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Return a list to which each training adds its model and the losses of its updates."""
-    trainings = []
-
-    class RecordingTrainer(Trainer):
-        def __init__(self, cfg, task, model, *arguments):
-            super().__init__(cfg, task, model, *arguments)
-            trainings.append((model, []))
-
-        def train_step(self, samples, raise_oom=False):
-            log = super().train_step(samples, raise_oom)
-            trainings[-1][1].append(float(log["loss"]))
-            return log
-
-    monkeypatch.setattr(train, "Trainer", RecordingTrainer)
-    return trainings
+    """Return a list to which each training adds its model."""
+    models = []
+    monkeypatch.setattr(train, "Trainer", lambda *given: models.append(given[2]) or Trainer(*given))
+    return models
 
 
 def parse_flags(data, settings, criterion=REGULARIZER):
@@ -130,8 +119,7 @@ def test_training_resumes_and_equals_that_of_flags(data, trained, tmp_path, monk
     write_config(tmp_path, data, {"_name": "rela", "attention_cross": "relu"} | NESTED)
     for max_update in (1, 2):  # within an epoch
         train_with_hydra(monkeypatch, tmp_path, f"optimization.max_update={max_update}")
-    (model, expected), (_, first), (resumed, second) = trained
-    assert len(expected) == 2 and first + second == expected
+    model, _, resumed = trained
     checkpoint = load_checkpoint_safely(tmp_path / "checkpoints" / "checkpoint_last.pt")
     assert all(torch.equal(checkpoint["model"][name], weight) for name, weight in model.state_dict().items())
     stored = checkpoint["cfg"]["model"]
@@ -146,9 +134,9 @@ def test_the_example_configuration_and_a_sweep_train(data, trained, tmp_path, mo
     sizes = [f"model.{side}={{layers: 1, embed_dim: 16}}" for side in ("encoder", "decoder")]
     example = Path(__file__).parents[3] / "configs" / "hydra" / "reluformer.yaml"
     train_with_hydra(monkeypatch, tmp_path, *words, *sizes, config=example)
-    built = [{type(attention.mechanism) for attention in named_attentions(model).values()} for model, _ in trained]
+    built = [{type(attention.mechanism) for attention in named_attentions(model).values()} for model in trained]
     assert built == [{type(MECHANISMS[name](1, 1))} for name in ("relu", "rela_g")]
-    assert all(attention.gate is not None for model, _ in trained for attention in named_attentions(model).values())
+    assert all(attention.gate is not None for model in trained for attention in named_attentions(model).values())
 
 
 def test_nested_sizes_of_a_stock_checkpoint_are_read():
@@ -159,10 +147,8 @@ def test_nested_sizes_of_a_stock_checkpoint_are_read():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"attention": "rela_h"}, "unknown attention 'rela_h' in --attention; did you mean 'rela_"),
         ({"attention_crss": "relu"}, "model.attention_crss is no setting of this model; did you mean"),
         ({"encoder": {"layer": 1}}, "model.encoder_layer is no setting of this model; did you mean"),
-        ({"relu_gamma": 2.0}, "--relu-gamma is an option of relu, relu2, but the attention is softmax"),
     ],
 )
 def test_a_setting_without_effect_is_refused(model, message, composed):

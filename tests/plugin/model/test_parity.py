@@ -44,6 +44,10 @@ def test_weights_are_returned_only_when_generating_alignments():
     weights = model(**batch["net_input"])[1]["attn"][0]
     assert weights.shape == (3, 8, 7)
     assert torch.all(weights[1, :, :4] == 0)
+    attention, x = model.decoder.layers[-1].encoder_attn, torch.randn(5, 3, 16)
+    _, heads = attention(x, x, x, need_head_weights=True)
+    assert heads.shape == (2, 3, 5, 5) and not torch.equal(heads[0], heads[1])
+    torch.testing.assert_close(attention(x, x, x)[1], heads.mean(0))
 
 
 def test_neither_weights_nor_row_statistics_are_computed_without_need(monkeypatch):

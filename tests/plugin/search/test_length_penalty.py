@@ -94,13 +94,6 @@ def test_one_search_finds_the_hypotheses_for_every_power(path, penalty):
     assert lengths[-1.0] < lengths[2.2]  # otherwise all powers would choose the same hypotheses
 
 
-def test_a_task_passes_the_penalty_on():
-    generator = task(WORDS).build_generator([build_model(1)], Namespace(length_penalty="gnmt", lenpen=0.6))
-    assert isinstance(generator, BeamSearchGenerator) and generator.length_penalty == "gnmt"
-    assert generator._divisor(7) == 2**0.6
-    assert task(WORDS).build_generator([build_model(1)], Namespace()).length_penalty == "length"
-
-
 REFUSED = {
     "wu": ({"length_penalty": "wu"}, "unknown --length-penalty 'wu'; choose from length, gnmt"),
     "unnormalized": ({"unnormalized": True}, "has no effect with --unnormalized"),

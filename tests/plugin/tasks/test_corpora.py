@@ -9,8 +9,7 @@ from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesDetokenizer
 
-from relumt.plugin.tasks.documents import DocumentsTask
-from relumt.plugin.tasks.validation import BleuValidation
+from relumt.plugin.tasks.documents import BleuValidation, DocumentsTask
 from tests.plugin.model.build import arguments, dictionary, sample, task, trainer
 
 LENGTHS = [(7, 9), (3, 8), (5, 6), (6, 6)]

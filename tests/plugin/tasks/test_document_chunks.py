@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from relumt.cli import main
 from relumt.errors import UserError
-from relumt.plugin.tasks.document_chunks import (
-    chunks_per_document,
-    find_mismatches,
-    replace_mismatches,
-    split_chunks,
-)
+from relumt.plugin.tasks.document_chunks import chunks_per_document, find_mismatches, replace_mismatches, split_chunks
 
 
 def test_chunks_are_counted_by_document():
@@ -32,7 +27,7 @@ def test_counts_of_chunks_are_recovered(documents):
 
 def test_a_chunk_with_a_mismatch_is_replaced_or_kept_on_one_line():
     translated, chunks = ["a | b", "c d", "e"], [2, 2, 1]
-    assert split_chunks(["a b | c", "d"], [2, 1], "|") == ["a b", "c", "d"]
+    assert split_chunks(["a b || x|y | c", "d"], [2, 1], "|") == ["a b || x|y", "c", "d"]
     assert find_mismatches(translated, chunks, "|") == [1]
     assert split_chunks(translated, chunks, "|") == ["a", "b", "c d", "", "e"]
     replaced = replace_mismatches(translated, chunks, "|", ["A", "B", "C", "| D |", "E"])
@@ -77,11 +72,9 @@ def test_the_command_scores_documents_and_sentences(files, capsys, chunks, optio
     ("arguments", "message"),
     [
         (("--sentences", "one"), "name the separator with --separator"),
-        (("--chunks", "none"), "none: no such file"),
         (("--chunks", "ref"), "ref:1: expected a number of sentences, found 'a b c d'"),
         (("--hyp", "ref"), "has 4 lines, but"),
         (("--hyp", "empty"), "empty has 0 lines, but"),
-        (("--docs", "hyp"), "hyp:1: expected a number of sentences, found 'a b c d | e f g h i'"),
     ],
 )
 def test_mistakes_end_in_one_line(files, capsys, arguments, message):

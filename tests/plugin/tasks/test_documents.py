@@ -4,13 +4,17 @@ import gc
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relumt.errors import UserError
+from relumt.plugin.tasks.chunks import chunk_sizes, chunk_starts
 from relumt.plugin.tasks.documents import DocumentsConfig, DocumentsTask
 from relumt.runs.dataset_config import require_dataset
 from relumt.runs.flags import command_line
@@ -48,6 +52,7 @@ def test_chunks_hold_the_sentences_of_their_document_in_order(data, limit, separ
     for side in ("source", "target"):
         concatenated = [chunks[i][side].tolist() for i in range(len(chunks))]
         assert all(chunk[-1] == EOS for chunk in concatenated)
+        assert list(map(len, concatenated)) == {"source": chunks.src_sizes, "target": chunks.tgt_sizes}[side].tolist()
         tokens = [token for chunk in concatenated for token in (*chunk[:-1], *separators)]
         assert tokens == [token for i in range(6) for token in (*sentences[i][side].tolist()[:-1], *separators)]
     if limit == 100:
@@ -174,3 +179,36 @@ def test_translations_of_documents_are_not_truncated():
     batch = sample([(256, 256)])
     best = generator.generate([model], batch, prefix_tokens=batch["target"])[0][0]["tokens"]
     assert best.tolist() == batch["target"][0].tolist()
+
+
+def find_starts(documents, source, target, limit, separators=False):
+    return chunk_starts(documents, np.array(source), np.array(target), limit, separators).tolist()
+
+
+@st.composite
+def corpora(draw):
+    documents = draw(st.lists(st.integers(1, 12), min_size=1, max_size=8))
+    sizes = st.lists(st.integers(1, 20), min_size=sum(documents), max_size=sum(documents))
+    return documents, draw(sizes), draw(sizes), draw(st.integers(1, 60)), draw(st.booleans())
+
+
+@given(corpora())
+def test_every_sentence_is_in_one_chunk_within_the_limit_and_its_document(corpus):
+    documents, source, target, limit, separators = corpus
+    starts = find_starts(documents, source, target, limit, separators)
+    ends = [*starts[1:], len(source)]
+    assert starts[0] == 0 and all(start < end for start, end in zip(starts, ends, strict=True))
+    boundaries = np.cumsum(documents).tolist()
+
+    def length(sizes, start, end):
+        return sum(size - 1 for size in sizes[start:end]) + (end - start - 1) * separators + 1
+
+    for start, end in zip(starts, ends, strict=True):
+        longest = max(length(source, start, end), length(target, start, end))
+        assert end - start == 1 or longest <= limit
+        assert not any(start < boundary < end for boundary in boundaries)
+        if end not in boundaries:
+            assert max(length(source, start, end + 1), length(target, start, end + 1)) > limit
+    for sizes in (source, target):
+        expected = [length(sizes, start, end) for start, end in zip(starts, ends, strict=True)]
+        assert chunk_sizes(np.array(starts), np.array(sizes), separators).tolist() == expected

@@ -1,25 +1,29 @@
-"""Measures of attention on a test set, by module and head. Shapes: B H T S; R rows of real queries, K keys.
+"""Measures of attention and feed-forward layers on a test set.
 
-Measures are summed while the model reads the references, so memory holds one batch's attention maps at a time.
+Shapes: B H T S; R rows of real queries, K keys; N positions, h slots. Measures are summed while the model reads the
+references, so memory holds one batch's attention maps at a time.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from statistics import variance
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from relumt.analysis.record import AttentionMetrics, PerHead, mean_over_heads
-from relumt.analysis.units import AttentionRows, BatchReader
+from relumt.analysis.record import AttentionMetrics, FeedForwardMetrics, PerHead, mean_over_heads
+from relumt.analysis.units import AttentionRows, BatchReader, select_rows
 from relumt.attention import AttentionMask, AttentionOutput, Need
 from relumt.attention.metrics import attention_metrics as metrics
 from relumt.attention.metrics import head_diversity
-from relumt.attention.row_stats import NULL_WEIGHT_SUM
+from relumt.attention.metrics.ffn_metrics import anisotropy, feature_variance, top_share
 from relumt.plugin.model.attention import MechanismAttention
-from relumt.plugin.model.hooks import attention_hook, named_attentions
+from relumt.plugin.model.hooks import attention_hook, feedforward_hook, named_attentions, named_feedforwards
+from relumt.plugin.model.layers import FeedForwardMixin
 
 TOP_PERCENTS = (*(tenths / 10 for tenths in range(1, 16)), 2, 5, 10, 20, 50)
 """Percentages of the visible keys for `top_share`: 0.1 to 1.5 as in [RF] Fig. 4, and a few more."""
@@ -59,7 +63,7 @@ def _nan_to_none(values: Tensor) -> PerHead:
 
 
 class AttentionCollector:
-    """Collects every measure of attention, or null rates only, which needs no attention maps.
+    """Collects every measure of attention, or the first ones only: sparsity and null rates.
 
     Args:
         model: a model of relumt's architectures.
@@ -79,14 +83,11 @@ class AttentionCollector:
         tokens = self.reader.read(sample)
 
         def add(name: str, attention: MechanismAttention, result: AttentionOutput, mask: AttentionMask) -> None:
-            means, own_tokens = self.means[name], tokens[attention.site]
-            if self.null_rates_only and result.row_stats is not None:
-                weight_sum = own_tokens.select_weight_sums(result.row_stats.weight_sum)
-                means.add("null_rate", (weight_sum <= NULL_WEIGHT_SUM).float())
-            if not self.null_rates_only and result.weights is not None:
-                _add_rows(means, attention, own_tokens.select_rows(result.weights, mask))
+            if result.weights is not None:
+                rows = select_rows(result.weights, mask, *tokens[attention.site], self.reader.unit)
+                _add_rows(self.means[name], attention, rows, self.null_rates_only)
 
-        with attention_hook(self.model, add, Need.ROW_STATS if self.null_rates_only else Need.WEIGHTS):
+        with attention_hook(self.model, add, Need.WEIGHTS):
             yield
 
     def result(self) -> dict[str, AttentionMetrics]:
@@ -96,16 +97,21 @@ class AttentionCollector:
         }
 
 
-def _add_rows(means: RunningMeans, attention: MechanismAttention, selected: AttentionRows) -> None:
-    """Add all measures of the rows of one attention result."""
+def _add_rows(
+    means: RunningMeans, attention: MechanismAttention, selected: AttentionRows, null_rates_only: bool
+) -> None:
+    """Add the measures of the rows of one attention result."""
     rows, visible, num_visible = selected.weights, selected.visible, selected.visible.sum(-1)
     means.num_rows += len(rows)
     sparsity = metrics.sparsity(rows, num_visible)
     means.add("sparsity", sparsity)
     if attention.mechanism.has_negative_weights:
         return  # the other measures need p = α/Σα to be a distribution
-    is_null, entropy = metrics.is_null_row(rows), metrics.entropy(rows)
+    is_null = metrics.is_null_row(rows)
     means.add("null_rate", is_null.float())
+    if null_rates_only:
+        return
+    entropy = metrics.entropy(rows)
     means.add("entropy", entropy)
     means.add("entropy_non_null", entropy.masked_fill(is_null, math.nan))
     means.add("sparsity_non_null", sparsity.masked_fill(is_null, math.nan))
@@ -155,3 +161,94 @@ def _to_metrics(attention: MechanismAttention, means: RunningMeans) -> Attention
         head_diversity=diversity,
         **measured,
     )
+
+
+TOP_SLOT_PERCENTS = (0.2, 0.5, 1, 2, 5, 10, 20, 50)
+"""Percentages of the slots for `top_share`."""
+
+
+@dataclass
+class _Sums:
+    """Sums over the positions that one layer has processed."""
+
+    output_variance: float = 0.0
+    residual_variance: float = 0.0
+    num_positions: int = 0
+    num_null: int = 0
+    has_negative_scores: bool = False
+    top_share: Tensor = field(default_factory=lambda: torch.zeros(len(TOP_SLOT_PERCENTS), dtype=torch.float64))
+
+    def add(self, scores: Tensor, output: Tensor, residual: Tensor) -> None:
+        """Add positions: scores [N, h], output and residual [N, d]."""
+        self.num_positions += len(scores)
+        self.output_variance += feature_variance(output.float()).sum().item()
+        self.residual_variance += feature_variance(residual.float()).sum().item()
+        self.has_negative_scores = self.has_negative_scores or bool((scores < 0).any())
+        if not self.has_negative_scores:
+            shares = top_share(scores.float(), TOP_SLOT_PERCENTS)
+            is_null = shares[0].isnan()
+            self.num_null += int(is_null.sum())
+            self.top_share += shares[:, ~is_null].sum(1, dtype=torch.float64).cpu()
+
+    def to_metrics(self, values: Tensor) -> FeedForwardMetrics:
+        """Return the measures of the layer with the value slots `values`, [h, d]."""
+        num_scored = self.num_positions - self.num_null
+        shares = None
+        if num_scored and not self.has_negative_scores:
+            shares = dict(zip(map(str, TOP_SLOT_PERCENTS), (self.top_share / num_scored).tolist(), strict=True))
+        return FeedForwardMetrics(
+            num_slots=len(values),
+            num_positions=self.num_positions,
+            variance_ratio=self.output_variance / self.residual_variance,
+            null_rate=None if self.has_negative_scores else self.num_null / self.num_positions,
+            top_share=shares,
+            anisotropy=anisotropy(values).item() if len(values) > 1 else None,
+        )
+
+
+class FeedForwardCollector:
+    """Collects the measures of every feed-forward layer, over positions that are not padding.
+
+    Args:
+        model: a model of relumt's architectures.
+        pad: padding index of both dictionaries.
+    """
+
+    def __init__(self, model: nn.Module, pad: int) -> None:
+        self.model = model
+        self.pad = pad
+        self.sums: dict[str, _Sums] = defaultdict(_Sums)
+
+    @contextmanager
+    def observe(self, sample: dict[str, Any]) -> Iterator[None]:
+        """Add what the model computes inside the block, which must run on this batch."""
+        inputs = {"encoder": sample["net_input"]["src_tokens"], "decoder": sample["net_input"]["prev_output_tokens"]}
+
+        def add(name: str, scores: Tensor, output: Tensor, residual: Tensor) -> None:
+            real = inputs[name.partition(".")[0]].ne(self.pad).T  # [B, T] -> [T, B], fairseq's order inside the layers
+            self.sums[name].add(scores[real], output[real], residual[real])
+
+        with feedforward_hook(self.model, add):
+            yield
+
+    def result(self) -> dict[str, FeedForwardMetrics]:
+        """Return the measures by layer, e.g. "encoder.layers.0"."""
+        layers = named_feedforwards(self.model)
+        return {name: sums.to_metrics(value_slots(layers[name])) for name, sums in self.sums.items()}
+
+
+def value_slots(layer: FeedForwardMixin) -> Tensor:
+    """Return the value slots of a layer, [h, d]: the columns of fc2's weight."""
+    # With an output norm, fc2 is a sequence of a linear layer and the norm.
+    name = "linear.weight" if layer.feedforward.has_output_norm else "weight"
+    return layer.fc2.get_parameter(name).detach().float().T
+
+
+def learned_activations(model: nn.Module) -> dict[str, dict[str, float]]:
+    """Return the trained parameters of activation functions by layer and name; empty if there are none."""
+    learned = {
+        name: {key: value.item() for key, value in layer.activation_fn.named_parameters()}
+        for name, layer in named_feedforwards(model).items()
+        if isinstance(layer.activation_fn, nn.Module)
+    }
+    return {name: parameters for name, parameters in learned.items() if parameters}
