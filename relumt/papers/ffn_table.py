@@ -19,7 +19,7 @@ from relumt.papers.measures import (
 )
 from relumt.papers.rendering import RenderedTable, format_average
 from relumt.papers.runs import Run
-from relumt.papers.score_table import Column, ScoreTable, TableRow, columns_on_one_corpus
+from relumt.papers.score_table import Column, ScoreTable, TableRow, columns_on_one_corpus, make_rows
 from relumt.papers.speeds import FeedForwardSpeeds, format_ratio, read_speeds
 from relumt.papers.table import Body, RunTable, Table, spread_note
 from relumt.printed_results import papers, printed_values
@@ -234,7 +234,7 @@ TABLES: tuple[Table, ...] = (
         "AF",
         "activations",
         caption="feed-forward activations, the claims of [AF]",
-        rows={name: TableRow(f"ffn_{name}") for name in VARIANTS},
+        rows=make_rows({name: f"ffn_{name}" for name in VARIANTS}),
         columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, PARAMETERS),
         baseline="relu",
         notes=(

@@ -18,7 +18,7 @@ from statistics import mean
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, SMOKE, Experiment, by_preset
 from relumt.papers.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
-from relumt.papers.score_table import Column, ScoreTable, TableRow
+from relumt.papers.score_table import Column, ScoreTable, make_rows
 from relumt.papers.table import Body, RunTable, Table, spread_note
 
 TrainFlags = tuple[str, ...]
@@ -143,7 +143,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study",
         caption="ReLU or softmax: mechanisms",
-        rows={model: TableRow(model) for model in MODELS},
+        rows=make_rows(*MODELS),
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
     ),
@@ -151,7 +151,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_iwslt14",
         caption="ReLU or softmax: the best models of the study on IWSLT14",
-        rows={model: TableRow(model) for model in ("softmax", *BEST_MODELS)},
+        rows=make_rows("softmax", *BEST_MODELS),
         columns=study_columns(IWSLT_DATASETS),
         baseline="softmax",
     ),
@@ -159,7 +159,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_sites",
         caption="ReLU or softmax: by attention site",
-        rows={label: TableRow(model) for label, model in SITE_MODELS.items()},
+        rows=make_rows(SITE_MODELS),
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
         notes=("ReLUFormer has the penalty on entropy, too; the rows with ReLU have only that on row sums",),
