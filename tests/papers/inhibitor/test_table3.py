@@ -80,7 +80,7 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
         ("worker.find_spec = lambda name: None", 2, "status 2; set RELUMT_CONCRETE_PYTHON to a Python with Concrete"),
         ("print('Usage: python'); sys.exit()", 2, "python: not in the expected format"),
         ("worker.draw_inputs = lambda *_: 1 / 0", 1, "ended with status 1"),
-        ("Circuit.decrypt = lambda self, output: output + 1", 1, "inhibitor: expected [["),
+        ("Circuit.decrypt = lambda self, output: output + 1", 1, "dot product: expected [["),
     ],
 )
 def test_a_failure_is_one_line_and_leaves_no_file(measure, tmp_path, change, expected, message):
