@@ -106,8 +106,13 @@ class ScoreTable(RunTable):
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
-        columns = [column for column in self.columns if preset in column.datasets]
-        return [self.experiment(row, column, preset) for column in columns for row in self.rows.values()]
+        return [
+            self.experiment(row, column, preset) for column in self.own_columns(preset) for row in self.rows.values()
+        ]
+
+    def own_columns(self, preset: str) -> list[Column]:
+        """Return the columns of a preset."""
+        return [column for column in self.columns if preset in column.datasets]
 
     def experiment(self, row: TableRow, column: Column, preset: str) -> Experiment:
         """Return the experiment of a cell."""
@@ -122,7 +127,7 @@ class ScoreTable(RunTable):
 
     def all_columns(self, found: Runs, preset: str) -> list[Column]:
         """Return a preset's columns, and those of scores by other programs that runs have, where BLEU is shown."""
-        columns = [column for column in self.columns if preset in column.datasets]
+        columns = self.own_columns(preset)
         scored = dict.fromkeys(column.datasets[preset] for column in columns if column.measure.metric)
         external = {dataset: external_scores(runs_on(dataset, found)) for dataset in scored}
         return columns + [Column({preset: name}, measure) for name, found in external.items() for measure in found]
@@ -130,7 +135,7 @@ class ScoreTable(RunTable):
     def introduction(self, context: TableContext) -> list[str]:
         """Return the notes on the preset, on the corpora of the paper that it replaces, and those of the table."""
         ours, papers = (
-            list(dict.fromkeys(column.datasets[preset] for column in self.columns if preset in column.datasets))
+            list(dict.fromkeys(column.datasets[preset] for column in self.own_columns(preset)))
             for preset in (context.preset, "paper")
         )
         note, *notes = super().introduction(context)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def reproduce(tmp_path, run_command, monkeypatch):
     """Return a function that runs the command without training, and returns its exit status and output."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(papers, "grid", lambda arguments: None)
+    monkeypatch.setattr(papers, "run_grid", lambda arguments: True)
     return partial(run_command, main, "reproduce", "--root", ROOT, "--preset", "small")
 
 
@@ -60,9 +60,11 @@ def test_the_script_passes_flags_after_two_hyphens_to_training(tmp_path):
 @pytest.mark.parametrize(("failure", "tables"), [(1, 1), (2, 0)])
 def test_a_failed_run_leaves_a_table_and_a_refused_one_does_not(reproduce, monkeypatch, failure, tables):
     def fail(arguments):
-        raise SystemExit(failure)
+        if failure == 2:
+            raise SystemExit(2)
+        return False
 
-    monkeypatch.setattr(papers, "grid", fail)
+    monkeypatch.setattr(papers, "run_grid", fail)
     finish_runs("rela_table3", {"softmax"})
     status, printed = reproduce("rela_table3")
     assert status == failure and printed.out.count("**[RL] Table 3") == tables
