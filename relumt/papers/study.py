@@ -99,16 +99,12 @@ def find_lowest(found: Runs) -> Experiment | None:
 
     None without such seeds, because losses differ by seed. Experiments without runs, or that diverged, do not count.
     """
-    measured = {one: runs for one, runs in found.items() if VALIDATION_LOSS.values(runs)}
-    seeds = [{run.seed for run in runs} for runs in measured.values()]
-    common = set.intersection(*seeds) if seeds else set()
-    if not common:
-        return None
-
-    def mean_loss(experiment: Experiment) -> float:
-        return mean(VALIDATION_LOSS.values([run for run in measured[experiment] if run.seed in common]))
-
-    return min(measured, key=mean_loss)
+    losses: dict[Experiment, dict[int, float]] = {}
+    for one, runs in found.items():
+        if values := VALIDATION_LOSS.values(runs):
+            losses[one] = dict(zip((run.seed for run in runs), values, strict=True))
+    common = set.intersection(*map(set, losses.values())) if losses else None
+    return min(losses, key=lambda one: mean(losses[one][seed] for seed in common)) if common else None
 
 
 class StudyTable(ScoreTable):
