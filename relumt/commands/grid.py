@@ -65,6 +65,17 @@ def grid(arguments: argparse.Namespace) -> None:
     last checkpoint. A run that fails is reported with the end of its log, and the others go on. The exit status is 1 if
     a run failed, and 2 if the request is invalid or an existing run has other settings.
     """
+    if not run_grid(arguments):
+        raise SystemExit(1)
+
+
+def run_grid(arguments: argparse.Namespace) -> bool:
+    """Do what `grid` does; return whether every run succeeded.
+
+    Raises:
+        UserError: the request is invalid.
+        SystemExit: an existing run has other settings.
+    """
     experiments = select_experiments(arguments)
     if not experiments:
         raise UserError(f"{arguments.name} has no runs; make it with scripts/reproduce.sh {arguments.name}")
@@ -79,11 +90,11 @@ def grid(arguments: argparse.Namespace) -> None:
     data_scripts = missing_data_scripts(experiments, root)
     if arguments.dry_run:
         print(*map(str, data_scripts), *(job.shell_command() for job in jobs), sep="\n")
-        return
+        return True
     run_all = choose_runner(arguments, jobs)
     for script in data_scripts:
         make_data_bin(script)
-    report(run_all())
+    return report(run_all())
 
 
 def choose_runner(arguments: argparse.Namespace, jobs: Sequence[Job]) -> Callable[[], dict[Job, JobState]]:
@@ -131,8 +142,12 @@ def make_data_bin(script: Path) -> None:
         raise AttemptFailedError(f"{script} failed; its messages are above")
 
 
-def report(outcomes: Mapping[Job, JobState]) -> None:
-    """Print the outcomes, with the end of the log of each failed or refused run; set the exit status."""
+def report(outcomes: Mapping[Job, JobState]) -> bool:
+    """Print the outcomes, with the end of the log of each failed or refused run; return whether every run succeeded.
+
+    Raises:
+        SystemExit: a run was refused.
+    """
     for state in (JobState.REFUSED, JobState.FAILED):
         for job in (job for job, outcome in outcomes.items() if outcome == state):
             log = job.folder / GRID_LOG
@@ -143,5 +158,6 @@ def report(outcomes: Mapping[Job, JobState]) -> None:
     summary = [f"{counts[JobState.DONE]} runs done"]
     summary += [f"{counts[state]} {state}" for state in (JobState.DIVERGED, JobState.REFUSED) if counts[state]]
     print_status(", ".join([*summary, f"{counts[JobState.FAILED]} failed"]))
-    if counts[JobState.REFUSED] or counts[JobState.FAILED]:
-        raise SystemExit(2 if counts[JobState.REFUSED] else 1)
+    if counts[JobState.REFUSED]:
+        raise SystemExit(UserError.exit_status)
+    return not counts[JobState.FAILED]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from relumt.commands.grid import add_options, grid
+from relumt.commands.grid import add_options, run_grid
 from relumt.errors import print_status
 from relumt.papers import TABLES, get_table
 from relumt.papers.context import SIGNIFICANCE_TESTS, TableContext
@@ -80,7 +80,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
     if isinstance(table, MeasuredTable):
         succeeded = run_module(table, context, arguments)
     else:
-        succeeded = make_runs(arguments)
+        succeeded = not table.experiments(arguments.preset) or run_grid(arguments)
         if not arguments.dry_run:
             succeeded &= measure(context, arguments)
     if arguments.dry_run:
@@ -105,19 +105,6 @@ def run_module(table: MeasuredTable, context: TableContext, arguments: argparse.
     if status == 2:
         raise SystemExit(2)
     return status == 0
-
-
-def make_runs(arguments: argparse.Namespace) -> bool:
-    """Make the runs that are missing, if the table has any; return whether all succeeded."""
-    if not get_table(arguments.name).experiments(arguments.preset):
-        return True
-    try:
-        grid(arguments)
-    except SystemExit as error:
-        if error.code != 1:  # 1: some runs failed, the others are worth a table
-            raise
-        return False
-    return True
 
 
 def measure(context: TableContext, arguments: argparse.Namespace) -> bool:

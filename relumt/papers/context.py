@@ -4,14 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from relumt.errors import UserError, print_status
 from relumt.papers.experiments import PRESETS, Experiment
 from relumt.papers.runs import Run, find_runs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIGNIFICANCE_TESTS = {"bootstrap": "bs", "randomization": "ar"}
 """Name on the command line -> sacreBLEU's name: 1,000 bootstrap samples or 10,000 trials of randomization."""
@@ -23,6 +20,9 @@ With n of them, one in 2^(n − 1) random trials has the same difference as the 
 extreme, so by randomization it would return p = 0.0001 for a single changed translation, whose p-value is 1. Its
 bootstrap would return 0.001 for a test set of one document.
 """
+
+Line = tuple[str, Sequence[float], Sequence[float], Mapping[str, Any]]
+"""Label, x, y and settings of `matplotlib.axes.Axes.errorbar`, such as a color or the ends of intervals."""
 
 Runs = Mapping[Experiment, Sequence[Run]]
 """Experiment -> its finished runs, by seed."""
@@ -60,10 +60,26 @@ class TableContext:
         """Return the caption of a table with this title."""
         return f"{title}; preset {self.preset}"
 
-    def save_plot(self, figure: "Figure") -> str:
-        """Write a figure as PNG and SVG; return the note that says where."""
-        from relumt.analysis.plots import save_figure  # matplotlib is optional
+    def plot(self, panels: Mapping[str, Sequence[Line]], y_label: str, **axes: object) -> str:
+        """Write a plot as PNG and SVG, with panels side by side; return the note that says where.
 
+        Args:
+            panels: title -> lines; lines of the same label, in one or several panels, look the same.
+            y_label: label of the vertical axis.
+            **axes: settings of all panels, see `matplotlib.axes.Axes.set`.
+        """
+        from relumt.analysis.plots import Figure, plain_text, save_figure  # matplotlib is optional
+
+        figure = Figure(figsize=(2 + 3.6 * len(panels), 3.6), layout="constrained")
+        all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        legend = {}
+        for ax, (title, lines) in zip(all_axes, panels.items(), strict=True):
+            for label, x, y, style in lines:
+                legend[plain_text(label)] = ax.errorbar(x, y, marker=".", **style)
+            ax.set(title=title, **axes)
+            ax.minorticks_off()
+        all_axes[0].set_ylabel(plain_text(y_label))
+        figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
         name = f"{self.name}-{self.preset}"
         save_figure(figure, self.out, name)
         return f"plot: {self.out / name}.png, .svg"

@@ -7,7 +7,7 @@ from statistics import mean
 
 from relumt.analysis.record import CheckpointAnalysis
 from relumt.errors import UserError
-from relumt.papers.context import Runs, TableContext
+from relumt.papers.context import Line, Runs, TableContext
 from relumt.papers.experiments import IWSLT, Experiment, by_preset
 from relumt.papers.measures import (
     BLEU_TOKENIZED,
@@ -19,7 +19,7 @@ from relumt.papers.measures import (
 )
 from relumt.papers.rendering import RenderedTable, format_average
 from relumt.papers.runs import Run
-from relumt.papers.score_table import Column, ScoreTable, TableRow, columns_on_one_corpus
+from relumt.papers.score_table import Column, ScoreTable, TableRow, columns_on_one_corpus, make_rows
 from relumt.papers.speeds import FeedForwardSpeeds, format_ratio, read_speeds
 from relumt.papers.table import Body, RunTable, Table, spread_note
 from relumt.printed_results import papers, printed_values
@@ -137,24 +137,17 @@ class FfnCurves(FfnTable):
 
     def content(self, groups: Groups, context: TableContext) -> Body:
         """See FfnTable."""
-        from matplotlib.ticker import ScalarFormatter
-
-        from relumt.analysis.plots import Figure
-
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        ax = figure.subplots()
         all_slots = sorted({slots for _, slots in groups})
-        rows = []
+        rows, lines = [], []
         for model in dict.fromkeys(model for model, _ in groups):
             runs = {slots: groups.get((model, slots), []) for slots in all_slots}
             rows.append([model, *map(self.measure.format_mean, runs.values())])
             means = {slots: mean(values) for slots in all_slots if (values := self.measure.values(runs[slots]))}
-            ax.plot(list(means), list(means.values()), marker="o", label=model, color=COLORS[model])
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter(ScalarFormatter())  # 32, not 2^5
-        ax.set(xlabel="Memory slots", ylabel=self.measure.label[0].upper() + self.measure.label[1:])
-        ax.legend()
-        return [self.measure.label, *map(str, all_slots)], rows, [context.save_plot(figure)]
+            lines.append((model, list(means), list(means.values()), {"color": COLORS[model]}))
+        label = self.measure.label[0].upper() + self.measure.label[1:]
+        ticks = [slots for slots in all_slots if slots.bit_count() == 1]  # 3072 would touch 4096
+        axes = {"xscale": "log", "xticks": ticks, "xticklabels": ticks, "xlabel": "Memory slots"}
+        return [self.measure.label, *map(str, all_slots)], rows, [context.plot({"": lines}, label, **axes)]
 
 
 class FfnTopShares(FfnTable):
@@ -162,25 +155,20 @@ class FfnTopShares(FfnTable):
 
     def content(self, groups: Groups, context: TableContext) -> Body:
         """See FfnTable; raises UserError if every run diverged or has a layer whose slots all score 0."""
-        from relumt.analysis.plots import Figure
-
         shares = {key: by_run for key, runs in groups.items() if all(by_run := [top_shares(run) for run in runs])}
         if not shares:
             raise UserError(f"{context.runs}: every run diverged or has a layer without scores: nothing to draw")
-        models = list(dict.fromkeys(model for model, _ in shares))
         percentages = list(next(iter(shares.values()))[0])
-        figure = Figure(figsize=(4 * len(models), 3.6), layout="constrained")
-        axes = dict(zip(models, figure.subplots(1, len(models), sharey=True, squeeze=False)[0], strict=True))
-        rows = []
+        rows: list[list[object]] = []
+        panels: dict[str, list[Line]] = {}
         for (model, slots), by_run in shares.items():
             by_percentage = [[run_shares[p] for run_shares in by_run] for p in percentages]
             rows.append([model, slots, *(format_average(values, ".3f") for values in by_percentage)])
-            axes[model].plot(list(map(float, percentages)), list(map(mean, by_percentage)), marker=".", label=slots)
-        for model, ax in axes.items():
-            ax.set(title=model, xlabel="Top p % of slots", xscale="log")
-            ax.legend(title="Slots", fontsize=7)
-        axes[models[0]].set_ylabel("Share of the score")
-        return ["model", "slots", *(f"top {p}%" for p in percentages)], rows, [context.save_plot(figure)]
+            style = {"color": f"C{NUM_SLOTS[context.preset].index(slots)}"}
+            line = f"{slots} slots", list(map(float, percentages)), list(map(mean, by_percentage)), style
+            panels.setdefault(model, []).append(line)
+        plot = context.plot(panels, "Share of the score", xlabel="Top p % of slots", xscale="log")
+        return ["model", "slots", *(f"top {p}%" for p in percentages)], rows, [plot]
 
 
 def top_shares(run: Run) -> dict[str, float]:
@@ -234,7 +222,7 @@ TABLES: tuple[Table, ...] = (
         "AF",
         "activations",
         caption="feed-forward activations, the claims of [AF]",
-        rows={name: TableRow(f"ffn_{name}") for name in VARIANTS},
+        rows=make_rows({name: f"ffn_{name}" for name in VARIANTS}),
         columns=columns_on_one_corpus(IWSLT, {}, VALIDATION_LOSS, BLEU_TOKENIZED, PARAMETERS),
         baseline="relu",
         notes=(

@@ -8,7 +8,7 @@ from statistics import mean
 
 from relumt.analysis.record import AttentionMetrics, CheckpointAnalysis, LayerAlignment, mean_over_heads
 from relumt.errors import UserError
-from relumt.papers.context import Runs, TableContext
+from relumt.papers.context import Line, Runs, TableContext
 from relumt.papers.experiments import WMT_RELA, Experiment, by_preset
 from relumt.papers.notes import describe_revisions
 from relumt.papers.rendering import DIVERGED, RenderedTable
@@ -98,24 +98,15 @@ class SiteFigure(RunTable):
 
     def plot(self, values: Mapping[tuple[str, str, str], Sequence[float]], context: TableContext) -> str:
         """Write the plot; return the note that says where."""
-        from relumt.analysis.plots import Figure  # matplotlib is optional
-
-        figure = Figure(figsize=(2 + 3.6 * len(self.sites), 3.6), layout="constrained")
-        panels = figure.subplots(1, len(self.sites), sharey=True, squeeze=False)[0]
-        axes = dict(zip(self.sites, panels, strict=True))
-        legend = {}
+        panels: dict[str, list[Line]] = {SITE_TITLES[site]: [] for site in self.sites}
+        layers = list(range(1, 1 + max(map(len, values.values()))))
         for (model, site, curve), numbers in values.items():
             label = f"{model}, {curve}" if len(self.curves) > 1 else model
-            style, color = LINE_STYLES[list(self.curves).index(curve)], f"C{self.models.index(model)}"
-            x = [float(p) for p in self.percentages] or list(range(1, len(numbers) + 1))
-            (legend[label],) = axes[site].plot(x, numbers, style, marker=".", color=color)
-            if not self.percentages:
-                axes[site].set_xticks(x)
-        for site, ax in axes.items():
-            ax.set(title=SITE_TITLES[site], xlabel="Top p % of the visible keys" if self.percentages else "Layer")
-        panels[0].set_ylabel(self.axis_label.capitalize())
-        figure.legend(legend.values(), legend.keys(), loc="outside right upper", fontsize=7, handlelength=4)
-        return context.save_plot(figure)
+            x = [float(p) for p in self.percentages] or layers[: len(numbers)]
+            style = {"linestyle": LINE_STYLES[list(self.curves).index(curve)], "color": f"C{self.models.index(model)}"}
+            panels[SITE_TITLES[site]].append((label, x, numbers, style))
+        axes = {"xlabel": "Top p % of the visible keys"} if self.percentages else {"xlabel": "Layer", "xticks": layers}
+        return context.plot(panels, self.axis_label.capitalize(), **axes)
 
     def mean_over_seeds(self, runs: Sequence[Run], site: str, curve: str) -> list[float]:
         """Return the mean over seeds of each value of a curve; nothing if a seed lacks a value."""

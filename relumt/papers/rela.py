@@ -11,11 +11,9 @@ from relumt.papers.rendering import RenderedTable
 from relumt.papers.score_table import (
     Column,
     ScoreTable,
-    TableRow,
     columns_on_one_corpus,
     columns_per_corpus,
-    printed_rows,
-    same_names,
+    make_rows,
 )
 from relumt.papers.table import Table
 from relumt.printed_results import papers
@@ -43,7 +41,7 @@ def head_diversity(site: str, temperature: str) -> Measure:
 def count_flops(H: int, d: int, T: int) -> dict[str, int]:
     """Return mechanism -> floating-point operations for T rows of T weights in H heads, [RL] Table 4.
 
-    Projections and dot products cost the same for every mechanism and are not counted.
+    Projections and dot products cost the same for every mechanism and are not rows.
     """
     return {
         "softmax": 3 * H * T**2 - H * T,  # exponentials, sums and divisions
@@ -51,7 +49,7 @@ def count_flops(H: int, d: int, T: int) -> dict[str, int]:
     }
 
 
-FOUR_MODELS = printed_rows(same_names("softmax", "sparsemax", "entmax15", "rela_g"))
+FOUR_MODELS = make_rows("softmax", "sparsemax", "entmax15", "rela_g")
 
 TEMPERATURES = {f"rela_g tau={tau:.2f}": str(tau) for tau in (1.0, 0.5, 0.25, 0.1)}
 """Row of [RL] Table 6 -> temperature of the softmax that renormalizes ReLA's weights."""
@@ -78,19 +76,18 @@ TABLES: tuple[Table, ...] = (
     ScoreTable(
         "RL",
         "table1",
-        rows=printed_rows(
+        rows=make_rows(
+            *("softmax", "sparsemax", "entmax15"),
+            {"relu alone": "rela_unnormalized", "relu + RMSNorm": "rela_rmsnorm"},
+            *("rela_i", "rela_g"),
             {
-                **same_names("softmax", "sparsemax", "entmax15"),
-                "relu alone": "rela_unnormalized",
-                "relu + RMSNorm": "rela_rmsnorm",
-                **same_names("rela_i", "rela_g"),
                 "rela_g with LayerNorm": "rela_g_layernorm",
                 "rela_g with GELU": "rela_g_gelu",
                 "rela_g with LeakyReLU": "rela_g_leaky_relu",
                 "rela_g encoder only": "rela_g_encoder",
                 "rela_g decoder only": "rela_g_decoder",
                 "rela_g cross only": "rela_g_cross",
-            }
+            },
         ),
         columns=columns_on_one_corpus(WMT_RELA, {"sacreBLEU": BLEU_DETOKENIZED, "tokenized BLEU": BLEU_TOKENIZED}),
         baseline="softmax",
@@ -128,11 +125,11 @@ TABLES: tuple[Table, ...] = (
     ScoreTable(
         "RL",
         "table6",
-        rows={
-            **printed_rows(same_names("softmax", "entmax15") | dict.fromkeys(TEMPERATURES, "rela_g")),
-            "rela_g, α/Σα": TableRow("rela_g"),
-            "reluformer, α/Σα": TableRow("reluformer"),
-        },
+        rows=make_rows(
+            *("softmax", "entmax15"),
+            dict.fromkeys([*TEMPERATURES, "rela_g, α/Σα"], "rela_g"),
+            {"reluformer, α/Σα": "reluformer"},
+        ),
         columns=[
             Column(
                 by_preset(WMT_RELA),

@@ -15,24 +15,28 @@ from relumt.papers.score_table import (
     TableRow,
     columns_on_one_corpus,
     columns_per_corpus,
-    printed_rows,
-    same_names,
+    make_rows,
 )
 
 NULL_ROWS_NOTE = "a row without weight counts as entropy 0, so a dead attention looks like a concentrated one"
 
-SELF_ATTENTIONS = printed_rows({"relu, no scale factor": "relu_alone", "relu, scale factor": "relu_unregularized"}) | {
-    "relu, LayerNorm": TableRow("relu_layernorm")
-}
+SELF_ATTENTIONS = make_rows(
+    {
+        "relu, no scale factor": "relu_alone",
+        "relu, scale factor": "relu_unregularized",
+        "relu, LayerNorm": "relu_layernorm",
+    }
+)
 """Rows of [RF] Table 2 after softmax, and that of [RF] section 4."""
 
-ABLATIONS = printed_rows(
+ABLATIONS = make_rows(
+    "reluformer",
     {
-        "reluformer": "reluformer",
         "- scale factor": "relu_unscaled",
         "- regularization loss": "relu_unregularized",
-    }
-) | {"- scale factor - regularization loss": TableRow("relu_alone")}
+        "- scale factor - regularization loss": "relu_alone",
+    },
+)
 """Rows of [RF] Table 5, and one without both parts."""
 
 FAIRSEQ_INIT = ("--relu-initial-score", "0", "--relu-initial-gain", "1")
@@ -50,6 +54,7 @@ def from_fairseq_init(rows: Rows, baseline: str = "") -> Rows:
     return {
         label + suffix: replace(
             row,
+            paper_row=label,
             variant="fairseq-init",
             flags=FAIRSEQ_INIT,
             baseline=baseline + suffix if baseline and label != baseline else "",
@@ -88,7 +93,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table2",
-        rows={**printed_rows(same_names("softmax")), **SELF_ATTENTIONS, **from_fairseq_init(SELF_ATTENTIONS)},
+        rows={**make_rows("softmax"), **SELF_ATTENTIONS, **from_fairseq_init(SELF_ATTENTIONS)},
         columns=columns_on_one_corpus(IWSLT, {"BLEU": BLEU_TOKENIZED}, VALIDATION_LOSS),
         baseline="softmax",
         notes=(
@@ -101,7 +106,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table3",
-        rows=printed_rows({"softmax": "softmax", "relu": "relu_unregularized"}),
+        rows=make_rows("softmax", {"relu": "relu_unregularized"}),
         columns=columns_on_one_corpus(IWSLT, {"H(s)": ENTROPY}, ENTROPY_NON_NULL, NULL_RATE),
         needs_analysis=True,
         notes=(
@@ -112,14 +117,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table4",
-        rows=printed_rows(
-            {
-                "transformer": "softmax",
-                **same_names("sparsemax", "entmax15"),
-                "rela": "rela_g",
-                "reluformer": "reluformer",
-            }
-        ),
+        rows=make_rows({"transformer": "softmax"}, "sparsemax", "entmax15", {"rela": "rela_g"}, "reluformer"),
         columns=columns_per_corpus(
             BLEU_TOKENIZED, {"IWSLT14 De-En BLEU": IWSLT, "WMT14 En-De BLEU": WMT}, shown_in_small="IWSLT14 De-En BLEU"
         ),
@@ -145,7 +143,7 @@ TABLES = (
     ScoreTable(
         "RF",
         "table6",
-        rows=printed_rows({"transformer": "softmax"} | same_names("sparsemax", "reluformer")),
+        rows=make_rows({"transformer": "softmax"}, "sparsemax", "reluformer"),
         columns=[Column(datasets, BLEU_TOKENIZED, limit) for limit, datasets in DOCUMENTS.items()],
         baseline="transformer",
         notes=("d-BLEU of whole documents, tokenized; each column limits documents to its number of tokens",),

@@ -12,7 +12,7 @@ from relumt.papers.rendering import RenderedTable
 from relumt.papers.runs import Run
 from relumt.papers.speeds import decoding_speed_tables
 from relumt.papers.table import Body, RunTable, runs_on, spread_note
-from relumt.printed_results import format_printed, printed_values
+from relumt.printed_results import format_printed, papers, printed_values
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TableRow:
 
     Attributes:
         model: name in configs/models.toml.
-        paper_row: its label in papers.json, "" if the paper prints no number for it.
+        paper_row: its label in papers.json, if the row is not called so.
         variant, flags: those of its experiments.
         baseline: the row that it is tested against, "" for that of the table.
     """
@@ -83,14 +83,10 @@ Rows = Mapping[str, TableRow]
 """Label -> row."""
 
 
-def same_names(*models: str) -> dict[str, str]:
-    """Return label -> model for models whose labels in papers.json are their names."""
-    return {model: model for model in models}
-
-
-def printed_rows(models: Mapping[str, str]) -> dict[str, TableRow]:
-    """Return the rows of the paper with these labels; the values are the models."""
-    return {label: TableRow(model, paper_row=label) for label, model in models.items()}
+def make_rows(*given: str | Mapping[str, str]) -> dict[str, TableRow]:
+    """Return rows without flags: of models by label, or of a model that is its own label."""
+    by_label = [{one: one} if isinstance(one, str) else one for one in given]
+    return {label: TableRow(model) for models in by_label for label, model in models.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +106,13 @@ class ScoreTable(RunTable):
 
     def experiments(self, preset: str) -> list[Experiment]:
         """See Table."""
-        columns = [column for column in self.columns if preset in column.datasets]
-        return [self.experiment(row, column, preset) for column in columns for row in self.rows.values()]
+        return [
+            self.experiment(row, column, preset) for column in self.own_columns(preset) for row in self.rows.values()
+        ]
+
+    def own_columns(self, preset: str) -> list[Column]:
+        """Return the columns of a preset."""
+        return [column for column in self.columns if preset in column.datasets]
 
     def experiment(self, row: TableRow, column: Column, preset: str) -> Experiment:
         """Return the experiment of a cell."""
@@ -126,7 +127,7 @@ class ScoreTable(RunTable):
 
     def all_columns(self, found: Runs, preset: str) -> list[Column]:
         """Return a preset's columns, and those of scores by other programs that runs have, where BLEU is shown."""
-        columns = [column for column in self.columns if preset in column.datasets]
+        columns = self.own_columns(preset)
         scored = dict.fromkeys(column.datasets[preset] for column in columns if column.measure.metric)
         external = {dataset: external_scores(runs_on(dataset, found)) for dataset in scored}
         return columns + [Column({preset: name}, measure) for name, found in external.items() for measure in found]
@@ -134,7 +135,7 @@ class ScoreTable(RunTable):
     def introduction(self, context: TableContext) -> list[str]:
         """Return the notes on the preset, on the corpora of the paper that it replaces, and those of the table."""
         ours, papers = (
-            list(dict.fromkeys(column.datasets[preset] for column in self.columns if preset in column.datasets))
+            list(dict.fromkeys(column.datasets[preset] for column in self.own_columns(preset)))
             for preset in (context.preset, "paper")
         )
         note, *notes = super().introduction(context)
@@ -173,16 +174,21 @@ class ScoreTable(RunTable):
         """Return titles and cells: the paper's numbers, ours and, on the paper's own corpus, their difference."""
         shown = [(column.title(preset), [column.find_measure(label).format_mean(runs[label]) for label in self.rows])]
         if column.paper_column:
-            rows = [row.paper_row for row in self.rows.values()]
+            rows = map(self.paper_row, self.rows)
             printed = [format_printed(self.paper, self.item, row, column.paper_column) if row else "" for row in rows]
             shown.insert(0, (f"[{self.paper}] {column.paper_column}", printed))
             if preset == "paper":
                 shown.append(("difference", [self.difference(label, column, runs[label]) for label in self.rows]))
         return shown
 
+    def paper_row(self, label: str) -> str:
+        """Return the label of a row in papers.json, "" if the paper prints no number for it."""
+        paper_row = self.rows[label].paper_row or label
+        return paper_row if paper_row in papers()[self.paper][self.item]["rows"] else ""
+
     def difference(self, label: str, column: Column, runs: Sequence[Run]) -> str:
         """Return our mean minus the paper's number, "" without either."""
-        measure, paper_row = column.find_measure(label), self.rows[label].paper_row
+        measure, paper_row = column.find_measure(label), self.paper_row(label)
         paper = printed_values(self.paper, self.item, paper_row)[column.paper_column] if paper_row else None
         ours = measure.values(runs)
         return f"{mean(ours) - paper:+{measure.format_spec}}" if ours and paper is not None else ""

@@ -244,22 +244,16 @@ class SpeedByLengthFigure(SpeedTable):
 
     def plot(self, speeds: SpeedsByLength, context: TableContext) -> str:
         """Write the plot; return the note that says where."""
-        from relumt.analysis.plots import Figure, plain_text
-
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        ax = figure.subplots()
         lengths = [(group.shortest + group.longest) / 2 for group in speeds.groups]
+        lines = []
         for model in speeds.models:
             ratios = [group.relative[model] for group in speeds.groups]
-            ax.plot(lengths, [ratio["median"] for ratio in ratios], marker="o", label=plain_text(model))
-            # without an interval, the band is the line itself
-            low = [ratio.get("low", ratio["median"]) for ratio in ratios]
-            high = [ratio.get("high", ratio["median"]) for ratio in ratios]
-            ax.fill_between(lengths, low, high, alpha=0.15)
-        ax.set(xlabel="Source length (tokens)", ylabel=f"Decoding speed relative to {plain_text(speeds.baseline)}")
-        columns = len(speeds.models)
-        figure.legend(title="Model (band: 95% interval)", loc="outside upper left", ncols=columns, fontsize=8)
-        return context.save_plot(figure)
+            medians = [ratio["median"] for ratio in ratios]
+            below = [ratio["median"] - ratio.get("low", ratio["median"]) for ratio in ratios]
+            above = [ratio.get("high", ratio["median"]) - ratio["median"] for ratio in ratios]
+            lines.append((model, lengths, medians, {"yerr": [below, above], "capsize": 2}))
+        label = f"Decoding speed relative to {speeds.baseline}"
+        return context.plot({"bars: 95% intervals": lines}, label, xlabel="Source length (tokens)")
 
 
 TABLES: tuple[Table, ...] = (

@@ -18,7 +18,7 @@ from statistics import mean
 from relumt.papers.context import Runs, TableContext
 from relumt.papers.experiments import IWSLT, SMOKE, Experiment, by_preset
 from relumt.papers.measures import BLEU_TOKENIZED, BREVITY_PENALTY, LENGTH_PENALTY, VALIDATION_BLEU, VALIDATION_LOSS
-from relumt.papers.score_table import Column, ScoreTable, TableRow
+from relumt.papers.score_table import Column, ScoreTable, make_rows
 from relumt.papers.table import Body, RunTable, Table, spread_note
 
 TrainFlags = tuple[str, ...]
@@ -99,16 +99,12 @@ def find_lowest(found: Runs) -> Experiment | None:
 
     None without such seeds, because losses differ by seed. Experiments without runs, or that diverged, do not count.
     """
-    measured = {one: runs for one, runs in found.items() if VALIDATION_LOSS.values(runs)}
-    seeds = [{run.seed for run in runs} for runs in measured.values()]
-    common = set.intersection(*seeds) if seeds else set()
-    if not common:
-        return None
-
-    def mean_loss(experiment: Experiment) -> float:
-        return mean(VALIDATION_LOSS.values([run for run in measured[experiment] if run.seed in common]))
-
-    return min(measured, key=mean_loss)
+    losses: dict[Experiment, dict[int, float]] = {}
+    for one, runs in found.items():
+        if values := VALIDATION_LOSS.values(runs):
+            losses[one] = dict(zip((run.seed for run in runs), values, strict=True))
+    common = set.intersection(*map(set, losses.values())) if losses else None
+    return min(losses, key=lambda one: mean(losses[one][seed] for seed in common)) if common else None
 
 
 class StudyTable(ScoreTable):
@@ -143,7 +139,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study",
         caption="ReLU or softmax: mechanisms",
-        rows={model: TableRow(model) for model in MODELS},
+        rows=make_rows(*MODELS),
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
     ),
@@ -151,7 +147,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_iwslt14",
         caption="ReLU or softmax: the best models of the study on IWSLT14",
-        rows={model: TableRow(model) for model in ("softmax", *BEST_MODELS)},
+        rows=make_rows("softmax", *BEST_MODELS),
         columns=study_columns(IWSLT_DATASETS),
         baseline="softmax",
     ),
@@ -159,7 +155,7 @@ TABLES: tuple[Table, ...] = (
         "",
         "study_sites",
         caption="ReLU or softmax: by attention site",
-        rows={label: TableRow(model) for label, model in SITE_MODELS.items()},
+        rows=make_rows(SITE_MODELS),
         columns=study_columns(MULTI30K_DATASETS),
         baseline="softmax",
         notes=("ReLUFormer has the penalty on entropy, too; the rows with ReLU have only that on row sums",),

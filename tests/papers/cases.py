@@ -1,5 +1,6 @@
 """Made-up runs: their records, scored translations and analyses."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -67,6 +68,27 @@ def write_run(
     if analysis is not None:
         write_analysis(AnalysisFile("test", [analysis]), folder / "analysis.json")
     return folder
+
+
+def write_runs(
+    name: str,
+    runs: Path,
+    bleu: Mapping[str, Sequence[float]],
+    analysis: CheckpointAnalysis | None = None,
+    wrong: Callable[[str, int], set[int]] | None = None,
+) -> dict[str, Path]:
+    """Write runs of a table, given the BLEU of seeds 1, 2, … by model as `find_experiments` names it.
+
+    Given the wrong sentences by model and seed, write translations, too. Return the folder of each model's last seed.
+    """
+    experiments, folders = find_experiments(name), {}
+    for model, scores in bleu.items():
+        for seed, score in enumerate(scores, start=1):
+            record = make_record(experiments[model], seed, score)
+            folders[model] = write_run(experiments[model], runs, record, analysis)
+            if wrong is not None:
+                write_translations(folders[model], record, wrong(model, seed))
+    return folders
 
 
 def write_translations(folder: Path, record: RunRecord, wrong: set[int]) -> None:

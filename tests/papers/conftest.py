@@ -15,3 +15,18 @@ def fast_plots(monkeypatch):
             (out / f"{name}.{extension}").touch()
 
     monkeypatch.setattr(plots, "save_figure", save)
+
+
+@pytest.fixture
+def run_command(capfd):
+    """Return a function that calls a command's `main` with arguments, and returns its exit status and output."""
+
+    def run(main, *arguments):
+        status = 0
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as ended:
+            status = ended.code
+        return status, capfd.readouterr()
+
+    return run

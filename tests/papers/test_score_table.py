@@ -12,15 +12,12 @@ from tests.papers.cases import (
     render,
     row,
     write_run,
-    write_translations,
+    write_runs,
 )
 
 
 def test_the_papers_number_our_mean_over_seeds_and_empty_cells(tmp_path, capsys):
-    experiments = find_experiments("reluformer_table4")
-    for seed, bleu in ((1, 30.0), (2, 32.0)):
-        write_run(experiments["softmax"], tmp_path, make_record(experiments["softmax"], seed, bleu))
-    write_run(experiments["rela_g"], tmp_path)
+    write_runs("reluformer_table4", tmp_path, {"softmax": (30.0, 32.0), "rela_g": (30.0,)})
     (table,) = render("reluformer_table4", tmp_path)
     assert table.header == ["", "[RF] IWSLT14 De-En BLEU", "BLEU tok, multi30k_de_en_small", "p against transformer"]
     assert row(table, "transformer") == ["transformer", "34.22", "31.00 ± 1.41", ""]
@@ -33,25 +30,21 @@ def test_the_papers_number_our_mean_over_seeds_and_empty_cells(tmp_path, capsys)
 
 
 def test_differences_are_shown_only_on_the_papers_own_corpus(tmp_path):
-    experiments = {
-        (experiment.dataset, experiment.model): experiment
-        for experiment in get_table("reluformer_table4").experiments("paper")
-    }
-    for (dataset, model), bleu in {("iwslt14_de_en", "softmax"): 34.0, ("wmt14_en_de", "softmax"): 27.5}.items():
-        experiment = experiments[dataset, model]
-        write_run(experiment, tmp_path, replace(make_record(experiment, bleu=bleu), dataset=dataset))
+    for experiment in get_table("reluformer_table4").experiments("paper"):
+        if experiment.model == "softmax":
+            bleu = {"iwslt14_de_en": 34.0, "wmt14_en_de": 27.5}[experiment.dataset]
+            write_run(experiment, tmp_path, make_record(experiment, bleu=bleu))
     (table,) = render("reluformer_table4", tmp_path, "paper")
     assert row(table, "transformer") == ["transformer", "34.22", "34.00", "-0.22", "", "27.21", "27.50", "+0.29", ""]
 
 
 def test_entropy_is_shown_beside_bleu_and_a_diverged_run_is_a_dash(tmp_path):
     experiments = find_experiments("reluformer_table5")
-    write_run(experiments["reluformer"], tmp_path, analysis=analysis())
+    write_runs("reluformer_table5", tmp_path, {"reluformer": (30.0,)}, analysis())
+    write_runs("reluformer_table5", tmp_path, {"relu_unregularized": (0.3,)})
     divergence = Divergence(7, "gradients are Nan/Inf")
     diverged = replace(make_record(experiments["relu_unscaled"]), divergence=divergence, training=None, evaluations={})
     write_run(experiments["relu_unscaled"], tmp_path, diverged)
-    worthless = make_record(experiments["relu_unregularized"], bleu=0.3)
-    write_run(experiments["relu_unregularized"], tmp_path, worthless)
     (table,) = render("reluformer_table5", tmp_path)
     assert row(table, "reluformer") == ["reluformer", "34.56", "30.00", "", "1.60", "1.50", "4.500", "1.87", "0.20"]
     assert row(table, "- scale factor")[1:] == ["", "-", "", "", "-", "-", "-", "-"]
@@ -64,16 +57,12 @@ def test_ablations_from_fairseqs_initialization_are_tested_against_reluformer_fr
     """[RF] Table 5: the paper prints no initialization, so each row has both, with the paper's number beside both."""
     experiments = find_experiments("reluformer_table5")
     flags = ("--relu-initial-score", "0", "--relu-initial-gain", "1")
-    wrong = {
-        "reluformer": set(),
-        "fairseq-init/reluformer": {0, 1, 2, 3, 4},
-        "relu_unregularized": {0, 1, 2, 3, 4},
-        "fairseq-init/relu_unregularized": {0, 1, 2, 3, 4},
-    }
-    for name, sentences in wrong.items():
-        assert experiments[name].flags == (flags if name.startswith("fairseq-init") else ())
-        record = make_record(experiments[name])
-        write_translations(write_run(experiments[name], tmp_path, record), record, sentences)
+    assert all(one.flags == (flags if name.startswith("fairseq-init") else ()) for name, one in experiments.items())
+    models = [prefix + model for model in ("reluformer", "relu_unregularized") for prefix in ("", "fairseq-init/")]
+    bleu = dict.fromkeys(models, (30.0,))
+    write_runs(
+        "reluformer_table5", tmp_path, bleu, wrong=lambda name, _: set() if name == "reluformer" else {0, 1, 2, 3, 4}
+    )
     (table,) = render("reluformer_table5", tmp_path)
     p = {label: row(table, label)[3] for label, *_ in table.rows}
     assert p["reluformer"] == p["- scale factor, fairseq's initialization"] == ""
@@ -84,35 +73,31 @@ def test_ablations_from_fairseqs_initialization_are_tested_against_reluformer_fr
 
 
 def test_a_head_without_an_entropy_is_left_out_of_the_mean(tmp_path):
-    experiment = find_experiments("reluformer_table3")["softmax"]
     layers = {"encoder.0": attention_layer("encoder", entropy=(1.0, None)), "cross.0": attention_layer("cross")}
-    write_run(experiment, tmp_path, analysis=analysis(attention=layers))
+    write_runs("reluformer_table3", tmp_path, {"softmax": (30.0,)}, analysis(attention=layers))
     (table,) = render("reluformer_table3", tmp_path)
     assert row(table, "softmax")[2:] == ["1.25", "1.60", "0.20"]  # 4.00 of 2.5 rows
 
 
 def test_an_attention_with_only_null_rows_has_entropy_0_and_no_entropy_of_other_rows(tmp_path):
-    experiments = find_experiments("reluformer_table3")
     dead = {"encoder.0": attention_layer("encoder", entropy=(0.0, 0.0), null=(1.0, 1.0))}
-    write_run(experiments["softmax"], tmp_path, analysis=analysis(attention=dead))
+    write_runs("reluformer_table3", tmp_path, {"softmax": (30.0,)}, analysis(attention=dead))
     alive = dead | {"cross.0": attention_layer("cross", entropy=(0.5, 0.5), null=(0.0, 0.5), num_queries=10)}
-    write_run(experiments["relu_unregularized"], tmp_path, analysis=analysis(attention=alive))
+    write_runs("reluformer_table3", tmp_path, {"relu_unregularized": (30.0,)}, analysis(attention=alive))
     (table,) = render("reluformer_table3", tmp_path)
     assert row(table, "softmax")[2:] == ["0.00", "", "1.00"]
     assert row(table, "relu")[2:] == ["0.25", "0.67", "0.62"]  # 10 of 15 numbers; the dead layer has no row in it
 
 
 def test_head_diversity_by_temperature_and_site(tmp_path):
-    experiments = find_experiments("rela_table6")
-    write_run(experiments["rela_g"], tmp_path, analysis=analysis())
+    write_runs("rela_table6", tmp_path, {"rela_g": (30.0,)}, analysis())
     (table,) = render("rela_table6", tmp_path)
     assert row(table, "rela_g tau=0.25")[1:] == ["0.92", "0.70", "0.65", "0.70", "0.71", "0.70"]
     assert row(table, "softmax")[2] == ""
 
 
 def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
-    experiment = find_experiments("rela_table5")["rela_g"]
-    write_run(experiment, tmp_path, analysis=analysis())
+    write_runs("rela_table5", tmp_path, {"rela_g": (30.0,)}, analysis())
     (table,) = render("rela_table5", tmp_path)
     ours = ["64.46", "50.00", "61.64", "40.00", "59.24", "60.00", "52.41", "45.00"]
     assert row(table, "rela_g") == ["rela_g", *ours]
@@ -120,17 +105,14 @@ def test_alignment_errors_are_shown_beside_the_papers(tmp_path):
 
 
 def test_a_table_of_scores_does_not_read_analyses(tmp_path):
-    folder = write_run(find_experiments("reluformer_table2")["softmax"], tmp_path)
-    (folder / "analysis.json").write_text("{}")  # of an earlier version
+    folders = write_runs("reluformer_table2", tmp_path, {"softmax": (30.0,)})
+    (folders["softmax"] / "analysis.json").write_text("{}")  # of an earlier version
     (table,) = render("reluformer_table2", tmp_path)
     assert row(table, "softmax")[2] == "30.00"
 
 
 def test_parameters_have_no_deviation_over_seeds(tmp_path):
-    experiments = find_experiments("activations")
-    for seed in (1, 2):
-        write_run(experiments["ffn_relu"], tmp_path, make_record(experiments["ffn_relu"], seed))
-    write_run(experiments["ffn_mish"], tmp_path, make_record(experiments["ffn_mish"], bleu=0.3))
+    write_runs("activations", tmp_path, {"ffn_relu": (30.0, 30.0), "ffn_mish": (0.3,)})
     (table,) = render("activations", tmp_path)
     assert row(table, "relu") == ["relu", "4.500 ± 0.000", "30.00 ± 0.00", "", "2,340,000"]
     assert row(table, "mish") == ["mish", "-", "-", "", ""]

@@ -1,21 +1,17 @@
 """The columns that compare rows with their baseline over seeds, from made-up runs."""
 
 from relumt.papers.seed_statistics import dunnett_p_values
-from tests.papers.cases import find_experiments, make_record, render, row, write_run, write_translations
+from tests.papers.cases import find_experiments, make_record, render, row, write_run, write_runs
 
 
 def test_rows_with_several_seeds_are_compared_with_the_baseline_over_seeds(tmp_path):
-    experiments = find_experiments("reluformer_table4")
     bleu = {
         "softmax": (30.0, 31.0, 32.0),
         "reluformer": (30.5, 31.0, 33.0),
         "rela_g": (29.0, 30.5),
         "entmax15": (31.0,),
     }
-    for model, scores in bleu.items():
-        for seed, score in enumerate(scores, start=1):
-            record = make_record(experiments[model], seed, score)
-            write_translations(write_run(experiments[model], tmp_path, record), record, {seed})
+    write_runs("reluformer_table4", tmp_path, bleu, wrong=lambda _, seed: {seed})
     (table,) = render("reluformer_table4", tmp_path)
     assert table.header[-4:] == ["difference over seeds", "p over seeds", "Dunnett's p", "seeds needed"]
     # Two rows are compared, so each is tested at 0.025, which 7 seeds can reach.
@@ -31,8 +27,7 @@ def test_a_note_names_the_seeds_of_comparisons_that_leave_out_some(tmp_path):
     seeds = {"softmax": (1, 2, 3), "reluformer": (1, 2, 3), "rela_g": (1, 3, 4), "entmax15": (1,)}
     for model, found in seeds.items():
         for seed in found:
-            record = make_record(experiments[model], seed, 30.0 + seed)
-            write_translations(write_run(experiments[model], tmp_path, record), record, set())
+            write_run(experiments[model], tmp_path, make_record(experiments[model], seed, 30.0 + seed))
     (table,) = render("reluformer_table4", tmp_path)
     (note,) = (note for note in table.notes if note.startswith("compared only"))
     assert note == "compared only rela with transformer over seeds 1, 3 (BLEU tok, multi30k_de_en_small)"
@@ -43,16 +38,12 @@ def test_a_note_names_the_seeds_of_comparisons_that_leave_out_some(tmp_path):
 
 
 def test_dunnetts_test_pools_the_rows_of_one_baseline(tmp_path):
-    experiments = find_experiments("reluformer_table5")
-    own, ablated = {1: 30.0, 2: 31.0}, {1: 28.0, 2: 29.5}
-    fairseq, fairseq_ablated = {1: 33.0, 2: 35.0}, {1: 34.0, 2: 35.5}
+    own, ablated, fairseq, fairseq_ablated = [30.0, 31.0], [28.0, 29.5], [33.0, 35.0], [34.0, 35.5]
     names = ("reluformer", "relu_unscaled", "fairseq-init/reluformer", "fairseq-init/relu_unscaled")
-    for name, scores in zip(names, (own, ablated, fairseq, fairseq_ablated), strict=True):
-        for seed, bleu in scores.items():
-            write_run(experiments[name], tmp_path, make_record(experiments[name], seed, bleu))
+    bleu = dict(zip(names, (own, ablated, fairseq, fairseq_ablated), strict=True))
+    write_runs("reluformer_table5", tmp_path, bleu)
     (table,) = render("reluformer_table5", tmp_path)
     column, suffix = table.header.index("Dunnett's p"), ", fairseq's initialization"
     labels = ("- scale factor", f"reluformer{suffix}", f"- scale factor{suffix}")
-    expected = dunnett_p_values([list(ablated.values()), list(fairseq.values())], list(own.values()))
-    expected += dunnett_p_values([list(fairseq_ablated.values())], list(fairseq.values()))
+    expected = dunnett_p_values([ablated, fairseq], own) + dunnett_p_values([fairseq_ablated], fairseq)
     assert [row(table, label)[column] for label in labels] == [f"{p:.3f}" for p in expected]

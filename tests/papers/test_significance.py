@@ -7,42 +7,31 @@ from relumt.errors import UserError
 from relumt.papers.context import MIN_CHANGED, SIGNIFICANCE_TESTS
 from relumt.papers.rendering import format_p_value
 from relumt.papers.significance import paired_p_value
-from tests.papers.cases import SENTENCES, find_experiments, make_record, render, row, write_run, write_translations
+from tests.papers.cases import SENTENCES, render, row, write_runs
 
 
 def test_p_values_per_seed_distinguish_a_worse_system_from_an_equal_one(tmp_path):
-    experiments = find_experiments("reluformer_table4")
-    wrong = {
-        ("softmax", 1): set(),
-        ("softmax", 2): {1},
-        ("sparsemax", 1): {0, 1, 2, 3, 4},
-        ("reluformer", 1): set(),
-        ("reluformer", 2): {2},
-    }
-    for (model, seed), numbers in wrong.items():
-        record = make_record(experiments[model], seed)
-        write_translations(write_run(experiments[model], tmp_path, record), record, numbers)
+    wrong = {("softmax", 2): {1}, ("sparsemax", 1): {0, 1, 2, 3, 4}, ("reluformer", 2): {2}}
+    bleu = {"softmax": (30.0, 30.0), "sparsemax": (30.0,), "reluformer": (30.0, 30.0)}
+    write_runs("reluformer_table4", tmp_path, bleu, wrong=lambda *run: wrong.get(run, set()))
     (table,) = render("reluformer_table4", tmp_path)
     p_values = table.header.index("p against transformer")
     assert float(row(table, "sparsemax")[p_values]) < 0.05
     identical, as_good = row(table, "reluformer")[p_values].split(", ")
     assert identical == "seed 1: 1.000" and float(as_good.removeprefix("seed 2: ")) > 0.2
     assert any("which is one-sided" in note for note in table.notes)
-    record = make_record(experiments["reluformer"], 2, bleu=0.1)
-    write_translations(write_run(experiments["reluformer"], tmp_path, record), record, {2})
+    write_runs("reluformer_table4", tmp_path, {"reluformer": (30.0, 0.1)}, wrong=lambda *_: {2})
     assert row(render("reluformer_table4", tmp_path)[0], "reluformer")[-2:] == ["-", ""]
 
 
 def test_there_is_no_p_value_if_few_translations_differ(tmp_path):
     """sacreBLEU's tests would call the difference significant."""
-    experiments = find_experiments("reluformer_table4")
-    for model in ("softmax", "sparsemax"):
-        record = make_record(experiments[model])
-        write_translations(write_run(experiments[model], tmp_path, record), record, set())
-    lines = (experiments["sparsemax"].folder(tmp_path, 1) / "test.hyp.tok").read_text().splitlines()
+    bleu = {"softmax": (30.0,), "sparsemax": (30.0,)}
+    path = write_runs("reluformer_table4", tmp_path, bleu, wrong=lambda *_: set())["sparsemax"] / "test.hyp.tok"
+    lines = path.read_text().splitlines()
     for changed, expected in ((0, "1.000"), (1, "-"), (MIN_CHANGED - 1, "-"), (MIN_CHANGED, "0.001")):
         text = "".join(f"{line}\n" for line in ["nothing"] * changed + lines[changed:])
-        (experiments["sparsemax"].folder(tmp_path, 1) / "test.hyp.tok").write_text(text)
+        path.write_text(text)
         (table,) = render("reluformer_table4", tmp_path)
         assert row(table, "sparsemax")[table.header.index("p against transformer")] == expected
     assert any(f"-: only 1 to {MIN_CHANGED - 1} lines differ" in note for note in table.notes)
@@ -72,11 +61,8 @@ def test_a_p_value_is_never_printed_as_0():
     ],
 )
 def test_scored_files_that_do_not_fit_are_refused(tmp_path, name, lines, message):
-    for model in ("softmax", "rela_g"):
-        experiment = find_experiments("reluformer_table4")[model]
-        record = make_record(experiment)
-        folder = write_run(experiment, tmp_path, record)
-        write_translations(folder, record, {0} if model == "softmax" else {1})
-    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    bleu = {"softmax": (30.0,), "rela_g": (30.0,)}
+    folders = write_runs("reluformer_table4", tmp_path, bleu, wrong=lambda model, _: {int(model == "rela_g")})
+    (folders["rela_g"] / name).write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(UserError, match=message):
         render("reluformer_table4", tmp_path)

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from relumt.errors import UserError
-from relumt.papers import get_table
 from relumt.papers.speeds import MIN_REPEATS, format_ratio, median_ratio
 from relumt.runs.record import load_record
-from tests.papers.cases import find_experiments, render, write_run
+from tests.papers.cases import render, write_runs
 
 RELATIVE = {"softmax": {"median": 1.0, "low": 1.0, "high": 1.0}, "rela_g": {"median": 0.9, "low": 0.85, "high": 0.95}}
 DEVICE = "x86_64 (cpu, fp32)"
@@ -24,9 +23,7 @@ def test_an_interval_contains_the_median_in_95_percent_of_repeats_or_is_left_out
 
 
 def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
-    for experiment in get_table("rela_table2").experiments("small"):
-        if experiment.model in RELATIVE:
-            write_run(experiment, tmp_path)
+    write_runs("rela_table2", tmp_path, dict.fromkeys(RELATIVE, (30.0,)))
     speeds = tmp_path / "rela_table2-multi30k_de_en_small.json"
     speeds.write_text(json.dumps({"training": KIND, "decoding": KIND}))
     (table,) = render("rela_table2", tmp_path)
@@ -41,10 +38,7 @@ def test_parameters_and_speeds_are_shown_beside_the_papers(tmp_path):
 
 
 def test_decoding_speed_is_a_second_table_of_reluformer_table4(tmp_path):
-    (experiment,) = (
-        experiment for experiment in get_table("reluformer_table4").experiments("small") if experiment.model == "rela_g"
-    )
-    write_run(experiment, tmp_path)
+    write_runs("reluformer_table4", tmp_path, {"rela_g": (30.0,)})
     earlier = {name: value for name, value in KIND.items() if name != "revision"}  # a file of an earlier version
     speeds = {"training": earlier, "decoding": earlier}
     (tmp_path / "reluformer_table4-multi30k_de_en_small.json").write_text(json.dumps(speeds))
@@ -56,7 +50,7 @@ def test_decoding_speed_is_a_second_table_of_reluformer_table4(tmp_path):
 def test_speed_by_length_has_one_row_per_group_and_a_plot(tmp_path):
     group = {"shortest": 3, "longest": 8, "relative": RELATIVE | {"relu": {"median": 0.8}}}
     speeds = {key: KIND[key] for key in ("what", "baseline", "device")} | {"groups": [group]}
-    write_run(find_experiments("rela_figure2")["rela_g"], tmp_path)
+    write_runs("rela_figure2", tmp_path, {"rela_g": (30.0,)})
     (tmp_path / "rela_figure2-multi30k_de_en_small.json").write_text(json.dumps(speeds))
     (table,) = render("rela_figure2", tmp_path)
     assert table.rows == [["3–8", "1.00 (1.00–1.00)", "0.90 (0.85–0.95)", "0.80"]]
@@ -65,8 +59,8 @@ def test_speed_by_length_has_one_row_per_group_and_a_plot(tmp_path):
 
 @pytest.mark.parametrize("name", ["rela_table2", "rela_figure2", "reluformer_table4"])
 def test_speeds_of_earlier_checkpoints_are_refused(tmp_path, name):
-    folder = write_run(find_experiments(name)["rela_g"], tmp_path)
-    own = load_record(folder).test_evaluation.setup.checkpoint_sha256
+    folders = write_runs(name, tmp_path, {"rela_g": (30.0,)})
+    own = load_record(folders["rela_g"]).test_evaluation.setup.checkpoint_sha256
     group = {"shortest": 3, "longest": 8, "relative": RELATIVE}
     for timed in (own, "that of an earlier training"):
         content = KIND | {"training": KIND, "decoding": KIND, "groups": [group]}

@@ -4,10 +4,10 @@
     dot product    Σ_j w_ij v_jd                               w_ij in place of softmax: see `dot_product`
 
 `PYTHON circuits.py LENGTH REPETITIONS` runs in an environment that has Concrete and NumPy 1, but not relumt: this file
-imports nothing of relumt. It prints one JSON object, in which the first run of each circuit is a warm-up:
+imports nothing of relumt. It prints one JSON object; the first run of each circuit is a warm-up, which is not timed:
 
-    {"inhibitor": {"bootstraps": 16, …, "cpu_seconds": [0.7, …], "inputs": [[q, k, v], …], "outputs": […]},
-     "dot product": {…}, "versions": {"python": "3.11.2", …}}
+    {"inhibitor": {"bootstraps": 16, …, "cpu_seconds": [0.7, …]}, "dot_product": {…},
+     "runs": [["inhibitor", [q, k, v], output], …], "versions": {"python": "3.11.2", …}}
 
 The exit status is 2 if there is no Concrete.
 
@@ -20,6 +20,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -153,24 +154,46 @@ def compile_circuit(attention: str, n: int) -> Any:
     return compiler.compile(example_inputs(n), configuration)
 
 
-def describe_circuit(attention: str, n: int) -> tuple[Any, dict[str, Any]]:
+@dataclass(frozen=True)
+class MeasuredCircuit:
+    """A circuit and its times.
+
+    Attributes:
+        bootstraps: programmable bootstraps of one run.
+        max_bits: bits of the widest integer.
+        error_probability: that any bootstrap of a run gives a wrong result.
+        complexity: cost of one run that Concrete's optimizer estimates, without a unit.
+        key_bytes: size of the keys that the server needs.
+        compile_cpu_seconds, keygen_cpu_seconds: for compilation, and for the generation of keys.
+        cpu_seconds: time of each run on encrypted inputs, without encryption and decryption.
+    """
+
+    bootstraps: int
+    max_bits: int
+    error_probability: float
+    complexity: float
+    key_bytes: int
+    compile_cpu_seconds: float
+    keygen_cpu_seconds: float
+    cpu_seconds: list[float]
+
+
+def prepare_circuit(attention: str, n: int) -> tuple[Any, MeasuredCircuit]:
     """Compile a circuit and make its keys; return it and what it consists of."""
     start = time.process_time()
     circuit = compile_circuit(attention, n)
     compiled = time.process_time()
     circuit.keygen()
-    return circuit, {
-        "bootstraps": circuit.programmable_bootstrap_count,
-        "max_bits": circuit.graph.maximum_integer_bit_width(),
-        "error_probability": circuit.global_p_error,
-        "complexity": circuit.complexity,
-        "key_bytes": circuit.size_of_bootstrap_keys + circuit.size_of_keyswitch_keys,
-        "compile_cpu_seconds": compiled - start,
-        "keygen_cpu_seconds": time.process_time() - compiled,
-        "cpu_seconds": [],
-        "inputs": [],
-        "outputs": [],
-    }
+    return circuit, MeasuredCircuit(
+        circuit.programmable_bootstrap_count,
+        circuit.graph.maximum_integer_bit_width(),
+        circuit.global_p_error,
+        circuit.complexity,
+        circuit.size_of_bootstrap_keys + circuit.size_of_keyswitch_keys,
+        compiled - start,
+        time.process_time() - compiled,
+        [],
+    )
 
 
 def main(n: int, repetitions: int) -> None:
@@ -179,22 +202,24 @@ def main(n: int, repetitions: int) -> None:
         sys.exit(2)
     stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else is printed goes to stderr
-    circuits = {attention: describe_circuit(attention, n) for attention in CIRCUITS}
+    circuits = {attention: prepare_circuit(attention, n) for attention in CIRCUITS}
     generator = np.random.default_rng(SEED)
+    runs = []
     for repetition in range(repetitions + 1):
         inputs = draw_inputs(generator, n)
         for attention in list(CIRCUITS)[:: 1 if repetition % 2 else -1]:
-            circuit, found = circuits[attention]
+            circuit, measured = circuits[attention]
             encrypted = circuit.encrypt(*inputs)
             start = time.process_time()
             output = circuit.run(*encrypted)
             seconds = time.process_time() - start
             print(f"n = {n}, {attention}: run {repetition} took {seconds:.2f} s of CPU time", file=sys.stderr)
-            found["cpu_seconds"].append(seconds)
-            found["inputs"].append([x.tolist() for x in inputs])
-            found["outputs"].append(circuit.decrypt(output).tolist())
+            if repetition:
+                measured.cpu_seconds.append(seconds)
+            runs.append((attention, [x.tolist() for x in inputs], circuit.decrypt(output).tolist()))
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("concrete-python", "numpy")}
-    json.dump({attention: found for attention, (_, found) in circuits.items()} | {"versions": versions}, stdout)
+    found = {attention.replace(" ", "_"): asdict(measured) for attention, (_, measured) in circuits.items()}
+    json.dump(found | {"runs": runs, "versions": versions}, stdout)
     stdout.flush()
 
 

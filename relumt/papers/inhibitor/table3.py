@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,41 +57,17 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class MeasuredCircuit:
-    """A circuit and its times.
-
-    Attributes:
-        bootstraps: programmable bootstraps of one run.
-        max_bits: bits of the widest integer.
-        error_probability: that any bootstrap of a run gives a wrong result.
-        complexity: cost of one run that Concrete's optimizer estimates, without a unit.
-        key_bytes: size of the keys that the server needs.
-        compile_cpu_seconds, keygen_cpu_seconds: for compilation, and for the generation of keys.
-        cpu_seconds: time of each run on encrypted inputs, without encryption and decryption.
-    """
-
-    bootstraps: int
-    max_bits: int
-    error_probability: float
-    complexity: float
-    key_bytes: int
-    compile_cpu_seconds: float
-    keygen_cpu_seconds: float
-    cpu_seconds: list[float]
-
-
-@dataclass(frozen=True)
 class EncryptedTimes:
     """The file that the measurement of one length writes; both circuits ran in alternation, on the same inputs."""
 
     origin: Origin
     versions: dict[str, str]
     revision: str
-    dot_product: MeasuredCircuit
-    inhibitor: MeasuredCircuit
+    dot_product: circuits.MeasuredCircuit
+    inhibitor: circuits.MeasuredCircuit
 
     @property
-    def circuits(self) -> dict[str, MeasuredCircuit]:
+    def by_row(self) -> dict[str, circuits.MeasuredCircuit]:
         """Row of the paper's table -> our circuit."""
         return {"dot product": self.dot_product, "inhibitor": self.inhibitor}
 
@@ -138,18 +114,14 @@ def measure(python: str, origin: Origin) -> EncryptedTimes:
         error = UserError if done.returncode == UserError.exit_status else AttemptFailedError
         raise error(f"{python} {circuits.__file__} ended with status {done.returncode}; {ADVICE}")
     content = decode_json(done.stdout, dict[str, Any], python, ADVICE)
-    for name, circuit in circuits.CIRCUITS.items():
-        found = content[name]
-        for inputs, output in zip(found["inputs"], found["outputs"], strict=True):
-            q, k, v = map(np.array, inputs)
-            expected = circuit(q, k, v, circuits.PLAIN).tolist()
-            if output != expected:
-                raise AttemptFailedError(
-                    f"{name}: expected {expected} for the inputs {inputs}, decrypted {output}; report this as an issue"
-                )
-        del found["cpu_seconds"][0]  # the warm-up
-    described = {"origin": asdict(origin), "revision": describe_revision(), "dot_product": content["dot product"]}
-    return msgspec.convert(content | described, EncryptedTimes)
+    for name, inputs, output in content["runs"]:
+        q, k, v = map(np.array, inputs)
+        expected = circuits.CIRCUITS[name](q, k, v, circuits.PLAIN).tolist()
+        if output != expected:
+            raise AttemptFailedError(
+                f"{name}: expected {expected} for the inputs {inputs}, decrypted {output}; report this as an issue"
+            )
+    return msgspec.convert(content | {"origin": origin, "revision": describe_revision()}, EncryptedTimes)
 
 
 def render(context: TableContext, folder: Path) -> list[RenderedTable]:
@@ -171,9 +143,14 @@ def beside_paper(times: Mapping[int, EncryptedTimes], context: TableContext) -> 
         product, inhibitor = products[str(length)] or math.nan, inhibitors[str(length)] or math.nan
         printed = [f"{product:g}", f"{inhibitor:g}", f"{product / inhibitor:.1f}"]
         rows.append([str(length), *printed, *(describe_times(times[length]) if length in times else [""] * 4)])
+    repetitions = ", ".join(f"{one.origin.repetitions} (n = {length})" for length, one in times.items())
+    machines = sorted({one.origin.cpu for one in times.values()})
+    versions = sorted({"; ".join(map(" ".join, one.versions.items())) for one in times.values()})
+    revisions = sorted({one.revision for one in times.values()})
     notes = [
         "ratio: time of the dot product divided by the Inhibitor's; ours: median of the pairs (lowest–highest)",
-        *describe_origin(list(times.values())),
+        f"ours: CPU time of one thread, medians of runs in alternation after a warm-up: {repetitions}",
+        f"{', '.join(machines)}; {' | '.join(versions)}; {', '.join(revisions)}",
     ]
     return RenderedTable(context.caption(title("IN", "table3")), [*header, "ratio of estimated costs"], rows, notes)
 
@@ -191,9 +168,9 @@ def describe_circuits(times: Mapping[int, EncryptedTimes], context: TableContext
             f"{circuit.keygen_cpu_seconds:.1f}",
         ]
         for length, measured in times.items()
-        for attention, circuit in measured.circuits.items()
+        for attention, circuit in measured.by_row.items()
     ]
-    largest = max(circuit.error_probability for one in times.values() for circuit in one.circuits.values())
+    largest = max(circuit.error_probability for one in times.values() for circuit in one.by_row.values())
     notes = [
         "bootstraps: 4n² of the Inhibitor, 10n² + n of the dot product; bits: of the widest integer; CPU time",
         f"probability that a run is wrong: at most {largest:.0e}; every decrypted output was compared with exact "
@@ -211,18 +188,6 @@ def describe_times(measured: EncryptedTimes) -> list[str]:
         *(f"{median(circuit.cpu_seconds):.3g}" for circuit in (product, inhibitor)),
         f"{median(ratios):.1f}{spread}",
         f"{product.complexity / inhibitor.complexity:.1f}",
-    ]
-
-
-def describe_origin(measured: Sequence[EncryptedTimes]) -> list[str]:
-    """Return how the times were measured."""
-    repetitions = ", ".join(f"{one.origin.repetitions} (n = {one.origin.length})" for one in measured)
-    machines = sorted({one.origin.cpu for one in measured})
-    versions = sorted({"; ".join(f"{name} {number}" for name, number in one.versions.items()) for one in measured})
-    revisions = sorted({one.revision for one in measured})
-    return [
-        f"ours: CPU time of one thread, medians of runs in alternation after a warm-up: {repetitions}",
-        f"{', '.join(machines)}; {' | '.join(versions)}; {', '.join(revisions)}",
     ]
 
 

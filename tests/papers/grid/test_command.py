@@ -1,6 +1,7 @@
 """The command `relumt grid`: what it starts, prints and refuses."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,10 @@ SMOKE = ["--preset", "smoke", "--root", ROOT, "--dry-run"]
 
 
 @pytest.fixture
-def grid(tmp_path, capfd, monkeypatch):
+def grid(tmp_path, run_command, monkeypatch):
     """Return a function that runs the command in an empty folder, and returns its exit status and output."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        status = 0
-        try:
-            main(["grid", *map(str, arguments)])
-        except SystemExit as ended:
-            status = ended.code
-        return status, capfd.readouterr()
-
-    return run
+    return partial(run_command, main, "grid")
 
 
 def write_dataset(root, name, settings=""):

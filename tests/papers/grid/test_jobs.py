@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from relumt.analysis.record import AnalysisFile, CheckpointAnalysis, write_analysis
+from relumt.analysis.record import AnalysisFile, write_analysis
 from relumt.papers.experiments import Experiment
 from relumt.papers.grid.jobs import create_jobs
 from relumt.runs.flags import join_flag_values
 from relumt.runs.record import Divergence, load_record, save_record
 from relumt.runs.run_config import resolve_run_config
+from tests.papers.cases import analysis
 from tests.papers.test_registry import ROOT
 from tests.runs.cases import scored_record, with_value, write_data_bin
 
@@ -71,35 +72,36 @@ def finished(tmp_path, monkeypatch):
         data=config.data_bin.evaluation_checksum("test"),
     )
     save_record(job.folder, with_value(record, "evaluations.test.setup", setup))
-    write_analysis(make_analysis("c"), job.folder / "analysis.json")
+    write_analysis(AnalysisFile("test", [analysis()]), job.folder / "analysis.json")
     return job
 
 
-def make_analysis(checkpoint):
-    found = CheckpointAnalysis("x", "x.pt", "data-bin", checkpoint, {}, "subwords", 1, 0, {}, None, {}, {})
-    return AnalysisFile("test", [found])
+SETUP, TRAINED = "evaluations.test.setup", {"evaluations": {}}
 
 
-def test_a_run_is_finished_if_it_was_scored_and_analyzed_with_the_same_flags(finished):
-    assert finished.is_finished()
-    assert not replace(finished, extra_flags=("--lr", "2")).is_finished()
-
-
-def test_a_run_is_not_finished_if_it_would_be_translated_again(finished):
+@pytest.mark.parametrize(
+    ("changes", "is_finished"),
+    [
+        ({}, True),
+        ({"provenance.flags.--lr": "2"}, False),
+        ({f"{SETUP}.flags": {"--beam": "50"}}, False),  # it would be translated again
+        ({f"{SETUP}.data": "x"}, False),
+        ({f"{SETUP}.checkpoint": "checkpoint_average_3.pt"}, True),  # cannot be translated again without checkpoints
+        ({f"{SETUP}.checkpoint_sha256": "d"}, False),  # the analysis is of another one
+        (TRAINED, False),
+    ],
+)
+def test_a_run_is_finished_if_it_has_every_result_with_the_same_flags(finished, changes, is_finished):
     record = load_record(finished.folder)
-    save_record(finished.folder, with_value(record, "evaluations.test.setup.flags", {"--beam": "50"}))
-    assert not finished.is_finished()
+    for path, value in changes.items():
+        record = with_value(record, path, value)
     save_record(finished.folder, record)
-    assert finished.is_finished()
-    with Path("data-bin/smoke/test.de-en.en.bin").open("ab") as file:
-        file.write(b"\0")
-    assert not finished.is_finished()
+    assert finished.is_finished() == is_finished
 
 
 def test_a_run_is_not_finished_if_another_number_of_checkpoints_would_be_averaged(finished):
     record = load_record(finished.folder)
-    save_record(finished.folder, with_value(record, "evaluations.test.setup.checkpoint", "checkpoint_average_3.pt"))
-    assert finished.is_finished()  # without checkpoints, it cannot be translated again
+    save_record(finished.folder, with_value(record, f"{SETUP}.checkpoint", "checkpoint_average_3.pt"))
     (finished.folder / "checkpoints").mkdir()
     (finished.folder / "checkpoints" / "checkpoint_last.pt").touch()
     assert not finished.is_finished()
@@ -107,16 +109,9 @@ def test_a_run_is_not_finished_if_another_number_of_checkpoints_would_be_average
 
 def test_a_run_that_was_only_trained_is_finished_until_its_test_set_is_needed(finished):
     record = load_record(finished.folder)
-    held_out = replace(finished, experiment=Experiment("smoke", "softmax", needs_test=False))
-    save_record(finished.folder, replace(record, evaluations={}))
-    assert held_out.is_finished()
-    assert not replace(finished, experiment=Experiment("smoke", "softmax")).is_finished()
-    save_record(finished.folder, replace(record, evaluations={}, training=None))
-    assert not held_out.is_finished()
-
-
-def test_an_analysis_of_another_checkpoint_or_an_unreadable_record_does_not_count(finished):
-    write_analysis(make_analysis("d"), finished.folder / "analysis.json")
-    assert not finished.is_finished()
+    for training, expected in ((record.training, True), (None, False)):
+        save_record(finished.folder, replace(record, evaluations={}, training=training))
+        assert replace(finished, experiment=Experiment("smoke", "softmax", needs_test=False)).is_finished() == expected
+        assert not replace(finished, experiment=Experiment("smoke", "softmax")).is_finished()
     (finished.folder / "run.json").write_text("{")
     assert not finished.is_finished()

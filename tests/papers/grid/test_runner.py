@@ -116,25 +116,19 @@ def test_a_run_that_another_process_works_on_is_waited_for(root, tmp_path, monke
     assert messages[0].startswith("data/one/1: waiting for another process that works on this run (1 waiting, 0 ")
 
 
-class FullQueue:
-    """An executor that refuses jobs after the second."""
-
-    def __init__(self, executor):
-        self.executor, self.count = executor, 0
-
-    def submit(self, task):
-        from submitit.core.utils import FailedJobError
-
-        self.count += 1
-        if self.count > 2:
-            raise FailedJobError("sbatch: QOSMaxSubmitJobPerUserLimit")
-        return self.executor.submit(task)
-
-
 def test_submitted_jobs_run_and_the_queue_may_refuse_others(root, tmp_path, monkeypatch, capsys):
+    from submitit.core.utils import FailedJobError
+
+    def submit(task):
+        if task.job.experiment.model == "two":
+            raise FailedJobError("sbatch: QOSMaxSubmitJobPerUserLimit")
+        return submit_to_queue(task)
+
     monkeypatch.setattr("relumt.papers.grid.jobs.Job.is_finished", lambda job: job.experiment.model == "old")
     jobs = make_jobs(root, tmp_path / "runs", "old", "one", "refused", "two")
-    executor = FullQueue(create_executor(tmp_path / "slurm", "local", {"timeout_min": "5"}))
+    executor = create_executor(tmp_path / "slurm", "local", {"timeout_min": "5"})
+    submit_to_queue = executor.submit
+    monkeypatch.setattr(executor, "submit", submit)
     outcomes = run_on_slurm(jobs, executor, num_parallel=3, interval=0.1)
     assert [outcomes[job] for job in jobs[1:]] == ["done", "refused", "failed"]
     assert "other flags" in (jobs[2].folder / "grid.log").read_text() and not jobs[0].folder.exists()

@@ -33,22 +33,14 @@ TINY = replace(PRESETS["smoke"]["adding"], num_train=16, num_valid=8, num_test=8
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    """Let preset smoke take milliseconds."""
+def run(tmp_path, run_command, monkeypatch):
+    """Return a function that runs the adding problem in milliseconds and returns the lines on stderr."""
     monkeypatch.setitem(PRESETS, "smoke", {**PRESETS["smoke"], "adding": TINY})
 
-
-@pytest.fixture
-def run(tiny, tmp_path, capsys):
-    """Return a function that runs the adding problem and returns the exit status and the lines on stderr."""
-
     def run_main(*arguments):
-        status = 0
-        try:
-            main(["--preset", "smoke", "--tasks", "adding", "--out", str(tmp_path), *arguments])
-        except SystemExit as ended:
-            status = ended.code
-        return status, capsys.readouterr().err.splitlines()
+        status, printed = run_command(main, "--preset=smoke", "--out", tmp_path, *arguments, "--tasks", "adding")
+        assert status == 0
+        return printed.err.splitlines()
 
     return run_main
 
@@ -93,8 +85,7 @@ def test_words_that_follow_a_pattern_are_read_without_errors(mechanism, tmp_path
 
 
 def test_repetitions_take_the_best_rate_on_validation_data_and_only_they_see_the_test_set(run, tmp_path):
-    status, printed = run()
-    assert status == 0 and len(printed) == 8
+    assert len(run()) == 8
     for mechanism in MECHANISMS:
         tried = [read_result(path, Training) for path in sorted((tmp_path / "adding" / mechanism).glob("rate-*.json"))]
         assert [one.test for one in tried] == [None, None]
@@ -110,25 +101,22 @@ def test_what_is_missing_is_trained_again_with_the_same_result(run, tmp_path):
     path = tmp_path / "adding" / "inhibitor" / "seed-2.json"
     before = read_result(path, Training)
     path.unlink()
-    status, printed = run()
-    assert status == 0 and len(printed) == 1 and "1 of 1: inhibitor, seed 2" in printed[0]
+    (printed,) = run()
+    assert "1 of 1: inhibitor, seed 2" in printed
     after = read_result(path, Training)
     assert (after.test, after.validation) == (before.test, before.validation)
-    assert run() == (0, [])
-    status, printed = run("--repetitions", "3")
-    assert status == 0 and len(printed) == 2
+    assert run() == [] and len(run("--repetitions", "3")) == 2
     assert read_repetitions(tmp_path / "adding" / "softmax").keys() == {1, 2, 3}
 
 
-def test_damaged_data_of_any_task_is_refused_before_the_first_training(tmp_path, capsys):
+def test_damaged_data_of_any_task_is_refused_before_the_first_training(tmp_path, run_command):
     write_mnist(tmp_path / "mnist")
     path = tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    folders = ["--out", str(tmp_path / "results"), "--mnist", str(tmp_path / "mnist")]
-    with pytest.raises(SystemExit, match="2"):
-        main(["--preset", "small", "--tasks", "adding", "mnist", *folders])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path.parent}: cannot read the data of mnist" in line and not (tmp_path / "results").exists()
+    folders = "--out", tmp_path / "results", "--mnist", tmp_path / "mnist"
+    status, printed = run_command(main, *folders, "--preset", "small", "--tasks", "adding", "mnist")
+    assert status == 2 and printed.err.count("\n") == 1 and not (tmp_path / "results").exists()
+    assert f"{path.parent}: cannot read the data of mnist" in printed.err
 
 
 def write_training(runs, task, mechanism, seed, **scores):

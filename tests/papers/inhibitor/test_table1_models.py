@@ -82,7 +82,7 @@ def test_the_inhibitor_starts_at_the_distance_of_the_settings(distance):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_padding_does_not_change_the_other_tokens(mechanism, x, key_mask):
     small = replace(PRESETS["smoke"]["adding"], length=T, embed_dim=E, feed_forward_dim=2 * E)
-    layer = EncoderLayer(small, mechanism).double()
+    layer, x = EncoderLayer(small, mechanism), x.float()
     changed = torch.where(key_mask.unsqueeze(-1), x, -x)
     with torch.no_grad():
         before, after = layer(x, key_mask), layer(changed, key_mask)

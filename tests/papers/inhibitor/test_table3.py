@@ -36,7 +36,7 @@ worker.main(*map(int, sys.argv[2:]))
 
 
 @pytest.fixture
-def measure(tmp_path, capfd, monkeypatch):
+def measure(tmp_path, run_command, monkeypatch):
     """Return a function that measures with a changed worker, and returns its status and what it printed."""
 
     def run(change, *options, python=tmp_path / "python"):
@@ -44,12 +44,8 @@ def measure(tmp_path, capfd, monkeypatch):
         python = tmp_path / "python"
         python.write_text(WORKER.format(python=sys.executable, change=change))
         python.chmod(0o755)
-        status = 0
-        try:
-            main(["--preset", "smoke", "--out", str(tmp_path / "inhibitor_table3-smoke"), *options])
-        except SystemExit as ended:
-            status = ended.code
-        return status, capfd.readouterr().err
+        status, printed = run_command(main, "--preset=smoke", "--out", tmp_path / "inhibitor_table3-smoke", *options)
+        return status, printed.err
 
     return run
 
@@ -80,7 +76,7 @@ def test_what_was_measured_becomes_a_table_and_is_not_measured_again(measure, tm
         ("worker.find_spec = lambda name: None", 2, "status 2; set RELUMT_CONCRETE_PYTHON to a Python with Concrete"),
         ("print('Usage: python'); sys.exit()", 2, "python: not in the expected format"),
         ("worker.draw_inputs = lambda *_: 1 / 0", 1, "ended with status 1"),
-        ("Circuit.decrypt = lambda self, output: output + 1", 1, "inhibitor: expected [["),
+        ("Circuit.decrypt = lambda self, output: output + 1", 1, "dot product: expected [["),
     ],
 )
 def test_a_failure_is_one_line_and_leaves_no_file(measure, tmp_path, change, expected, message):
