@@ -14,7 +14,7 @@ import relumt
 from relumt.cli import main
 from relumt.errors import UserError
 from relumt.runs.inference.export import CONFIG, WEIGHTS, as_attributes, deduplicate, read_weights, stock_checkpoint
-from relumt.runs.inference.loaded_model import load_checkpoint_on_data
+from relumt.runs.inference.loaded_model import load_model
 from relumt.runs.inference.search import SearchSettings
 from tests.plugin.model.build import arguments, build, sample
 from tests.runs.inference.cases import texts
@@ -98,8 +98,8 @@ def test_a_damaged_folder_is_refused_in_one_line(safetensors_folder, tmp_path, d
 
 
 def test_an_exported_softmax_model_is_the_stock_transformer(fairseq_folder, lively_checkpoint, data):
-    exported = load_checkpoint_on_data(fairseq_folder / "model.pt", fairseq_folder, cuda=False).model
-    ours = load_checkpoint_on_data(lively_checkpoint(*SHARED), data, cuda=False).model
+    exported = load_model(fairseq_folder / "model.pt", fairseq_folder, cpu=True)[0].model
+    ours = load_model(lively_checkpoint(*SHARED), data, cpu=True)[0].model
     assert type(exported) is TransformerModel
     arguments = torch.load(fairseq_folder / "model.pt", weights_only=True)["args"]
     assert arguments.arch == arguments["arch"] == "transformer" and arguments.source_lang == "de"
@@ -133,9 +133,9 @@ def test_feedforward_variants_that_fairseq_has_are_its_activations(variant):
 @pytest.mark.parametrize(
     ("flags", "task", "reason"),
     [
-        (("--attention", "relu"), {}, "has relu attention, which plain fairseq lacks and CTranslate2 cannot run"),
+        (("--attention", "relu"), {}, "has relu attention, which plain fairseq and CTranslate2 lack"),
         (("--attention-gate", "headwise"), {}, "--attention-gate headwise"),
-        (("--feedforward", "swiglu"), {}, "feed-forward layer swiglu, which"),
+        (("--feedforward", "swiglu"), {}, "feed-forward layers swiglu, which"),
         (("--feedforward-encoder", "gelu"), {}, "feed-forward layers gelu and stock, which"),
         ((), {"_name": "translation_documents", "document_length": 512}, "chunks of documents of up to 512 tokens"),
     ],
