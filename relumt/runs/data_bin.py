@@ -70,11 +70,6 @@ class DataBin(Preparation):
     prepared: bool = False
 
     @property
-    def subwords(self) -> SubwordMethod:
-        """How words are split."""
-        return self.bpe
-
-    @property
     def languages(self) -> tuple[str, str]:
         """The language codes, source first."""
         return self.source, self.target
@@ -84,21 +79,10 @@ class DataBin(Preparation):
 
         Args:
             subset: name of the subset.
-            suffix: a language for the data-bin's form without subwords, raw.LANGUAGE for the text before tokenization.
+            suffix: a language for the data-bin's form without subwords, raw.LANGUAGE for the text before tokenization,
+                subsets.json for what names subsets of a test set (optional).
         """
         return self.folder / "text" / f"{subset}.{suffix}"
-
-    def reference_path(self, subset: str) -> Path:
-        """Return the path of the reference text of `subset`, in the data-bin's form without subwords."""
-        return self.text_path(subset, self.target)
-
-    def plain_reference_path(self, subset: str) -> Path:
-        """Return the path of the reference text of `subset` before tokenization."""
-        return self.text_path(subset, f"raw.{self.target}")
-
-    def subsets_path(self, subset: str) -> Path:
-        """Return the path of the file that names subsets of the test set `subset`; it need not exist."""
-        return self.text_path(subset, "subsets.json")
 
     def prefix(self, subset: str) -> Path:
         """Return the common prefix of fairseq's files of `subset`; ".LANGUAGE.idx" and ".LANGUAGE.bin" follow."""
@@ -137,7 +121,7 @@ class DataBin(Preparation):
 
     def evaluation_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that decide the scores of `subset`: its data and its reference texts."""
-        texts = [self.reference_path(subset), self.plain_reference_path(subset), self.subsets_path(subset)]
+        texts = [self.text_path(subset, suffix) for suffix in (self.target, f"raw.{self.target}", "subsets.json")]
         return _checksum(self.folder, [*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])])
 
     def dictionaries(self) -> dict[str, str]:
@@ -211,7 +195,7 @@ def find_subwords(folder: Path, target: str) -> SubwordMethod:
         UserError: prepare.json is not valid; or there is neither, or the dictionary is not UTF-8.
     """
     if (folder / "prepare.json").is_file():
-        return open_data_bin(folder).subwords
+        return open_data_bin(folder).bpe
     return guess_subwords(folder / f"dict.{target}.txt")
 
 

@@ -131,8 +131,8 @@ class RunConfig:
         """
         flags = {name: [trained[name]] for name in INPUT_FLAGS if name in trained}
         flags |= {"--required-batch-size-multiple": ["1"]}
-        if self.data_bin.subwords in POST_PROCESS:
-            flags["--post-process"] = [POST_PROCESS[self.data_bin.subwords]]
+        if self.data_bin.bpe in POST_PROCESS:
+            flags["--post-process"] = [POST_PROCESS[self.data_bin.bpe]]
         reserved = {name: advice for name, advice in RESERVED_FLAGS.items() if name != "--bf16"}
         return flags | _override(self.dataset_config.generate, extra, reserved)
 

@@ -168,11 +168,12 @@ def _score_documents(
 def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
     """Score the subsets of a test set."""
     data_bin, scores = config.data_bin, {}
-    if not data_bin.subsets_path(subset).exists():
+    path = data_bin.text_path(subset, "subsets.json")
+    if not path.exists():
         return {}
     from relumt.corpora.bitext import read_subsets
 
-    for name, left_out in read_subsets(data_bin.subsets_path(subset), len(translations.hypotheses)).items():
+    for name, left_out in read_subsets(path, len(translations.hypotheses)).items():
         part = translations.without(set(left_out))
         part_scores = score_translations(part, data_bin.lowercased, data_bin.target)
         scores[name] = SubsetScores(len(part.hypotheses), part_scores)

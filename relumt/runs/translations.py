@@ -210,20 +210,19 @@ def load_references(
         raise UserError(f"{data_bin.prefix(subset)}: there is no sentence to translate; prepare the data-bin again")
     if not data_bin.prepared:
         return to_both_forms(join(lines_in_order(generated.references, count, subset)), data_bin)
-    tokenized, plain = to_both_forms(join(_reference_text(data_bin.reference_path(subset), count)), data_bin)
-    if data_bin.plain_references:
-        plain = join(_reference_text(data_bin.plain_reference_path(subset), count))
-    return tokenized, plain
 
+    def load(suffix: str) -> list[str]:
+        path = data_bin.text_path(subset, suffix)
+        lines = load_text(path)
+        if len(lines) != count:
+            raise UserError(
+                f"{path}: expected {count} references, as many as sentences in the data-bin, found {len(lines)}; "
+                "prepare the data-bin again"
+            )
+        return join(lines)
 
-def _reference_text(path: Path, count: int) -> list[str]:
-    lines = load_text(path)
-    if len(lines) != count:
-        raise UserError(
-            f"{path}: expected {count} references, as many as sentences in the data-bin, found {len(lines)}; prepare "
-            "the data-bin again"
-        )
-    return lines
+    tokenized, plain = to_both_forms(load(data_bin.target), data_bin)
+    return tokenized, load(f"raw.{data_bin.target}") if data_bin.plain_references else plain
 
 
 def lines_in_order(found: dict[int, str], count: int, subset: str) -> list[str]:

@@ -80,10 +80,8 @@ def stock_activation(model: Namespace, task: Mapping[str, Any], path: Path) -> s
     Raises:
         UserError: the model has a part that fairseq's `transformer` lacks.
     """
-    mechanisms, variants = (
-        {site: choice.name_at(model, site) for site in choice.sites}
-        for choice in (ATTENTION_CHOICE, FEEDFORWARD_CHOICE)
-    )
+    mechanisms = {ATTENTION_CHOICE.name_at(model, site) for site in ATTENTION_CHOICE.sites}
+    variants = {FEEDFORWARD_CHOICE.name_at(model, site) for site in FEEDFORWARD_CHOICE.sites}
     stock = getattr(model, "activation_fn", "relu")
     activations = {stock if name == "stock" else STOCK_ACTIVATIONS.get(name) for name in variants}
     gate, length = getattr(model, "attention_gate", None), task.get("document_length")
