@@ -21,13 +21,12 @@ from relumt.runs.run_config import RunConfig, averaged_checkpoint, best_checkpoi
 from relumt.runs.scores import (
     SINGLE_SENTENCES,
     bleu_of_output,
-    count_separator_mismatches,
     generate_log,
     generate_output,
     score_output,
 )
 from relumt.runs.training import Request, accept_or_refuse, report_end, require_vocabulary, trained_record
-from relumt.runs.translations import GeneratedOutput, read_nbest
+from relumt.runs.translations import GeneratedOutput, read_generated
 
 VALIDATION = "valid"
 """The subset that --lenpen is chosen on."""
@@ -156,10 +155,12 @@ def translate(config: RunConfig, request: Request, setup: EvaluationSetup, flags
 def translate_one_by_one(config: RunConfig, request: Request, setup: EvaluationSetup, flags: Flags) -> None:
     """Translate single sentences if translated chunks have another number of separators than their sources."""
     shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
-    mismatches = count_separator_mismatches(config, setup)
-    if mismatches:
+    from relumt.runs.document_translations import load_chunks
+
+    generated = read_generated(generate_output(config.folder, setup))
+    if mismatches := load_chunks(config.data_bin, setup, generated).mismatches:
         print_status(
-            f"{config.folder}: {mismatches} translated chunks have a different number of separators than their "
+            f"{config.folder}: {len(mismatches)} translated chunks have a different number of separators than their "
             "source; translating sentences one by one"
         )
         translate(config, request, setup, flags | {"--document-length": ["1"]}, config.folder / SINGLE_SENTENCES)
@@ -236,9 +237,9 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
         LENGTH_PENALTIES,
     )
 
-    lists = read_nbest(generate_output(folder / SEARCH_FOLDER, setup))
+    path = generate_output(folder / SEARCH_FOLDER, setup)
     divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
-    return lambda power: lists.best(lambda length: divisor(length, power))
+    return lambda power: read_generated(path, lambda length: divisor(length, power))
 
 
 def is_translated_as_asked(config: RunConfig, record: RunRecord, flags: Flags) -> bool:

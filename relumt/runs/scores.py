@@ -127,10 +127,10 @@ def bleu_of_output(config: RunConfig, setup: EvaluationSetup, generated: Generat
         UserError: fairseq-generate did not translate every sentence.
     """
     if has_documents(setup):
-        from relumt.runs.document_translations import align_documents, find_chunks
+        from relumt.runs.document_translations import align_documents, load_chunks
 
-        chunks = find_chunks(config.data_bin, setup)
-        translations = align_documents(chunks.load(generated), generated, config.data_bin, chunks).documents
+        chunks = load_chunks(config.data_bin, setup, generated)
+        translations = align_documents(chunks, generated, config.data_bin).documents
     else:
         translations = align_translations(generated, config.data_bin, setup.subset)
     return tokenized_bleu(translations, config.data_bin.lowercased)
@@ -140,15 +140,13 @@ def _score_documents(
     config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput
 ) -> tuple[Translations, DocumentResults, dict[str, Sequence[str]]]:
     """Return the translated documents, what is known of their chunks and sentences, and the files of the chunks."""
-    from relumt.runs.document_translations import align_documents, find_chunks
+    from relumt.runs.document_translations import align_documents, load_chunks
 
-    subset, data_bin, chunks = setup.subset, config.data_bin, find_chunks(config.data_bin, setup)
-    lines = chunks.load(generated)
-    mismatches = chunks.mismatches(lines)
+    subset, data_bin, chunks = setup.subset, config.data_bin, load_chunks(config.data_bin, setup, generated)
+    mismatches = chunks.mismatches
     if one_by_one := setup.one_by_one and bool(mismatches):
-        single_sentences = read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup))
-        lines = chunks.replace_mismatches(lines, single_sentences)
-    translated = align_documents(lines, generated, data_bin, chunks)
+        chunks = chunks.rebuilt(read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup)))
+    translated = align_documents(chunks, generated, data_bin)
     sentences = translated.sentences
     results = DocumentResults(
         chunks=len(chunks.lengths),
@@ -178,14 +176,6 @@ def _score_subsets(config: RunConfig, subset: str, translations: Translations) -
         part_scores = score_translations(part, data_bin.lowercased, data_bin.target)
         scores[name] = SubsetScores(len(part.hypotheses), part_scores)
     return scores
-
-
-def count_separator_mismatches(config: RunConfig, setup: EvaluationSetup) -> int:
-    """Return how many translated chunks have a different number of separators than their source."""
-    from relumt.runs.document_translations import find_chunks
-
-    chunks = find_chunks(config.data_bin, setup)
-    return len(chunks.mismatches(chunks.load(read_generated(generate_output(config.folder, setup)))))
 
 
 def _scored_lines(stem: str, translations: Translations) -> dict[str, dict[str, Sequence[str]]]:

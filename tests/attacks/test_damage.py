@@ -30,7 +30,7 @@ from relumt.runs.inference.export import read_model
 from relumt.runs.inference.text_encoding import load_segmenter
 from relumt.runs.launch import read_training_log
 from relumt.runs.record import find_record
-from relumt.runs.translations import align_translations, read_generated, read_nbest
+from relumt.runs.translations import align_translations, read_generated
 from tests.attacks.attack import error_of, problem_of, relumt
 from tests.attacks.training import bytes_of, save, weights
 
@@ -81,7 +81,7 @@ READERS = {
         Path("contrapro.json"), lambda: import_examples(Path("contrapro.json"), lambda entries: [[] for _ in entries])
     ),
     "examples": Reader(Path("examples.jsonl"), lambda: read_examples(Path("examples.jsonl"), SentenceExample)),
-    "n-best list": Reader(RUN / "generate-test.txt", lambda: read_nbest(RUN / "generate-test.txt")),
+    "n-best list": Reader(RUN / "generate-test.txt", lambda: read_generated(RUN / "generate-test.txt", float)),
     "translations": Reader(
         RUN / "generate-test.txt",
         lambda: align_translations(read_generated(RUN / "generate-test.txt"), open_data_bin(SMALL), "test"),
