@@ -215,7 +215,7 @@ def find_pretraining(config: RunConfig, data_bin: Path | None) -> RunConfig | No
         raise UserError(f"{path}: starts_from = {quote(name)}, which {problem}; name another dataset")
     runs = config.folder.parents[2]
     if data_bin and config.dataset_config.data_bin != dataset.data_bin:
-        raise UserError(f"DATA_BIN is set, but training starts from {name}, which has another data-bin; unset DATA_BIN")
+        raise UserError(f"DATA_BIN is set, but training starts from {name}, which has another data-bin; unset it")
     return resolve_run_config(name, config.model, config.seed, path.parents[1], runs, data_bin)
 
 

@@ -84,18 +84,3 @@ def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):
 def test_models_contain_no_reserved_flags(model):
     flags = require_model(model, CONFIGS)
     assert "--arch" in flags and "--criterion" in flags and not flags.keys() & RESERVED_FLAGS.keys()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[stock]\ntrain = '--lr'\n[stock]\n", "models.toml: not a TOML file"),
-        ("stock = '--lr 1'", r"models.toml: Expected `object`, got `str` - at `\$.*`; each section has `train`"),
-        ('[stock]\ntrain = "--lr 1\\n0.1"', "models.toml:stock:2: expected a flag that begins with --"),
-        ("[other]\ntrain = '--lr 1'", "no model 'stock' in .*models.toml; known: other"),
-    ],
-)
-def test_mistakes_in_models_are_named(tmp_path, text, message):
-    (tmp_path / "models.toml").write_text(text)
-    with pytest.raises(UserError, match=message):
-        require_model("stock", tmp_path)
