@@ -48,16 +48,13 @@ class DocumentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starts_from: str = ""
 
 
-class DatasetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DatasetSettings(DocumentSettings, frozen=True, forbid_unknown_fields=True):
     """A dataset's file."""
 
     base: str = ""
     data_bin: str = ""
-    train: str = ""
-    generate: str = ""
     average_checkpoints: Annotated[int, Meta(ge=0, le=1000)] | None = None
     length_penalties: tuple[LengthPenalty, ...] | None = None
-    starts_from: str = ""
     documents: DocumentSettings | None = None
 
 

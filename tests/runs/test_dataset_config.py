@@ -122,7 +122,10 @@ def test_only_datasets_with_documents_have_a_length_limit(tmp_path):
     ("text", "message"),
     [
         ("train = '", "bad.toml: not a TOML file"),
-        ("average = 5", "bad.toml: Object contains unknown field `average`; known keys: base, data_bin, train"),
+        (
+            "average = 5",
+            "bad.toml: Object contains unknown field `average`; known keys: train, generate, starts",
+        ),
         ("length_penalties = [-inf]", r"bad.toml: Expected `float` >= -10.* - at `.*length_penalties"),
         ("length_penalties = [1]\ngenerate = '--lenpen 1'", "chooses --lenpen, which `generate` has already"),
         ("[documents]\ndata_bin = 'x'", "unknown field `data_bin` .*documents`; .*: train, generate, starts_from"),
