@@ -82,7 +82,6 @@ READERS = {
     ),
     "documents": Reader(Path("documents"), lambda: read_document_lengths(Path("documents"), 4)),
     "alignments": Reader(Path("gold.align"), lambda: read_alignments(Path("gold.align"), 0, 3), is_whole=False),
-    "log": Reader(RUN / "train.log", lambda: read_training_log(RUN / "train.log"), is_whole=False),
     "models.toml": Reader(Path("configs/models.toml"), lambda: read_models(Path("configs")), is_whole=False),
     "dataset": Reader(
         Path("configs/datasets/small.toml"), lambda: require_dataset("small", Path("configs/datasets")), is_whole=False
