@@ -117,13 +117,18 @@ class FairseqSource:
 
 
 def prepare_fairseq_import() -> None:
-    """Refuse an untested fairseq, and silence what fairseq logs while it loads. Call this before importing fairseq.
+    """Refuse an untested fairseq, and silence what fairseq and torch log while they load; call this before the import.
+
+    One of fairseq's modules configures the root logger at level DEBUG on import, unless it is already configured.
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
     """
     require_supported_fairseq()
-    quiet_fairseq()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("relumt").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*pin_memory")
 
 
 def require_supported_fairseq() -> None:
@@ -175,14 +180,3 @@ def provides(package: Distribution, path: Path) -> bool:
     if origin.get("dir_info", {}).get("editable"):
         return path.is_relative_to(Path(unquote(urlsplit(origin["url"]).path)).resolve())
     return Path(str(package.locate_file("fairseq"))).resolve() == path
-
-
-def quiet_fairseq() -> None:
-    """Silence what fairseq and torch log while they load. Call this before importing fairseq.
-
-    One of fairseq's modules configures the root logger at level DEBUG on import, unless it is already configured.
-    """
-    logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    logging.getLogger("relumt").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*pin_memory")

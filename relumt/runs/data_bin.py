@@ -12,14 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from relumt.errors import UserError, quote
+from relumt.errors import UserError
 from relumt.files import file_sha256, load_text, read_json
 from relumt.runs.flags import require_path
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
-
-LANGUAGE = r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z"
-"""Pattern of a language code."""
 
 TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
 
@@ -137,7 +134,7 @@ def open_data_bin(folder: Path) -> DataBin:
     """Describe the data-bin in `folder`.
 
     Raises:
-        UserError: prepare.json or a name is not valid, or there is no training set or dictionary.
+        UserError: prepare.json or the path is not valid, or there is no training set or dictionary.
     """
     require_path(folder, "data-bin")
     try:
@@ -146,11 +143,6 @@ def open_data_bin(folder: Path) -> DataBin:
     except FileNotFoundError:
         data_bin = _inspect(folder)
     for language in data_bin.languages:
-        if not re.match(LANGUAGE, language):
-            raise UserError(
-                f"{folder}: {quote(language)} is not a language code; expected letters, digits, '-' and '_', as in "
-                "'de' or 'zh-CN'; prepare the data-bin again"
-            )
         if not data_bin.dictionary_path(language).is_file():
             raise UserError(f"{data_bin.dictionary_path(language)}: no such file; prepare the data-bin again")
     return data_bin

@@ -171,8 +171,6 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
     generate = parse_flag_lines(settings.generate, f"{path}:generate")
     average = base.average_checkpoints if settings.average_checkpoints is None else settings.average_checkpoints
     penalties = settings.length_penalties
-    if penalties and LENPEN in generate:
-        raise UserError(f"{path}: length_penalties chooses --lenpen, which `generate` has already; drop one of them")
     # Values to choose from replace a --lenpen of the base.
     inherited = {flag: values for flag, values in base.generate.items() if not (penalties and flag == LENPEN)}
     return DatasetConfig(

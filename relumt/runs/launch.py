@@ -68,7 +68,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from working on a run during the block; create its folder if there is none.
 
     Raises:
-        UserError: another process is working on it, or the folder cannot be written to.
+        UserError: another process is working on it.
     """
     lock = FileLock(folder / LOCK_FILE)
     try:
@@ -76,8 +76,6 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
         raise UserError(f"{folder}: another process is working on this run; wait for it or stop it") from None
-    except OSError:
-        raise UserError(f"{folder} is not a writable folder; change RUNS") from None
     try:
         yield
     finally:

@@ -78,7 +78,6 @@ def test_another_environment_is_refused_or_recorded_once(run, fairseq, evaluated
 
 
 REFUSED = {
-    "--gen-subset test valid": "--gen-subset needs one value",
     "--gen-subset nope": "the data-bin has no subset 'nope'",
     "--bf16": "--bf16 works with relumt's architectures, found --arch transformer",
     "--cpu-bf16": "--cpu-bf16 is set by the scripts",

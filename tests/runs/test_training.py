@@ -145,14 +145,11 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(run, fairseq, configs)
     assert snapshot(Path("runs")) == before
 
 
-def test_a_run_that_is_in_use_or_cannot_be_locked_is_refused(run, fairseq, config, monkeypatch):
+def test_a_run_that_is_in_use_is_refused(run, fairseq, config, monkeypatch):
     monkeypatch.setattr("relumt.runs.launch.PATIENCE", 0.1)
     with locked(config.folder):
         message = f"{config.folder}: another process is working on this run; wait for it or stop it"
         assert message in run("train", status=2)
-    (config.folder / ".lock").unlink()
-    (config.folder / ".lock").mkdir()
-    assert "is not a writable folder; change RUNS" in run("train", status=2) and not fairseq.started
 
 
 @pytest.fixture
