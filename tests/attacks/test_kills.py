@@ -148,13 +148,6 @@ def test_a_command_that_is_killed_leaves_nothing_half_written(name, tmp_path, mo
         assert outcome() == expected, f"another result after {step} {at}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_a_command_removes_what_is_unfinished(work, number):
-    before = snapshot(work)
-    status = start(COMMANDS["prepare"], partial(inject, "fsync", Fault(0, True, partial(send, number))))
-    assert status == 128 + number and snapshot(work) == before
-
-
 # Trainings
 
 

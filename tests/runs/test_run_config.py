@@ -52,15 +52,6 @@ def test_reserved_flags_are_refused(config):
             config.train_flags([flag])
 
 
-def test_known_names_are_listed_for_an_unknown_one(configs, tmp_path):
-    with pytest.raises(UserError, match=r"no dataset 'smal'.*did you mean small\? known: default, small"):
-        resolve_run_config("smal", "stock", 1, configs, tmp_path / "runs", None)
-    with pytest.raises(UserError, match=r"no model 'relu'.*known: stock"):
-        resolve_run_config("small", "relu", 1, configs, tmp_path / "runs", None)
-    with pytest.raises(UserError, match=r"'data-bin/smal': no such data-bin; make it with data_prep/prepare.sh"):
-        resolve_run_config("data-bin/smal", "stock", 1, configs, tmp_path / "runs", None)
-
-
 def test_missing_data_bin_says_how_to_make_it(configs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"data-bin/small: no data-bin.*data_prep/prepare.sh … --out data-bin/small"):
