@@ -63,7 +63,7 @@ def test_separators_that_sentencepiece_attached_are_removed(data_bin):
 def test_chunks_that_lost_separators_are_replaced_by_single_sentences():
     chunks = Chunks("test", ["a", "c <sep> d", "e"], [2, 1, 1], DOCUMENTS, "<sep>")
     assert chunks.mismatches == [0, 1]
-    sentences = GeneratedOutput(dict(enumerate(["A <sep>", "B", "C", "D"])), {})
+    sentences = GeneratedOutput(dict(enumerate(["A<sep>", "B", "C", "D"])), {})
     assert chunks.rebuilt(sentences).lines == ["A <sep> B", "C", "e"]
     incomplete = GeneratedOutput(dict(enumerate("ABC")), {})
     with pytest.raises(UserError, match="sentence 4 and 0 others of 4 have no translation"):
