@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from relumt.errors import UserError, print_status
-from relumt.files import changed_files, file_sha256
+from relumt.files import atomic_file, changed_files, file_sha256, write_lines
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.environment import Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltyChoice, LengthPenaltySearch, best_penalty
@@ -169,14 +169,16 @@ def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
     Earlier scores of the subset are dropped before the files are written, which replaces the translations that they
     belong to.
     """
-    scored = score_output(config, setup)
+    evaluation, files = score_output(config, setup)
     others = {subset: earlier for subset, earlier in record.evaluations.items() if subset != setup.subset}
     save_record(config.folder, replace(record, evaluations=others))
-    scored.write_files(config.folder)
-    record = replace(record, evaluations=others | {setup.subset: scored.evaluation})
+    for name, lines in files.items():
+        with atomic_file(config.folder / name) as unfinished:  # hard links to earlier ones keep their content
+            write_lines(unfinished, lines)
+    record = replace(record, evaluations=others | {setup.subset: evaluation})
     save_record(config.folder, record)
-    for subset, evaluation in record.evaluations.items():
-        for found in evaluation.scores.values():
+    for subset, scored in record.evaluations.items():
+        for found in scored.scores.values():
             print_status(f"{subset}: {found.detail}  {found.signature}")
 
 

@@ -4,8 +4,7 @@ The scores are BLEU on tokens and on plain text, chrF and, for sentences, TER.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -13,7 +12,7 @@ from sacrebleu.metrics.base import Metric
 
 from relumt.corpora.tokenization import bleu_tokenizer
 from relumt.errors import UserError
-from relumt.files import atomic_file, changed_files, load_text, write_lines
+from relumt.files import changed_files, load_text
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, Scores, SubsetScores
 from relumt.runs.run_config import RunConfig
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
@@ -53,25 +52,6 @@ def corpus_score(metric: Metric, hypotheses: list[str], references: list[str]) -
     return Score(result.score, str(metric.get_signature()), str(result))
 
 
-@dataclass(frozen=True)
-class ScoredOutput:
-    """Scores of a translation, and the files that belong to them.
-
-    Attributes:
-        evaluation: what run.json records.
-        files: translations and references, by the name of the file that they are to be written to.
-    """
-
-    evaluation: Evaluation
-    files: Mapping[str, Sequence[str]]
-
-    def write_files(self, folder: Path) -> None:
-        """Write translations and references to the run's folder; hard links to earlier ones keep their content."""
-        for name, lines in self.files.items():
-            with atomic_file(folder / name) as unfinished:
-                write_lines(unfinished, lines)
-
-
 def generate_log(folder: Path, subset: str) -> Path:
     """Return the path of fairseq-generate's messages in the folder of a run or of one of its translations."""
     return folder / f"generate-{subset}.log"
@@ -82,8 +62,11 @@ def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
     return folder / f"generate-{setup.subset}.txt"
 
 
-def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
+def score_output(config: RunConfig, setup: EvaluationSetup) -> tuple[Evaluation, dict[str, Sequence[str]]]:
     """Score the output of fairseq-generate, without writing anything.
+
+    Returns:
+        What run.json records; translations and references, by the name of the file that they are to be written to.
 
     Raises:
         UserError: fairseq-generate did not translate every sentence.
@@ -112,7 +95,7 @@ def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
         subsets=subsets,
         documents=documents,
     )
-    return ScoredOutput(evaluation, files)
+    return evaluation, files
 
 
 def has_documents(setup: EvaluationSetup) -> bool:

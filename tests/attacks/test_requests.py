@@ -28,7 +28,7 @@ from relumt.cli import COMMANDS
 from relumt.plugin.options import VARIANT_CHOICES
 from tests.attacks.attack import error_of, relumt, start
 from tests.papers.cases import analysis
-from tests.runs.cases import FakeFairseq
+from tests.runs.cases import FakeFairseq, replace_fairseq
 
 REQUESTS = tomllib.loads(Path(__file__).with_name("requests.toml").read_text())
 FLAGS_OF_TRAINING = REQUESTS.pop("training")
@@ -43,10 +43,7 @@ OPTIONS = {
 @pytest.fixture
 def fairseq(monkeypatch) -> FakeFairseq:
     """What stands in for fairseq-train and fairseq-generate; it must not be started."""
-    fake = FakeFairseq()
-    for module in ("training", "evaluation"):
-        monkeypatch.setattr(f"relumt.runs.{module}.run_fairseq", fake)
-    return fake
+    return replace_fairseq(monkeypatch)
 
 
 @pytest.mark.parametrize(("request_", "message"), [row for kind in REQUESTS.values() for row in kind.items()])

@@ -130,7 +130,7 @@ def test_scores_are_kept_if_their_replacement_fails(run, fairseq, evaluated, ste
 
 
 def test_scores_are_dropped_before_their_translations_are_overwritten(run, evaluated, monkeypatch):
-    monkeypatch.setattr("relumt.runs.scores.write_lines", lambda *_: 1 / 0)
+    monkeypatch.setattr("relumt.runs.evaluation.write_lines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("evaluate", "--beam", "1")
     assert load_record(evaluated.folder).evaluations == {}
