@@ -200,14 +200,12 @@ def require_numbered_checkpoints(train: Flags, count: int) -> None:
     """Raise UserError if training with these flags does not keep `count` checkpoints to average, however long it is."""
     by_updates = train.get("--save-interval-updates", ["0"]) != ["0"]
     keep = "--keep-interval-updates" if by_updates else "--keep-last-epochs"
-    kept = " ".join(train.get(keep, []))
+    kept, problem = " ".join(train.get(keep, [])), ""
     if not by_updates and "--no-epoch-checkpoints" in train:
         problem = "--no-epoch-checkpoints saves none; drop it, or give --save-interval-updates"
     elif kept.isdecimal() and int(kept) < count:
         problem = f"{keep} keeps {kept}; give {keep} {count}"
-    else:
-        return
-    if count:
+    if count and problem:
         raise UserError(f"the dataset's average_checkpoints = {count} needs {count} numbered checkpoints: {problem}")
 
 

@@ -38,11 +38,3 @@ def test_missing_files_are_named(tmp_path):
     (folder / "dict.en.txt").unlink()
     with pytest.raises(UserError, match=r"dict\.en\.txt: no such file"):
         open_data_bin(folder)
-
-
-@pytest.mark.parametrize("text", ["{", "{}"])
-def test_an_invalid_prepare_json_is_refused(tmp_path, text):
-    folder = write_data_bin(tmp_path / "bin")
-    (folder / "prepare.json").write_text(text)
-    with pytest.raises(UserError, match=r"prepare\.json: not in the expected format .*; prepare the data-bin again"):
-        open_data_bin(folder)

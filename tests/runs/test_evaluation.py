@@ -91,11 +91,6 @@ def test_impossible_evaluations_are_refused(run, fairseq, evaluated, flags):
     assert len(fairseq.started) == 2 and snapshot(evaluated.folder) == before
 
 
-def test_an_untrained_run_is_refused(run, config):
-    assert "training is not finished; run scripts/train.sh small stock" in run("evaluate", status=2)
-    assert not config.folder.exists()
-
-
 def test_data_of_another_vocabulary_is_refused(run, config):
     run("train")
     (DATA / "dict.en.txt").write_text("x 1\n")
