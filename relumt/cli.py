@@ -1,10 +1,10 @@
 """The `relumt` command. A subcommand's module is imported only when it runs; `relumt.commands` says what is in it."""
 
-import argparse
 import importlib
 import inspect
 from collections.abc import Sequence
 
+from relumt import __version__
 from relumt.process import ArgumentParser, command_line
 
 COMMANDS = {
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run_command(argv: Sequence[str] | None) -> None:
     """Parse the command line and run the subcommand."""
     parser = ArgumentParser(prog="relumt", description="Attention without softmax for translation.")
-    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action="version", version=f"relumt {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (_, help_line) in COMMANDS.items():
         subparsers.add_parser(name, help=help_line, add_help=False)
@@ -55,17 +55,6 @@ def run_command(argv: Sequence[str] | None) -> None:
     if add_arguments:
         add_arguments(command_parser)
     run(command_parser.parse_args(rest))
-
-
-class PrintVersion(argparse.Action):
-    """Prints the version of the installed distribution, and exits; argparse's own action needs it at every start."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        """Print "unknown" for a checkout that is not installed."""
-        from relumt.runs.environment import installed_version  # takes tens of milliseconds
-
-        print(f"relumt {installed_version('relumt') or 'unknown'}")
-        parser.exit()
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ class Revision:
         commit: the hash of the checkout's commit, empty if git knows none.
         code: the hash of the package's tree in that commit, equal for commits that differ in other files only; without
             a commit, what the caller knows of the code.
-        dirty: hash of the uncommitted changes to the package, empty if there are none.
+        dirty: twelve digits of the hash of all files of the package, hidden ones excepted; empty without uncommitted
+            changes.
     """
 
     commit: str = ""
@@ -63,50 +64,27 @@ def find_revision(package: Path) -> Revision:
     package = package.resolve()
     if not git(package, "ls-files", "--", "__init__.py"):
         return Revision()
-    commit, code = (
-        (git(package, "rev-parse", "--verify", "-q", name) or b"").decode().strip() for name in ("HEAD", "HEAD:./")
-    )
-    return Revision(commit, code, hash_uncommitted_changes(package))
-
-
-def hash_uncommitted_changes(package: Path) -> str:
-    """Return a hash of twelve hexadecimal digits over the files in `package` that differ from HEAD or are untracked.
-
-    Hidden files, such as those of an open editor, do not count. Only names and contents do, so that the user's settings
-    of `git diff` have no effect. Empty if nothing differs.
-    """
-    untracked = git(package, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or b""
-    changed = git(package, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD", "--", ".") or b""
-    names = {name for name in (changed + untracked).split(b"\0") if name and not _is_hidden(os.fsdecode(name))}
-    return _hash_contents(package, names)[:12] if names else ""
+    commit, code = ((git(package, "rev-parse", "--verify", "-q", name) or "").strip() for name in ("HEAD", "HEAD:./"))
+    changed = git(package, "status", "--porcelain", "--untracked-files=all", "--", ".", ":(exclude,glob)**/.*")
+    return Revision(commit, code, hash_files(package)[:12] if changed else "")
 
 
 def hash_files(package: Path) -> str:
-    """Return the SHA-256 of a package's files, without hidden and compiled ones."""
-    paths = (path.relative_to(package) for path in package.rglob("*") if path.is_file())
-    kept = (path for path in paths if "__pycache__" not in path.parts and not _is_hidden(str(path)))
-    return _hash_contents(package, {os.fsencode(path) for path in kept})
-
-
-def _is_hidden(name: str) -> bool:
-    """Return whether a file is hidden, or in a hidden folder."""
-    return any(part.startswith(".") for part in Path(name).parts)
-
-
-def _hash_contents(folder: Path, names: set[bytes]) -> str:
-    """Return a SHA-256 over the names and contents of files; those that are missing count as empty."""
+    """Return the SHA-256 of the names and contents of a package's files, without hidden and compiled ones."""
     digest = hashlib.sha256()
-    for name in sorted(names):
-        path = folder / os.fsdecode(name)
-        content = path.read_bytes() if path.is_file() else b""
-        digest.update(b"%b\0%d\0%b" % (name, len(content), content))
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package)
+        if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in name.parts):
+            content = path.read_bytes()
+            digest.update(b"%b\0%d\0%b" % (os.fsencode(name), len(content), content))
     return digest.hexdigest()
 
 
-def git(folder: Path, *arguments: str) -> bytes | None:
+def git(folder: Path, *arguments: str) -> str | None:
     """Return the output of a git command in `folder`, None if git is missing or the command fails."""
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        result = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except FileNotFoundError:
         return None
     return result.stdout if result.returncode == 0 else None
@@ -139,13 +117,18 @@ class FairseqSource:
 
 
 def prepare_fairseq_import() -> None:
-    """Refuse an untested fairseq, and silence what fairseq logs while it loads. Call this before importing fairseq.
+    """Refuse an untested fairseq, and silence what fairseq and torch log while they load; call this before the import.
+
+    One of fairseq's modules configures the root logger at level DEBUG on import, unless it is already configured.
 
     Raises:
         UserError: fairseq is missing or of a version that relumt was not tested with.
     """
     require_supported_fairseq()
-    quiet_fairseq()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("relumt").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*pin_memory")
 
 
 def require_supported_fairseq() -> None:
@@ -197,14 +180,3 @@ def provides(package: Distribution, path: Path) -> bool:
     if origin.get("dir_info", {}).get("editable"):
         return path.is_relative_to(Path(unquote(urlsplit(origin["url"]).path)).resolve())
     return Path(str(package.locate_file("fairseq"))).resolve() == path
-
-
-def quiet_fairseq() -> None:
-    """Silence what fairseq and torch log while they load. Call this before importing fairseq.
-
-    One of fairseq's modules configures the root logger at level DEBUG on import, unless it is already configured.
-    """
-    logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    logging.getLogger("relumt").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*pin_memory")

@@ -138,21 +138,15 @@ def test_a_wrong_digit_in_a_quoted_figure_is_found():
 @pytest.mark.parametrize(
     ("quotation", "problem"),
     [
-        ("39.56 BLEU, see [Multi30k](results/multi30k.md)", "39.56 is not in multi30k.md"),
         (
             "a ratio of 0.398\n\n[FFN](results/ffn_slots.md#training-speed)",
             "0.398 is not in ffn_slots.md#training-speed",
         ),
-        ("1.3x as fast, see [FFN](results/ffn_slots.md#training-speed)", "1.3 is not in ffn_slots.md#training-speed"),
         ("89% of the weights", "89% is not in docs/results/, because no page there is linked"),
         ("| claim | paper | ours |\n|---|---|---|\n| Table 5: worse | 33.91 | |", "33.91 is not in papers.json"),
         (
             "| | loss |\n|---|---|\n| softmax | [4.031](results/relu_or_softmax.md#means-over-seeds) |",
             "4.031 is not in relu_or_softmax.md#means-over-seeds",
-        ),
-        (
-            "40.75 ± 0.53 in [means](results/relu_or_softmax.md#means-over-seeds)",
-            "40.75 ± 0.53 is not in relu_or_softmax.md#means-over-seeds",
         ),
         (
             "40.75 ±\n0.53 in [means](results/relu_or_softmax.md#means-over-seeds)",

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,19 +102,3 @@ def test_a_command_refuses_the_existing_fairseq(environment, tmp_path):
     folder = environment.source.parent
     assert done.stderr.startswith(f"relumt: error: expected fairseq {SUPPORTED}, found 0.12.2 in {folder}")
     assert not data_bin.exists()
-
-
-@pytest.mark.slow
-def test_the_extra_installs_the_supported_fairseq(environment, tmp_path):
-    name = f"fairseq_fixed-{SUPPORTED}"
-    with zipfile.ZipFile(tmp_path / f"{name}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("fairseq/__init__.py", "")
-        metadata = f"Metadata-Version: 2.1\nName: fairseq-fixed\nVersion: {SUPPORTED}\n"
-        wheel.writestr(f"{name}.dist-info/METADATA", metadata)
-        wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{name}.dist-info/RECORD", "")
-    install = [argument for argument in PIP_INSTALL if argument != "-q"]
-    done = environment.run(*install, "--dry-run", "--find-links", tmp_path, f"{environment.source}[fairseq]")
-    assert f"fairseq-fixed-{SUPPORTED}" in done.stdout.splitlines()[-1], done.stdout + done.stderr
-    plain = environment.run(*install, "--dry-run", "--find-links", tmp_path, environment.source)
-    assert "fairseq-fixed" not in plain.stdout, plain.stdout

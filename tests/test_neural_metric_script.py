@@ -107,8 +107,3 @@ def test_metricx(tmp_path, environment):
 def test_the_status_of_a_metric_that_fails_is_passed_on(tmp_path, environment):
     (tmp_path / "pymarian-eval").write_text("#!/bin/sh\necho no model >&2\nexit 3\n")
     assert score(tmp_path, environment, "pymarian") == ([], "", "no model\n", 3)
-
-
-def test_unknown_options_of_comet_are_refused(tmp_path, environment):
-    *_, messages, status = score(tmp_path, environment, "comet", "--batchsize", "4")
-    assert "unknown arguments: --batchsize 4" in messages and status == 2

@@ -200,8 +200,6 @@ def filter(arguments: argparse.Namespace) -> None:
     for output in [path for path in (scores_path, *outputs) if path.exists()]:
         if any(output.samefile(text) for text in texts):
             raise UserError(f"{output}: would overwrite the input; choose another --out")
-        if not scores_path.exists():
-            raise UserError(f"{output}: exists, but not as an earlier output of relumt filter; choose another --out")
     for text, language, other in zip(texts, languages, reversed(languages), strict=True):
         if text.name.removesuffix(".gz").endswith(f".{other}"):
             raise UserError(f"{text}: expected {language}, but the file name says {other}; swap --src and --tgt")

@@ -12,14 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from relumt.errors import UserError, quote
+from relumt.errors import UserError
 from relumt.files import file_sha256, load_text, read_json
 from relumt.runs.flags import require_path
 
 SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
-
-LANGUAGE = r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z"
-"""Pattern of a language code."""
 
 TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
 
@@ -70,11 +67,6 @@ class DataBin(Preparation):
     prepared: bool = False
 
     @property
-    def subwords(self) -> SubwordMethod:
-        """How words are split."""
-        return self.bpe
-
-    @property
     def languages(self) -> tuple[str, str]:
         """The language codes, source first."""
         return self.source, self.target
@@ -84,21 +76,10 @@ class DataBin(Preparation):
 
         Args:
             subset: name of the subset.
-            suffix: a language for the data-bin's form without subwords, raw.LANGUAGE for the text before tokenization.
+            suffix: a language for the data-bin's form without subwords, raw.LANGUAGE for the text before tokenization,
+                subsets.json for what names subsets of a test set (optional).
         """
         return self.folder / "text" / f"{subset}.{suffix}"
-
-    def reference_path(self, subset: str) -> Path:
-        """Return the path of the reference text of `subset`, in the data-bin's form without subwords."""
-        return self.text_path(subset, self.target)
-
-    def plain_reference_path(self, subset: str) -> Path:
-        """Return the path of the reference text of `subset` before tokenization."""
-        return self.text_path(subset, f"raw.{self.target}")
-
-    def subsets_path(self, subset: str) -> Path:
-        """Return the path of the file that names subsets of the test set `subset`; it need not exist."""
-        return self.text_path(subset, "subsets.json")
 
     def prefix(self, subset: str) -> Path:
         """Return the common prefix of fairseq's files of `subset`; ".LANGUAGE.idx" and ".LANGUAGE.bin" follow."""
@@ -137,7 +118,7 @@ class DataBin(Preparation):
 
     def evaluation_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that decide the scores of `subset`: its data and its reference texts."""
-        texts = [self.reference_path(subset), self.plain_reference_path(subset), self.subsets_path(subset)]
+        texts = [self.text_path(subset, suffix) for suffix in (self.target, f"raw.{self.target}", "subsets.json")]
         return _checksum(self.folder, [*self.folder.glob(f"{subset}.*"), *(texts if self.prepared else [])])
 
     def dictionaries(self) -> dict[str, str]:
@@ -153,7 +134,7 @@ def open_data_bin(folder: Path) -> DataBin:
     """Describe the data-bin in `folder`.
 
     Raises:
-        UserError: prepare.json or a name is not valid, or there is no training set or dictionary.
+        UserError: prepare.json or the path is not valid, or there is no training set or dictionary.
     """
     require_path(folder, "data-bin")
     try:
@@ -162,11 +143,6 @@ def open_data_bin(folder: Path) -> DataBin:
     except FileNotFoundError:
         data_bin = _inspect(folder)
     for language in data_bin.languages:
-        if not re.match(LANGUAGE, language):
-            raise UserError(
-                f"{folder}: {quote(language)} is not a language code; expected letters, digits, '-' and '_', as in "
-                "'de' or 'zh-CN'; prepare the data-bin again"
-            )
         if not data_bin.dictionary_path(language).is_file():
             raise UserError(f"{data_bin.dictionary_path(language)}: no such file; prepare the data-bin again")
     return data_bin
@@ -211,7 +187,7 @@ def find_subwords(folder: Path, target: str) -> SubwordMethod:
         UserError: prepare.json is not valid; or there is neither, or the dictionary is not UTF-8.
     """
     if (folder / "prepare.json").is_file():
-        return open_data_bin(folder).subwords
+        return open_data_bin(folder).bpe
     return guess_subwords(folder / f"dict.{target}.txt")
 
 

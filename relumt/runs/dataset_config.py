@@ -48,16 +48,13 @@ class DocumentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starts_from: str = ""
 
 
-class DatasetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DatasetSettings(DocumentSettings, frozen=True, forbid_unknown_fields=True):
     """A dataset's file."""
 
     base: str = ""
     data_bin: str = ""
-    train: str = ""
-    generate: str = ""
     average_checkpoints: Annotated[int, Meta(ge=0, le=1000)] | None = None
     length_penalties: tuple[LengthPenalty, ...] | None = None
-    starts_from: str = ""
     documents: DocumentSettings | None = None
 
 
@@ -174,8 +171,6 @@ def read_dataset(name: str, datasets: Path, derived: tuple[str, ...] = ()) -> Da
     generate = parse_flag_lines(settings.generate, f"{path}:generate")
     average = base.average_checkpoints if settings.average_checkpoints is None else settings.average_checkpoints
     penalties = settings.length_penalties
-    if penalties and LENPEN in generate:
-        raise UserError(f"{path}: length_penalties chooses --lenpen, which `generate` has already; drop one of them")
     # Values to choose from replace a --lenpen of the base.
     inherited = {flag: values for flag, values in base.generate.items() if not (penalties and flag == LENPEN)}
     return DatasetConfig(
@@ -205,14 +200,12 @@ def require_numbered_checkpoints(train: Flags, count: int) -> None:
     """Raise UserError if training with these flags does not keep `count` checkpoints to average, however long it is."""
     by_updates = train.get("--save-interval-updates", ["0"]) != ["0"]
     keep = "--keep-interval-updates" if by_updates else "--keep-last-epochs"
-    kept = " ".join(train.get(keep, []))
+    kept, problem = " ".join(train.get(keep, [])), ""
     if not by_updates and "--no-epoch-checkpoints" in train:
         problem = "--no-epoch-checkpoints saves none; drop it, or give --save-interval-updates"
     elif kept.isdecimal() and int(kept) < count:
         problem = f"{keep} keeps {kept}; give {keep} {count}"
-    else:
-        return
-    if count:
+    if count and problem:
         raise UserError(f"the dataset's average_checkpoints = {count} needs {count} numbered checkpoints: {problem}")
 
 

@@ -1,7 +1,7 @@
 """The translated chunks of a test set, and the documents and sentences in them, paired with references."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from relumt.corpora.document_lengths import read_document_lengths
@@ -23,47 +23,50 @@ from relumt.runs.translations import GeneratedOutput, Translations, lines_in_ord
 
 @dataclass(frozen=True)
 class Chunks:
-    """How the sentences of a test set were put together.
+    """The translated chunks of a test set.
 
     Attributes:
         subset: name of the test set.
-        lengths: number of sentences in each translated chunk.
+        lines: the translations, with detached separators.
+        lengths: number of sentences in each chunk.
         documents: number of sentences in each document.
         separator: token between two sentences of a chunk, "" for none.
     """
 
     subset: str
+    lines: list[str]
     lengths: list[int]
     documents: list[int]
     separator: str
 
-    def load(self, generated: GeneratedOutput) -> list[str]:
-        """Return the translated chunks in order, with detached separators; raises UserError if one is missing."""
-        lines = lines_in_order(generated.hypotheses, len(self.lengths), self.subset)
-        return [detach_separators(line, self.separator) for line in lines]
+    @property
+    def mismatches(self) -> list[int]:
+        """The indices of the chunks with a wrong number of separators; none without separators."""
+        return find_mismatches(self.lines, self.lengths, self.separator) if self.separator else []
 
-    def mismatches(self, lines: Sequence[str]) -> list[int]:
-        """Return the indices of the translated chunks with a wrong number of separators; none without separators."""
-        return find_mismatches(lines, self.lengths, self.separator) if self.separator else []
-
-    def replace_mismatches(self, lines: Sequence[str], single_sentences: GeneratedOutput) -> list[str]:
-        """Return the chunks; those that lost separators are rebuilt from translations of single sentences.
+    def rebuilt(self, single_sentences: GeneratedOutput) -> "Chunks":
+        """Return the chunks with those that lost separators rebuilt from translations of single sentences.
 
         Raises:
             UserError: a sentence was not translated.
         """
         sentences = lines_in_order(single_sentences.hypotheses, sum(self.lengths), self.subset)
         detached = [detach_separators(line, self.separator) for line in sentences]
-        return replace_mismatches(lines, self.lengths, self.separator, detached)
+        return replace(self, lines=replace_mismatches(self.lines, self.lengths, self.separator, detached))
 
 
-def find_chunks(data_bin: DataBin, setup: EvaluationSetup) -> Chunks:
-    """Return how a subset was put together; raises UserError if its documents do not have as many sentences."""
-    separator = setup.flags.get("--document-separator", "")
-    source, target = (f"{data_bin.prefix(setup.subset)}.{language}" for language in data_bin.languages)
+def load_chunks(data_bin: DataBin, setup: EvaluationSetup, generated: GeneratedOutput) -> Chunks:
+    """Return the chunks that fairseq-generate translated.
+
+    Raises:
+        UserError: one is missing, or the documents of the subset do not have as many sentences.
+    """
+    subset, separator = setup.subset, setup.flags.get("--document-separator", "")
+    source, target = (f"{data_bin.prefix(subset)}.{language}" for language in data_bin.languages)
     lengths = sentences_per_chunk(source, target, int(setup.flags["--document-length"]), bool(separator))
-    documents = read_document_lengths(data_bin.folder / f"{setup.subset}.docs", sum(lengths))
-    return Chunks(setup.subset, lengths, documents, separator)
+    documents = read_document_lengths(data_bin.folder / f"{subset}.docs", sum(lengths))
+    lines = lines_in_order(generated.hypotheses, len(lengths), subset)
+    return Chunks(subset, [detach_separators(line, separator) for line in lines], lengths, documents, separator)
 
 
 @dataclass(frozen=True)
@@ -82,31 +85,28 @@ class DocumentTranslations:
     sentences: Translations | None
 
 
-def align_documents(
-    lines: list[str], references: GeneratedOutput, data_bin: DataBin, chunks: Chunks
-) -> DocumentTranslations:
+def align_documents(chunks: Chunks, references: GeneratedOutput, data_bin: DataBin) -> DocumentTranslations:
     """Pair translated documents and sentences with their references.
 
     Text is tokenized and detokenized sentence by sentence with separators, and else document by document, so the
     scores of documents do not depend on the chunks.
 
     Args:
-        lines: the translated chunks.
+        chunks: the translated chunks.
         references: fairseq-generate's output, for the references of a data-bin without reference texts.
         data_bin: the data-bin that was translated.
-        chunks: how the translated subset was put together.
 
     Raises:
         UserError: a reference is missing, or the chunks do not make up the documents.
     """
     separator, subset = chunks.separator, chunks.subset
     counts = chunks_per_document(chunks.lengths, chunks.documents)
-    hypotheses = _chunks_to_both_forms(lines, separator, data_bin)
+    hypotheses = _chunks_to_both_forms(chunks.lines, separator, data_bin)
     # Reference texts have one sentence per line, fairseq's references one chunk.
     units = chunks.documents if data_bin.prepared else counts
     if not separator:
         joined = load_references(references, data_bin, subset, sum(units), lambda texts: join_groups(texts, units))
-        documents = _pair(to_both_forms(join_groups(lines, counts), data_bin), joined)
+        documents = _pair(to_both_forms(join_groups(chunks.lines, counts), data_bin), joined)
         return DocumentTranslations(*hypotheses, documents, sentences=None)
     loaded = load_references(references, data_bin, subset, sum(units))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from relumt.errors import UserError, print_status
-from relumt.files import changed_files, file_sha256
+from relumt.files import atomic_file, changed_files, file_sha256, write_lines
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
 from relumt.runs.environment import Precision, current_environment
 from relumt.runs.evaluation_record import EvaluationSetup, LengthPenaltyChoice, LengthPenaltySearch, best_penalty
@@ -21,13 +21,12 @@ from relumt.runs.run_config import RunConfig, averaged_checkpoint, best_checkpoi
 from relumt.runs.scores import (
     SINGLE_SENTENCES,
     bleu_of_output,
-    count_separator_mismatches,
     generate_log,
     generate_output,
     score_output,
 )
 from relumt.runs.training import Request, accept_or_refuse, report_end, require_vocabulary, trained_record
-from relumt.runs.translations import GeneratedOutput, read_nbest
+from relumt.runs.translations import GeneratedOutput, read_generated
 
 VALIDATION = "valid"
 """The subset that --lenpen is chosen on."""
@@ -130,11 +129,8 @@ def translation_precision(flags: Flags) -> Precision:
 
 
 def subset_name(flags: Flags) -> str:
-    """Return the subset that is translated; raise UserError if --gen-subset does not name exactly one."""
-    names = flags.get("--gen-subset", ["test"])
-    if len(names) != 1:
-        raise UserError(f"--gen-subset needs one value (test, valid or train), found {len(names)}")
-    return names[0]
+    """Return the subset that is translated."""
+    return " ".join(flags.get("--gen-subset", ["test"]))
 
 
 def accept_environment(config: RunConfig, request: Request, record: RunRecord, setup: EvaluationSetup) -> RunRecord:
@@ -156,10 +152,12 @@ def translate(config: RunConfig, request: Request, setup: EvaluationSetup, flags
 def translate_one_by_one(config: RunConfig, request: Request, setup: EvaluationSetup, flags: Flags) -> None:
     """Translate single sentences if translated chunks have another number of separators than their sources."""
     shutil.rmtree(config.folder / SINGLE_SENTENCES, ignore_errors=True)
-    mismatches = count_separator_mismatches(config, setup)
-    if mismatches:
+    from relumt.runs.document_translations import load_chunks
+
+    generated = read_generated(generate_output(config.folder, setup))
+    if mismatches := load_chunks(config.data_bin, setup, generated).mismatches:
         print_status(
-            f"{config.folder}: {mismatches} translated chunks have a different number of separators than their "
+            f"{config.folder}: {len(mismatches)} translated chunks have a different number of separators than their "
             "source; translating sentences one by one"
         )
         translate(config, request, setup, flags | {"--document-length": ["1"]}, config.folder / SINGLE_SENTENCES)
@@ -171,14 +169,16 @@ def score(config: RunConfig, record: RunRecord, setup: EvaluationSetup) -> None:
     Earlier scores of the subset are dropped before the files are written, which replaces the translations that they
     belong to.
     """
-    scored = score_output(config, setup)
+    evaluation, files = score_output(config, setup)
     others = {subset: earlier for subset, earlier in record.evaluations.items() if subset != setup.subset}
     save_record(config.folder, replace(record, evaluations=others))
-    scored.write_files(config.folder)
-    record = replace(record, evaluations=others | {setup.subset: scored.evaluation})
+    for name, lines in files.items():
+        with atomic_file(config.folder / name) as unfinished:  # hard links to earlier ones keep their content
+            write_lines(unfinished, lines)
+    record = replace(record, evaluations=others | {setup.subset: evaluation})
     save_record(config.folder, record)
-    for subset, evaluation in record.evaluations.items():
-        for found in evaluation.scores.values():
+    for subset, scored in record.evaluations.items():
+        for found in scored.scores.values():
             print_status(f"{subset}: {found.detail}  {found.signature}")
 
 
@@ -236,9 +236,9 @@ def translations_by_penalty(folder: Path, setup: EvaluationSetup) -> Callable[[f
         LENGTH_PENALTIES,
     )
 
-    lists = read_nbest(generate_output(folder / SEARCH_FOLDER, setup))
+    path = generate_output(folder / SEARCH_FOLDER, setup)
     divisor = LENGTH_PENALTIES[setup.flags.get("--length-penalty", FAIRSEQ_PENALTY)]
-    return lambda power: lists.best(lambda length: divisor(length, power))
+    return lambda power: read_generated(path, lambda length: divisor(length, power))
 
 
 def is_translated_as_asked(config: RunConfig, record: RunRecord, flags: Flags) -> bool:

@@ -9,15 +9,13 @@ import re
 import shlex
 import signal
 import subprocess
-import tempfile
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
-from typing import IO, Annotated
+from typing import Annotated
 
 import msgspec
 
@@ -38,15 +36,8 @@ METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 
 SACREBLEU_METRICS = ("bleu", "chrf", "ter")
 
-SCORE_AGAIN = "score it again with relumt score"
-
 PLAIN_TEXT = "bleu_detokenized"
 """The score that is computed on plain text."""
-
-MAX_SHOWN = 200
-"""Characters of a message of the program that are printed."""
-
-EXPECTED = "expected one number per line for each segment"
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,12 @@ def add_external_score(
         UserError: an argument is not valid, or another process is working on the run; nothing was started.
         AttemptFailedError: the program failed; nothing was written.
     """
-    require_metric_name(name, require_evaluation(run, load_record(run), subset))
+    _, evaluation = require_evaluation(run, subset)
+    if not METRIC_NAME.fullmatch(name) or name.lower() in {*SACREBLEU_METRICS, *evaluation.scores}:
+        raise UserError(
+            f"--name {quote(name)}: expected a letter and up to 39 letters, digits, '-' and '_', which no score of "
+            "sacreBLEU has as its name"
+        )
     with locked(run):
         segments = segments_of_run(run, subset, data)
         scores, score, version = score_with_command(command, segments, time_limit)
@@ -80,27 +76,18 @@ def add_external_score(
         write_text_atomically(path, "".join(f"{number!r}\n" for number in scores))
         sources = sha256("\n".join(segment.source for segment in segments).encode()).hexdigest()
         added = ExternalScore(score, command, version, path.name, file_sha256(path), sources)
-        record = load_record(run)
-        evaluation = require_evaluation(run, record, subset)
+        record, evaluation = require_evaluation(run, subset)
         evaluation = replace(evaluation, external=evaluation.external | {name: added})
         save_record(run, replace(record, evaluations=record.evaluations | {subset: evaluation}))
         return added
 
 
-def require_metric_name(name: str, evaluation: Evaluation) -> None:
-    """Raise UserError unless `name` can be the name of an external metric."""
-    if not METRIC_NAME.fullmatch(name):
-        raise UserError(f"--name {quote(name)}: expected a letter and up to 39 letters, digits, '-' and '_'")
-    if name.lower() in {*SACREBLEU_METRICS, *evaluation.scores}:
-        raise UserError(f"--name {name}: is the name of a score of sacreBLEU; choose another one")
-
-
-def require_evaluation(run: Path, record: RunRecord, subset: str) -> Evaluation:
-    """Return the evaluation of a subset; raises UserError if it is not translated and scored."""
-    evaluation = record.evaluations.get(subset)
-    if evaluation is None:
+def require_evaluation(run: Path, subset: str) -> tuple[RunRecord, Evaluation]:
+    """Return a run's record, and the evaluation of a subset; raises UserError if it is not translated and scored."""
+    record = load_record(run)
+    if subset not in record.evaluations:
         raise UserError(f"{run}: '{subset}' is not translated and scored; run scripts/evaluate.sh")
-    return evaluation
+    return record, record.evaluations[subset]
 
 
 def load_segment_scores(run: Path, score: ExternalScore) -> list[str]:
@@ -108,7 +95,7 @@ def load_segment_scores(run: Path, score: ExternalScore) -> list[str]:
     path = run / score.segments
     lines = load_text(path)
     if file_sha256(path) != score.segments_sha256:
-        raise UserError(f"{path}: is not the file that {RUN_RECORD} describes; {SCORE_AGAIN}")
+        raise UserError(f"{path}: is not the file that {RUN_RECORD} describes; score it again with relumt score")
     return lines
 
 
@@ -123,8 +110,7 @@ def segments_of_run(run: Path, subset: str, data: Path | None) -> list[Segment]:
     Raises:
         UserError: the subset is not scored, a file is missing, or the data-bin is not the one that was translated.
     """
-    record = load_record(run)
-    evaluation = require_evaluation(run, record, subset)
+    record, evaluation = require_evaluation(run, subset)
     data_bin = open_data_bin(data or Path(record.data_bin))
     if data_bin.evaluation_checksum(subset) != evaluation.setup.data:
         raise UserError(
@@ -183,8 +169,10 @@ class Summary:
     version: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
-def score_with_command(command: str, segments: Sequence[Segment], time_limit: int) -> tuple[list[float], float, str]:
+def score_with_command(command: str, segments: list[Segment], time_limit: int) -> tuple[list[float], float, str]:
     """Return the score of each segment and of all of them by another program, and its version, "" if unknown.
+
+    The program's messages are printed. When its output ends, whatever it has started is killed.
 
     Args:
         command: the program and its arguments, quoted as for a shell; no shell reads it.
@@ -195,72 +183,41 @@ def score_with_command(command: str, segments: Sequence[Segment], time_limit: in
         UserError: there is no such program, or it cannot be executed.
         AttemptFailedError: it failed, took too long, or did not print one finite number for each segment.
     """
+    lines = b"".join(msgspec.json.encode(segment) + b"\n" for segment in segments)
     try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UserError(f"--external {command!r}: {error}; quote it as for a shell") from None
-    if not words:
-        raise UserError(f"--external {command!r}: expected a program and its arguments")
-    with tempfile.TemporaryFile() as stdin:
-        for segment in segments:
-            stdin.write(msgspec.json.encode(segment) + b"\n")
-        stdin.seek(0)
-        return parse_output(run_command(words, stdin, time_limit), len(segments))
+        process = start_child(
+            shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except (OSError, ValueError, IndexError) as error:  # no such program, an open quotation, no word
+        raise UserError(f"--external {quote(command)}: cannot be executed ({error}); quote it as for a shell") from None
+    try:
+        output, _ = process.communicate(lines, time_limit)
+    except subprocess.TimeoutExpired:
+        raise AttemptFailedError(
+            f"--external was killed after the time limit of {time_limit} s; give a longer one with --time-limit"
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.returncode:
+        raise AttemptFailedError(f"--external ended with status {process.returncode}; see its messages above")
+    return parse_output(output.decode(errors="replace"), len(segments))
 
 
-def run_command(command: Sequence[str], stdin: IO[bytes], time_limit: int) -> bytes:
-    """Return what a program prints. Whatever it has started is killed when it ends or fails.
-
-    Raises:
-        UserError: there is no such program, or it cannot be executed.
-        AttemptFailedError: it failed or took too long.
-    """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
-        try:
-            process = start_child(command, stdin=stdin, stdout=output, stderr=messages, start_new_session=True)
-        except OSError as error:
-            raise UserError(
-                f"--external: {command[0]} cannot be executed ({error.strerror}); name a program, or an interpreter "
-                "and its script"
-            ) from None
-        try:
-            status = process.wait(time_limit)
-        except subprocess.TimeoutExpired:
-            raise AttemptFailedError(
-                f"{command[0]} was killed after the time limit of {time_limit} s; give a longer one with --time-limit"
-            ) from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        output.seek(0)
-        messages.seek(0)
-        if status == 0:
-            return output.read()
-        # The last line, because a traceback ends with the error.
-        lines = [line.strip() for line in messages.read().decode(errors="replace").splitlines() if line.strip()]
-    end = f"ended with status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
-    problem = f": {lines[-1][:MAX_SHOWN]}" if lines else " and printed no error message"
-    raise AttemptFailedError(f"{command[0]} {end}{problem}")
-
-
-def parse_output(output: bytes, count: int) -> tuple[list[float], float, str]:
+def parse_output(output: str, count: int) -> tuple[list[float], float, str]:
     """Return what a program printed for `count` segments: their scores, the score of all of them, and its version.
 
     Raises:
         AttemptFailedError: there are more or fewer, or one is not a finite number.
     """
-    lines = output.decode(errors="replace").removesuffix("\n").split("\n")
-    summary, scores = Summary(), []
+    lines, summary = output.splitlines(), Summary()
     try:
-        if lines[-1].startswith("{"):
-            summary = decode_json(lines.pop(), Summary, "--external, last line of its output", "print a score")
-        for line in lines if any(lines) else []:
-            scores.append(finite_number(line.strip()))
-    except ArgumentTypeError as error:
-        raise AttemptFailedError(f"--external, line {len(scores) + 1} of its output: {error}; {EXPECTED}") from None
-    except UserError as error:
-        raise AttemptFailedError(str(error)) from None
+        if lines and lines[-1].startswith("{"):
+            summary = decode_json(lines.pop(), Summary, "the last line", "print a score")
+        scores = [finite_number(line) for line in lines]
+    except (ArgumentTypeError, UserError) as error:
+        raise AttemptFailedError(f"--external printed something else than scores: {error}") from None
     if len(scores) != count:
-        raise AttemptFailedError(f"--external printed {len(scores)} scores for {count} segments; {EXPECTED}")
+        raise AttemptFailedError(f"--external printed {len(scores)} scores for {count} segments; expected one per line")
     return scores, fmean(scores) if summary.score is None else summary.score, summary.version

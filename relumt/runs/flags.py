@@ -71,7 +71,7 @@ def parse_flags(tokens: Iterable[str], where: str) -> Flags:
         where: their origin, for error messages.
 
     Raises:
-        UserError: the first token is a value, a token is empty or contains control characters or bytes that are not
+        UserError: the first token is a value, a token contains control characters or bytes that are not
             UTF-8, or a flag is given twice with different values.
     """
     pairs: list[tuple[str, list[str]]] = []
@@ -80,10 +80,6 @@ def parse_flags(tokens: Iterable[str], where: str) -> Flags:
             raise UserError(
                 f"{where}: {token!r} contains a line break, another control character or bytes that are not UTF-8; "
                 "remove them"
-            )
-        if token == "" or (token.startswith("-") and token.endswith("=")):
-            raise UserError(
-                f"{where}: empty value after {pairs[-1][0] if not token and pairs else repr(token)}; give one"
             )
         if token.startswith("-") and not NEGATIVE_NUMBER.fullmatch(token):
             name, equals, value = token.partition("=")

@@ -68,7 +68,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from working on a run during the block; create its folder if there is none.
 
     Raises:
-        UserError: another process is working on it, or the folder cannot be written to.
+        UserError: another process is working on it.
     """
     lock = FileLock(folder / LOCK_FILE)
     try:
@@ -76,8 +76,6 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
         raise UserError(f"{folder}: another process is working on this run; wait for it or stop it") from None
-    except OSError:
-        raise UserError(f"{folder} is not a writable folder; change RUNS") from None
     try:
         yield
     finally:
@@ -139,29 +137,50 @@ def print_command(tool: Tool, command: FairseqCommand) -> None:
     print_status(f"its log would be {command.log}")
 
 
-def read_training_log(path: Path) -> TrainingSummary:
-    """Summarize a log file.
+@dataclass(frozen=True)
+class TrainingLog:
+    """What a log says of a training.
+
+    Attributes:
+        summary: of all starts of fairseq-train; None if no epoch or validation was finished.
+        has_finished: whether the last start came to its end.
+        divergence: why the last start ended without a finite gradient, None if it did not.
+    """
+
+    summary: TrainingSummary | None
+    has_finished: bool
+    divergence: Divergence | None
+
+
+def read_training_log(path: Path) -> TrainingLog:
+    """Read a log file; one that is missing is empty.
 
     The last epoch may have a validation only: training can be killed after its last checkpoint, before it logs the end.
     The speed is that of the intervals, or of the epochs if training was too short for an interval to end.
-
-    Raises:
-        UserError: the file is missing, or contains no end of an epoch or validation, or no speed.
     """
-    lines = _read_lines(path)
-    if not lines:
-        raise UserError(f"{path}: no such log; train with scripts/train.sh")
-    parameters = updates = epochs = None
+    parameters = updates = epochs = reason = inconsistent = None
     speeds: dict[str, list[float]] = {"wps": [], "train_wps": []}
-    seconds, losses = [0.0], []
-    for line in lines:
-        if match := PARAMETERS.match(line):
+    seconds, losses, last_update, has_finished = [0.0], [], 0, False
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for line in text.split("\n"):
+        if line.startswith(COMMAND_PREFIX):
+            reason = inconsistent = None
+            has_finished = False
+        elif match := PARAMETERS.match(line):
             parameters = int(match[1].replace(",", ""))
         elif STARTED.match(line):
             seconds.append(0.0)
+        elif FINISHED.match(line):
+            has_finished = True
+        elif match := NOT_FINITE.match(line):
+            inconsistent = match[1] if INCONSISTENT_GRADIENTS in line else None
+            reason = None if inconsistent else match[1]
+        elif inconsistent and NORM_NOT_FINITE.search(line):
+            reason = inconsistent
         elif match := STATISTICS.match(line):
             kind, logged = match[1], _finite_numbers(match[2])
             seconds[-1] = logged.get(WALL_KEYS.get(kind, ""), seconds[-1])
+            last_update = int(logged.get("num_updates", last_update))
             if kind != "valid":
                 for key, values in speeds.items():
                     values += [logged[key]] if key in logged else []
@@ -169,37 +188,11 @@ def read_training_log(path: Path) -> TrainingSummary:
                 losses.append(logged["valid_loss"])
             if logged.keys() >= {"epoch", f"{kind}_num_updates"}:
                 epochs, updates = int(logged["epoch"]), int(logged[f"{kind}_num_updates"])
-    measured = speeds["wps"] or speeds["train_wps"]
-    if parameters is None or updates is None or epochs is None or not measured:
-        raise UserError(
-            f"{path}: the log has no finished epoch or validation; restore the log if it was shortened, or delete "
-            f"{path.parent} and train again"
-        )
-    return TrainingSummary(parameters, median(measured), sum(seconds), updates, epochs, min(losses, default=None))
-
-
-def has_finished(path: Path) -> bool:
-    """Return whether the last start of fairseq-train came to its end."""
-    finished = False
-    for line in _read_lines(path):
-        finished = not line.startswith(COMMAND_PREFIX) and (finished or bool(FINISHED.match(line)))
-    return finished
-
-
-def find_divergence(path: Path) -> Divergence | None:
-    """Return why the last start of fairseq-train ended without a finite gradient, None if it did not."""
-    reason, inconsistent, update = None, None, 0
-    for line in _read_lines(path):
-        if line.startswith(COMMAND_PREFIX) or STARTED.match(line):
-            reason, inconsistent = None, None
-        elif match := NOT_FINITE.match(line):
-            inconsistent = match[1] if INCONSISTENT_GRADIENTS in line else None
-            reason = None if inconsistent else match[1]
-        elif inconsistent and NORM_NOT_FINITE.search(line):
-            reason = inconsistent
-        elif (match := STATISTICS.match(line)) and match[1] == "train_inner":
-            update = int(_finite_numbers(match[2]).get("num_updates", update))
-    return None if reason is None else Divergence(update, reason)
+    measured, summary = speeds["wps"] or speeds["train_wps"], None
+    if parameters is not None and updates is not None and epochs is not None and measured:
+        best = min(losses, default=None)
+        summary = TrainingSummary(parameters, median(measured), sum(seconds), updates, epochs, best)
+    return TrainingLog(summary, has_finished, Divergence(last_update, reason) if reason else None)
 
 
 def _finite_numbers(text: str) -> dict[str, float]:
@@ -217,7 +210,3 @@ def _finite_numbers(text: str) -> dict[str, float]:
         if math.isfinite(number):
             numbers[name] = number
     return numbers
-
-
-def _read_lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relumt.errors import UserError
-from relumt.files import decode_json, encode_json, read_versioned, write_text_atomically
+from relumt.files import encode_json, read_versioned, write_text_atomically
 from relumt.runs.environment import Environment
 from relumt.runs.evaluation_record import Evaluation, ExternalScore, LengthPenaltySearch, Score
 from relumt.runs.flags import Count, Facts, Name, NonNegative
@@ -237,12 +237,7 @@ def find_data_bin(run: Path) -> Path:
 
 
 def save_record(folder: Path, record: RunRecord) -> None:
-    """Write the record and its backup to the run's folder; an interrupted write leaves the previous files.
-
-    Raises:
-        UserError: the record contains a number that is not finite; nothing is written.
-    """
+    """Write the record and its backup to the run's folder; an interrupted write leaves the previous files."""
     text = encode_json(record)
-    decode_json(text, RunRecord, str(folder / RUN_RECORD), "it was not written; see the logs in the run's folder")
     write_text_atomically(folder / RUN_RECORD, text)
     write_text_atomically(folder / BACKUP, text)

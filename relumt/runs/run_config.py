@@ -20,9 +20,9 @@ from relumt.plugin.checkpoints.folder import (
     training_checkpoints,
 )
 from relumt.runs.data_bin import DataBin, open_data_bin
-from relumt.runs.dataset_config import DatasetConfig, dataset_names, load_dataset, require_dataset, require_model
+from relumt.runs.dataset_config import DatasetConfig, load_dataset, require_dataset, require_model
 from relumt.runs.environment import Device
-from relumt.runs.flags import Flags, command_line, list_known, parse_flags, require_name, require_path
+from relumt.runs.flags import Flags, command_line, parse_flags, require_name, require_path
 from relumt.runs.record import CHECKPOINTS, find_record
 
 PREFERRED_CHECKPOINTS = (BEST_CHECKPOINT, LAST_CHECKPOINT)
@@ -131,8 +131,8 @@ class RunConfig:
         """
         flags = {name: [trained[name]] for name in INPUT_FLAGS if name in trained}
         flags |= {"--required-batch-size-multiple": ["1"]}
-        if self.data_bin.subwords in POST_PROCESS:
-            flags["--post-process"] = [POST_PROCESS[self.data_bin.subwords]]
+        if self.data_bin.bpe in POST_PROCESS:
+            flags["--post-process"] = [POST_PROCESS[self.data_bin.bpe]]
         reserved = {name: advice for name, advice in RESERVED_FLAGS.items() if name != "--bf16"}
         return flags | _override(self.dataset_config.generate, extra, reserved)
 
@@ -184,18 +184,15 @@ def resolve_run_config(
     require_name(model, "model")
     datasets = configs / "datasets"
     name, dataset_config = dataset, load_dataset(dataset, datasets)
-    if dataset_config is not None:
-        data = data_bin or dataset_config.data_bin
-        if not data.is_dir():
-            raise UserError(f"{data}: no data-bin for '{name}'; make it with {dataset_config.how_to_make(data)}")
-    elif dataset and Path(dataset).is_dir():
-        dataset_config, data = require_dataset("default", datasets), data_bin or Path(dataset)
+    if dataset_config is None and dataset and Path(dataset).is_dir():
+        dataset_config, data_bin = require_dataset("default", datasets), data_bin or Path(dataset)
         name = Path(dataset).resolve().name
     elif "/" in dataset:
         raise UserError(f"{quote(dataset)}: no such data-bin; make it with data_prep/prepare.sh … --out DATA-BIN")
-    else:
-        known = list_known(dataset, dataset_names(datasets))
-        raise UserError(f"no dataset {quote(dataset)} in {datasets}, and no data-bin with that path; {known}")
+    dataset_config = dataset_config or require_dataset(dataset, datasets)
+    data = data_bin or dataset_config.data_bin
+    if not data.is_dir():
+        raise UserError(f"{data}: no data-bin for '{name}'; make it with {dataset_config.how_to_make(data)}")
     require_name(name, "dataset")
     if runs.resolve().is_relative_to(data.resolve()):
         raise UserError(f"RUNS {runs} is inside the data-bin {data}, which can be replaced; choose another folder")
@@ -216,8 +213,8 @@ def best_checkpoint(run: Path) -> Path:
         UserError: there is neither.
     """
     for name in PREFERRED_CHECKPOINTS:
-        if (run / CHECKPOINTS / name).is_file():
-            return run / CHECKPOINTS / name
+        if (path := run / CHECKPOINTS / name).is_file():
+            return path
     raise UserError(f"{run / CHECKPOINTS}: no checkpoint; delete {run} and train again")
 
 

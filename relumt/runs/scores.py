@@ -4,8 +4,7 @@ The scores are BLEU on tokens and on plain text, chrF and, for sentences, TER.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -13,7 +12,7 @@ from sacrebleu.metrics.base import Metric
 
 from relumt.corpora.tokenization import bleu_tokenizer
 from relumt.errors import UserError
-from relumt.files import atomic_file, changed_files, load_text, write_lines
+from relumt.files import changed_files, load_text
 from relumt.runs.evaluation_record import DocumentResults, Evaluation, EvaluationSetup, Score, Scores, SubsetScores
 from relumt.runs.run_config import RunConfig
 from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
@@ -53,25 +52,6 @@ def corpus_score(metric: Metric, hypotheses: list[str], references: list[str]) -
     return Score(result.score, str(metric.get_signature()), str(result))
 
 
-@dataclass(frozen=True)
-class ScoredOutput:
-    """Scores of a translation, and the files that belong to them.
-
-    Attributes:
-        evaluation: what run.json records.
-        files: translations and references, by the name of the file that they are to be written to.
-    """
-
-    evaluation: Evaluation
-    files: Mapping[str, Sequence[str]]
-
-    def write_files(self, folder: Path) -> None:
-        """Write translations and references to the run's folder; hard links to earlier ones keep their content."""
-        for name, lines in self.files.items():
-            with atomic_file(folder / name) as unfinished:
-                write_lines(unfinished, lines)
-
-
 def generate_log(folder: Path, subset: str) -> Path:
     """Return the path of fairseq-generate's messages in the folder of a run or of one of its translations."""
     return folder / f"generate-{subset}.log"
@@ -82,8 +62,11 @@ def generate_output(folder: Path, setup: EvaluationSetup) -> Path:
     return folder / f"generate-{setup.subset}.txt"
 
 
-def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
+def score_output(config: RunConfig, setup: EvaluationSetup) -> tuple[Evaluation, dict[str, Sequence[str]]]:
     """Score the output of fairseq-generate, without writing anything.
+
+    Returns:
+        What run.json records; translations and references, by the name of the file that they are to be written to.
 
     Raises:
         UserError: fairseq-generate did not translate every sentence.
@@ -112,7 +95,7 @@ def score_output(config: RunConfig, setup: EvaluationSetup) -> ScoredOutput:
         subsets=subsets,
         documents=documents,
     )
-    return ScoredOutput(evaluation, files)
+    return evaluation, files
 
 
 def has_documents(setup: EvaluationSetup) -> bool:
@@ -127,10 +110,10 @@ def bleu_of_output(config: RunConfig, setup: EvaluationSetup, generated: Generat
         UserError: fairseq-generate did not translate every sentence.
     """
     if has_documents(setup):
-        from relumt.runs.document_translations import align_documents, find_chunks
+        from relumt.runs.document_translations import align_documents, load_chunks
 
-        chunks = find_chunks(config.data_bin, setup)
-        translations = align_documents(chunks.load(generated), generated, config.data_bin, chunks).documents
+        chunks = load_chunks(config.data_bin, setup, generated)
+        translations = align_documents(chunks, generated, config.data_bin).documents
     else:
         translations = align_translations(generated, config.data_bin, setup.subset)
     return tokenized_bleu(translations, config.data_bin.lowercased)
@@ -140,15 +123,13 @@ def _score_documents(
     config: RunConfig, setup: EvaluationSetup, generated: GeneratedOutput
 ) -> tuple[Translations, DocumentResults, dict[str, Sequence[str]]]:
     """Return the translated documents, what is known of their chunks and sentences, and the files of the chunks."""
-    from relumt.runs.document_translations import align_documents, find_chunks
+    from relumt.runs.document_translations import align_documents, load_chunks
 
-    subset, data_bin, chunks = setup.subset, config.data_bin, find_chunks(config.data_bin, setup)
-    lines = chunks.load(generated)
-    mismatches = chunks.mismatches(lines)
+    subset, data_bin, chunks = setup.subset, config.data_bin, load_chunks(config.data_bin, setup, generated)
+    mismatches = chunks.mismatches
     if one_by_one := setup.one_by_one and bool(mismatches):
-        single_sentences = read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup))
-        lines = chunks.replace_mismatches(lines, single_sentences)
-    translated = align_documents(lines, generated, data_bin, chunks)
+        chunks = chunks.rebuilt(read_generated(generate_output(config.folder / SINGLE_SENTENCES, setup)))
+    translated = align_documents(chunks, generated, data_bin)
     sentences = translated.sentences
     results = DocumentResults(
         chunks=len(chunks.lengths),
@@ -168,23 +149,16 @@ def _score_documents(
 def _score_subsets(config: RunConfig, subset: str, translations: Translations) -> dict[str, SubsetScores]:
     """Score the subsets of a test set."""
     data_bin, scores = config.data_bin, {}
-    if not data_bin.subsets_path(subset).exists():
+    path = data_bin.text_path(subset, "subsets.json")
+    if not path.exists():
         return {}
     from relumt.corpora.bitext import read_subsets
 
-    for name, left_out in read_subsets(data_bin.subsets_path(subset), len(translations.hypotheses)).items():
+    for name, left_out in read_subsets(path, len(translations.hypotheses)).items():
         part = translations.without(set(left_out))
         part_scores = score_translations(part, data_bin.lowercased, data_bin.target)
         scores[name] = SubsetScores(len(part.hypotheses), part_scores)
     return scores
-
-
-def count_separator_mismatches(config: RunConfig, setup: EvaluationSetup) -> int:
-    """Return how many translated chunks have a different number of separators than their source."""
-    from relumt.runs.document_translations import find_chunks
-
-    chunks = find_chunks(config.data_bin, setup)
-    return len(chunks.mismatches(chunks.load(read_generated(generate_output(config.folder, setup)))))
 
 
 def _scored_lines(stem: str, translations: Translations) -> dict[str, dict[str, Sequence[str]]]:

@@ -19,8 +19,6 @@ from relumt.runs.flags import Flags, differences, join_flag_values
 from relumt.runs.launch import (
     FairseqCommand,
     failure,
-    find_divergence,
-    has_finished,
     locked,
     print_command,
     read_training_log,
@@ -103,14 +101,17 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
             return
         # A kill between the end of training and its record; fairseq would do one more update.
         is_same = found is not None and found.provenance == record.provenance
-        is_finished = is_same and not is_new and has_finished(command.log)
+        is_finished = is_same and not is_new and read_training_log(command.log).has_finished
         status = 0 if is_finished else run_fairseq("train", command, append=not is_new)
-        if status == 0:
-            record = replace(record, training=read_training_log(command.log))
-        elif divergence := find_divergence(command.log):
-            record = replace(record, divergence=divergence)
-        else:
+        log = read_training_log(command.log)
+        if status and not log.divergence:
             raise failure("train", command, status)
+        if not status and not log.summary:
+            raise UserError(
+                f"{command.log}: has no finished epoch or validation; restore it if it was shortened, or delete "
+                f"{config.folder} and train again"
+            )
+        record = replace(record, divergence=log.divergence) if status else replace(record, training=log.summary)
         save_record(config.folder, record)
         if record.divergence:
             report_end(config, record)
@@ -215,7 +216,7 @@ def find_pretraining(config: RunConfig, data_bin: Path | None) -> RunConfig | No
         raise UserError(f"{path}: starts_from = {quote(name)}, which {problem}; name another dataset")
     runs = config.folder.parents[2]
     if data_bin and config.dataset_config.data_bin != dataset.data_bin:
-        raise UserError(f"DATA_BIN is set, but training starts from {name}, which has another data-bin; unset DATA_BIN")
+        raise UserError(f"DATA_BIN is set, but training starts from {name}, which has another data-bin; unset it")
     return resolve_run_config(name, config.model, config.seed, path.parents[1], runs, data_bin)
 
 

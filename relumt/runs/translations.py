@@ -69,62 +69,34 @@ class Translations:
         return hashlib.sha256("\n".join(self.tokenized_references + self.references).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class NBestLists:
-    """Hypotheses and reference of each sentence or chunk, by its index in the subset.
+def read_generated(path: Path, divisor: Callable[[int], float] | None = None) -> GeneratedOutput:
+    """Read the output of fairseq-generate.
 
-    A hypothesis is its text with subwords joined, its log-probability, and its number of tokens with the end of the
-    sentence.
-    """
-
-    hypotheses: dict[int, list[tuple[str, float, int]]]
-    references: dict[int, str]
-
-    def best(self, divisor: Callable[[int], float]) -> GeneratedOutput:
-        """Return the output of a translation that divides log-probabilities by `divisor` of the length.
-
-        The first of several equal hypotheses is taken.
-        """
-        best = {
-            index: max(hypotheses, key=lambda hypothesis: hypothesis[1] / divisor(hypothesis[2]))[0]
-            for index, hypotheses in self.hypotheses.items()
-        }
-        return GeneratedOutput(best, self.references)
-
-
-def read_generated(path: Path) -> GeneratedOutput:
-    """Read the output of fairseq-generate. The first hypothesis of a sentence is the best and the only one used.
+    Args:
+        path: the file.
+        divisor: None to take the first hypothesis of each sentence, which is the best. For a translation with
+            --lenpen 0 and --nbest, the function of the length that divides log-probabilities; the hypothesis with the
+            highest quotient is taken, the first of several equal ones. The end of the sentence counts.
 
     Raises:
         UserError: the file is missing, truncated or damaged.
     """
     found = _read_output_lines(path)
-    hypotheses = {index: lines[0].partition("\t")[2] for index, lines in found["D"].items()}
-    return GeneratedOutput(hypotheses, _first(found["T"]))
 
+    def best(index: int, lines: list[str]) -> str:
+        if divisor is None:
+            return lines[0]
+        pairs = zip(lines, found["P"].get(index, []), strict=True)
+        scores = [float(line.partition("\t")[0]) / divisor(len(tokens.split())) for line, tokens in pairs]
+        return lines[scores.index(max(scores))]
 
-def read_nbest(path: Path) -> NBestLists:
-    """Read the output of fairseq-generate with --lenpen 0 and --nbest.
-
-    Raises:
-        UserError: the file is missing, truncated or damaged.
-    """
-    found = _read_output_lines(path)
     try:
-        lists = {
-            index: [_hypothesis(*pair) for pair in zip(lines, found["P"].get(index, []), strict=True)]
-            for index, lines in found["D"].items()
-        }
+        hypotheses = {index: best(index, lines).partition("\t")[2] for index, lines in found["D"].items()}
     except ValueError:  # a score is no number, or there are more or fewer than hypotheses
         raise UserError(
             f"{path}: expected a score of each hypothesis (D-…), and the scores of its tokens (P-…); {TRANSLATE_AGAIN}"
         ) from None
-    return NBestLists(lists, _first(found["T"]))
-
-
-def _hypothesis(line: str, token_scores: str) -> tuple[str, float, int]:
-    score, _, text = line.partition("\t")
-    return text, float(score), len(token_scores.split())
+    return GeneratedOutput(hypotheses, _first(found["T"]))
 
 
 def read_sources(path: Path) -> list[str]:
@@ -210,20 +182,19 @@ def load_references(
         raise UserError(f"{data_bin.prefix(subset)}: there is no sentence to translate; prepare the data-bin again")
     if not data_bin.prepared:
         return to_both_forms(join(lines_in_order(generated.references, count, subset)), data_bin)
-    tokenized, plain = to_both_forms(join(_reference_text(data_bin.reference_path(subset), count)), data_bin)
-    if data_bin.plain_references:
-        plain = join(_reference_text(data_bin.plain_reference_path(subset), count))
-    return tokenized, plain
 
+    def load(suffix: str) -> list[str]:
+        path = data_bin.text_path(subset, suffix)
+        lines = load_text(path)
+        if len(lines) != count:
+            raise UserError(
+                f"{path}: expected {count} references, as many as sentences in the data-bin, found {len(lines)}; "
+                "prepare the data-bin again"
+            )
+        return join(lines)
 
-def _reference_text(path: Path, count: int) -> list[str]:
-    lines = load_text(path)
-    if len(lines) != count:
-        raise UserError(
-            f"{path}: expected {count} references, as many as sentences in the data-bin, found {len(lines)}; prepare "
-            "the data-bin again"
-        )
-    return lines
+    tokenized, plain = to_both_forms(load(data_bin.target), data_bin)
+    return tokenized, load(f"raw.{data_bin.target}") if data_bin.plain_references else plain
 
 
 def lines_in_order(found: dict[int, str], count: int, subset: str) -> list[str]:

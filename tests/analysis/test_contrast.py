@@ -19,7 +19,7 @@ from relumt.analysis.contrast import (
 from relumt.cli import main
 from relumt.corpora.contrastive import ExampleInContext, read_examples, write_examples
 from relumt.errors import AttemptFailedError, UserError
-from relumt.runs.inference.loaded_model import load_checkpoint_on_data
+from relumt.runs.inference.loaded_model import load_model
 from tests.plugin.model.build import dictionary, write_data_bin
 
 LENGTHS = [(7, 5), (3, 8), (4, 3), (6, 6), (4, 4), (9, 3)]
@@ -63,7 +63,7 @@ def tokens(words):
 
 
 def load(checkpoint_with, data, *flags):
-    return load_checkpoint_on_data(checkpoint_with("--task", "translation_documents", *flags), data, cuda=False)
+    return load_model(checkpoint_with("--task", "translation_documents", *flags), data, cpu=True)[0]
 
 
 @torch.no_grad()

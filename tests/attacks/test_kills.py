@@ -31,7 +31,7 @@ from relumt.runs.record import find_record
 from tests.attacks.attack import relumt, snapshot
 from tests.attacks.training import UPDATES, Training, run_forked, save, write_training_data
 from tests.plugin.model.build import write_checkpoint
-from tests.runs.cases import FakeFairseq
+from tests.runs.cases import replace_fairseq
 
 STEPS = {"fsync": (os, "fsync"), "rename": (os, "replace"), "folder": (os, "rename"), "copy": (shutil, "copyfile")}
 """Step of writing → the function that performs it. The step "write" is a write to the file of a checkpoint."""
@@ -128,9 +128,7 @@ def outcome() -> dict[str, object]:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.usefixtures("work", "constant_environment")
 def test_a_command_that_is_killed_leaves_nothing_half_written(name, tmp_path, monkeypatch):
-    fake = FakeFairseq()
-    for module in ("training", "evaluation"):
-        monkeypatch.setattr(f"relumt.runs.{module}.run_fairseq", fake)
+    replace_fairseq(monkeypatch)
     for path, updates in (("one.pt", 2), ("other.pt", 4)):
         save(Path(path), updates)
     shutil.copytree(".", tmp_path / "before")
@@ -146,13 +144,6 @@ def test_a_command_that_is_killed_leaves_nothing_half_written(name, tmp_path, mo
         assert name == "train and evaluate" or left.items() <= expected.items(), f"half-written after {step} {at}"
         assert start(COMMANDS[name]) == 0 or left == expected  # some refuse to replace what is there
         assert outcome() == expected, f"another result after {step} {at}"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_a_command_removes_what_is_unfinished(work, number):
-    before = snapshot(work)
-    status = start(COMMANDS["prepare"], partial(inject, "fsync", Fault(0, True, partial(send, number))))
-    assert status == 128 + number and snapshot(work) == before
 
 
 # Trainings

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 
 from relumt.installation import FairseqSource, Revision
@@ -104,6 +105,14 @@ class FakeFairseq:
         if step.killed:
             raise Killed
         return step.status
+
+
+def replace_fairseq(monkeypatch: pytest.MonkeyPatch) -> FakeFairseq:
+    """Let relumt start a stand-in for fairseq-train and fairseq-generate; return it."""
+    fake = FakeFairseq()
+    for module in ("training", "evaluation"):
+        monkeypatch.setattr(f"relumt.runs.{module}.run_fairseq", fake)
+    return fake
 
 
 def scored_record(

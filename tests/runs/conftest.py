@@ -8,7 +8,7 @@ import torch
 from relumt.cli import main
 from relumt.installation import Revision, describe_fairseq
 from relumt.runs.run_config import RunConfig, resolve_run_config
-from tests.runs.cases import FakeFairseq, write_configs, write_data_bin
+from tests.runs.cases import FakeFairseq, replace_fairseq, write_configs, write_data_bin
 
 ERROR = "relumt: error: "
 
@@ -38,11 +38,7 @@ def constant_environment(monkeypatch):
 
 @pytest.fixture
 def fairseq(monkeypatch) -> FakeFairseq:
-    """What stands in for fairseq-train and fairseq-generate."""
-    fake = FakeFairseq()
-    for module in ("training", "evaluation"):
-        monkeypatch.setattr(f"relumt.runs.{module}.run_fairseq", fake)
-    return fake
+    return replace_fairseq(monkeypatch)
 
 
 @pytest.fixture

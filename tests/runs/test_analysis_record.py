@@ -10,9 +10,6 @@ from relumt.analysis.record import (
     AlignmentErrors,
     AlignmentMetrics,
     AnalysisFile,
-    AttentionMetrics,
-    CheckpointAnalysis,
-    FeedForwardMetrics,
     LayerAlignment,
     read_analysis,
     write_analysis,
@@ -23,39 +20,19 @@ from relumt.errors import UserError
 from relumt.files import file_sha256
 from relumt.runs.data_bin import gold_alignments_path
 from relumt.runs.record import load_record
+from tests.papers.cases import analysis
 
-LAYERS = {
-    "a": LayerAlignment(AlignmentErrors([40.0, 30.0], 50.0), AlignmentErrors([20.0, 30.0], 60.0)),
-    "b": LayerAlignment(AlignmentErrors([10.0, 20.0], 70.0), AlignmentErrors([40.0, 30.0], 80.0)),
-}
-ANALYSIS = AnalysisFile(
-    "test",
-    [
-        CheckpointAnalysis(
-            name="softmax/1",
-            path="checkpoint_best.pt",
-            data="data-bin",
-            sha256="c",
-            versions={"torch": "2"},
-            unit="words",
-            num_pairs=3,
-            num_pairs_too_long=1,
-            attention={
-                "encoder": AttentionMetrics("encoder", "ReLU", 5, sparsity=[0.5, 1.0], entropy=[1.0, None]),
-                "cross": AttentionMetrics("cross", "Inhibitor"),
-            },
-            alignment=AlignmentMetrics(0, LAYERS),
-            feedforward={"encoder.layers.0": FeedForwardMetrics(32, 10, 0.2, 0.0, {"1": 0.5}, None)},
-            activations={"encoder.layers.0": {"beta": 1.0}},
-        )
-    ],
-)
+ANALYSIS = AnalysisFile("test", [analysis()])
 
 
 def test_alignment_errors_are_averaged_over_layers():
-    (analysis,) = ANALYSIS.checkpoints
-    assert (analysis.alignment.aoh("normal"), analysis.alignment.aol("normal")) == (20.0, 60.0)
-    assert (analysis.alignment.aoh("shifted"), analysis.alignment.aol("shifted")) == (25.0, 70.0)
+    layers = {
+        "a": LayerAlignment(AlignmentErrors([40.0, 30.0], 50.0), AlignmentErrors([20.0, 30.0], 60.0)),
+        "b": LayerAlignment(AlignmentErrors([10.0, 20.0], 70.0), AlignmentErrors([40.0, 30.0], 80.0)),
+    }
+    alignment = AlignmentMetrics(0, layers)
+    assert (alignment.aoh("normal"), alignment.aol("normal")) == (20.0, 60.0)
+    assert (alignment.aoh("shifted"), alignment.aol("shifted")) == (25.0, 70.0)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +44,7 @@ def test_alignment_errors_are_averaged_over_layers():
             lambda found: found["checkpoints"][0].update(num_pairs="3"),
             r"Expected `int`.*\$\.checkpoints\[0\]\.num_pairs",
         ),
-        (lambda found: found["checkpoints"][0]["attention"]["cross"].pop("site"), "missing required field `site`"),
+        (lambda found: found["checkpoints"][0]["attention"]["cross.0"].pop("site"), "missing required field `site`"),
     ],
 )
 def test_another_format_ends_in_one_line(tmp_path, change, message):

@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 import pytest
 
 from relumt.errors import UserError
+from relumt.plugin.tasks.document_chunks import detach_separators
 from relumt.runs.data_bin import open_data_bin
 from relumt.runs.document_translations import Chunks, align_documents
 from relumt.runs.scores import score_translations
@@ -27,8 +28,8 @@ def data_bin(tmp_path):
 
 def align(data_bin, chunks, hypotheses, separator="<sep>"):
     generated = GeneratedOutput(dict(enumerate(hypotheses)), {})
-    found = Chunks("test", chunks, DOCUMENTS, separator)
-    return align_documents(found.load(generated), generated, data_bin, found)
+    lines = [detach_separators(line, separator) for line in hypotheses]
+    return align_documents(Chunks("test", lines, chunks, DOCUMENTS, separator), generated, data_bin)
 
 
 @pytest.mark.parametrize("chunks", [[3, 1], [2, 1, 1], [1, 2, 1], [1, 1, 1, 1]])
@@ -44,7 +45,7 @@ def test_a_perfect_translation_without_separators_has_the_same_score_in_any_chun
     lines = [" ".join(sentences[start:end]) for start, end in pairwise(starts)]
     generated = GeneratedOutput({}, dict(enumerate(lines)))
     data_bin = dataclasses.replace(data_bin, tokenized=tokenized, prepared=prepared)
-    found = align_documents(lines, generated, data_bin, Chunks("test", chunks, DOCUMENTS, "")).documents
+    found = align_documents(Chunks("test", lines, chunks, DOCUMENTS, ""), generated, data_bin).documents
     assert found.hypotheses == found.references and found.tokenized_hypotheses == found.tokenized_references
     scores = score_translations(found, False, "en", ter=False)
     assert {name: score.score for name, score in scores.items()} == dict.fromkeys(scores, pytest.approx(100))
@@ -60,15 +61,13 @@ def test_separators_that_sentencepiece_attached_are_removed(data_bin):
 
 
 def test_chunks_that_lost_separators_are_replaced_by_single_sentences():
-    generated = GeneratedOutput({0: "a", 1: "c <sep> d", 2: "e"}, {})
-    chunks = Chunks("test", [2, 1, 1], DOCUMENTS, "<sep>")
-    lines = chunks.load(generated)
-    assert chunks.mismatches(lines) == [0, 1]
-    sentences = GeneratedOutput(dict(enumerate(["A <sep>", "B", "C", "D"])), {})
-    assert chunks.replace_mismatches(lines, sentences) == ["A <sep> B", "C", "e"]
+    chunks = Chunks("test", ["a", "c <sep> d", "e"], [2, 1, 1], DOCUMENTS, "<sep>")
+    assert chunks.mismatches == [0, 1]
+    sentences = GeneratedOutput(dict(enumerate(["A<sep>", "B", "C", "D"])), {})
+    assert chunks.rebuilt(sentences).lines == ["A <sep> B", "C", "e"]
     incomplete = GeneratedOutput(dict(enumerate("ABC")), {})
     with pytest.raises(UserError, match="sentence 4 and 0 others of 4 have no translation"):
-        chunks.replace_mismatches(lines, incomplete)
+        chunks.rebuilt(incomplete)
 
 
 def test_sentences_are_paired_with_their_references(data_bin):
@@ -81,6 +80,6 @@ def test_sentences_are_paired_with_their_references(data_bin):
 def test_references_of_fairseq_are_chunks(data_bin):
     plain = dataclasses.replace(data_bin, prepared=False)
     references = GeneratedOutput({0: "a", 1: "b", 2: "c"}, {0: "A . <sep> B .", 1: "C", 2: "D"})
-    found = align_documents(["a", "b", "c"], references, plain, Chunks("test", [2, 1, 1], DOCUMENTS, "<sep>"))
+    found = align_documents(Chunks("test", ["a", "b", "c"], [2, 1, 1], DOCUMENTS, "<sep>"), references, plain)
     assert found.documents.tokenized_references == ["A . B . C", "D"]
     assert found.sentences.references == ["A.", "B.", "C", "D"]

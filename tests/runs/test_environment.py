@@ -19,6 +19,7 @@ from relumt.runs.environment import (
     revision,
 )
 from relumt.runs.flags import differences
+from tests.fairseq_cases import commit_all
 
 
 @pytest.fixture
@@ -29,8 +30,7 @@ def checkout(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("")
     (tmp_path / "notes").write_text("")
     monkeypatch.setattr(relumt, "__file__", str(package / "__init__.py"))
-    for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm first"):
-        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    commit_all(tmp_path)
     return tmp_path
 
 

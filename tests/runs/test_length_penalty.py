@@ -9,7 +9,7 @@ from relumt.runs.evaluation import SEARCH_FOLDER, is_scored_as_configured
 from relumt.runs.evaluation_record import best_penalty
 from relumt.runs.record import load_record
 from relumt.runs.run_config import resolve_run_config
-from relumt.runs.translations import read_nbest
+from relumt.runs.translations import read_generated
 from tests.runs.cases import LONG, NBEST, SHORT, Step, write_checkpoint, write_dataset, write_prepared
 
 DATA = Path("data-bin/small")
@@ -110,9 +110,8 @@ def test_the_best_penalty_is_the_closest_to_1_of_those_with_equal_bleu(bleu, bes
 
 def test_nbest_lists_have_the_best_hypothesis_for_every_penalty(tmp_path):
     (tmp_path / "generate-valid.txt").write_text(NBEST)
-    lists = read_nbest(tmp_path / "generate-valid.txt")
     for power, text in ((0, SHORT), (0.6, SHORT), (0.68, SHORT), (0.7, LONG), (2.2, LONG)):
-        generated = lists.best(lambda length, power=power: length**power)
+        generated = read_generated(tmp_path / "generate-valid.txt", lambda length, power=power: length**power)
         assert generated.hypotheses == {0: text} and generated.references == {0: "a b c d"}
 
 
@@ -128,4 +127,4 @@ def test_damaged_nbest_lists_are_refused(tmp_path, old, new, message):
     path = tmp_path / "generate-valid.txt"
     path.write_text(NBEST.replace(old, new, 1))
     with pytest.raises(UserError, match=message):
-        read_nbest(path)
+        read_generated(path, float)

@@ -52,15 +52,6 @@ def test_reserved_flags_are_refused(config):
             config.train_flags([flag])
 
 
-def test_known_names_are_listed_for_an_unknown_one(configs, tmp_path):
-    with pytest.raises(UserError, match=r"no dataset 'smal'.*did you mean small\? known: default, small"):
-        resolve_run_config("smal", "stock", 1, configs, tmp_path / "runs", None)
-    with pytest.raises(UserError, match=r"no model 'relu'.*known: stock"):
-        resolve_run_config("small", "relu", 1, configs, tmp_path / "runs", None)
-    with pytest.raises(UserError, match=r"'data-bin/smal': no such data-bin; make it with data_prep/prepare.sh"):
-        resolve_run_config("data-bin/smal", "stock", 1, configs, tmp_path / "runs", None)
-
-
 def test_missing_data_bin_says_how_to_make_it(configs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"data-bin/small: no data-bin.*data_prep/prepare.sh … --out data-bin/small"):
@@ -84,18 +75,3 @@ def test_path_of_a_data_bin_has_the_default_flags(configs, tmp_path):
 def test_models_contain_no_reserved_flags(model):
     flags = require_model(model, CONFIGS)
     assert "--arch" in flags and "--criterion" in flags and not flags.keys() & RESERVED_FLAGS.keys()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[stock]\ntrain = '--lr'\n[stock]\n", "models.toml: not a TOML file"),
-        ("stock = '--lr 1'", r"models.toml: Expected `object`, got `str` - at `\$.*`; each section has `train`"),
-        ('[stock]\ntrain = "--lr 1\\n0.1"', "models.toml:stock:2: expected a flag that begins with --"),
-        ("[other]\ntrain = '--lr 1'", "no model 'stock' in .*models.toml; known: other"),
-    ],
-)
-def test_mistakes_in_models_are_named(tmp_path, text, message):
-    (tmp_path / "models.toml").write_text(text)
-    with pytest.raises(UserError, match=message):
-        require_model("stock", tmp_path)

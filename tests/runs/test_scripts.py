@@ -34,16 +34,6 @@ def run_script(name, *arguments, **environment):
     )
 
 
-def test_an_invalid_request_exits_with_one_line_and_status_2(tmp_path):
-    script = "run.sh"
-    usage = run_script(script, "multi30k_de_en")
-    assert usage.returncode == 2 and usage.stderr.startswith("relumt: error: usage: scripts/")
-    unknown = run_script(script, "no_such_dataset", "stock", RUNS=tmp_path / "runs")
-    assert unknown.returncode == 2 and unknown.stdout == ""
-    assert unknown.stderr.startswith("relumt: error: no dataset 'no_such_dataset'") and unknown.stderr.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.fixture
 def configs(tmp_path):
     (tmp_path / "configs" / "datasets").mkdir(parents=True)

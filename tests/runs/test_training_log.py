@@ -1,7 +1,6 @@
 import pytest
 
-from relumt.errors import UserError
-from relumt.runs.launch import find_divergence, has_finished, read_training_log
+from relumt.runs.launch import read_training_log
 from tests.runs.cases import DONE
 
 STARTED = """\
@@ -27,10 +26,15 @@ RESUMED = """\
 """
 
 
-def write(tmp_path, text):
-    path = tmp_path / "train.log"
-    path.write_text(text)
-    return path
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads a log with a text."""
+
+    def read_log(text):
+        (tmp_path / "train.log").write_text(text)
+        return read_training_log(tmp_path / "train.log")
+
+    return read_log
 
 
 VALID = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.1", "valid_num_updates": "9"}\n'
@@ -47,17 +51,15 @@ VALID = '2026-01-01 12:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "8.1", 
         (INTERVALS + VALID, 900, (9, 2, 8.1), 8),
     ],
 )
-def test_a_log_is_summarized(tmp_path, text, speed, progress, wall):
-    log = read_training_log(write(tmp_path, STARTED + text))
+def test_a_log_is_summarized(read, text, speed, progress, wall):
+    log = read(STARTED + text).summary
     assert (log.parameters, log.tokens_per_second, log.wall_seconds) == (1234567, speed, wall)
     assert (log.updates, log.epochs, log.best_valid_loss) == progress
 
 
-def test_a_log_without_a_finished_epoch_or_validation_is_refused(tmp_path):
-    with pytest.raises(UserError, match=f"no finished epoch or validation; .* or delete {tmp_path} and train again"):
-        read_training_log(write(tmp_path, STARTED + INTERVALS))
-    with pytest.raises(UserError, match="no such log"):
-        read_training_log(tmp_path / "other.log")
+def test_a_log_without_a_finished_epoch_or_validation_has_no_summary(read, tmp_path):
+    assert read(STARTED + INTERVALS) == read_training_log(tmp_path / "missing.log") == read("")
+    assert read("").summary is None
 
 
 WORKERS = """\
@@ -71,14 +73,11 @@ rank   1 = 0.52000000
 """
 
 
-def test_inconsistent_gradients_are_divergence_only_if_a_norm_is_not_finite(tmp_path):
-    log = tmp_path / "train.log"
-    log.write_text(STARTED + WORKERS.format("0.51000000"))
-    assert find_divergence(log) is None
-    log.write_text(STARTED + WORKERS.format("nan"))
-    assert find_divergence(log).reason.startswith("Fatal error: gradients are inconsistent")
-    log.write_text(STARTED + WORKERS.format("nan") + STARTED)
-    assert find_divergence(log) is None
+def test_inconsistent_gradients_are_divergence_only_if_a_norm_is_not_finite(read):
+    assert read(STARTED + WORKERS.format("0.51000000")).divergence is None
+    diverged = read(STARTED + INTERVALS + WORKERS.format("nan")).divergence
+    assert diverged.reason.startswith("Fatal error: gradients are inconsistent") and diverged.update == 6
+    assert read(STARTED + WORKERS.format("nan") + "$ fairseq-train data\n" + STARTED).divergence is None
 
 
 @pytest.mark.parametrize(
@@ -90,5 +89,5 @@ def test_inconsistent_gradients_are_divergence_only_if_a_norm_is_not_finite(tmp_
         (f"--restore-file '{DONE}", False),
     ],
 )
-def test_training_has_finished_if_the_last_start_came_to_its_end(tmp_path, text, finished):
-    assert has_finished(write(tmp_path, text)) == finished
+def test_training_has_finished_if_the_last_start_came_to_its_end(read, text, finished):
+    assert read(text).has_finished == finished

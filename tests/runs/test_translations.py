@@ -4,7 +4,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
-from relumt.runs.translations import GeneratedOutput, Translations, align_translations, read_generated, read_speed
+from relumt.runs.translations import GeneratedOutput, align_translations, read_generated, read_speed
 from tests.runs.cases import write_data_bin
 
 OUTPUT = """\
@@ -83,8 +83,3 @@ def test_every_sentence_must_be_translated(data_bin, hypotheses):
     prepared = dataclasses.replace(data_bin, prepared=True)
     with pytest.raises(UserError, match="have no translation or no reference"):
         align_translations(GeneratedOutput(hypotheses, {}), prepared, "test")
-
-
-def test_a_subset_has_the_lines_that_are_not_left_out():
-    whole = Translations(["a", "b", "c"], ["A", "B", "C"], ["d", "e", "f"], ["D", "E", "F"])
-    assert whole.without({1}) == Translations(["a", "c"], ["A", "C"], ["d", "f"], ["D", "F"])

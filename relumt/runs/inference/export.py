@@ -47,8 +47,6 @@ STOCK_ARCHITECTURE = "transformer"
 STOCK_ACTIVATIONS = {"relu": "relu", "gelu": "gelu"}
 """Feed-forward variant → fairseq's --activation-fn that is the same function; "stock" has any."""
 
-SAFETENSORS_ADVICE = "export it --to safetensors, which relumt loads"
-
 
 def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a relumt checkpoint as one of fairseq's `transformer`.
@@ -61,14 +59,13 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
         UserError: fairseq's `transformer` cannot compute what the model computes.
     """
     config = fairseq_config(checkpoint, path)
-    require_stock_counterpart(config["model"], config["task"], path)
     variants = variant_settings()
     settings = {name: value for name, value in vars(config["model"]).items() if name not in variants}
     settings |= {name: value for name, value in config["task"].items() if not name.startswith("_")}
     settings.pop("vocabulary_fingerprint", None)  # fairseq does not know it
     architecture = config["model"].arch
     settings |= {
-        "activation_fn": activation(config["model"], path),
+        "activation_fn": stock_activation(config["model"], config["task"], path),
         # Its sizes do not matter, because the settings have them all.
         "arch": architecture if architecture.startswith(STOCK_ARCHITECTURE) else STOCK_ARCHITECTURE,
         "task": "translation",
@@ -77,43 +74,28 @@ def stock_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any
     return {"args": as_attributes(settings), "cfg": None, "model": checkpoint["model"], **empty_training_state()}
 
 
-def require_stock_counterpart(model: Namespace, task: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError if a model has a part that fairseq's `transformer` lacks."""
-    mechanisms = {site: ATTENTION_CHOICE.name_at(model, site) for site in ATTENTION_CHOICE.sites}
-    others = sorted({name for name in mechanisms.values() if name != "softmax"})
-    if others:
-        raise UserError(
-            f"{path}: has {', '.join(others)} attention, which plain fairseq lacks and CTranslate2 cannot run; "
-            f"{SAFETENSORS_ADVICE}"
-        )
-    if gate := getattr(model, "attention_gate", None):
-        raise UserError(
-            f"{path}: has a gate on its attention (--attention-gate {gate}), which plain fairseq and CTranslate2 lack; "
-            f"{SAFETENSORS_ADVICE}"
-        )
-    if length := task.get("document_length"):
-        raise UserError(
-            f"{path}: reads chunks of documents of up to {length} tokens, which plain fairseq cannot make from a "
-            f"data-bin; {SAFETENSORS_ADVICE}"
-        )
-
-
-def activation(model: Namespace, path: Path) -> str:
-    """Return the --activation-fn that makes fairseq's feed-forward layers those of a model.
+def stock_activation(model: Namespace, task: Mapping[str, Any], path: Path) -> str:
+    """Return the --activation-fn with which fairseq's `transformer` computes what a model does.
 
     Raises:
-        UserError: there is none, or the two sides need different ones.
+        UserError: the model has a part that fairseq's `transformer` lacks.
     """
-    variants = {site: FEEDFORWARD_CHOICE.name_at(model, site) for site in FEEDFORWARD_CHOICE.sites}
+    mechanisms = {ATTENTION_CHOICE.name_at(model, site) for site in ATTENTION_CHOICE.sites}
+    variants = {FEEDFORWARD_CHOICE.name_at(model, site) for site in FEEDFORWARD_CHOICE.sites}
     stock = getattr(model, "activation_fn", "relu")
-    found = {site: stock if name == "stock" else STOCK_ACTIVATIONS.get(name) for site, name in variants.items()}
-    names = sorted(set(variants.values()))
-    if None in found.values() or len(set(found.values())) > 1:
+    activations = {stock if name == "stock" else STOCK_ACTIVATIONS.get(name) for name in variants}
+    gate, length = getattr(model, "attention_gate", None), task.get("document_length")
+    parts = [f"{name} attention" for name in sorted(mechanisms - {"softmax"})]
+    parts += [f"a gate on its attention (--attention-gate {gate})"] if gate else []
+    parts += [f"chunks of documents of up to {length} tokens"] if length else []
+    if None in activations or len(activations) > 1:
+        parts += [f"the feed-forward layers {' and '.join(sorted(variants))}"]
+    if parts:
         raise UserError(
-            f"{path}: has the feed-forward layer{'s' if len(names) > 1 else ''} {' and '.join(names)}, which plain "
-            f"fairseq and CTranslate2 lack; {SAFETENSORS_ADVICE}"
+            f"{path}: has {', '.join(parts)}, which plain fairseq and CTranslate2 lack; export it --to safetensors, "
+            "which relumt loads"
         )
-    return str(found["encoder"])
+    return str(activations.pop())
 
 
 def as_attributes(settings: Mapping[str, Any]) -> OrderedDict[str, Any]:

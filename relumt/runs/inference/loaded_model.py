@@ -176,50 +176,19 @@ def load_model(checkpoint_or_run: Path, data: Path | None, cpu: bool) -> tuple[L
         cpu: do not use a GPU.
 
     Raises:
-        UserError: the checkpoint or the data-bin is missing, or they do not fit together.
+        UserError: the checkpoint or the data-bin is missing, damaged or contains code, or they do not fit together.
     """
-    cuda = torch.cuda.is_available() and not cpu
+    relumt.register()
+    state = None
     if is_model_folder(checkpoint_or_run):
-        data = data or checkpoint_or_run
-        return load_exported_model(checkpoint_or_run, data, cuda), data
-    path = find_checkpoint(checkpoint_or_run)
-    data = data or find_data_bin(checkpoint_or_run)
-    return load_checkpoint_on_data(path, data, cuda), data
-
-
-def require_model(path: Path) -> None:
-    """Raise UserError if `load_model` would find neither a checkpoint nor an exported model."""
-    if not is_model_folder(path):
-        find_checkpoint(path)
-
-
-def load_checkpoint_on_data(path: Path, data: Path, cuda: bool) -> LoadedModel:
-    """Load a checkpoint's model with a data-bin.
-
-    Raises:
-        UserError: the file is not a checkpoint, contains code, or its vocabulary is not that of the data-bin.
-    """
-    relumt.register()
-    open_checkpoint_safely(path)
-    return _build_model(path, data, cuda, state=None)
-
-
-def load_exported_model(folder: Path, data: Path, cuda: bool) -> LoadedModel:
-    """Load a model from a folder that `write_model` has written to.
-
-    Raises:
-        UserError: the folder is damaged, or its vocabulary is not that of the data-bin.
-    """
-    relumt.register()
-    state = read_model(folder)
-    state["cfg"]["task"]["data"] = str(data)
-    # As fairseq does when it loads a checkpoint. Without the flag, OmegaConf refuses the namespace in it.
-    state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-    return _build_model(folder / WEIGHTS, data, cuda, state)
-
-
-def _build_model(path: Path, data: Path, cuda: bool, state: dict[str, Any] | None) -> LoadedModel:
-    """Let fairseq build the model of a vetted checkpoint: of `state`, or if it is None of the file `path`."""
+        path, data = checkpoint_or_run / WEIGHTS, data or checkpoint_or_run
+        state = read_model(checkpoint_or_run)
+        state["cfg"]["task"]["data"] = str(data)
+        # As fairseq does when it loads a checkpoint. Without the flag, OmegaConf refuses the namespace in it.
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    else:
+        path, data = find_checkpoint(checkpoint_or_run), data or find_data_bin(checkpoint_or_run)
+        open_checkpoint_safely(path)
     if not data.is_dir():
         raise UserError(
             f"{data}: no such data-bin; if it was moved, give its path with --data, else prepare it with "
@@ -236,5 +205,11 @@ def _build_model(path: Path, data: Path, cuda: bool, state: dict[str, Any] | Non
             f"{path}: does not fit the data in {data}, or comes from another version of relumt "
             f"({shorten_message(error)})"
         ) from None
-    model = model.eval()
-    return LoadedModel(path, model.cuda() if cuda else model, task, cuda)
+    cuda, model = torch.cuda.is_available() and not cpu, model.eval()
+    return LoadedModel(path, model.cuda() if cuda else model, task, cuda), data
+
+
+def require_model(path: Path) -> None:
+    """Raise UserError if `load_model` would find neither a checkpoint nor an exported model."""
+    if not is_model_folder(path):
+        find_checkpoint(path)

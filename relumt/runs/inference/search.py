@@ -22,23 +22,10 @@ Count = Annotated[int, Meta(ge=0, le=2**20)]
 MAX_TOKENS = 12_000
 """Tokens in a batch with padding, at most; fairseq-generate's default for source tokens."""
 
-UNSUPPORTED_FLAGS = (
-    "--bf16",
-    "--constraints",
-    "--diverse-beam-groups",
-    "--diversity-rate",
-    "--fp16",
-    "--lm-path",
-    "--lm-weight",
-    "--match-source-len",
-    "--model-overrides",
-    "--prefix-size",
-    "--replace-unk",
-    "--retain-dropout",
-    "--retain-dropout-modules",
-    "--sampling",
-    "--score-reference",
-)
+UNSUPPORTED_FLAGS = """
+--bf16 --constraints --diverse-beam-groups --diversity-rate --fp16 --lm-path --lm-weight --match-source-len
+--model-overrides --prefix-size --replace-unk --retain-dropout --retain-dropout-modules --sampling --score-reference
+""".split()
 """Flags of fairseq-generate that change translations and that `SearchSettings` has no field for."""
 
 

@@ -53,7 +53,7 @@ class TextEncoding:
 
     def decode(self, sequences: Iterable[Tensor]) -> list[str]:
         """Return the texts of token indices in the target language: subwords are joined, and words detokenized."""
-        join = POST_PROCESS.get(self.data_bin.subwords)
+        join = POST_PROCESS.get(self.data_bin.bpe)
         lines = [self.target.string(tokens, join) for tokens in sequences]
         return detokenize(lines, self.data_bin.target) if self.data_bin.tokenized and not self.is_tokenized else lines
 
@@ -106,7 +106,7 @@ def load_segmenter(data: Path) -> Callable[[list[str]], Iterable[str]]:
     path = require_subwords(data_bin)
     if path is None:
         return list
-    return BPE_METHODS[data_bin.subwords].load(data)
+    return BPE_METHODS[data_bin.bpe].load(data)
 
 
 def require_subwords(data_bin: DataBin) -> Path | None:
@@ -125,5 +125,5 @@ def require_subwords(data_bin: DataBin) -> Path | None:
 
 def subwords_path(data_bin: DataBin) -> Path | None:
     """Return the path of the file with the merges or model that split words, None without subwords."""
-    method = BPE_METHODS.get(data_bin.subwords)
+    method = BPE_METHODS.get(data_bin.bpe)
     return data_bin.folder / method.file if method else None

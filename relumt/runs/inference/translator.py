@@ -110,15 +110,40 @@ class Translator:
         """
         search = self.search_with(beam, nbest)
         sources = self.encode(texts, first_number)
-        found = search_hypotheses(self.loaded, sources, search, batch_size)
-        return self._describe(sources, [hypotheses[:nbest] for hypotheses in found])
+        found = [best[:nbest] for best in search_hypotheses(self.loaded, sources, search, batch_size)]
+        decoded = iter(self.encoding.decode(hypothesis["tokens"].cpu() for best in found for hypothesis in best))
+        return [
+            [self._describe(source, hypothesis, next(decoded)) for hypothesis in best]
+            for source, best in zip(sources, found, strict=True)
+        ]
 
+    def _describe(self, source: Tensor, hypothesis: dict[str, Any], text: str) -> Translation:
+        """Return fairseq's hypothesis as a translation."""
+        target = hypothesis["tokens"].cpu()
+        return Translation(
+            text,
+            float(hypothesis["score"]) / math.log(2),
+            [self.encoding.target[index] for index in target[:-1].tolist()],
+            (hypothesis["positional_scores"] / math.log(2)).tolist(),
+            [self.encoding.source[index] for index in source[:-1].tolist()],
+            source,
+            target,
+        )
+
+    @torch.no_grad()
     def align(self, translations: Sequence[Translation], batch_size: int = BATCH_SIZE) -> list[Alignment | None]:
         """Return the attention and alignment of each translation.
 
         None stands for an empty text, or that the model has no attention weights.
         """
-        return align_pairs(self.loaded, [(x.source, x.target) for x in translations], batch_size)
+        found: list[Alignment | None] = [None] * len(translations)
+        numbers = [number for number, translation in enumerate(translations) if len(translation.target)]
+        for batch in batches_by_length([len(translations[number].target) for number in numbers], batch_size):
+            batch_numbers = [numbers[index] for index in batch]
+            pairs = [(translations[number].source, translations[number].target) for number in batch_numbers]
+            for number, weights in zip(batch_numbers, last_cross_attention(self.loaded, pairs), strict=True):
+                found[number] = None if weights is None else Alignment(weights, find_links(weights))
+        return found
 
     def search_with(self, beam: int | None, nbest: int) -> SearchSettings:
         """Return the search settings with another beam; raise UserError unless 1 ≤ `nbest` ≤ beam ≤ MAX_BEAM."""
@@ -143,26 +168,6 @@ class Translator:
                     f"line {number}: has {len(source)} subwords, but the model reads at most {longest}; split the line"
                 )
         return sources
-
-    def _describe(self, sources: Sequence[Tensor], found: Sequence[list[dict[str, Any]]]) -> list[list[Translation]]:
-        """Return fairseq's hypotheses of each source as translations."""
-        texts = iter(self.encoding.decode(hypothesis["tokens"].cpu() for sentence in found for hypothesis in sentence))
-        return [
-            [self._translation(source, hypothesis, next(texts)) for hypothesis in hypotheses]
-            for source, hypotheses in zip(sources, found, strict=True)
-        ]
-
-    def _translation(self, source: Tensor, hypothesis: dict[str, Any], text: str) -> Translation:
-        target = hypothesis["tokens"].cpu()
-        return Translation(
-            text,
-            float(hypothesis["score"]) / math.log(2),
-            [self.encoding.target[index] for index in target[:-1].tolist()],
-            (hypothesis["positional_scores"] / math.log(2)).tolist(),
-            [self.encoding.source[index] for index in source[:-1].tolist()],
-            source,
-            target,
-        )
 
 
 def search_hypotheses(
@@ -226,19 +231,6 @@ def refuse_documents(loaded: LoadedModel) -> None:
             f"{loaded.path}: translates chunks of documents of up to {length} tokens, not single lines; translate "
             "data-bins with scripts/evaluate.sh"
         )
-
-
-@torch.no_grad()
-def align_pairs(loaded: LoadedModel, pairs: Sequence[TokenPair], batch_size: int) -> list[Alignment | None]:
-    """Return the alignment of each pair; None if the model has no attention weights, or the target no tokens."""
-    found: list[Alignment | None] = [None] * len(pairs)
-    numbers = [number for number, (_, target) in enumerate(pairs) if len(target)]
-    for batch in batches_by_length([len(pairs[number][1]) for number in numbers], batch_size):
-        batch_numbers = [numbers[index] for index in batch]
-        weights_of_batch = last_cross_attention(loaded, [pairs[number] for number in batch_numbers])
-        for number, weights in zip(batch_numbers, weights_of_batch, strict=True):
-            found[number] = None if weights is None else Alignment(weights, find_links(weights))
-    return found
 
 
 def last_cross_attention(loaded: LoadedModel, pairs: Sequence[TokenPair]) -> list[Tensor | None]:
