@@ -38,10 +38,8 @@ class Revision:
 
     Attributes:
         commit: the hash of the checkout's commit, empty if git knows none.
-        code: the hash of the package's tree in that commit, equal for commits that differ in other files only; without
-            a commit, what the caller knows of the code.
-        dirty: twelve digits of the hash of all files of the package, hidden ones excepted; empty without uncommitted
-            changes.
+        code: the hash of the package's Python files, the same in a checkout, an archive and an installed package.
+        dirty: its first digits if the checkout has uncommitted changes, else empty.
     """
 
     commit: str = ""
@@ -56,27 +54,28 @@ class Revision:
 
 
 def find_revision(package: Path) -> Revision:
-    """Return the revision of the checkout that tracks a package; empty if none does, as for an installed package.
+    """Return the revision of a package.
 
     Args:
         package: the folder with the package's `__init__.py`.
     """
     package = package.resolve()
+    code = hash_python_files(package)
     if not git(package, "ls-files", "--", "__init__.py"):
-        return Revision()
-    commit, code = ((git(package, "rev-parse", "--verify", "-q", name) or "").strip() for name in ("HEAD", "HEAD:./"))
-    changed = git(package, "status", "--porcelain", "--untracked-files=all", "--", ".", ":(exclude,glob)**/.*")
-    return Revision(commit, code, hash_files(package)[:12] if changed else "")
+        return Revision(code=code)
+    commit = (git(package, "rev-parse", "--verify", "-q", "HEAD") or "").strip()
+    changed = git(package, "status", "--porcelain", "--untracked-files=all", "--", ":(glob)**/*.py")
+    return Revision(commit, code, code[:12] if changed else "")
 
 
-def hash_files(package: Path) -> str:
-    """Return the SHA-256 of the names and contents of a package's files, without hidden and compiled ones."""
+def hash_python_files(package: Path) -> str:
+    """Return the SHA-256 of the names and contents of a package's Python files, hidden ones excepted."""
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*")):
+    for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
-        if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in name.parts):
+        if not any(part.startswith(".") for part in name.parts):
             content = path.read_bytes()
-            digest.update(b"%b\0%d\0%b" % (os.fsencode(name), len(content), content))
+            digest.update(b"%b\0%d\0%b" % (name.as_posix().encode(), len(content), content))
     return digest.hexdigest()
 
 

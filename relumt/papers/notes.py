@@ -4,7 +4,6 @@ Each function returns notes about runs of one dataset, none if there is nothing 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from relumt.papers.comparability import METRIC_TITLES
@@ -114,7 +113,7 @@ def difference_notes(runs: Sequence[Run]) -> list[str]:
     scored_in = [run.record.test_evaluation.setup.environment for run in runs if run.record.is_scored]
     aspects: dict[str, Sequence[object]] = {
         "versions of packages": [environment.versions for environment in environments],
-        "the code of relumt": [replace(environment.revision, commit="") for environment in environments],
+        "the code of relumt": [environment.revision.code for environment in environments],
         "the kind of device": [environment.device.name for environment in environments],
         "the backend of fp32 products": [environment.device.fp32_backend for environment in environments],
         "the kernels of attention": [environment.kernels for environment in environments],

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import relumt
 from relumt.errors import UserError
-from relumt.installation import FairseqSource, Revision, describe_fairseq, find_revision, hash_files
+from relumt.installation import FairseqSource, Revision, describe_fairseq, find_revision
 from relumt.process import KernelSetting, kernel_choice, wants_triton
 from relumt.runs.flags import Facts
 
@@ -104,7 +104,6 @@ class Environment:
         return {
             **{f"version {name}": self.versions.get(name) for name in COMPARED_VERSIONS},
             "revision code": self.revision.code,
-            "revision dirty": self.revision.dirty,
             **{f"device {name}": value for name, value in asdict(self.device).items()},
             "kernels setting": self.kernels.setting,
             **triton,
@@ -195,10 +194,8 @@ def installed_version(package: str) -> str | None:
 
 
 def revision() -> Revision:
-    """Return the revision of relumt's checkout; only with its code if git does not know it, as for an installed one."""
-    package = Path(relumt.__file__).parent
-    found = find_revision(package)
-    return found if found.code else replace(found, code=hash_files(package))
+    """Return the revision of relumt."""
+    return find_revision(Path(relumt.__file__).parent)
 
 
 def describe_revision() -> str:

@@ -50,6 +50,20 @@ def test_a_commit_outside_the_package_does_not_change_the_code(checkout):
     assert len({"", untracked, revision().dirty}) == 3
 
 
+def test_the_code_is_the_same_in_a_checkout_an_archive_and_an_installed_package(checkout, tmp_path, monkeypatch):
+    (checkout / "relumt" / "data.json").write_text("{}")  # an installed package may lack files that are not code
+    inside = revision()
+    copied = tmp_path / "elsewhere" / "relumt"
+    copied.mkdir(parents=True)
+    (copied / "__init__.py").write_bytes((checkout / "relumt" / "__init__.py").read_bytes())
+    monkeypatch.setattr(relumt, "__file__", str(copied / "__init__.py"))
+    archive = revision()
+    commit_all(copied.parent)
+    committed_elsewhere = revision()
+    assert inside.code == archive.code == committed_elsewhere.code
+    assert len({inside.commit, archive.commit, committed_elsewhere.commit}) == 3
+
+
 def test_a_package_installed_inside_another_repository_has_no_commit(checkout, monkeypatch):
     installed = checkout / "site-packages" / "relumt"
     installed.mkdir(parents=True)

@@ -13,43 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relumt.attention import MECHANISMS, AttentionMask
+from relumt.attention import MultiheadAttention
 from relumt.papers.inhibitor.table1_data import IMAGE_HEIGHT, PADDING, Settings
 
 POSITION_DEVIATION = 0.02
-
-
-class SelfAttention(nn.Module):
-    """Multi-head self-attention that computes with a mechanism.
-
-    The projections start as in Vaswani et al. (Xavier uniform, biases 0); then the mechanism adjusts those of queries
-    and keys (`init_projections`).
-
-    Args:
-        embed_dim: E.
-        num_heads: H.
-        mechanism: name in `relumt.attention.MECHANISMS`.
-        **options: of the mechanism.
-    """
-
-    def __init__(self, embed_dim: int, num_heads: int, mechanism: str, **options: Any) -> None:
-        super().__init__()
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            nn.init.xavier_uniform_(projection.weight)
-            nn.init.zeros_(projection.bias)
-        self.mechanism = MECHANISMS[mechanism](num_heads, embed_dim // num_heads, **options)
-        self.mechanism.init_projections(self.q_proj, self.k_proj)
-
-    def forward(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
-        """Let each token of x [B, T, E] attend to those where `key_mask` [B, T] is true, or to all."""
-        H, D = self.mechanism.num_heads, self.mechanism.head_dim
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        q, k, v = (projection(x).unflatten(-1, (H, D)).transpose(1, 2) for projection in projections)  # [B, H, T, D]
-        heads = self.mechanism(q, k, v, AttentionMask(key_mask)).output
-        # [B, H, T, D] -> [T, B, E] -> [B, T, E]
-        x = self.mechanism.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2)).transpose(0, 1)
-        return self.out_proj(x)
 
 
 class EncoderLayer(nn.Module):
@@ -57,10 +24,10 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, settings: Settings, mechanism: str) -> None:
         super().__init__()
-        options = {"initial_distance": settings.initial_distance} if mechanism == "inhibitor" else {}
+        options: dict[str, Any] = {"initial_distance": settings.initial_distance} if mechanism == "inhibitor" else {}
         E, hidden = settings.embed_dim, settings.feed_forward_dim
         self.positions = nn.Parameter(POSITION_DEVIATION * torch.randn(settings.length, E))
-        self.attention = SelfAttention(E, settings.num_heads, mechanism, **options)
+        self.attention = MultiheadAttention(E, settings.num_heads, batch_first=True, mechanism=mechanism, **options)
         self.feed_forward = nn.Sequential(nn.Linear(E, hidden), nn.ReLU(), nn.Linear(hidden, E))
         self.input_norm, self.attention_norm, self.output_norm = (nn.LayerNorm(E) for _ in range(3))
         self.dropout = nn.Dropout(settings.dropout)
@@ -68,7 +35,9 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
         """Transform tokens [B, T, E]; `key_mask` [B, T] is False at padding."""
         x = self.input_norm(x + self.positions)
-        x = self.attention_norm(x + self.dropout(self.attention(x, key_mask)))
+        padding = None if key_mask is None else ~key_mask
+        attended, _ = self.attention(x, x, x, padding, need_weights=False)
+        x = self.attention_norm(x + self.dropout(attended))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 

@@ -7,11 +7,13 @@ original does, and in addition:
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing or damaged;
+- resuming goes on counting validations without improvement (--patience);
 - resuming at the end of an epoch tells the learning-rate scheduler the validation loss;
 - resuming within an epoch does not stop the clock of fairseq's log;
 - with --fp16 and --bf16 the optimizer's state is complete.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,9 @@ MASTER_WEIGHTS = "fp32_params"
 SCALER = "loss_scaler"
 """Key of the loss scaler's state in the optimizer's state."""
 
+EARLY_STOPPING = "early_stopping"
+"""Key of what --patience counts in the state of training."""
+
 SCALER_COUNTERS = ("loss_scale", "_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 """The attributes of fairseq's DynamicLossScaler that change in training."""
 
@@ -55,7 +60,19 @@ def install() -> None:
 
 def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -> None:
     """Replace fairseq's `torch_persistent_save`, also if it should write in the background; raise if saving fails."""
+    if "extra_state" in checkpoint:
+        checkpoint["extra_state"][EARLY_STOPPING] = dict(early_stopping_counter())
     save_checkpoint_durably(checkpoint, Path(filename))
+
+
+def early_stopping_counter() -> dict[str, Any]:
+    """Return what fairseq-train counts for --patience, to read or to change: "best" and "num_runs".
+
+    They are attributes of its function, which `python -m fairseq_cli.train` has in `__main__`. Others have none.
+    """
+    modules = (sys.modules.get(name) for name in ("__main__", "fairseq_cli.train"))
+    found = (getattr(module, "should_stop_early", None) for module in modules)
+    return next((function.__dict__ for function in found if function is not None), {})
 
 
 class DurablePathManager(PathManager):
@@ -109,6 +126,8 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
         clock.start_time = started.start_time  # that of a checkpoint within an epoch stands still
     # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model
     continues_training = trainer.get_num_updates() > 0
+    if extra_state is not None and continues_training and not cfg.reset_meters:
+        early_stopping_counter().update(extra_state.get(EARLY_STOPPING, {}))
     if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
         finish_epoch_of_scheduler(trainer, extra_state)
     return extra_state, epochs

@@ -87,6 +87,7 @@ def stock_activation(model: Namespace, task: Mapping[str, Any], path: Path) -> s
     gate, length = getattr(model, "attention_gate", None), task.get("document_length")
     parts = [f"{name} attention" for name in sorted(mechanisms - {"softmax"})]
     parts += [f"a gate on its attention (--attention-gate {gate})"] if gate else []
+    parts += ["QK norm (--attention-qk-norm)"] if getattr(model, "attention_qk_norm", False) else []
     parts += [f"chunks of documents of up to {length} tokens"] if length else []
     if None in activations or len(activations) > 1:
         parts += [f"the feed-forward layers {' and '.join(sorted(variants))}"]

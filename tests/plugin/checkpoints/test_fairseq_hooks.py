@@ -1,5 +1,6 @@
 """What fairseq gets when it loads a checkpoint through relumt's replacement, and what it resumes from."""
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -41,6 +42,26 @@ def test_from_pretrained_translates(checkpoint, tmp_path):
     folder, name = Path(checkpoint).parent, Path(checkpoint).name
     hub = MechanismTransformer.from_pretrained(str(folder), name, str(tmp_path / "bin"))
     assert set(hub.translate("w1 w2 w3", beam=2, max_len_b=4).split()) <= {f"w{n}" for n in range(20)} | {"<unk>"}
+
+
+@pytest.mark.parametrize("flags", [[], ["--reset-meters"]])
+def test_resuming_goes_on_counting_for_patience(tmp_path, monkeypatch, flags):
+    def should_stop_early():
+        """fairseq-train's function."""
+
+    monkeypatch.setattr(sys.modules["__main__"], "should_stop_early", should_stop_early, raising=False)
+    should_stop_early.best, should_stop_early.num_runs = 2.5, 3
+    arch = ("--arch", "mechanism_transformer")
+    trained = trainer(tmp_path, *arch)
+    trained.set_num_updates(1)
+    trained.consolidate_optimizer()
+    state = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}}
+    trained.save_checkpoint(str(tmp_path / "checkpoint_last.pt"), state)
+    vars(should_stop_early).clear()
+    resumed = trainer(tmp_path, *arch, *flags)
+    monkeypatch.setattr(resumed, "get_train_iterator", lambda **_: Namespace(load_state_dict=lambda _: None, epoch=1))
+    resume(resumed.cfg.checkpoint, resumed)
+    assert vars(should_stop_early) == ({} if flags else {"best": 2.5, "num_runs": 3})
 
 
 REFUSED = {
