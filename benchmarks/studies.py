@@ -94,7 +94,7 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
         UserError: an attention has no weights, or negative ones.
     """
     from relumt.analysis.collectors import RunningMeans
-    from relumt.analysis.units import BatchReader
+    from relumt.analysis.units import BatchReader, select_rows
     from relumt.plugin.model.attention import MechanismAttention
     from relumt.plugin.model.hooks import attention_hook
     from relumt.runs.data_bin import find_subwords
@@ -114,7 +114,7 @@ def attention_by_length(run: Path, args: argparse.Namespace) -> Iterator[Row]:
             ) -> None:  # fmt: skip
                 if result.weights is None or attention.mechanism.has_negative_weights:
                     raise UserError(f"{loaded.path}: expected weights that are not negative, {name} has none")
-                rows = tokens[attention.site].select_rows(result.weights, mask).weights
+                rows = select_rows(result.weights, mask, *tokens[attention.site], reader.unit).weights
                 means[attention.site][name].add("largest share", normalize(rows).amax(-1))
 
             with torch.no_grad(), attention_hook(loaded.model, collect, Need.WEIGHTS):

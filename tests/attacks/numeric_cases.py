@@ -68,14 +68,15 @@ class NumericCase:
         """Return how far an output in this dtype may be from the oracle's.
 
         With unit roundoff u of the computation (float32 for half precision), a score is wrong by at most (D + 2)·u
-        times √D·max|q|·max|k|. No weight changes faster than twice its score, a sum of S products adds S·u, and a fused
-        kernel rounds the output to the dtype of q. The Inhibitor has distances instead of scores.
+        times √D·max|q|·max|k|. No weight changes faster than its score, but that of relu2 by twice the score. A sum of
+        S products adds S·u, and a fused kernel rounds the output to the dtype of q. The Inhibitor has distances instead
+        of scores.
         """
         S, D = self.k.shape[2:]
         roundoff = torch.finfo(torch.float64 if self.q.dtype == torch.float64 else torch.float32).eps
         q, k, v = (largest(x) for x in (self.q, self.k, self.v))
         score = D**0.5 * q * k + 1
-        magnitude = S * score * v
+        magnitude = S * score * v * (2 * score if self.name == "relu2" else 1)
         if not MECHANISMS[self.name](1, 1).has_weights:
             magnitude = S * (D**0.5 * (q + k) + 1 + v)
         bound = 8 * roundoff * (S + D) * magnitude + 1e3 * torch.finfo(torch.float32).tiny * (1 + k + v)

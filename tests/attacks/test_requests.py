@@ -22,7 +22,7 @@ from relumt import process
 from relumt.analysis.attention_maps import SentenceMaps
 from relumt.analysis.plots import draw_maps, save_figure
 from relumt.analysis.record import AnalysisFile
-from relumt.analysis.report import write_report
+from relumt.analysis.report import write_plots_and_report
 from relumt.attention.variant_spec import FINITE, flag_name
 from relumt.cli import COMMANDS
 from relumt.plugin.options import VARIANT_CHOICES
@@ -196,7 +196,9 @@ def report_on(words: list[str], folder: Path) -> str:
     maps = {"cross.0": torch.rand(2, len(words), len(words))}
     sentence = SentenceMaps(0, words, words, words, maps, {"cross.0": "cross"})
     checkpoints = [replace(analysis(), name=word, path=word, data=word) for word in words]
-    return write_report(AnalysisFile("".join(words), checkpoints), [[sentence]] * len(words), folder).read_text()
+    return write_plots_and_report(
+        AnalysisFile("".join(words), checkpoints), [[sentence]] * len(words), folder
+    ).read_text()
 
 
 def test_words_and_names_are_no_code_in_reports_and_plots(tmp_path):
