@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, optim
-from fairseq.checkpoint_utils import load_checkpoint
+from fairseq.checkpoint_utils import load_checkpoint, torch_persistent_save
 from fairseq.dataclass.configs import CommonConfig, DatasetConfig, FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.file_io import PathManager
@@ -59,9 +59,15 @@ def install() -> None:
 
 
 def save(checkpoint: dict[str, Any], filename: str, async_write: bool = False) -> None:
-    """Replace fairseq's `torch_persistent_save`, also if it should write in the background; raise if saving fails."""
+    """Replace fairseq's `torch_persistent_save`; raise if saving fails.
+
+    --write-checkpoints-asynchronously is left to fairseq, whose library writes a file while training goes on.
+    """
     if "extra_state" in checkpoint:
         checkpoint["extra_state"][EARLY_STOPPING] = dict(early_stopping_counter())
+    if async_write:
+        torch_persistent_save(checkpoint, filename, async_write)
+        return
     save_checkpoint_durably(checkpoint, Path(filename))
 
 
@@ -90,6 +96,8 @@ def load_vetted(path: str, arg_overrides: Any = None, load_on_all_ranks: bool = 
     checkpoint = vet_checkpoint(load_checkpoint_safely(path), path)
     # As fairseq does. Without the flag, OmegaConf refuses the namespace in it.
     checkpoint["cfg"] = OmegaConf.create(default_sections() | checkpoint["cfg"], flags={"allow_objects": True})
+    if isinstance(seed := getattr(checkpoint["cfg"]["model"], "seed", None), int):
+        checkpoint["cfg"]["common"]["seed"] = seed
     if arg_overrides is not None:
         overwrite_args_by_name(checkpoint["cfg"], arg_overrides)
     upgraded: dict[str, Any] = checkpoint_utils._upgrade_state_dict(checkpoint)
@@ -111,10 +119,8 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     Raises:
         UserError: there is no intact checkpoint to resume from, or it belongs to another model.
     """
-    restored, suffix = Path(cfg.restore_file), trainer.checkpoint_suffix
-    if cfg.restore_file != LAST_CHECKPOINT and not restored.with_stem(f"{restored.stem}{suffix}").is_file():
-        raise UserError(f"--restore-file {restored}: no such file; correct the path, or drop the flag")
-    if cfg.restore_file == LAST_CHECKPOINT and not cfg.no_last_checkpoints and not suffix:
+    keeps_last = not getattr(cfg, "no_last_checkpoints", False)
+    if cfg.restore_file == LAST_CHECKPOINT and keeps_last and not trainer.checkpoint_suffix:
         if trainer.is_data_parallel_master:
             recover_last_checkpoint(Path(cfg.save_dir))
         if trainer.data_parallel_world_size > 1:
@@ -122,10 +128,12 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     started = metrics.get_meter("default", "wall")
     with refusing_unsuitable_models(cfg, trainer):
         extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
+    if extra_state is None and cfg.restore_file != LAST_CHECKPOINT:
+        raise UserError(f"--restore-file {cfg.restore_file}: no such file; correct the path, or drop the flag")
     if (clock := metrics.get_meter("default", "wall")) and started is not None:
         clock.start_time = started.start_time  # that of a checkpoint within an epoch stands still
     # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model
-    continues_training = trainer.get_num_updates() > 0
+    continues_training = bool(trainer.get_num_updates())
     if extra_state is not None and continues_training and not cfg.reset_meters:
         early_stopping_counter().update(extra_state.get(EARLY_STOPPING, {}))
     if extra_state is not None and continues_training and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):

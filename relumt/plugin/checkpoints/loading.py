@@ -56,8 +56,8 @@ TEXT = re.compile(r"(?!.*\$\{)[^\x00-\x1f\x7f]*")
 INTERPOLATED = {"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1, "sentence_avg": False}
 """Settings whose defaults fairseq takes from sections that a vetted configuration lacks."""
 
-POSITIONS = ("max_source_positions", "max_target_positions")
-"""Settings of models that other components have, too."""
+KEPT = ("max_source_positions", "max_target_positions", "seed")
+"""Settings that a model has although other components have them, too."""
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -183,7 +183,7 @@ def training_settings() -> dict[str, Any]:
         sections += registry["dataclass_registry"].values()
     defaults = {field.name: field.default for section in sections for field in fields(section)}
     return dict.fromkeys((*REGISTRIES, "task", "data")) | {
-        key: value if is_plain(value) else None for key, value in defaults.items() if key not in POSITIONS
+        key: value if is_plain(value) else None for key, value in defaults.items() if key not in KEPT
     }
 
 

@@ -210,9 +210,10 @@ def test_the_scheduler_learns_the_loss_of_an_epoch_and_the_clock_runs_on(
 
 
 def test_a_missing_file_to_restore_is_refused(tmp_path):
-    config = CheckpointConfig(save_dir=str(tmp_path), restore_file="checkpoint5O.pt")
+    started = trainer(tmp_path, "--arch", "mechanism_transformer", "--restore-file", "checkpoint5O.pt")
+    started.get_train_iterator = lambda **_: Namespace(epoch=1)
     with pytest.raises(UserError, match=r"--restore-file checkpoint5O\.pt: no such file"):
-        resume(config, FakeTrainer())
+        resume(started.cfg.checkpoint, started)
 
 
 def test_training_does_not_go_on_with_another_model(checkpoint, tmp_path):
