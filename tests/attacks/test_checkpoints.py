@@ -17,7 +17,7 @@ from relumt.plugin.checkpoints.recovery import (
 )
 from relumt.runs.run_config import averaged_checkpoint, best_checkpoint, has_checkpoints
 from tests.attacks.attack import error_of, problem_of, relumt, snapshot
-from tests.attacks.training import bytes_of, content, save, weights
+from tests.attacks.training import OPTIMIZER, bytes_of, content, save, weights
 from tests.plugin.model.build import arguments
 
 LAST, BEST = Path("checkpoint_last.pt"), Path("checkpoint_best.pt")
@@ -64,7 +64,7 @@ HOW = {
 def test_training_resumes_from_the_newest_intact_checkpoint(folder, capfd, damaged, chosen, how):
     for name in damaged.split():
         HOW[how](Path(f"checkpoint_{name}.pt"))
-    recover_last_checkpoint(folder)
+    recover_last_checkpoint(folder, OPTIMIZER)
     assert weights(LAST) == bytes_of(content(chosen)["model"])
     message = capfd.readouterr().err
     assert message.count("\n") == ("last" in damaged)
@@ -76,7 +76,7 @@ def test_nothing_is_deleted_if_no_checkpoint_is_intact(folder):
         if "average" not in path.name:
             path.write_bytes(path.read_bytes()[:-1])
     before = snapshot(folder)
-    message = problem_of(lambda: recover_last_checkpoint(folder))
+    message = problem_of(lambda: recover_last_checkpoint(folder, OPTIMIZER))
     assert "is damaged, and no other checkpoint in its folder is intact; restore one from a copy, or move" in message
     assert snapshot(folder) == before
 
@@ -91,7 +91,7 @@ def test_commands_and_fairseq_refuse_a_damaged_checkpoint(capfd):
 def test_an_intact_last_checkpoint_is_taken_whatever_else_there_is(folder):
     """A process was killed before it copied a newer checkpoint, or a user went back: the updates are made again."""
     save(Path("checkpoint_1_8.pt"), 8)
-    recover_last_checkpoint(folder)
+    recover_last_checkpoint(folder, OPTIMIZER)
     assert weights(LAST) == bytes_of(content(6)["model"])
 
 
@@ -99,7 +99,7 @@ def test_leftovers_of_killed_processes_are_removed(folder):
     before = snapshot(folder)
     for name in (".crash.pt.99.unfinished", ".checkpoint_1_8.pt.1a2b3c4d.unfinished", "notes.tmp"):
         Path(name).write_bytes(b"part")
-    recover_last_checkpoint(folder)
+    recover_last_checkpoint(folder, OPTIMIZER)
     assert snapshot(folder).keys() == before.keys() | {"notes.tmp"}
 
 
@@ -146,6 +146,7 @@ class FakeTrainer:
     """What `resume` needs of fairseq's trainer."""
 
     checkpoint_suffix = ""
+    optimizer = type(OPTIMIZER, (), {})()
     is_data_parallel_master = True
     data_parallel_world_size = 1
 
@@ -218,8 +219,3 @@ def test_the_clock_of_the_log_runs_after_resuming_within_an_epoch(monkeypatch):
     fairseq_hooks.resume(CheckpointConfig(save_dir="."), FakeTrainer())
     assert metrics.get_meter("default", "wall").start_time == started
     metrics.reset()
-
-
-def test_training_does_not_begin_anew_if_the_checkpoint_to_restore_is_missing(resume, capfd):
-    error = error_of(lambda: resume(save_dir="new", restore_file="nowhere.pt"), capfd)
-    assert "--restore-file nowhere.pt: no such file" in error

@@ -28,6 +28,9 @@ FLAGS = f"""--source-lang de --target-lang en --criterion label_smoothed_cross_e
 --optimizer adam --lr 1e-2 --batch-size 2 --max-update {UPDATES} --dropout 0.1 --cpu --num-workers 0 --log-format none
 --save-interval-updates 3 --keep-interval-updates 2 --no-epoch-checkpoints --update-epoch-batch-itr True""".split()
 
+OPTIMIZER = "FairseqAdam"
+"""Class of --optimizer adam, which a checkpoint names."""
+
 COPIES = (BEST_CHECKPOINT, LAST_CHECKPOINT)
 """Checkpoints that fairseq copies, in this order, from the numbered one that it saves."""
 
@@ -134,7 +137,7 @@ def content(updates: int, **extra_state: float | None) -> dict[str, Any]:
     return {
         "model": {f"weight{number}": torch.randn(30, 20, generator=generator) for number in range(8)},
         "cfg": {"model": Namespace(arch="reluformer"), "task": {"_name": "translation"}},
-        "optimizer_history": [{"num_updates": updates}],
+        "optimizer_history": [{"num_updates": updates, "optimizer_name": OPTIMIZER}],
         "extra_state": {"train_iterator": {"epoch": 1}, **extra_state},
         "last_optimizer_state": {"state": {}},
     }

@@ -3,7 +3,7 @@
 fairseq has no hooks for this, so `install` replaces five names in fairseq's modules. Each replacement does what the
 original does, and in addition:
 
-- resuming with another model or from a file that does not exist is refused;
+- resuming with another model is refused;
 - saving and copying are durable: a crash, a full disk or a power failure leaves the previous checkpoint intact;
 - loading refuses files that are damaged or contain code, and passes on only settings that are harmless;
 - resuming takes the newest intact checkpoint if checkpoint_last.pt is missing or damaged;
@@ -29,7 +29,7 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from relumt.errors import UserError
+from relumt.errors import print_status
 from relumt.plugin.checkpoints.averaging import refuse_other_model
 from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT
 from relumt.plugin.checkpoints.loading import allow_fairseq_checkpoints, load_checkpoint_safely, vet_checkpoint
@@ -122,14 +122,14 @@ def resume(cfg: Any, trainer: Any, **arguments: Any) -> Any:
     keeps_last = not getattr(cfg, "no_last_checkpoints", False)
     if cfg.restore_file == LAST_CHECKPOINT and keeps_last and not trainer.checkpoint_suffix:
         if trainer.is_data_parallel_master:
-            recover_last_checkpoint(Path(cfg.save_dir))
+            recover_last_checkpoint(Path(cfg.save_dir), type(trainer.optimizer).__name__)
         if trainer.data_parallel_world_size > 1:
             torch.distributed.barrier(group=trainer.data_parallel_process_group)
     started = metrics.get_meter("default", "wall")
     with refusing_unsuitable_models(cfg, trainer):
         extra_state, epochs = load_checkpoint(cfg, trainer, **arguments)
     if extra_state is None and cfg.restore_file != LAST_CHECKPOINT:
-        raise UserError(f"--restore-file {cfg.restore_file}: no such file; correct the path, or drop the flag")
+        print_status(f"--restore-file {cfg.restore_file}: no such file; training starts from the beginning")
     if (clock := metrics.get_meter("default", "wall")) and started is not None:
         clock.start_time = started.start_time  # that of a checkpoint within an epoch stands still
     # fairseq restores this number with the optimizer and the scheduler, and none of them with --finetune-from-model

@@ -56,8 +56,8 @@ TEXT = re.compile(r"(?!.*\$\{)[^\x00-\x1f\x7f]*")
 INTERPOLATED = {"train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1, "sentence_avg": False}
 """Settings whose defaults fairseq takes from sections that a vetted configuration lacks."""
 
-KEPT = ("max_source_positions", "max_target_positions", "seed")
-"""Settings that a model has although other components have them, too."""
+KEPT = ("max_source_positions", "max_target_positions", "seed", "data", "source_lang", "target_lang")
+"""Settings that models and tasks have although other components have them, too."""
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -182,7 +182,7 @@ def training_settings() -> dict[str, Any]:
     for registry in REGISTRIES.values():
         sections += registry["dataclass_registry"].values()
     defaults = {field.name: field.default for section in sections for field in fields(section)}
-    return dict.fromkeys((*REGISTRIES, "task", "data")) | {
+    return dict.fromkeys((*REGISTRIES, "task")) | {
         key: value if is_plain(value) else None for key, value in defaults.items() if key not in KEPT
     }
 

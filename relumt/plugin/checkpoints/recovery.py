@@ -15,6 +15,7 @@ import torch
 from relumt.errors import AttemptFailedError, UserError, print_status
 from relumt.files import atomic_file, remove_unfinished_files
 from relumt.plugin.checkpoints.folder import LAST_CHECKPOINT, is_intact, training_checkpoints
+from relumt.plugin.checkpoints.loading import load_checkpoint_safely
 
 
 def save_checkpoint_durably(checkpoint: dict[str, Any], path: Path) -> None:
@@ -53,11 +54,16 @@ def _replacing(path: Path) -> Iterator[Path]:
         ) from None
 
 
-def recover_last_checkpoint(folder: Path) -> None:
+def recover_last_checkpoint(folder: Path, optimizer: str) -> None:
     """If checkpoint_last.pt is missing or damaged, replace it by a copy of the newest intact checkpoint, if any.
 
     A process that was killed before it copied a newer checkpoint to checkpoint_last.pt does the updates between the two
-    again. Files that killed processes left unfinished are removed.
+    again. A missing one is not replaced by a checkpoint of another optimizer: who removed it began another training.
+    Files that killed processes left unfinished are removed.
+
+    Args:
+        folder: of the checkpoints.
+        optimizer: name of the class of the optimizer that trains.
 
     Raises:
         UserError: there are checkpoints, but none is intact.
@@ -73,5 +79,8 @@ def recover_last_checkpoint(folder: Path) -> None:
             f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
             "folder away to train from the beginning"
         )
+    history = load_checkpoint_safely(newest, mmap=True).get("optimizer_history") or [{}]
+    if last not in found and history[-1].get("optimizer_name") != optimizer:
+        return
     copy_checkpoint_durably(newest, last)
     print_status(f"{last} {problem}; resuming from the newest intact checkpoint, {newest.name}")

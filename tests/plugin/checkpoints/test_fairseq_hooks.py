@@ -19,6 +19,7 @@ from relumt.plugin.checkpoints.recovery import recover_last_checkpoint, save_che
 from relumt.plugin.model.mechanism_transformer import MechanismTransformer
 from tests.plugin.model.build import trainer, write_checkpoint, write_data_bin
 
+OPTIMIZER = "FairseqAdam"
 CODE = "__import__('os').mkdir('created')"
 
 
@@ -110,7 +111,9 @@ def test_settings_that_fairseq_stores_are_accepted_and_files_are_dropped(checkpo
 def folder(tmp_path):
     """Return a folder with four checkpoints of 2 to 8 updates, the last one twice."""
     for updates, name in ((1, "1_2"), (2, "1_4"), (3, "1_6"), (4, "1_8"), (4, "last")):
+        history = [{"optimizer_name": OPTIMIZER}]
         content = {"model": {"w": torch.full((500,), float(updates))}, "ones": torch.ones(500)}
+        content["optimizer_history"] = history
         save_checkpoint_durably(content, tmp_path / f"checkpoint_{name}.pt")
     (tmp_path / ".checkpoint_1_9.pt.123.unfinished").touch()
     return tmp_path
@@ -130,17 +133,23 @@ DAMAGE = {
 def test_training_resumes_from_the_newest_intact_checkpoint(folder, capsys, damage, damaged, expected):
     for name in damaged:
         DAMAGE[damage](folder / f"checkpoint_{name}.pt")
-    recover_last_checkpoint(folder)
+    recover_last_checkpoint(folder, OPTIMIZER)
     assert load_checkpoint_safely(folder / "checkpoint_last.pt")["model"]["w"][0] == expected
     assert capsys.readouterr().err.count("resuming from the newest intact checkpoint") == ("last" in damaged)
     assert not list(folder.glob(".*"))
+
+
+def test_a_missing_checkpoint_is_not_replaced_by_one_of_another_optimizer(folder):
+    (folder / "checkpoint_last.pt").unlink()
+    recover_last_checkpoint(folder, "FairseqNAG")
+    assert not (folder / "checkpoint_last.pt").exists()
 
 
 def test_nothing_is_deleted_if_no_checkpoint_is_intact(folder):
     for path in folder.glob("checkpoint*.pt"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match="is damaged, and no other checkpoint in its folder is intact"):
-        recover_last_checkpoint(folder)
+        recover_last_checkpoint(folder, OPTIMIZER)
     assert len(list(folder.glob("checkpoint*.pt"))) == 5 and "truncated" in find_damage(path)
 
 
@@ -157,6 +166,8 @@ def test_a_fault_while_saving_leaves_the_last_checkpoint(folder, monkeypatch):
 
 class FakeTrainer:
     """What `resume` needs of fairseq's trainer."""
+
+    optimizer = type(OPTIMIZER, (), {})()
 
     def __init__(self, suffix=""):
         self.checkpoint_suffix, self.is_data_parallel_master, self.data_parallel_world_size = suffix, True, 1
@@ -209,11 +220,11 @@ def test_the_scheduler_learns_the_loss_of_an_epoch_and_the_clock_runs_on(
     metrics.reset()
 
 
-def test_a_missing_file_to_restore_is_refused(tmp_path):
+def test_a_missing_file_to_restore_is_named(tmp_path, capsys):
     started = trainer(tmp_path, "--arch", "mechanism_transformer", "--restore-file", "checkpoint5O.pt")
     started.get_train_iterator = lambda **_: Namespace(epoch=1)
-    with pytest.raises(UserError, match=r"--restore-file checkpoint5O\.pt: no such file"):
-        resume(started.cfg.checkpoint, started)
+    resume(started.cfg.checkpoint, started)
+    assert "--restore-file checkpoint5O.pt: no such file; training starts from the" in capsys.readouterr().err
 
 
 def test_training_does_not_go_on_with_another_model(checkpoint, tmp_path):
