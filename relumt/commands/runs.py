@@ -58,6 +58,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--one-by-one", action="store_true", help="translate documents that lost separators sentence by sentence")
     add("--force", action="store_true", help="continue with other settings than the recorded ones, and record that")
     add("--dry-run", action="store_true", help="print fairseq's commands instead of running them")
+    add("--verbose", action="store_true", help="print all that fairseq logs, instead of its progress")
     words_help = (
         "a name in configs/datasets, or the path of a data-bin; a name in configs/models.toml; then further flags of "
         "the fairseq command. After -- nothing is an option of this command"
@@ -81,14 +82,14 @@ def run(arguments: argparse.Namespace) -> None:
     if not (arguments.train or arguments.evaluate or arguments.analyze):
         raise UserError("expected at least one stage, found none; give --train, --evaluate or --analyze")
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
-    dry_run = arguments.dry_run or "--dry-run" in words
-    words = [word for word in words if word != "--dry-run"]
+    dry_run, verbose = arguments.dry_run or "--dry-run" in words, arguments.verbose or "--verbose" in words
+    words = [word for word in words if word not in ("--dry-run", "--verbose")]
     if len(words) < 2:
         raise UserError(f"expected DATASET and MODEL, found {words}; see --help")
     dataset, model, *flags = words
     config = resolve_run_config(dataset, model, arguments.seed, arguments.configs, arguments.runs, arguments.data_bin)
     device = find_device(arguments.precision)
-    request = Request(device, arguments.data_bin, arguments.force, arguments.one_by_one, dry_run)
+    request = Request(device, arguments.data_bin, arguments.force, arguments.one_by_one, dry_run, verbose)
     generate_flags = [] if arguments.train else flags
     if arguments.train:
         train(config, request, flags)
@@ -99,6 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
             print_commands(config, request, config.generate_flags(generate_flags, join_flag_values(trained)))
         else:
             evaluate(config, request, generate_flags)
+            print_status(f"next: relumt translate {config.folder} <FILE, or relumt table --runs {arguments.runs}")
     if arguments.analyze and not dry_run:
         from relumt.commands.analysis import analyze_run
 

@@ -104,7 +104,7 @@ def generate_command(
 ) -> FairseqCommand:
     """Return the command that translates with a checkpoint of the run, and writes to `folder`."""
     arguments = config.generate_command(flags, config.checkpoints / checkpoint, folder, request.device)
-    return FairseqCommand(generate_log(folder, subset_name(flags)), arguments)
+    return FairseqCommand(generate_log(folder, subset_name(flags)), arguments, request.is_verbose)
 
 
 def describe_evaluation(config: RunConfig, request: Request, flags: Flags) -> EvaluationSetup:

@@ -21,7 +21,6 @@ from relumt.runs.launch import (
     failure,
     locked,
     print_command,
-    read_training_log,
     run_fairseq,
 )
 from relumt.runs.record import (
@@ -36,6 +35,7 @@ from relumt.runs.record import (
     save_record,
 )
 from relumt.runs.run_config import RunConfig, best_checkpoint, has_checkpoints, resolve_run_config
+from relumt.runs.training_log import read_training_log
 
 TRAIN_LOG = "train.log"
 """Name of fairseq-train's log in a run's folder."""
@@ -51,6 +51,7 @@ class Request:
         force: continue with other settings than the recorded ones, and record the change.
         one_by_one: translate documents that lost separators sentence by sentence.
         dry_run: print the commands instead of running them.
+        is_verbose: print all that fairseq does, not only its progress.
     """
 
     device: Device
@@ -58,6 +59,7 @@ class Request:
     force: bool = False
     one_by_one: bool = False
     dry_run: bool = False
+    is_verbose: bool = False
 
 
 def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
@@ -88,7 +90,7 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
         is_trained = has_checkpoints(pretraining.folder)  # not before a dry run
         weights = best_checkpoint(pretraining.folder) if is_trained else pretraining.checkpoints / BEST_CHECKPOINT
         arguments += ["--finetune-from-model", str(weights)]
-    command = FairseqCommand(config.folder / TRAIN_LOG, arguments)
+    command = FairseqCommand(config.folder / TRAIN_LOG, arguments, request.is_verbose)
     if request.dry_run:
         print_command("train", command)
         return

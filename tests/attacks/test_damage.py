@@ -28,8 +28,8 @@ from relumt.runs.data_bin import open_data_bin
 from relumt.runs.dataset_config import read_models, require_dataset
 from relumt.runs.inference.export import read_model
 from relumt.runs.inference.text_encoding import load_segmenter
-from relumt.runs.launch import read_training_log
 from relumt.runs.record import find_record
+from relumt.runs.training_log import read_training_log
 from relumt.runs.translations import align_translations, read_generated
 from tests.attacks.attack import error_of, problem_of, relumt
 from tests.attacks.training import bytes_of, save, weights

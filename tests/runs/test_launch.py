@@ -12,7 +12,7 @@ import pytest
 from relumt.runs.launch import FairseqCommand, run_fairseq
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = FairseqCommand(Path("log"), ["data", "--adam-betas", "(0.9, 0.98)"])
+COMMAND = FairseqCommand(Path("log"), ["data", "--adam-betas", "(0.9, 0.98)"], is_verbose=True)
 LINE = "\n$ fairseq-train data --adam-betas '(0.9, 0.98)'\n"
 
 
@@ -48,7 +48,7 @@ from pathlib import Path
 from relumt.process import command_line
 from relumt.runs.launch import FairseqCommand, run_fairseq
 with command_line():
-    raise SystemExit(run_fairseq("train", FairseqCommand(Path("log"), []), append=True))
+    raise SystemExit(run_fairseq("train", FairseqCommand(Path("log"), [], is_verbose=True), append=True))
 """
 
 

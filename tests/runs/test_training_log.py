@@ -1,6 +1,6 @@
 import pytest
 
-from relumt.runs.launch import read_training_log
+from relumt.runs.training_log import read_training_log
 from tests.runs.cases import DONE
 
 STARTED = """\

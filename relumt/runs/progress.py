@@ -1,0 +1,176 @@
+"""What a user sees of a fairseq command while it runs: its log has the rest.
+
+On a terminal one line is updated. Otherwise a line is printed after each epoch or validation, and now and then in long
+epochs. Messages of relumt, warnings and sample translations are passed on.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from relumt.runs.training_log import NOT_FINITE, PARAMETERS, STAMP, STATISTICS, finite_numbers
+
+INTERVAL = 60.0
+"""Seconds between lines in a long epoch, if stdout is no terminal."""
+
+PASSED_ON = re.compile(
+    r"relumt: |\S+ \S+ \| (WARNING|ERROR) \| "
+    rf"|{STAMP}fairseq\.tasks\.translation \| example (hypothesis|reference): "
+    rf"|{STAMP}fairseq_cli\.generate \| Translated "
+)
+"""Start of the lines of fairseq's log that a user sees."""
+
+ANNOYING = ("tensorboardX", "num_workers", "Disk I/O")
+
+
+@dataclass
+class TrainingProgress:
+    """What a training has reached.
+
+    Attributes:
+        max_epoch: epochs after which it ends, 0 if it does not end by them.
+        max_update: the same for updates.
+        started: when it started, on the clock of `time.monotonic`.
+        last: the last value of each statistic of fairseq.
+        first_share: share of the training that was done when this start of fairseq logged for the first time.
+        has_news: whether there was an epoch's end or a validation that no line has told yet.
+    """
+
+    max_epoch: float
+    max_update: float
+    started: float = field(default_factory=time.monotonic)
+    last: dict[str, float] = field(default_factory=dict)
+    first_share: float | None = None
+    has_news: bool = False
+
+    def read(self, kind: str, logged: dict[str, float]) -> None:
+        """Take over what fairseq logs of an interval ("train_inner"), an epoch ("train") or a validation ("valid")."""
+        self.last |= logged
+        for key, value in logged.items():
+            self.last[key.removeprefix("train_")] = value  # of an epoch that is too short for an interval
+        if "num_updates" not in logged and f"{kind}_num_updates" in logged:
+            self.last["num_updates"] = logged[f"{kind}_num_updates"]
+        self.has_news |= kind == "valid" or (kind == "train" and "valid_loss" not in self.last)
+        if self.first_share is None:
+            self.first_share = self.share
+
+    @property
+    def share(self) -> float:
+        """Share of the training that is done, from 0 to 1."""
+        shares = [self.last.get("num_updates", 0.0) / self.max_update] if self.max_update else []
+        shares += [self.last.get("update", 0.0) / self.max_epoch] if self.max_epoch else []
+        return min(max(shares, default=0.0), 1.0)
+
+    def __str__(self) -> str:
+        last, left = self.last, self.seconds_left()
+        epochs = f" of {self.max_epoch:.0f}" if self.max_epoch else ""
+        updates = f" of {self.max_update:,.0f}" if self.max_update else ""
+        parts = [
+            f"epoch {last['epoch']:.0f}{epochs}" if "epoch" in last else "",
+            f"update {last['num_updates']:,.0f}{updates}" if "num_updates" in last else "",
+            f"loss {last['loss']:.3f}" if "loss" in last else "",
+            f"validation loss {last['valid_loss']:.3f}" if "valid_loss" in last else "",
+            f"BLEU {last['valid_bleu']:.2f}" if "valid_bleu" in last else "",
+            f"{last['wps']:,.0f} tokens/s" if "wps" in last else "",
+            f"{duration(left)} left" if left is not None else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    def seconds_left(self) -> float | None:
+        """Return the expected time to the end at the speed since the start; None if that is unknown."""
+        done = self.share - (self.first_share or 0.0)
+        return (1 - self.share) * (time.monotonic() - self.started) / done if done > 0 else None
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words, such as "1 h 05 min"."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
+
+
+def last_value(arguments: Sequence[str], flag: str) -> float:
+    """Return the number that a flag has in a command, 0 without the flag or with another value."""
+    values = [value for name, value in pairwise(arguments) if name == flag]
+    with suppress(ValueError):
+        return float(values[-1]) if values else 0.0
+    return 0.0
+
+
+@contextmanager
+def follow(tool: str, arguments: Sequence[str], is_verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Yield the function that is to be called with each part of the output of fairseq-train or fairseq-generate.
+
+    Args:
+        tool: "train" or "generate".
+        arguments: of the command.
+        is_verbose: print all of the output.
+    """
+    if is_verbose:
+        yield lambda text: print_now(text, end="")
+        return
+    progress = TrainingProgress(last_value(arguments, "--max-epoch"), last_value(arguments, "--max-update"))
+    with terminal_line() if sys.stdout.isatty() else spaced_lines() as update:
+        rest = ""
+
+        def show(text: str) -> None:
+            nonlocal rest
+            *lines, rest = (rest + text).split("\n")
+            for line in lines:
+                if line.startswith("$ fairseq-") or is_message(line):
+                    print_now(line)
+                elif match := PARAMETERS.match(line):
+                    print_now(f"{match[1]} parameters")
+                elif match := STATISTICS.match(line):
+                    progress.read(match[1], finite_numbers(match[2]))
+                    update(progress)
+
+        yield show
+        if progress.has_news:
+            print_now(str(progress))
+
+
+def is_message(line: str) -> bool:
+    """Return whether a line of fairseq's log is one that a user should see."""
+    return bool(PASSED_ON.match(line) or NOT_FINITE.match(line)) and not any(word in line for word in ANNOYING)
+
+
+def print_now(text: str, end: str = "\n") -> None:
+    """Print to stdout; nothing happens if nobody reads it any more."""
+    with suppress(BrokenPipeError):
+        print(text, end=end, flush=True)
+
+
+@contextmanager
+def spaced_lines() -> Iterator[Callable[[TrainingProgress], None]]:
+    """Yield a function that prints what is new at the end of an epoch, and every INTERVAL seconds."""
+    printed = time.monotonic()
+
+    def update(progress: TrainingProgress) -> None:
+        nonlocal printed
+        is_complete = progress.has_news and "loss" in progress.last
+        if is_complete or time.monotonic() - printed > INTERVAL:
+            print_now(str(progress))
+            printed, progress.has_news = time.monotonic(), False
+
+    yield update
+
+
+@contextmanager
+def terminal_line() -> Iterator[Callable[[TrainingProgress], None]]:
+    """Yield a function that updates one line with a bar below all that is printed."""
+    from rich.progress import BarColumn, Progress, TextColumn  # here, because most commands show none
+
+    with Progress(TextColumn("{task.description}"), BarColumn(bar_width=20)) as bar:
+        task = bar.add_task("starting", total=1.0)
+
+        def update(progress: TrainingProgress) -> None:
+            bar.update(task, completed=progress.share, description=str(progress))
+            progress.has_news = False
+
+        yield update
