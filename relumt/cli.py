@@ -9,6 +9,7 @@ from relumt.process import ArgumentParser, command_line
 
 COMMANDS = {
     "doctor": ("runs", "check the installation, the machine and the GPU kernels"),
+    "models": ("models", "list mechanisms, feed-forward layers and configured models, with their flags"),
     "user-dir": ("runs", "print the folder to pass to fairseq's --user-dir"),
     "synth": ("corpora", "write a generated German-English corpus"),
     "prepare": ("corpora", "turn a bitext into a fairseq data-bin"),

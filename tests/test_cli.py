@@ -1,6 +1,7 @@
 """The `relumt` command: its subcommands, what it loads, and how it ends on errors and signals."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,14 @@ from pathlib import Path
 import pytest
 
 from relumt import cli
+from relumt.attention import MECHANISMS
+from relumt.attention.feedforward import FEEDFORWARDS
 from relumt.errors import AttemptFailedError, UserError
+from relumt.plugin.options import ARCHITECTURES
 from relumt.process import positive_integer, share, whole_number
+from relumt.runs.dataset_config import read_models
+
+ROOT = Path(__file__).parents[1]
 
 
 def exit_status_after(arguments):
@@ -140,3 +147,13 @@ def test_a_reader_that_leaves_early_and_a_full_disk_end_a_command_in_one_line_at
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_models_lists_everything_that_can_be_trained(capsys):
+    cli.main(["models", "--configs", str(ROOT / "configs")])
+    printed = capsys.readouterr().out
+    listed = [line.split()[0] for line in printed.splitlines() if re.match(r"  \w", line)]
+    models = read_models(ROOT / "configs")
+    assert set(listed) >= {*MECHANISMS, *FEEDFORWARDS, *ARCHITECTURES, *models}
+    assert printed.count("--relu-gamma: γ of [RF] Eq. 6, which divides the weights (default: 1.0)") == 1
+    assert "  reluformer            --arch reluformer --relu-gamma 1.0 --criterion label_smoothed_cross" in printed
