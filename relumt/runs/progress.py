@@ -1,7 +1,7 @@
 """What a user sees of a fairseq command while it runs: its log has the rest.
 
-On a terminal one line is updated. Otherwise a line is printed after each epoch or validation, and now and then in long
-epochs. Messages of relumt, warnings and sample translations are passed on.
+A line is printed after each epoch or validation. Below it, a terminal has one line that is updated; otherwise a line is
+printed now and then in long epochs. Messages of relumt, warnings and sample translations are passed on.
 """
 
 import re
@@ -163,7 +163,7 @@ def spaced_lines() -> Iterator[Callable[[TrainingProgress], None]]:
 
 @contextmanager
 def terminal_line() -> Iterator[Callable[[TrainingProgress], None]]:
-    """Yield a function that updates one line with a bar below all that is printed."""
+    """Yield a function that updates one line with a bar, and prints what is new at the end of an epoch above it."""
     from rich.progress import BarColumn, Progress, TextColumn  # here, because most commands show none
 
     with Progress(TextColumn("{task.description}"), BarColumn(bar_width=20)) as bar:
@@ -171,6 +171,8 @@ def terminal_line() -> Iterator[Callable[[TrainingProgress], None]]:
 
         def update(progress: TrainingProgress) -> None:
             bar.update(task, completed=progress.share, description=str(progress))
-            progress.has_news = False
+            if progress.has_news and "loss" in progress.last:
+                print_now(str(progress))
+                progress.has_news = False
 
         yield update
