@@ -15,6 +15,7 @@ from transformers import (
     LlamaConfig,
     MambaConfig,
     MarianConfig,
+    StaticCache,
     T5Config,
 )
 
@@ -105,6 +106,17 @@ def test_generation_with_a_cache_is_generation_without(name, mechanism):
     torch.testing.assert_close(
         model.generate(**batch, use_cache=True, **options), model.generate(**batch, use_cache=False, **options)
     )
+
+
+@three_mechanisms
+@torch.no_grad()
+def test_the_empty_part_of_a_static_cache_is_not_seen(mechanism):
+    model = build("llama", PREFIX + mechanism)
+    ids = inputs("llama", (5, 5))[0]["input_ids"]
+    cache = StaticCache(config=model.config, max_cache_len=12)
+    torch.testing.assert_close(model(ids, cache=cache).logits, model(ids).logits)
+    step = model(ids[:, :1], cache=cache).logits
+    torch.testing.assert_close(step, model(torch.cat([ids, ids[:, :1]], 1)).logits[:, -1:])
 
 
 @every_model
