@@ -62,6 +62,10 @@ def test_the_code_is_the_same_in_a_checkout_an_archive_and_an_installed_package(
     committed_elsewhere = revision()
     assert inside.code == archive.code == committed_elsewhere.code
     assert len({inside.commit, archive.commit, committed_elsewhere.commit}) == 3
+    (copied / "__init__.py").write_text("a")
+    changed = revision()
+    (copied / "__init__.py").write_text("b")
+    assert len({inside.code, changed.code, revision().code}) == 3
 
 
 def test_a_package_installed_inside_another_repository_has_no_commit(checkout, monkeypatch):

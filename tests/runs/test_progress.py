@@ -60,6 +60,16 @@ def test_a_long_epoch_shows_where_it_is(capsys, monkeypatch):
     assert 0 < shown(capsys, *parts).count("epoch 1 of 4, update ") < 3
 
 
+def test_the_time_left_follows_from_what_was_done_since_the_start(monkeypatch):
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 1000.0)
+    resumed = progress.TrainingProgress(max_epoch=4, max_update=0)
+    resumed.read("train_inner", {"update": 2.0})
+    assert resumed.seconds_left() is None
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 1100.0)
+    resumed.read("train_inner", {"update": 3.5})
+    assert round(resumed.seconds_left()) == 33  # 1.5 epochs took 100 s, and 0.5 are left
+
+
 def test_verbose_shows_everything(capsys):
     assert shown(capsys, START, "no newline", is_verbose=True) == START + "no newline"
 

@@ -143,6 +143,9 @@ def test_a_missing_checkpoint_is_not_replaced_by_one_of_another_optimizer(folder
     (folder / "checkpoint_last.pt").unlink()
     recover_last_checkpoint(folder, "FairseqNAG")
     assert not (folder / "checkpoint_last.pt").exists()
+    (folder / "checkpoint_last.pt").write_bytes(b"")  # damaged: fairseq says what does not match
+    recover_last_checkpoint(folder, "FairseqNAG")
+    assert not find_damage(folder / "checkpoint_last.pt")
 
 
 def test_nothing_is_deleted_if_no_checkpoint_is_intact(folder):
