@@ -61,8 +61,7 @@ def test_a_long_epoch_shows_where_it_is(capsys, monkeypatch):
 
 
 def test_the_time_left_follows_from_what_was_done_since_the_start(monkeypatch):
-    monkeypatch.setattr(progress.time, "monotonic", lambda: 1000.0)
-    resumed = progress.TrainingProgress(max_epoch=4, max_update=0)
+    resumed = progress.TrainingProgress(max_epoch=4, max_update=0, started=1000.0)
     resumed.read("train_inner", {"update": 2.0})
     assert resumed.seconds_left() is None
     monkeypatch.setattr(progress.time, "monotonic", lambda: 1100.0)
