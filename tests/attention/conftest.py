@@ -1,4 +1,6 @@
-"""A fixture that makes Triton's interpreter handle bfloat16."""
+"""What the tests of attention share: bfloat16 in Triton's interpreter, and no garbage of other tests."""
+
+import gc
 
 import pytest
 import torch
@@ -33,3 +35,12 @@ def bfloat16(monkeypatch):
 
     monkeypatch.setattr(builder, "cast_impl", rounding_cast)
     monkeypatch.setattr(builder, "create_dot", compute_dot)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_garbage_of_other_tests():
+    """Triton's interpreter reads kernels with `ast.parse`, which fails in Python 3.11 if another call interrupts it.
+
+    Collecting garbage does if it prints a traceback, as for fairseq's datasets that could not be opened.
+    """
+    gc.collect()
