@@ -163,7 +163,8 @@ def read_version(path: Path) -> str:
 
 def describe_fairseq() -> FairseqSource:
     """Describe the fairseq that is imported, or that would be; raise UserError if there is none."""
-    path, revision = find_fairseq(), find_revision(find_fairseq())
+    path = find_fairseq()
+    revision = find_revision(path)
     owners = {found.name for found in find_distributions() if provides(found, path)}
     return FairseqSource(str(path), read_version(path), " and ".join(sorted(owners)), revision.commit, revision.dirty)
 

@@ -80,7 +80,7 @@ class MultiheadAttention(nn.Module):
         self.v_proj = nn.Linear(vdim or embed_dim, num_kv_heads * self.head_dim, bias, device, dtype)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias, device, dtype)
         self.mechanism = MECHANISMS[mechanism](num_heads, self.head_dim, dropout, **options).to(device, dtype)
-        self.qk_norm = QKNorm.before(self.mechanism).to(device, dtype) if qk_norm else None
+        self.qk_norm = QKNorm.build(self.mechanism).to(device, dtype) if qk_norm else None
         self.gate = OutputGate(gate, embed_dim, num_heads).to(device, dtype) if gate else None
         self.reset_parameters()
 
@@ -140,8 +140,13 @@ class MultiheadAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """[B, T, E] -> [B, H, T, D]; heads of keys and values are repeated for the queries that share them."""
-        heads: Tensor = x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        return heads.repeat_interleave(self.mechanism.num_heads // heads.shape[1], 1)
+        return repeat_heads(x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2), self.mechanism.num_heads)
+
+
+def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
+    """Repeat heads of keys or values for the queries that share them: [B, H or fewer, S, D] -> [B, H, S, D]."""
+    group = num_heads // x.shape[1]
+    return x if group == 1 else x.repeat_interleave(group, 1)
 
 
 def key_mask_of(key_padding_mask: Tensor | None) -> Tensor | None:
@@ -192,7 +197,7 @@ def attend(
     if any(True for _ in module.parameters()) or module.overrides_postprocess_heads:
         raise ValueError(f"'{mechanism}' has parameters or a norm; build MECHANISMS['{mechanism}']({H}, {D}) once")
     if enable_gqa:
-        key, value = (x.repeat_interleave(H // x.shape[1], 1) for x in (key, value))
+        key, value = repeat_heads(key, H), repeat_heads(value, H)
     visible = bias = None
     if attn_mask is not None:
         hides = attn_mask if attn_mask.is_floating_point() else ~attn_mask

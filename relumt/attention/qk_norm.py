@@ -39,7 +39,7 @@ class QKNorm(nn.Module):
         self.scale = nn.Parameter(torch.full((num_heads,), INITIAL_SCALE))
 
     @classmethod
-    def before(cls, mechanism: Mechanism) -> "QKNorm":
+    def build(cls, mechanism: Mechanism) -> "QKNorm":
         """Return the norm for the heads of a mechanism; raise ValueError if it computes no products of q and k."""
         if not mechanism.has_weights:
             raise ValueError(f"QK norm needs products of queries and keys, which {type(mechanism).__name__} lacks")

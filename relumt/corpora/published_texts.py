@@ -24,7 +24,7 @@ class Segment(NamedTuple):
 
 
 def read_marked(lines: Iterable[str], name: str, markup: tuple[str, ...] = ("<d>",)) -> Iterator[Segment]:
-    """Yield the lines of a text that do not begin with markup, the first kind of which begins a document."""
+    """Yield the lines of a text that do not begin with markup; markup of the first kind begins a document."""
     document = number = 0
     for line in lines:
         if line.startswith(markup):

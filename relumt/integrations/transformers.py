@@ -25,12 +25,16 @@ from transformers.masking_utils import sdpa_mask
 
 from relumt.attention import MECHANISMS, AttentionMask, Mechanism, Need, cast_saturating
 from relumt.attention.mask import split_mask
+from relumt.attention.multihead import repeat_heads
 
 PREFIX = "relumt_"
 """Prefix of the names of attention implementations."""
 
 ATTRIBUTE = "relumt_mechanism"
 """Name of the mechanism in a model's attention modules."""
+
+NAME = "relumt_name"
+"""Attribute of every part of such a mechanism: the mechanism's name in MECHANISMS."""
 
 UNSUPPORTED = ("softcap", "s_aux", "head_mask")
 """Arguments of attention that no mechanism here can follow: caps on scores, sinks, and masks of heads."""
@@ -70,7 +74,7 @@ def post_init(model: PreTrainedModel) -> None:
 @wraps(initialize_of_transformers)
 def initialize_weights(model: PreTrainedModel, module: Any, *arguments: Any, **options: Any) -> None:
     """Initialize what a checkpoint lacks; modules of mechanisms as they are, not as the model does its own norms."""
-    if not getattr(module, "is_of_relumt", False):
+    if not hasattr(module, NAME):
         initialize_of_transformers(model, module, *arguments, **options)
         return
     parameters = list(module.parameters(recurse=False))
@@ -93,7 +97,7 @@ def build_mechanism(module: Any) -> Mechanism:
     head_dim = first_attribute(module, "head_dim", "attention_head_size", "key_value_proj_dim")
     mechanism = MECHANISMS[name](num_heads, head_dim, **(getattr(config, "relumt", None) or {}))
     for part in mechanism.modules():
-        vars(part)["is_of_relumt"] = True
+        vars(part)[NAME] = name
     return mechanism
 
 
@@ -126,7 +130,7 @@ def attend(
         raise ValueError(f"relumt's attention does not support {', '.join(refused)}; use 'eager' for this model")
     mechanism = mechanism_of(module)
     B, H, T, D = query.shape
-    key, value = (x.repeat_interleave(H // x.shape[1], 1) for x in (key, value))
+    key, value = repeat_heads(key, H), repeat_heads(value, H)
     scale = 1.0 if scaling is None else scaling * math.sqrt(D)
     if not math.isclose(scale, 1.0, rel_tol=1e-6):
         if not mechanism.has_weights:
@@ -164,9 +168,9 @@ def mechanism_of(module: Any) -> Mechanism:
     Raises:
         ValueError: the mechanism has parameters, which a model must have from its creation.
     """
-    found: Mechanism | None = getattr(module, ATTRIBUTE, None)
+    found: Any = getattr(module, ATTRIBUTE, None)
     name = module.config._attn_implementation.removeprefix(PREFIX)
-    if found is None or not isinstance(found, type(MECHANISMS[name](1, 1))):
+    if getattr(found, NAME, None) != name:
         found = build_mechanism(module).train(module.training)
         if any(True for _ in found.parameters()):
             raise ValueError(
@@ -174,4 +178,5 @@ def mechanism_of(module: Any) -> Mechanism:
                 f"attn_implementation='{PREFIX}{name}' to from_config or from_pretrained"
             )
         module.add_module(ATTRIBUTE, found)
-    return found
+    mechanism: Mechanism = found
+    return mechanism

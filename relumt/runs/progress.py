@@ -49,11 +49,10 @@ class TrainingProgress:
 
     def read(self, kind: str, logged: dict[str, float]) -> None:
         """Take over what fairseq logs of an interval ("train_inner"), an epoch ("train") or a validation ("valid")."""
-        self.last |= logged
         for key, value in logged.items():
             self.last[key.removeprefix("train_")] = value  # of an epoch that is too short for an interval
-        if "num_updates" not in logged and f"{kind}_num_updates" in logged:
-            self.last["num_updates"] = logged[f"{kind}_num_updates"]
+        if "valid_num_updates" in logged:
+            self.last["num_updates"] = logged["valid_num_updates"]
         self.has_news |= kind == "valid" or (kind == "train" and "valid_loss" not in self.last)
         if self.first_share is None:
             self.first_share = self.share

@@ -185,6 +185,11 @@ def test_what_cannot_be_computed_is_refused():
     batch, _ = inputs("gpt2")
     model.set_attn_implementation(PREFIX + "relu")
     assert model(**batch).logits.isfinite().all()
+    for name in ("relu2", "relu"):  # relu2 derives from relu
+        model.set_attn_implementation(PREFIX + name)
+        fresh = build("gpt2", PREFIX + name)
+        fresh.load_state_dict(model.state_dict())
+        torch.testing.assert_close(model(**batch).logits, fresh(**batch).logits)
     model.set_attn_implementation(PREFIX + "rela_g")
     with pytest.raises(ValueError, match="'rela_g' has parameters, which a model needs from the beginning"):
         model(**batch)

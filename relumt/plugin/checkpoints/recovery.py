@@ -79,8 +79,9 @@ def recover_last_checkpoint(folder: Path, optimizer: str) -> None:
             f"{last} {problem}, and no other checkpoint in its folder is intact; restore one from a copy, or move the "
             "folder away to train from the beginning"
         )
-    history = load_checkpoint_safely(newest, mmap=True).get("optimizer_history") or [{}]
-    if last not in found and history[-1].get("optimizer_name") != optimizer:
-        return
+    if last not in found:
+        history = load_checkpoint_safely(newest, mmap=True).get("optimizer_history") or [{}]
+        if history[-1].get("optimizer_name") != optimizer:
+            return
     copy_checkpoint_durably(newest, last)
     print_status(f"{last} {problem}; resuming from the newest intact checkpoint, {newest.name}")

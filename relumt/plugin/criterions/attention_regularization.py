@@ -96,7 +96,7 @@ class RegularizerTerms:
 
     @classmethod
     def mean(cls, terms: list["RegularizerTerms"]) -> "RegularizerTerms":
-        """Return the unweighted mean over attentions, of which there is at least one."""
+        """Return the unweighted mean over one or more attentions."""
         return cls(*(torch.stack([getattr(one, field.name) for one in terms]).mean() for field in fields(cls)))
 
 

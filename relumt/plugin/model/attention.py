@@ -62,7 +62,7 @@ class MechanismAttention(MultiheadAttention):
         super().__init__(embed_dim, num_heads, **fairseq_kwargs)
         self.mechanism = mechanism
         self.site = site
-        self.qk_norm = QKNorm.before(mechanism) if has_qk_norm else None
+        self.qk_norm = QKNorm.build(mechanism) if has_qk_norm else None
         if self.qk_norm is None:  # with it, scores do not depend on the initialization
             mechanism.init_projections(self.q_proj, self.k_proj)
         self.gate = None if gate is None else OutputGate(gate, embed_dim, num_heads)

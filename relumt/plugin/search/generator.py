@@ -202,9 +202,9 @@ class BeamSearchGenerator(SequenceGenerator):
         token_scores = torch.cat((scores[:, :1], scores.diff()), dim=1)
         for i, sentence in enumerate(beam.sentences[positions].tolist()):
             if len(finished[sentence]) < self.beam_size:
-                of_fairseq = {"attention": torch.empty(0), "alignment": torch.empty(0)}
+                unused = {"attention": torch.empty(0), "alignment": torch.empty(0)}  # fairseq's callers expect them
                 found = {"tokens": tokens[i], "score": totals[i], "positional_scores": token_scores[i]}
-                finished[sentence].append(found | of_fairseq)
+                finished[sentence].append(found | unused)
         is_unfinished = [
             not is_last_step and len(finished[sentence]) < self.beam_size for sentence in beam.sentences.tolist()
         ]
