@@ -29,6 +29,9 @@ KernelSetting = Literal["auto", "fused", "reference"]
 KERNELS_VARIABLE = "RELUMT_KERNELS"
 """Environment variable that restricts the choice of kernels."""
 
+SAMPLES_VARIABLE = "RELUMT_SAMPLES"
+"""Environment variable that makes fairseq-train show sample translations, joining subwords as its value says."""
+
 KERNEL_SETTINGS: tuple[KernelSetting, ...] = get_args(KernelSetting)
 
 

@@ -18,6 +18,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.dataclass.initialize import hydra_init
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 
 import relumt.plugin.criterions.attention_regularization  # registers the criterion that it extends, too
 import relumt.plugin.model.mechanism_transformer
@@ -29,6 +30,7 @@ from relumt.plugin.cpu_products import limit_compiled_products, select_fp32_back
 from relumt.plugin.model.attention import MechanismAttention
 from relumt.plugin.search.generator import BeamSearchGenerator
 from relumt.plugin.search.length_penalty import FAIRSEQ_PENALTY, check_length_penalty
+from relumt.plugin.tasks.samples import post_validate
 
 build_generator_of_fairseq = FairseqTask.build_generator
 
@@ -92,6 +94,7 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
 
 iterators.EpochBatchIterator = AcyclicEpochBatchIterator
 FairseqTask.build_generator = build_generator
+TranslationTask.post_validate = post_validate
 options.GenerationConfig = PenaltyGenerationConfig  # the flags
 load_extensions()
 generation = FairseqConfig.__dataclass_fields__["generation"]  # the settings that are made from them

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -27,11 +27,19 @@ Tool = Literal["train", "generate"]
 
 @dataclass(frozen=True)
 class FairseqCommand:
-    """A fairseq command: the log to write its output to, its arguments, and whether to print all of its output."""
+    """A fairseq command.
+
+    Attributes:
+        log: file to write its output to.
+        arguments: of the command.
+        is_verbose: print all of its output.
+        environment: variables that it gets beside those of this process.
+    """
 
     log: Path
     arguments: list[str]
     is_verbose: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -75,7 +83,7 @@ def run_fairseq(tool: Tool, command: FairseqCommand, *, append: bool) -> int:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONWARNINGS": "ignore"},
+            env=os.environ | {"PYTHONWARNINGS": "ignore"} | command.environment,
         )
         try:
             assert process.stdout is not None

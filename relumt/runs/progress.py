@@ -8,9 +8,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TextIO
 
 from relumt.runs.training_log import NOT_FINITE, PARAMETERS, STAMP, STATISTICS, finite_numbers
 
@@ -19,10 +20,12 @@ INTERVAL = 60.0
 
 PASSED_ON = re.compile(
     r"relumt: |\S+ \S+ \| (WARNING|ERROR) \| "
-    rf"|{STAMP}fairseq\.tasks\.translation \| example (hypothesis|reference): "
     rf"|{STAMP}fairseq_cli\.generate \| Translated "
 )
 """Start of the lines of fairseq's log that a user sees."""
+
+SAMPLE = re.compile(rf"{STAMP}(?:fairseq\.tasks\.translation|relumt\.plugin\.tasks\.\w+) \| (\w+ \w+: .{{0,300}})")
+"""A sample translation, its source or its reference: `translation 1: …`, or fairseq's `example hypothesis: …`."""
 
 ANNOYING = ("tensorboardX", "num_workers", "Disk I/O")
 
@@ -114,7 +117,7 @@ def follow(tool: str, arguments: Sequence[str], is_verbose: bool) -> Iterator[Ca
         yield lambda text: print_now(text, end="")
         return
     progress = TrainingProgress(last_value(arguments, "--max-epoch"), last_value(arguments, "--max-update"))
-    with terminal_line() if sys.stdout.isatty() else spaced_lines() as update:
+    with progress_line(sys.stdout, INTERVAL) as update:
         rest = ""
 
         def show(text: str) -> None:
@@ -123,11 +126,15 @@ def follow(tool: str, arguments: Sequence[str], is_verbose: bool) -> Iterator[Ca
             for line in lines:
                 if line.startswith("$ fairseq-") or is_message(line):
                     print_now(line)
+                elif match := SAMPLE.match(line):
+                    print_now(f"  {match[1]}")
                 elif match := PARAMETERS.match(line):
                     print_now(f"{match[1]} parameters")
                 elif match := STATISTICS.match(line):
                     progress.read(match[1], finite_numbers(match[2]))
-                    update(progress)
+                    stays = progress.has_news and "loss" in progress.last
+                    update(progress.share, str(progress), stays)
+                    progress.has_news &= not stays
 
         yield show
         if progress.has_news:
@@ -139,39 +146,48 @@ def is_message(line: str) -> bool:
     return bool(PASSED_ON.match(line) or NOT_FINITE.match(line)) and not any(word in line for word in ANNOYING)
 
 
-def print_now(text: str, end: str = "\n") -> None:
-    """Print to stdout; nothing happens if nobody reads it any more."""
+def print_now(text: str, end: str = "\n", stream: TextIO | None = None) -> None:
+    """Print to a stream, stdout by default; nothing happens if nobody reads it any more."""
     with suppress(BrokenPipeError):
-        print(text, end=end, flush=True)
+        print(text, end=end, file=stream, flush=True)
+
+
+Update = Callable[[float, str, bool], None]
+"""Takes the share that is done, from 0 to 1, what to say about it, and whether that is to stay on a line of its own."""
+
+
+def progress_line(stream: TextIO, interval: float) -> AbstractContextManager[Update]:
+    """Return a context that yields what shows progress: one line on a terminal, else one every `interval` seconds."""
+    return terminal_line(stream) if stream.isatty() else spaced_lines(stream, interval)
 
 
 @contextmanager
-def spaced_lines() -> Iterator[Callable[[TrainingProgress], None]]:
-    """Yield a function that prints what is new at the end of an epoch, and every INTERVAL seconds."""
+def spaced_lines(stream: TextIO, interval: float) -> Iterator[Update]:
+    """Yield a function that prints what is to stay, and the rest every `interval` seconds."""
     printed = time.monotonic()
 
-    def update(progress: TrainingProgress) -> None:
+    def update(_: float, text: str, stays: bool) -> None:
         nonlocal printed
-        is_complete = progress.has_news and "loss" in progress.last
-        if is_complete or time.monotonic() - printed > INTERVAL:
-            print_now(str(progress))
-            printed, progress.has_news = time.monotonic(), False
+        if stays or time.monotonic() - printed > interval:
+            print_now(text, stream=stream)
+            printed = time.monotonic()
 
     yield update
 
 
 @contextmanager
-def terminal_line() -> Iterator[Callable[[TrainingProgress], None]]:
-    """Yield a function that updates one line with a bar, and prints what is new at the end of an epoch above it."""
-    from rich.progress import BarColumn, Progress, TextColumn  # here, because most commands show none
+def terminal_line(stream: TextIO) -> Iterator[Update]:
+    """Yield a function that updates one line with a bar, and prints what is to stay above it."""
+    from rich.console import Console  # here, because most commands show none
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    with Progress(TextColumn("{task.description}"), BarColumn(bar_width=20)) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
+    with Progress(*columns, console=Console(file=stream)) as bar:
         task = bar.add_task("starting", total=1.0)
 
-        def update(progress: TrainingProgress) -> None:
-            bar.update(task, completed=progress.share, description=str(progress))
-            if progress.has_news and "loss" in progress.last:
-                print_now(str(progress))
-                progress.has_news = False
+        def update(share: float, text: str, stays: bool) -> None:
+            bar.update(task, completed=share, description=text)
+            if stays:
+                print_now(text)
 
         yield update

@@ -12,6 +12,7 @@ from pathlib import Path
 from relumt.errors import UserError, print_status, quote
 from relumt.files import file_sha256
 from relumt.plugin.checkpoints.folder import BEST_CHECKPOINT
+from relumt.process import SAMPLES_VARIABLE
 from relumt.runs.data_bin import DataBin
 from relumt.runs.dataset_config import load_dataset, require_numbered_checkpoints
 from relumt.runs.environment import Device, current_environment
@@ -34,7 +35,7 @@ from relumt.runs.record import (
     recovery_advice,
     save_record,
 )
-from relumt.runs.run_config import RunConfig, best_checkpoint, has_checkpoints, resolve_run_config
+from relumt.runs.run_config import POST_PROCESS, RunConfig, best_checkpoint, has_checkpoints, resolve_run_config
 from relumt.runs.training_log import read_training_log
 
 TRAIN_LOG = "train.log"
@@ -90,7 +91,8 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
         is_trained = has_checkpoints(pretraining.folder)  # not before a dry run
         weights = best_checkpoint(pretraining.folder) if is_trained else pretraining.checkpoints / BEST_CHECKPOINT
         arguments += ["--finetune-from-model", str(weights)]
-    command = FairseqCommand(config.folder / TRAIN_LOG, arguments, request.is_verbose)
+    subwords = {SAMPLES_VARIABLE: POST_PROCESS.get(config.data_bin.bpe, "none")}
+    command = FairseqCommand(config.folder / TRAIN_LOG, arguments, request.is_verbose, subwords)
     if request.dry_run:
         print_command("train", command)
         return

@@ -48,6 +48,12 @@ def test_without_validation_the_epoch_is_shown(capsys):
     assert shown(capsys, EPOCH % (1, 10)) == "epoch 1 of 4, update 10, loss 7.250, 5,000 tokens/s\n"
 
 
+def test_sample_translations_are_shown_without_their_stamps(capsys):
+    samples = ("relumt.plugin.tasks.samples | translation 1: a man", "fairseq.tasks.translation | example reference: b")
+    printed = shown(capsys, *(f"{STAMP}{sample}\n" for sample in samples), f"{STAMP}fairseq.tasks.other | x y: z\n")
+    assert printed == "  translation 1: a man\n  example reference: b\n"
+
+
 def test_parts_may_end_anywhere(capsys):
     text = START + VALID % (1, 10) + EPOCH % (1, 10)
     assert shown(capsys, *text) == shown(capsys, text)

@@ -25,6 +25,12 @@ from relumt.runs.run_config import resolve_run_config
 GRID_LOG = "grid.log"
 """File in the run's folder to which its scripts' output is appended at every start."""
 
+LINE_LENGTH = 150
+"""Characters of a line of a script's output that are shown as its progress."""
+
+TAIL = 1 << 14
+"""Bytes at the end of grid.log in which that line is looked for."""
+
 
 class JobState(StrEnum):
     """State of a job; the last four are its outcomes."""
@@ -102,6 +108,17 @@ class Job:
             environment = defaults | os.environ | settings | self.script_settings
             return start_child(self.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
+    def last_line(self) -> str:
+        """Return the last line that the script printed, except commands and empty lines; "" before there is one."""
+        path = self.folder / GRID_LOG
+        if not path.is_file():
+            return ""
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - TAIL))
+            lines = log.read().decode("utf-8", errors="replace").split("\n")
+        lines = [line.strip() for line in lines if line.strip() and not line.startswith("$ ")]
+        return lines[-1][:LINE_LENGTH] if lines else ""
+
     def is_locked(self) -> bool:
         """Return whether a process holds the lock that `relumt run` takes on a run's folder."""
         path = self.folder / LOCK_FILE
@@ -130,7 +147,7 @@ class Job:
                 and (not experiment.needs_test or is_scored_as_configured(config, record))
                 and (not experiment.needs_analysis or is_analyzed(self.folder, record))
             )
-        except UserError:  # the script reports it
+        except (UserError, OSError):  # the script reports it
             return False
 
     def outcome(self, exit_status: int) -> JobState:

@@ -7,15 +7,21 @@ and it would have to be installed.
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from relumt.errors import UserError, print_status
 from relumt.papers.grid.jobs import Job, JobState
+from relumt.runs.progress import duration, progress_line
+
+PROGRESS_INTERVAL = 300.0
+"""Seconds between lines about the progress of all jobs, if stderr is no terminal."""
 
 MAX_TIMEOUTS = 1000
 """How often a job that ran out of time is queued again; submitit's default is 3."""
@@ -44,32 +50,82 @@ def run_jobs(
     states = dict.fromkeys(jobs, JobState.WAITING)
     waiting, free = list(jobs), list(slots)
     running: dict[Job, tuple[Poll, Sequence[str]]] = {}
+    progress = GridProgress(len(jobs), len(slots))
 
     def set_state(job: Job, state: JobState) -> None:
         if states[job] != state:
             states[job] = state
             print_status(f"{job.name}: {state} ({len(waiting)} waiting, {len(running)} running)")
 
-    while waiting or running:
-        for job in list(waiting) if free else []:
-            if job.is_locked():  # a killed grid may have left a process
-                set_state(job, JobState.LOCKED)
-            elif free:
-                waiting.remove(job)
-                try:
-                    running[job] = start(job, free[0]), free.pop(0)
-                    set_state(job, started)
-                except RuntimeError as error:  # Slurm refuses it, but may take others
-                    print_status(f"{job.name}: not submitted: {error}")
-                    set_state(job, JobState.FAILED)
-        for job, (poll, slot) in list(running.items()):
-            exit_status = poll()
-            if exit_status is not None:
-                del running[job]
-                free.append(slot)
-                set_state(job, job.outcome(exit_status))
-        time.sleep(interval)
+    with progress_line(sys.stderr, PROGRESS_INTERVAL) as update:
+        while waiting or running:
+            for job in list(waiting) if free else []:
+                if job.is_locked():  # a killed grid may have left a process
+                    set_state(job, JobState.LOCKED)
+                elif free:
+                    waiting.remove(job)
+                    progress.start(job)
+                    try:
+                        running[job] = start(job, free[0]), free.pop(0)
+                        set_state(job, started)
+                    except RuntimeError as error:  # Slurm refuses it, but may take others
+                        print_status(f"{job.name}: not submitted: {error}")
+                        set_state(job, JobState.FAILED)
+            for job, (poll, slot) in list(running.items()):
+                exit_status = poll()
+                if exit_status is not None:
+                    del running[job]
+                    free.append(slot)
+                    progress.end(job)
+                    set_state(job, job.outcome(exit_status))
+            update(1 - (len(waiting) + len(running)) / len(jobs), progress.describe(list(running)), False)
+            time.sleep(interval)
     return states
+
+
+@dataclass
+class GridProgress:
+    """How many jobs have ended, and how long the others will take.
+
+    Attributes:
+        num_jobs: number of all jobs.
+        num_parallel: number of jobs that run at a time.
+        started: job → when it started, on the clock of `time.monotonic`; without those that found nothing to do.
+        seconds: how long each job took that has ended and had something to do.
+        num_ended: number of jobs that have ended.
+    """
+
+    num_jobs: int
+    num_parallel: int
+    started: dict[Job, float] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    num_ended: int = 0
+
+    def start(self, job: Job) -> None:
+        """Note that a job starts now."""
+        if not job.is_finished():
+            self.started[job] = time.monotonic()
+
+    def end(self, job: Job) -> None:
+        """Note that a job has ended."""
+        self.num_ended += 1
+        if job in self.started:
+            self.seconds.append(time.monotonic() - self.started.pop(job))
+
+    def seconds_left(self) -> float | None:
+        """Return the time to the end if the other jobs take as long as those that have ended; None without any."""
+        if not self.seconds:
+            return None
+        now, each = time.monotonic(), mean(self.seconds)
+        done = sum(min(now - start, each) for start in self.started.values())
+        return max((self.num_jobs - self.num_ended) * each - done, 0) / self.num_parallel
+
+    def describe(self, running: Sequence[Job]) -> str:
+        """Return how far the jobs are, with the last line of each that runs."""
+        left = self.seconds_left()
+        expected = f", {duration(left)} left" if left is not None else ""
+        lines = [f"{job.name}: {job.last_line()}" for job in running]
+        return "; ".join([f"{self.num_ended} of {self.num_jobs} runs ended{expected}", *lines])
 
 
 def run_locally(jobs: Sequence[Job], slots: Slots, threads: int, interval: float = 0.2) -> dict[Job, JobState]:

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from relumt.errors import UserError
-from relumt.papers.grid.runner import SlurmTask, assign_gpus, create_executor, run_locally, run_on_slurm, visible_gpus
+from relumt.papers.grid.runner import (
+    GridProgress,
+    SlurmTask,
+    assign_gpus,
+    create_executor,
+    run_locally,
+    run_on_slurm,
+    visible_gpus,
+)
 from tests.papers.grid.conftest import make_jobs
 
 
@@ -154,3 +162,23 @@ def test_parameters_are_numbers_if_they_are_in_json_and_invalid_ones_are_reporte
     ):
         with pytest.raises(UserError, match=message):
             create_executor(tmp_path, cluster, parameters)
+
+
+def test_the_time_left_is_that_of_runs_which_had_something_to_do(root, tmp_path, monkeypatch):
+    first, second, third, _, finished = jobs = make_jobs(root, tmp_path, *"abcde")
+    clock = iter([0.0, 600.0, 600.0, 600.0, 900.0, 1500.0])
+    monkeypatch.setattr("relumt.papers.grid.runner.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("relumt.papers.grid.jobs.Job.is_finished", lambda job: job == finished)
+    progress = GridProgress(len(jobs), 2)
+    progress.start(finished)
+    progress.start(first)
+    assert progress.describe([]) == "0 of 5 runs ended"
+    progress.end(first)
+    progress.end(finished)
+    progress.start(second)
+    progress.start(third)
+    second.folder.mkdir(parents=True)
+    (second.folder / "grid.log").write_text("relumt: hello\nepoch 1 of 4, update 10\n$ fairseq-generate data-bin\n\n")
+    # 3 runs of 10 minutes are left, two at a time, of which two have done 5 minutes each
+    assert progress.describe([second]) == "2 of 5 runs ended, 10 min left; data/b/1: epoch 1 of 4, update 10"
+    assert progress.seconds_left() == 300  # both take longer than expected; the last one is still to come
