@@ -109,14 +109,14 @@ class Job:
             return start_child(self.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def last_line(self) -> str:
-        """Return the last line that the script printed, except commands and empty lines; "" before there is one."""
+        """Return the last line that the script printed, except commands and sample translations; "" without one."""
         path = self.folder / GRID_LOG
         if not path.is_file():
             return ""
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - TAIL))
             lines = log.read().decode("utf-8", errors="replace").split("\n")
-        lines = [line.strip() for line in lines if line.strip() and not line.startswith("$ ")]
+        lines = [line for line in lines if line.strip() and not line.startswith(("$ ", "  "))]
         return lines[-1][:LINE_LENGTH] if lines else ""
 
     def is_locked(self) -> bool:

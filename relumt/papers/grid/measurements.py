@@ -1,5 +1,6 @@
 """What a table needs besides its runs: speeds measured by a script in benchmarks/, and a report with attention maps."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -88,4 +89,5 @@ def finished_runs(context: TableContext) -> list[Run]:
 def run_python(*arguments: object) -> bool:
     """Run Python with these arguments, its output on stderr; return whether it succeeded."""
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}  # Hydra's, when a model is loaded
+    return subprocess.run(command, stdout=sys.stderr, env=environment, check=False).returncode == 0
