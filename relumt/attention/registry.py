@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
+from relumt.attention.elastic_softmax import ElasticSoftmaxAttention
 from relumt.attention.inhibitor import InhibitorAttention, InhibitorOptions, SignedInhibitorAttention
 from relumt.attention.mechanism import Mechanism
 from relumt.attention.rela import (
@@ -64,6 +65,7 @@ MECHANISMS = Registry(
         ),
         "entmax_learned": MechanismSpec(LearnedEntmaxAttention),
         "ssmax": MechanismSpec(ScalableSoftmaxAttention),
+        "elastic_softmax": MechanismSpec(ElasticSoftmaxAttention),
         "softpick": MechanismSpec(SoftpickAttention),
         "sigmoid": MechanismSpec(SigmoidAttention),
         "relu_n": MechanismSpec(ReLUOverLengthAttention),

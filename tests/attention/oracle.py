@@ -61,6 +61,11 @@ def ssmax(scores, n):
     return softmax([scale * math.log(n) * s for s in scores], n)
 
 
+def elastic_softmax(scores, n, offset=-1.0):
+    """Fu et al. 2026."""
+    return [max(p + offset / n, 0.0) for p in softmax(scores, n)]
+
+
 def softpick(scores, n):
     """Zuhri et al. 2025, in the scale of exp(−m), without which exp overflows."""
     m = max(*scores, 0.0)
@@ -172,6 +177,7 @@ ORACLES = {
     "entmax15": Oracle(weighted_sum(entmax15)),
     "entmax_learned": Oracle(weighted_sum(entmax15)),  # α starts at 1.5
     "ssmax": Oracle(weighted_sum(ssmax)),
+    "elastic_softmax": Oracle(weighted_sum(elastic_softmax)),
     "softpick": Oracle(weighted_sum(softpick)),
     "sigmoid": Oracle(weighted_sum(sigmoid)),
     "relu_n": Oracle(weighted_sum(relu_n)),

@@ -98,6 +98,17 @@ def test_relu_l1_options_are_the_equation(case, power, shift):
     assert_close(result.output, output)
 
 
+@given(case=cases(), offset=st.sampled_from([-2.5, -0.3, 0.0, 0.7]))
+def test_elastic_softmax_is_the_equation_for_every_offset(case, offset):
+    mechanism = MECHANISMS["elastic_softmax"](case.H, case.D)
+    nn.init.constant_(mechanism.offset, offset)
+    attend = oracle.weighted_sum(partial(oracle.elastic_softmax, offset=mechanism.offset[0].item()))
+    weights, output = oracle.attend(attend, case.q, case.k, case.v, case.visible)
+    result = mechanism(case.q, case.k, case.v, case.mask, Need.WEIGHTS)
+    torch.testing.assert_close(result.weights, weights)
+    torch.testing.assert_close(result.output, output)
+
+
 @pytest.mark.parametrize("name", ["relu", "relu2"])
 @pytest.mark.parametrize("n", [16, 256])
 def test_the_scale_factor_keeps_the_output_variance_near_1(name, n):

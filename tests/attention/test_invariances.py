@@ -148,7 +148,8 @@ def test_half_precision_is_the_float32_result_wherever_it_is_in_range(name, dtyp
         assert not tensor.isnan().any()
 
     exact = mechanism(q.detach().float(), k.detach().float(), v.detach().float(), AttentionMask(is_causal=True)).output
-    assert exact.ne(0).double().mean() > 0.1
+    is_null = name == "elastic_softmax" and size < 1  # rows of nearly equal scores have weights of nearly 0
+    assert is_null or exact.ne(0).double().mean() > 0.1
     in_range = exact.abs() <= torch.finfo(dtype).max
     one_unit = 2 * torch.finfo(dtype).eps
     torch.testing.assert_close(
