@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-TOPICS = ("Correctness", "Translation quality", "What attention does", "Documents", "Speed and memory", "Data and demo")
+TOPICS = {
+    "Translation quality": (
+        "relu_or_softmax reluformer_ablation multi30k rela_ablation regularizer_sweep ffn_slots activations "
+        "inhibitor_init inhibitor_int16"
+    ),
+    "What attention does": "sparsity_and_heads alignment attention_maps",
+    "Documents": "document_translation pronouns",
+    "Speed and memory": "training_speed decoding_speed attention_speed gpu inhibitor_tables",
+    "Correctness, data and demo": "parity scale_factor iwslt14_test_set demo",
+}
 USUAL_MACHINE = "AMD EPYC, one thread per run"
 CLAIM_COLUMNS = ("claim", "paper", "ours", "reproduced?", "command")
 QUOTATION = re.compile(r"\{(?:([\w-]+):)?([^{}|]+)\|([^{}|]+)\|([^{}|]*)(?:\|(\d*))?(?:\|([^{}|]+))?\}")
@@ -23,18 +32,17 @@ Data = dict[str, Any]
 
 INTRODUCTION = (
     "# Results",
-    "Each question leads to its page, which is rendered, like the answers here, from a JSON file beside it with all "
-    "numbers. The claims of the papers: [ReLUFormer](reluformer.md) ([RF]), [ReLA](rela.md) ([RL]), the "
-    "[Inhibitor](inhibitor.md) ([IN]), [trainable activations](activations.md) ([AF]).",
+    "Pages and answers are rendered from JSON files, which have all numbers. The "
+    "papers' claims: [ReLUFormer](reluformer.md) ([RF]), [ReLA](rela.md) ([RL]), [Inhibitor](inhibitor.md) ([IN]), "
+    "[activations](activations.md) ([AF]).",
     "- **Models** are small: they may show the papers' order, not their numbers. `multi30k_de_en_small` has 3+3 layers "
-    "of 128, 4 epochs and 1,984 updates; Multi30k is German–English, test_2016. Two seeds of one model differ by up to "
-    "3.6 BLEU (sparsemax: 5.6). Where no machine is named, it was one core of an AMD EPYC.",
+    "of 128 and 1,984 updates; Multi30k is German–English, test_2016. Two seeds of one model differ by up to 3.6 BLEU "
+    "(sparsemax: 5.6). Where no machine is named, it was one core of an AMD EPYC.",
     "- **BLEU** is sacreBLEU's; p is its paired bootstrap, one-sided, one value per seed. ± is the standard deviation "
     "over seeds, parentheses hold 95% intervals, – did not converge.",
     "- **Losses** include label smoothing, not the regularizer; nll includes neither, in base 2. A **null row** is a "
     "query whose weights sum to 0.",
-    "- Commands run in the README's environment. `--update-epoch-batch-itr False`, where a page names it, restores "
-    "the order of batches of its runs.",
+    "- `--update-epoch-batch-itr False`, where a page names it, restores the order of batches of its runs.",
 )
 
 
@@ -64,6 +72,7 @@ def experiment_page(name: str, experiments: dict[str, Data]) -> str:
     data = experiments[name]
     settings = [data["setting"].get(key) for key in ("data", "model", "seeds", "machine")]
     setting = "; ".join(text for text in settings if text not in (None, USUAL_MACHINE))
+    setting = setting[0].upper() + setting[1:]
     revision = "Revision {revision}, {date}.".format(**data["setting"])
     signature = [f"BLEU `{data['signature']}`."] if "signature" in data else []
     answer = " ".join([data["answer"], *filter(None, [data.get("details")])])
@@ -98,11 +107,11 @@ def claims_page(data: Data, experiments: dict[str, Data]) -> str:
 def questions_page(experiments: dict[str, Data]) -> str:
     """Return the list of all questions with their answers."""
     parts = list(INTRODUCTION)
-    for topic in TOPICS:
+    for topic, names in TOPICS.items():
         parts.append(f"## {topic}")
-        for name, data in experiments.items():
-            if data["topic"] == topic:
-                parts.append(f"**[{data['question']}](results/{name}.md)** {fill(data['answer'], name, experiments)}")
+        for name in names.split():
+            data = experiments[name]
+            parts.append(f"**[{data['question']}](results/{name}.md)** {fill(data['answer'], name, experiments)}")
     return join(parts)
 
 

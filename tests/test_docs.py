@@ -55,9 +55,9 @@ def test_pages_are_what_the_data_renders():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_has_a_topic_a_command_and_a_revision(name):
+def test_every_experiment_has_a_question_a_topic_a_command_and_a_revision(name):
     data = EXPERIMENTS[name]
-    assert data["topic"] in results.TOPICS and data["question"].endswith("?")
+    assert data["question"].endswith("?") and " ".join(results.TOPICS.values()).split().count(name) == 1
     assert data["commands"] or any(table.get("commands") for table in data["tables"].values())
     assert re.match(r"[0-9a-f]{7}\b", data["setting"]["revision"]) and data["setting"]["date"]
     assert "BLEU" not in data["answer"] or "signature" in data or "multi30k:" in data["answer"] + data["details"]
