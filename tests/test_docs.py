@@ -22,7 +22,7 @@ CLAIMS = results.load("claims")
 NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\d|[.,]\d|-[a-z])")
 NO_FIGURES = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|30% of IWSLT14|95% interval", flags=re.DOTALL)
 TABLE = {"columns": {"model": "{}", "BLEU": "{} ± {}", "p": "{}", "note": "{}"}, "rows": {"softmax": []}}
-TABLE["rows"]["softmax"] = [[Decimal("-34.20"), Decimal("1.235")], None, "–"]
+TABLE["rows"]["softmax"] = [[Decimal("-34.20"), Decimal("1.245")], None, "–"]
 
 
 def figures(text):
@@ -76,9 +76,9 @@ def test_every_cell_fits_its_column(name):
 @pytest.mark.parametrize(
     ("quotation", "text"),
     [
-        ("{t|softmax|BLEU}", "−34.20 ± 1.235"),
+        ("{t|softmax|BLEU}", "−34.20 ± 1.245"),
         ("{other:t|softmax|BLEU|0}", "−34.20"),
-        ("{t|softmax|BLEU|1|.2f}", "1.24"),
+        ("{t|softmax|BLEU|1|.2f}", "1.25"),
         ("{t|softmax|p} {t|softmax|note}", " –"),
         ("`runs/{softmax,rela_g}/1`", "`runs/{softmax,rela_g}/1`"),
     ],
@@ -107,7 +107,7 @@ def test_a_quotation_of_no_cell_is_an_error(quotation):
 def test_the_first_quotation_of_an_experiment_is_a_link():
     experiments = {"a": {"tables": {"t": TABLE}}, "b": {"tables": {"t": TABLE}}}
     text = results.fill("{a:t|softmax|BLEU|0}, {a:t|softmax|BLEU|1}, {b:t|softmax|note}", "", experiments, "results/")
-    assert text == "[−34.20](results/a.md), 1.235, [–](results/b.md)"
+    assert text == "[−34.20](results/a.md), 1.245, [–](results/b.md)"
 
 
 def test_texts_quote_figures_instead_of_repeating_them():
