@@ -3,8 +3,8 @@
 # make test-end-to-end  reproduce one figure of a paper from scratch, in about two minutes
 # make test-slow        run the tests that train, install or take minutes
 # make smoke            make every table and figure on the generated corpus, in smoke/
-# make lint             check style, format, types, layers and the figures that the documentation quotes
-# make docs             write docs/mechanisms.md from the code and docs/figures/ from docs/results/
+# make lint             check style, format, types and layers
+# make docs             render pages and figures of docs/ from the code and from docs/results/*.json
 #
 # Each target first installs what it needs into .venv, once.
 
@@ -50,13 +50,13 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	PYTHONPATH=. $(VENV)/bin/python docs/check_figures.py
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
 docs: $(INSTALLED)
+	$(VENV)/bin/python docs/results.py
 	PYTHONPATH=. $(VENV)/bin/python docs/mechanisms.py
 	$(VENV)/bin/python docs/figures.py
 

@@ -1,9 +1,5 @@
-"""Draw docs/figures/*.svg from the Markdown tables in docs/results/: `python docs/figures.py`.
+"""Draw docs/figures/*.svg from docs/results/*.json: `make docs`."""
 
-Every number in a figure is read from a table of a page, so a figure and its table cannot disagree.
-"""
-
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -13,6 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from results import load
 
 from relumt.papers.seed_statistics import confidence_interval
 
@@ -42,8 +39,7 @@ STYLE: dict[Any, Any] = {
 MIN_SEEDS_OF_INTERVALS = 3
 """With two seeds, the t-value of an interval is 12.7, so its width is mostly chance."""
 
-Table = list[list[str]]
-"""Rows of cells; the first row is the header."""
+EXPERIMENTS = load("results")
 
 
 def main(out: Path = OUT) -> None:
@@ -56,35 +52,17 @@ def main(out: Path = OUT) -> None:
             plt.close(figure)
 
 
-def table(page: str, header: str) -> Table:
-    """Return the table of docs/results/`page`.md whose header row starts with `header`.
-
-    Raises:
-        ValueError: if not exactly one table of the page starts so.
-    """
-    text = (DOCS / "results" / f"{page}.md").read_text(encoding="utf-8")
-    found = [block for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE) if block.startswith(header)]
-    if len(found) != 1:
-        raise ValueError(f"docs/results/{page}.md has {len(found)} tables that start with {header!r}, expected 1")
-    header_row, _, *rows = found[0].splitlines()
-    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in (header_row, *rows)]
+def numbers(experiment: str, table: str, row: str) -> list[list[float]]:
+    """Return the cells of a row, each as a list of its numbers."""
+    cells = EXPERIMENTS[experiment]["tables"][table]["rows"][row]
+    return [
+        [float(number) for number in (cell if isinstance(cell, list) else [cell])] for cell in cells if cell is not None
+    ]
 
 
-def cells(rows: Table, *first: str) -> list[str]:
-    """Return the other cells of the row that starts with the cells `first`; bold marks are ignored.
-
-    Raises:
-        ValueError: if not exactly one row starts so.
-    """
-    found = [row for row in rows if [cell.replace("*", "") for cell in row[: len(first)]] == list(first)]
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} rows start with {first}, expected 1")
-    return found[0][len(first) :]
-
-
-def numbers(cell: str) -> list[float]:
-    """Return the numbers of a cell, in order: "30.68 (0.398)" → [30.68, 0.398]."""
-    return [float(number.replace("−", "-")) for number in re.findall(r"[−-]?\d+(?:\.\d+)?", cell)]
+def columns(experiment: str, table: str) -> list[str]:
+    """Return the names of a table's columns but the first, which names the rows."""
+    return list(EXPERIMENTS[experiment]["tables"][table]["columns"])[1:]
 
 
 def panels(
@@ -108,15 +86,15 @@ def label_bars(axes: Axes, bars: BarContainer) -> None:
 
 def relu_init() -> Figure:
     """Validation nll by epoch for softmax and for three initializations of ReLU attention."""
-    runs = table("regularizer_sweep", "| model and flags")
     figure, (axes,) = panels(1, width=6.4, height=3.8)
     for name, label, color in (
-        ("reluformer, init 0/1", "ReLUFormer, fairseq's initialization (0/1)", ORANGE),
-        ("reluformer, init 0.5/0.5", "ReLUFormer, init 0.5/0.5", PINK),
-        ("reluformer, init 0.1/0.3 (the default)", "ReLUFormer, init 0.1/0.3 (default)", BLUE),
+        ("ReLUFormer, 0/1 (fairseq)", "ReLUFormer, fairseq's initialization (0/1)", ORANGE),
+        ("ReLUFormer, 0.5/0.5", "ReLUFormer, init 0.5/0.5", PINK),
+        ("ReLUFormer, 0.1/0.3 (default)", "ReLUFormer, init 0.1/0.3 (default)", BLUE),
         ("softmax", "softmax", GRAY),
     ):
-        axes.plot(range(1, 5), [float(cell) for cell in cells(runs, name)], marker="o", label=label, color=color)
+        values = numbers("regularizer_sweep", "initialization", name)
+        axes.plot(range(1, 5), values, marker="o", label=label, color=color)
     axes.set(xlabel="epoch", ylabel="validation nll (base 2)", xticks=range(1, 5))
     axes.legend()
     return figure
@@ -124,15 +102,14 @@ def relu_init() -> Figure:
 
 def ffn_slots() -> Figure:
     """[RF] Figure 1 and the variance ratio of [RF] Table 1, by number of FFN slots."""
-    rows = table("ffn_slots", "| slots | 32")
-    slots = [int(cell) for cell in cells(rows, "slots")[:-1]]  # without [RF]'s column
+    slots = [int(name) for name in columns("ffn_slots", "slots")]
     figure, (bleu, variance) = panels(2)
     for name, label, color in (
         ("relu", "ReLU", BLUE),
         ("softmax", "softmax", ORANGE),
         ("softmax_ln", "softmax + LayerNorm", GREEN),
     ):
-        values = [numbers(cell) for cell in cells(rows, name)[:-1]]
+        values = numbers("ffn_slots", "slots", name)
         bleu.plot(slots, [value[0] for value in values], marker="o", label=label, color=color)
         variance.plot(slots, [value[1] for value in values], marker="o", label=label, color=color)
     for axes in (bleu, variance):
@@ -149,20 +126,18 @@ def ffn_slots() -> Figure:
 
 def attention_cost() -> Figure:
     """Time and peak memory of attention, forward and backward, relative to fused softmax, by length."""
-    every = table("attention_speed", "| forward + backward")
-    blocks = table("attention_speed", "| relu: pass")
-    lengths = [int(cell.removeprefix("n = ")) for cell in every[0][1:]]
+    lengths = [int(name.removeprefix("n = ")) for name in columns("attention_speed", "both")]
     systems = (
-        ("1.5-entmax", PINK, cells(every, "entmax15")),
-        ("sparsemax", ORANGE, cells(every, "sparsemax")),
-        ("Inhibitor", GREEN, cells(every, "inhibitor")),
-        ("ReLU, all at once", SKY, cells(every, "relu")),
+        ("1.5-entmax", PINK, "both", "entmax15"),
+        ("sparsemax", ORANGE, "both", "sparsemax"),
+        ("Inhibitor", GREEN, "both", "inhibitor"),
+        ("ReLU, all at once", SKY, "both", "relu"),
         # Blocks start at 512 keys; at 128 all weights are computed at once.
-        ("ReLU, in blocks", BLUE, cells(blocks, "no mask, forward + backward, in blocks")),
+        ("ReLU, in blocks", BLUE, "early_blocks", "no mask, forward + backward, in blocks"),
     )
     figure, (time, memory) = panels(2)
-    for label, color, row in systems:
-        values = [numbers(cell) for cell in row]  # time, interval, interval, memory
+    for label, color, table, row in systems:
+        values = numbers("attention_speed", table, row)  # time, low, high, memory
         measured = lengths[-len(values) :]
         time.plot(measured, [value[0] for value in values], marker="o", label=label, color=color)
         low, high = ([value[end] for value in values] for end in (1, 2))
@@ -181,22 +156,20 @@ def attention_cost() -> Figure:
 
 def null_rate() -> Figure:
     """Null rate by site, for ReLA-g and ReLU with and without the regularizer; ReLA-g's by decoder layer."""
-    rela_g = table("sparsity_and_heads", "| site")
-    layers = table("sparsity_and_heads", "| decoder layer")
-    sweep = table("regularizer_sweep", "| γ")
     sites = ("encoder", "decoder", "cross")
+    by_site_of_rela_g = [numbers("sparsity_and_heads", "sparsity", site) for site in sites]
 
-    def swept(norm_weight: str, entropy_weight: str) -> list[float]:
-        """Return the null rates of one setting of λ₁ and λ₂ at γ = 1, by site."""
-        return [share / 100 for share in numbers(cells(sweep, "1", norm_weight, entropy_weight)[-1])]
+    def swept(constants: str) -> list[float]:
+        """Return the null rates of one setting of γ, λ₁ and λ₂, by site."""
+        return [share / 100 for share in numbers("regularizer_sweep", "constants", constants)[-1]]
 
     figure, (by_site, by_layer) = panels(2, ratios=(3, 1))
     bars = (
-        ("ReLU, λ₁ = λ₂ = 0", ORANGE, swept("0", "0")),
-        ("ReLU, λ₁ = 0, λ₂ = 0.1", PINK, swept("0", "0.1")),
-        ("ReLU, λ₁ = 0.1, λ₂ = 0", SKY, swept("0.1", "0")),
-        ("ReLA-g", GREEN, [float(cells(rela_g, site)[3]) for site in sites]),
-        ("ReLA-g, targets shuffled", GRAY, [float(cells(rela_g, site)[4]) for site in sites]),
+        ("ReLU, λ₁ = λ₂ = 0", ORANGE, swept("1, 0, 0")),
+        ("ReLU, λ₁ = 0, λ₂ = 0.1", PINK, swept("1, 0, 0.1")),
+        ("ReLU, λ₁ = 0.1, λ₂ = 0", SKY, swept("1, 0.1, 0")),
+        ("ReLA-g", GREEN, [row[3][0] for row in by_site_of_rela_g]),
+        ("ReLA-g, targets shuffled", GRAY, [row[4][0] for row in by_site_of_rela_g]),
     )
     width = 0.9 / len(bars)
     for index, (label, color, values) in enumerate(bars):
@@ -204,8 +177,8 @@ def null_rate() -> Figure:
         label_bars(by_site, by_site.bar(places, values, width, label=label, color=color))
     by_site.set_xticks(range(len(sites)), ["encoder", "decoder", "cross"])
     by_site.set_title("null rate by site, mean over layers")
-    values = [float(cell) for cell in cells(layers, "null rate")]
-    label_bars(by_layer, by_layer.bar(layers[0][1:], values, 0.5, color=GREEN))
+    values = [rate for (rate,) in numbers("sparsity_and_heads", "decoder", "null rate")]
+    label_bars(by_layer, by_layer.bar(columns("sparsity_and_heads", "decoder"), values, 0.5, color=GREEN))
     by_layer.set(title="ReLA-g, decoder", xlabel="layer")
     for axes in (by_site, by_layer):
         axes.grid(axis="x", visible=False)
@@ -216,11 +189,10 @@ def null_rate() -> Figure:
 
 def document_attention() -> Figure:
     """[RF] Figures 4 and 5: self-attention on documents, concentration and distance by layer."""
-    rows = table("document_translation", "| | site")
     figure, (share, distant) = panels(2)
     for model, color in (("softmax", ORANGE), ("ReLUFormer", BLUE)):
         for site, line in (("encoder", "-"), ("decoder", "--")):
-            top_1, _, beyond_10 = map(numbers, cells(rows, model, site))
+            top_1, beyond_10 = numbers("document_translation", "attention", f"{model}, {site}")
             for axes, values in ((share, top_1), (distant, beyond_10)):
                 axes.plot((1, 2, 3), values, line, marker="o", label=f"{model}, {site}", color=color)
     share.set_title("share of weight on the top 1% of keys")
@@ -236,19 +208,17 @@ def relu_or_softmax() -> Figure:
 
     Models are sorted by their mean BLEU on the validation set, over all of their seeds.
     """
-    _, *runs = table("relu_or_softmax", "| model | seed | best validation loss")
-    scores: dict[str, dict[int, list[float]]] = {}
-    for model, seed, _, *bleu in runs:
-        scores.setdefault(model, {})[int(seed)] = [float(cell) for cell in bleu[:2]]
+    rows = EXPERIMENTS["relu_or_softmax"]["tables"]["scores"]["rows"]
+    scores = {model: numbers("relu_or_softmax", "scores", model)[1:] for model in rows}  # without the loss
     softmax = scores.pop("softmax")
-    scores = dict(sorted(scores.items(), key=lambda item: -mean(bleu[0] for bleu in item[1].values())))
+    scores = dict(sorted(scores.items(), key=lambda item: -mean(item[1][0])))
     figure, axes = panels(2, height=0.8 + 0.3 * len(scores))
     axes[1].sharex(axes[0])
     titles = ("Multi30k, validation BLEU", "Multi30k, test BLEU")
     for column, (panel, title) in enumerate(zip(axes, titles, strict=True)):
         panel.axvline(0, color=GRAY, linestyle="--", linewidth=1.5)
         for place, by_seed in enumerate(scores.values()):
-            differences = [bleu[column] - softmax[seed][column] for seed, bleu in by_seed.items()]
+            differences = [bleu - baseline for bleu, baseline in zip(by_seed[column], softmax[column], strict=True)]
             panel.plot(differences, [place] * len(differences), "o", color=BLUE, alpha=0.5, linestyle="none")
             if len(differences) >= MIN_SEEDS_OF_INTERVALS:
                 panel.plot(mean(differences), place, "D", color=ORANGE, markersize=5)

@@ -6,7 +6,9 @@ from dataclasses import Field
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
+
+from results import cell, load
 
 from relumt.attention import MECHANISMS, gate, qk_norm
 from relumt.attention.registry import MechanismSpec
@@ -15,14 +17,12 @@ from relumt.printed_results import papers, printed_values
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
-RESULTS = ROOT / "docs" / "results" / "attention_on_multi30k.md"
-"""The page whose first table has a row for each mechanism that was trained."""
 
 INTRODUCTION = """\
 # The mechanisms
 
 `make docs` generates this page from the docstrings, the registry, the papers' values and
-[our results](results/attention_on_multi30k.md); a test checks that it is up to date. Shapes: B batch, H heads,
+[our results](results/multi30k.md); a test checks that it is up to date. Shapes: B batch, H heads,
 T queries, S keys, D head size, E = H·D.
 
 `--attention NAME` selects a mechanism for all three sites (encoder, decoder and cross-attention);
@@ -47,12 +47,13 @@ output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(page(RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(load("results")["multi30k"]["tables"]["equal"]), encoding="utf-8")
 
 
-def page(results: str) -> str:
-    """Return the page, given the text of the page with our results."""
-    measured = first_table(results)
+def page(results: dict[str, Any]) -> str:
+    """Return the page, given a table with our results, which has a row for each mechanism that was trained."""
+    names = list(results["columns"])[1:]
+    measured = {row: {name: cell(results, row, name) for name in names} for row in results["rows"]}
     sources = "".join(f"- [{name}] {title}\n" for name, title in papers()["about"]["sources"].items())
     sections = [INTRODUCTION, sources]
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
@@ -82,7 +83,7 @@ def mechanism_section(name: str, spec: MechanismSpec, ours: dict[str, str]) -> s
         lines.append(f"- [{paper}] {table.replace('table', 'Table ')}, {row}: {values or 'did not converge'}")
     if ours:
         values = "; ".join(f"{column} {value}" for column, value in ours.items() if value)
-        lines.append(f"- Ours, [multi30k_de_en_small](results/{RESULTS.name}): {values}")
+        lines.append(f"- Ours, [multi30k_de_en_small](results/multi30k.md): {values}")
     return "\n".join(lines)
 
 
@@ -90,16 +91,6 @@ def describe(option: Field) -> str:
     """Return an option's help, its choices if it has any, and its default."""
     choices = f"one of {', '.join(get_args(option.type))}; " if get_origin(option.type) is Literal else ""
     return f"{option.metadata['help']} ({choices}default: {option.default})"
-
-
-def first_table(markdown: str) -> dict[str, dict[str, str]]:
-    """Return the first table of `markdown`: the first cell of each row → its other cells by column."""
-    found = re.search(r"(?:^\|.*\n)+", markdown, flags=re.MULTILINE)
-    if not found:
-        return {}
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found.group().splitlines()]
-    header, _, *body = rows
-    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in body}
 
 
 if __name__ == "__main__":

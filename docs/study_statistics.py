@@ -1,73 +1,51 @@
-"""Print how models differ from softmax over seeds, from the tables of scores by seed in docs/results/.
+"""Print how models differ from softmax over seeds, from the scores by seed in docs/results/relu_or_softmax.json.
 
     python docs/study_statistics.py
 
-Each table has, by model, mean differences from softmax with their 95% intervals (paired, Student's t), the p-values of
-Dunnett's test, and the number of seeds that such a difference in test BLEU would need to be significant by an exact
-sign-flip test (`relumt/papers/seed_statistics.py`). Holm's and Dunnett's corrections count all models of the table.
+A row has mean differences from softmax with their 95% intervals (paired, Student's t) and the p-values of Dunnett's
+test, for validation and test BLEU, and the number of seeds that such a difference in test BLEU would need to be
+significant by an exact sign-flip test (`relumt/papers/seed_statistics.py`). Holm's and Dunnett's corrections count all
+models of the table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 
-from figures import table
+from figures import numbers
+from results import load
 
 from relumt.papers.rendering import format_p_value
 from relumt.papers.seed_statistics import MAX_SEEDS, compare_seeds, dunnett_p_values
 
-PAGES = {
-    "relu_or_softmax": "| model | seed | best validation loss",
-    "relu_or_softmax_iwslt14": "| | seed | best validation loss",
-}
-"""Page -> beginning of its table of scores by seed."""
+TABLES = {"scores": "multi30k", "scores_iwslt14": "iwslt14"}
+"""Table of scores by seed -> table of means and differences."""
 
-HEADER = ("", "best validation loss", "validation BLEU", "BLEU", "p, validation BLEU", "p, BLEU", "seeds needed")
-DECIMALS = {"loss": 3, "validation": 2, "test": 2}
-
-Scores = dict[str, dict[int, float]]
-"""Model -> seed -> score."""
+EXPERIMENT = "relu_or_softmax"
 
 
 def main() -> None:
-    """Print a Markdown table for each page."""
-    for page in PAGES:
-        print(f"docs/results/{page}.md\n")
-        print("\n".join(f"| {' | '.join(row)} |" for row in (HEADER, ["---"] * len(HEADER), *rows(page))), end="\n\n")
+    """Print the rows of both corpora."""
+    for scores in TABLES:
+        print(f"{scores}: validation BLEU, p, test BLEU, p, seeds needed")
+        for model, cells, seeds in rows(scores):
+            print(f"  {model}: {', '.join(map(str, cells))}, {seeds}")
 
 
-def rows(page: str) -> list[list[str]]:
-    """Return the cells of each model but softmax."""
-    scores = read_scores(page)
-    models = [model for model in scores["test"] if model != "softmax"]
-    differences = [format_differences(by_model, models, DECIMALS[measure]) for measure, by_model in scores.items()]
-    p_values = [format_p_values(scores[measure], models) for measure in ("validation", "test")]
-    baseline = scores["test"]["softmax"]
-    needed = [compare_seeds(scores["test"][model], baseline, len(models)).seeds_needed for model in models]
-    columns = [models, *differences, *p_values, [str(number or f"> {MAX_SEEDS}") for number in needed]]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def format_differences(scores: Scores, models: Sequence[str], decimals: int) -> list[str]:
-    """Return each model's mean difference from softmax and its interval, as in "−0.29 (−1.60 to 1.01)"."""
-    compared = [compare_seeds(scores[model], scores["softmax"]) for model in models]
-    numbers = [(found.difference, *(found.interval or 2 * (found.difference,))) for found in compared]
-    cells = [[f"{number:.{decimals}f}".replace("-", "−") for number in row] for row in numbers]
-    return [f"{difference} ({low} to {high})" for difference, low, high in cells]
-
-
-def format_p_values(scores: Scores, models: Sequence[str]) -> list[str]:
-    """Return each model's p-value of Dunnett's test; "" if no scores differ by seed."""
-    found = dunnett_p_values([list(scores[model].values()) for model in models], list(scores["softmax"].values()))
-    return ["" if p_value is None else format_p_value(p_value) for p_value in found]
-
-
-def read_scores(page: str) -> Mapping[str, Scores]:
-    """Return the validation loss, validation BLEU and test BLEU of a page, by measure, model and seed."""
-    scores: dict[str, Scores] = {measure: {} for measure in DECIMALS}
-    _, *by_seed = table(page, PAGES[page])
-    for model, seed, *values in by_seed:
-        for measure, value in zip(DECIMALS, values[:3], strict=True):
-            scores[measure].setdefault(model, {})[int(seed)] = float(value)
-    return scores
+def rows(table: str) -> Iterator[tuple[str, list[str], str]]:
+    """Yield each model but softmax with its differences and p-values, and the number of seeds needed."""
+    models = [model for model in load("results")[EXPERIMENT]["tables"][table]["rows"] if model != "softmax"]
+    cells: dict[str, list[str]] = {model: [] for model in models}
+    needed = {}
+    for column in (1, 2):  # validation and test BLEU
+        baseline, *scores = (numbers(EXPERIMENT, table, model)[column] for model in ("softmax", *models))
+        p_values = dunnett_p_values(scores, baseline)
+        for model, by_seed, p_value in zip(models, scores, p_values, strict=True):
+            found = compare_seeds(dict(enumerate(by_seed)), dict(enumerate(baseline)), len(models))
+            low, high = found.interval or (found.difference, found.difference)
+            difference = f"{found.difference:.2f} ({low:.2f} to {high:.2f})".replace("-", "−")
+            cells[model] += [difference, "" if p_value is None else format_p_value(p_value)]
+            needed[model] = str(found.seeds_needed or f"> {MAX_SEEDS}")  # by the last column, test BLEU
+    for model in models:
+        yield model, cells[model], needed[model]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ cd smoke
 failed=0
 for table in "${tables[@]}"; do
     if [[ $table == inhibitor_table3 && -z ${RELUMT_CONCRETE_PYTHON:-} ]]; then
-        echo "$table: skipped, because RELUMT_CONCRETE_PYTHON is not set (docs/results/inhibitor_table3.md)"
+        echo "$table: skipped, because RELUMT_CONCRETE_PYTHON is not set (docs/results/inhibitor_tables.md)"
         continue
     fi
     if "$root/scripts/reproduce.sh" "$table" --preset smoke >"$table.md" 2>"$table.log"; then

@@ -1,8 +1,8 @@
-"""The documentation: generated pages, figures and quotations are up to date, links lead somewhere, the example runs."""
+"""The documentation: pages and figures are what data renders, texts quote cells, links lead somewhere."""
 
-import importlib.util
-import random
 import re
+import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,23 @@ from relumt.printed_results import papers, printed_values
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))  # its scripts are no package
+
+import mechanisms as generator  # noqa: E402
+import results  # noqa: E402
+
+EXPERIMENTS = results.load("results")
+CLAIMS = results.load("claims")
+NUMBER = re.compile(r"(?<![\w.,:§])\d+(?:,\d{3})*(?:\.\d+)?%?(?!\d|[.,]\d|-[a-z])")
+NO_FIGURES = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|30% of IWSLT14|95% interval", flags=re.DOTALL)
+TABLE = {"columns": {"model": "{}", "BLEU": "{} ± {}", "p": "{}", "note": "{}"}, "rows": {"softmax": []}}
+TABLE["rows"]["softmax"] = [[Decimal("-34.20"), Decimal("1.245")], None, "–"]
 
 
-def load(name):
-    """Import a script of docs/, which is not a package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generator = load("mechanisms")
-checker = load("check_figures")
+def figures(text):
+    """Return the numbers with a point or a percent sign, but for code, links and quoted cells."""
+    readable = NO_FIGURES.sub(" ", results.QUOTATION.sub(" ", text))
+    return [number for number in NUMBER.findall(readable) if re.search(r"[.%]", number)]
 
 
 def anchors(page):
@@ -32,22 +37,151 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_page_is_what_make_docs_writes():
-    results = generator.RESULTS.read_text(encoding="utf-8")
-    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(results), "run make docs"
+def our_texts():
+    """Yield (page, text) for each text that says what we measured."""
+    for name, data in EXPERIMENTS.items():
+        yield name, data["answer"]
+        yield name, data.get("details", "")
+    for name, page in CLAIMS.items():
+        for section in page["sections"]:
+            yield from ((name, text) for text in section.get("text", []) + section.get("notes", []))
+            yield from ((name, f"{ours} {verdict}") for _, _, ours, verdict, _ in section.get("claims", []))
 
 
-def test_the_page_has_every_mechanism_and_the_papers_values():
-    page = generator.page("")
+def test_pages_are_what_the_data_renders():
+    rendered = results.pages()
+    stored = {path for path in rendered if path.exists()} | set((DOCS / "results").glob("*.md"))
+    assert {path: path.read_text(encoding="utf-8") for path in stored} == rendered, "run make docs"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_question_a_topic_a_command_and_a_revision(name):
+    data = EXPERIMENTS[name]
+    assert data["question"].endswith("?") and " ".join(results.TOPICS.values()).split().count(name) == 1
+    assert data["commands"] or any(table.get("commands") for table in data["tables"].values())
+    assert re.match(r"[0-9a-f]{7}\b", data["setting"]["revision"]) and data["setting"]["date"]
+    assert "BLEU" not in data["answer"] or "signature" in data or "multi30k:" in data["answer"] + data["details"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_cell_fits_its_column(name):
+    for table, section in EXPERIMENTS[name]["tables"].items():
+        formats = list(section["columns"].values())[1:]
+        for row, cells in section["rows"].items():
+            for value, pattern in zip(cells, formats, strict=True):
+                size = len(value) if isinstance(value, list) else 1
+                assert isinstance(value, str | None) or pattern.count("{}") == size, (table, row)
+
+
+@pytest.mark.parametrize(
+    ("quotation", "text"),
+    [
+        ("{t|softmax|BLEU}", "−34.20 ± 1.245"),
+        ("{other:t|softmax|BLEU|0}", "−34.20"),
+        ("{t|softmax|BLEU|1|.2f}", "1.25"),
+        ("{t|softmax|p} {t|softmax|note}", " –"),
+        ("`runs/{softmax,rela_g}/1`", "`runs/{softmax,rela_g}/1`"),
+    ],
+)
+def test_quoted_cells(quotation, text):
+    experiments = {"own": {"tables": {"t": TABLE}}, "other": {"tables": {"t": TABLE}}}
+    assert results.fill(quotation, "own", experiments) == text
+
+
+@pytest.mark.parametrize(
+    "quotation",
+    [
+        "{none:t|softmax|p}",
+        "{none|softmax|p}",
+        "{t|relu|p}",
+        "{t|softmax|TER}",
+        "{t|softmax|BLEU|2}",
+        "{t|softmax|p|0}",
+    ],
+)
+def test_a_quotation_of_no_cell_is_an_error(quotation):
+    with pytest.raises(ValueError, match="quotes no cell"):
+        results.fill(quotation, "own", {"own": {"tables": {"t": TABLE}}})
+
+
+def test_the_first_quotation_of_an_experiment_is_a_link():
+    experiments = {"a": {"tables": {"t": TABLE}}, "b": {"tables": {"t": TABLE}}}
+    text = results.fill("{a:t|softmax|BLEU|0}, {a:t|softmax|BLEU|1}, {b:t|softmax|note}", "", experiments, "results/")
+    assert text == "[−34.20](results/a.md), 1.245, [–](results/b.md)"
+
+
+def test_texts_quote_figures_instead_of_repeating_them():
+    assert figures("34.2 BLEU, 5%, 1,000 of `0.1`, [x](1.2) 1.5-entmax §5.2 {t|a|0.3}") == ["34.2", "5%"]
+    assert [(name, found) for name, text in our_texts() if (found := figures(text))] == []
+
+
+@pytest.mark.parametrize(("paper", "name"), [("RF", "reluformer"), ("RL", "rela"), ("IN", "inhibitor")])
+def test_claims_name_every_table_and_quote_what_the_paper_prints(paper, name):
+    entries = papers()[paper] | papers()[paper].get("figures", {})
+    claims = [claim for section in CLAIMS[name]["sections"] for claim in section["claims"]]
+    named = set()
+    for claim, theirs, *_ in claims:
+        items = {f"{kind.lower()}{number}" for kind, number in re.findall(r"(Table|Figure) (\d+):", claim)}
+        named |= items
+        source = str([entries[item] for item in items] or entries)
+        printed = {float(number) for number in re.findall(r"\d+(?:\.\d+)?", source)}
+        assert {float(re.sub("[,%]", "", it)) for it in figures(f"{claim} {theirs}")} <= printed, claim
+    assert named == {entry for entry in entries if re.fullmatch(r"(table|figure)\d+", entry)}
+
+
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name != "relu-or-softmax"])
+def test_every_claim_says_whether_it_is_reproduced(name):
+    verdict = re.compile(r"(yes|no|in part|not run|not covered|the (order|numbers))\b")
+    claims = [claim for section in CLAIMS[name]["sections"] for claim in section["claims"]]
+    assert claims and [claim for claim in claims if len(claim) != 5 or not verdict.match(claim[3])] == []
+
+
+def test_differences_over_seeds_follow_from_the_scores_by_seed():
+    pytest.importorskip("matplotlib")
+    statistics = pytest.importorskip("study_statistics")
+    for scores, name in statistics.TABLES.items():
+        means = EXPERIMENTS[statistics.EXPERIMENT]["tables"][name]
+        for model, computed, _ in statistics.rows(scores):
+            columns = ("difference", "p", "difference, test", "p, test")
+            assert computed == [results.cell(means, model, column) for column in columns], model
+
+
+def test_figures_are_drawn_from_the_tables(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("figures").main(tmp_path)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "figures").glob("*.svg")}
+    assert drawn == kept, "run make docs"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_link_leads_to_a_file_and_a_heading(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_figures_in_tables_of_the_readme_are_in_the_results():
+    measured = {figure for text in results.pages().values() for figure in figures(text)}
+    rows = re.findall(r"^\|.*", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert rows and set(figures("\n".join(rows))) - measured == set()
+
+
+def test_the_page_of_mechanisms_is_up_to_date():
+    ours = EXPERIMENTS["multi30k"]["tables"]["equal"]
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(ours), "run make docs"
+
+
+def test_the_page_has_every_mechanism_the_papers_values_and_ours():
+    ours = {"columns": {"attention": "{}", "BLEU": "{}"}, "rows": {"relu": [Decimal("12.30")]}}
+    page = generator.page(ours)
     assert re.findall(r"^### `(.*)`$", page, flags=re.MULTILINE) == list(MECHANISMS)
     assert "- [RL] Table 1, relu alone: did not converge" in page
     assert "- [RF] Table 4, reluformer: IWSLT14 De-En BLEU 34.56," in page
-
-
-def test_our_results_reach_the_page():
-    results = "# Results\n\nAs follows.\n\n| model | BLEU tok |\n|---|---|\n| relu | 12.34 |\n\n## Next\n"
-    assert "### `relu`" in generator.page(results)
-    assert generator.page(results).count("(results/attention_on_multi30k.md): BLEU tok 12.34\n") == 1
+    assert page.count("(results/multi30k.md): BLEU 12.30\n") == 1
 
 
 def test_the_papers_have_the_results_that_mechanisms_name():
@@ -61,119 +195,3 @@ def test_the_example_runs():
     names = {}
     exec(example, names)
     assert names["output"].shape == (10, 2, 512)
-
-
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
-def test_every_link_leads_to_a_file_and_a_heading(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if not link.startswith("https://"):
-            path, _, anchor = link.partition("#")
-            target = page.parent / path if path else page
-            assert target.exists(), link
-            assert not anchor or anchor in anchors(target), link
-
-
-def test_figures_are_drawn_from_the_tables(tmp_path):
-    pytest.importorskip("matplotlib")
-    load("figures").main(tmp_path)
-    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
-    kept = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "figures").glob("*.svg")}
-    assert drawn == kept, "run python docs/figures.py"
-
-
-@pytest.mark.parametrize(("paper", "name"), [("RF", "reluformer"), ("RL", "rela"), ("IN", "inhibitor")])
-def test_every_table_and_figure_of_a_paper_has_a_claim(paper, name):
-    claims = re.findall(r"^\| (Table|Figure) (\d+):", (DOCS / f"{name}.md").read_text("utf-8"), flags=re.MULTILINE)
-    entries = papers()[paper] | papers()[paper].get("figures", {})
-    printed = {entry for entry in entries if re.fullmatch(r"(table|figure)\d+", entry)}
-    assert {f"{kind.lower()}{number}" for kind, number in claims} == printed
-
-
-@pytest.mark.parametrize("name", ["reluformer", "rela", "inhibitor", "activations"])
-def test_every_claim_says_whether_it_is_reproduced(name):
-    lines = checker.blank(checker.CODE, (DOCS / f"{name}.md").read_text("utf-8")).splitlines()
-    claims = [checker.cells(line) for line in lines if line.startswith("| ") and not line.startswith("| claim |")]
-    verdict = re.compile(r"(yes|no|in part|not( yet)? run|not covered|the (order|numbers))\b")
-    unclear = [claim for claim, _, ours, reproduced, _ in claims if not verdict.match(reproduced or ours)]
-    assert claims and not unclear, unclear[0]
-
-
-def test_differences_over_seeds_follow_from_the_scores_by_seed(monkeypatch):
-    monkeypatch.syspath_prepend(str(DOCS))
-    statistics = load("study_statistics")
-    multi30k, iwslt14 = ((DOCS / "results" / f"{page}.md").read_text(encoding="utf-8") for page in statistics.PAGES)
-    for row in statistics.rows("relu_or_softmax"):
-        assert f"\n| {' | '.join(row)} |\n" in multi30k, "run python docs/study_statistics.py"
-    for _, loss, validation, test, p_validation, p_test, _ in statistics.rows("relu_or_softmax_iwslt14"):
-        _, _, after = iwslt14.partition(f"mean difference | {loss} | {validation} | {test} |")
-        assert after.splitlines()[1].endswith(f", p of Dunnett's test | | {p_validation} | {p_test} | |")
-
-
-def quoted_figures():
-    """Return every figure that a page quotes, as (page, text of the page, match)."""
-    for name in checker.QUOTING:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        readable = checker.blank(checker.LINK, checker.blank(checker.CODE, text))
-        yield from (
-            (name, text, match) for match in checker.NUMBER.finditer(readable) if checker.figures(match.group())
-        )
-
-
-def test_every_quoted_figure_is_in_the_results():
-    problems = [line for name in checker.QUOTING for line in checker.unfounded(name, (ROOT / name).read_text("utf-8"))]
-    assert not problems, problems[0]
-
-
-def test_a_wrong_digit_in_a_quoted_figure_is_found():
-    """At least nine wrong digits in ten are; the others make a figure that the linked section has, too."""
-    chance = random.Random(1)
-    found = []
-    for name, text, figure in chance.sample(list(quoted_figures()), 200):
-        place = chance.choice([place for place in range(*figure.span()) if text[place].isdigit()])
-        wrong = chance.choice([digit for digit in "0123456789" if digit != text[place]])
-        found.append(any(checker.unfounded(name, text[:place] + wrong + text[place + 1 :])))
-    assert sum(found) >= 0.9 * len(found)
-
-
-@pytest.mark.parametrize(
-    ("quotation", "problem"),
-    [
-        (
-            "a ratio of 0.398\n\n[FFN](results/ffn_slots.md#training-speed)",
-            "0.398 is not in ffn_slots.md#training-speed",
-        ),
-        ("89% of the weights", "89% is not in docs/results/, because no page there is linked"),
-        ("| claim | paper | ours |\n|---|---|---|\n| Table 5: worse | 33.91 | |", "33.91 is not in papers.json"),
-        (
-            "| | loss |\n|---|---|\n| softmax | [4.031](results/relu_or_softmax.md#means-over-seeds) |",
-            "4.031 is not in relu_or_softmax.md#means-over-seeds",
-        ),
-        (
-            "40.75 ±\n0.53 in [means](results/relu_or_softmax.md#means-over-seeds)",
-            "40.75 ± 0.53 is not in relu_or_softmax.md#means-over-seeds",
-        ),
-        (
-            "(−1.60 to 0.44) in [means](results/relu_or_softmax_iwslt14.md#means-and-differences)",
-            "−1.60 to 0.44 is not in relu_or_softmax_iwslt14.md#means-and-differences",
-        ),
-    ],
-)
-def test_an_unfounded_figure_is_named(quotation, problem):
-    page = f"# [RF] A title\n\n{quotation}\n"
-    line = page[: page.index(problem.split()[0])].count("\n") + 1
-    assert list(checker.unfounded("docs/page.md", page)) == [f"docs/page.md:{line}: {problem}"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["arXiv:2302.06461 §5.2", "version 2.6.0 of 1.5-entmax", "`--dropout 0.1`", "```\n0.1 BLEU\n```", "    lr 7.5\n"],
-)
-def test_names_and_code_are_not_figures(text):
-    assert not list(checker.unfounded("docs/page.md", text))
-
-
-@pytest.mark.parametrize("page", sorted((DOCS / "results").glob("*.md")), ids=lambda page: page.name)
-def test_every_page_of_results_names_a_command_and_a_revision(page):
-    text = page.read_text(encoding="utf-8")
-    assert re.search(r"^ {4}\S", text, flags=re.MULTILINE), "no command"
-    assert re.search(r"\b(commits?|[Rr]evisions?)\s[0-9a-f]{7}\b", text), "no revision"

@@ -11,7 +11,7 @@ The backend is chosen by the CPU's capabilities and by the errors of a few produ
 uses the backend that it started with.
 
 oneDNN compiles a product for each shape. It keeps 1,024 of them, and PyTorch keeps 1,024 more, although the shapes of
-batches seldom recur. docs/results/training_speed.md has what that costs.
+batches seldom recur. Without a limit, training on Multi30k held 4 GiB after ten epochs.
 """
 
 import os

@@ -202,7 +202,7 @@ NOTES = (
     "paired by seed, with its 95% interval; p: two-sided paired t-test",
     "lower is better for mse and edit distance, higher for accuracy; the epoch and the learning rate are chosen on "
     "validation data",
-    "the paper prints neither sizes nor recipes; docs/results/inhibitor_table1.md lists what we decided",
+    "the paper prints neither sizes nor recipes; docs/results/inhibitor_tables.md lists what we decided",
 )
 
 

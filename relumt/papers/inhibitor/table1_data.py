@@ -5,7 +5,7 @@
     imdb     word indices [N, T]                            labels [N]
     iam      images [N, 32, 128] of bytes                   transcriptions [N, L], padded with 0
 
-docs/results/inhibitor_table1.md says what the files are. Preset smoke and the tests generate files of these formats.
+docs/results/inhibitor_tables.md says what the files are. Preset smoke and the tests generate files of these formats.
 """
 
 import gzip
@@ -126,7 +126,7 @@ def load(task: str, settings: Settings, folder: Path) -> Splits:
         return {"adding": load_adding, "mnist": load_mnist, "imdb": load_imdb, "iam": load_iam}[task](settings, folder)
     except (OSError, ImportError, EOFError, zlib.error, struct.error, ValueError, LookupError, AssertionError) as error:
         found = f"{folder}: cannot read the data of {task} ({describe_error(error)})"
-        raise UserError(f"{found}; docs/results/inhibitor_table1.md says what --{task} contains") from error
+        raise UserError(f"{found}; docs/results/inhibitor_tables.md says what --{task} contains") from error
 
 
 def split_off_validation(count: int, settings: Settings) -> tuple[Tensor, Tensor]:

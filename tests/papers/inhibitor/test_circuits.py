@@ -109,7 +109,7 @@ def test_the_reserved_bits_hold_sums_of_weighted_values_and_what_concrete_square
     assert circuits.MAX_INPUT * largest_weight_sum(n) < 2 ** (circuits.OUTPUT_BITS - 1)
 
 
-# The table in docs/results/inhibitor_table3.md: mean and largest error of a weight, mean error and size of an output.
+# Table "softmax" of docs/results/inhibitor_tables.json: errors of a weight (mean, largest) and of an output, its size.
 ERRORS = {
     2: (0.043, 0.33, 0.11, 1.24),
     4: (0.026, 0.27, 0.09, 0.90),

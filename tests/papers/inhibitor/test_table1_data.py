@@ -152,6 +152,6 @@ def test_missing_and_damaged_files_are_one_line_that_says_where_the_data_comes_f
     task, name = file
     folder = copy(task)
     damage(folder / name)
-    with pytest.raises(UserError, match=f"the data of {task}.*{problem}.*inhibitor_table1.md.*--{task}") as refused:
+    with pytest.raises(UserError, match=f"the data of {task}.*{problem}.*inhibitor_tables.md.*--{task}") as refused:
         read(task, folder)
     assert "\n" not in str(refused.value)
