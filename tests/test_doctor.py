@@ -26,9 +26,9 @@ from relumt.installation import HOW_TO_INSTALL
 from relumt.runs import environment
 from tests.fairseq_cases import write_distribution, write_fairseq
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "doctor.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "training.md"
 DOCUMENTED = re.findall(r"^ok       (.+?): ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-"""Names in the example of docs/doctor.md."""
+"""Names in the example of docs/training.md."""
 
 WRONG = "the output differs from float64 by 0.01 (allowed: 0.001)"
 INHIBITOR = InhibitorConfig(half=False, head_dim=8, value_dim=8)
