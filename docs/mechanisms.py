@@ -22,8 +22,8 @@ INTRODUCTION = """\
 # Mechanisms
 
 `--attention NAME` selects a mechanism, `--attention-encoder`, `--attention-decoder` and `--attention-cross` one for a
-single site; `--feedforward NAME` selects a [feed-forward layer](#feed-forward-layers). In Python, the names are those
-of `MultiheadAttention(…, mechanism=NAME)` and `attend` ([how](using.md#in-your-own-pytorch-code)), or of the module:
+single site; `--feedforward NAME` selects a [feed-forward layer](#feed-forward-layers). In Python, `MultiheadAttention`
+and `attend` take [the same names](using.md#in-your-own-pytorch-code), or call the module:
 
 ```python
 import torch
@@ -45,9 +45,9 @@ FEEDFORWARDS = """\
 
 `relumt/attention/feedforward.py`
 
-Every variant is fc2(act(fc1(x))): a memory of h slots whose keys are the rows of fc1 and whose values are the columns
-of fc2 ([RF] §3). `--encoder-ffn-embed-dim` and `--decoder-ffn-embed-dim` set h, `--feedforward-encoder` and
-`--feedforward-decoder` a variant for one side. `configs/models.toml` has a model `ffn_NAME` of each.
+Every variant is fc2(act(fc1(x))), a memory of h slots ([RF] §3). `--encoder-ffn-embed-dim` and
+`--decoder-ffn-embed-dim` set h, `--feedforward-encoder` and `--feedforward-decoder` a variant for one side.
+`configs/models.toml` has a model `ffn_NAME` of each.
 
 | `--feedforward` | between fc1 and fc2 | options |
 |---|---|---|
@@ -61,10 +61,9 @@ of fc2 ([RF] §3). `--encoder-ffn-embed-dim` and `--decoder-ffn-embed-dim` set h
 
 ### The source of aptx1 and relu_gt
 
-[AF] is a blog post, ZDisket 2024, *Activation functions, part 2*, which prints no formulas; these are those of the
-author's code, `APTxS1` and, on the branch `isolate-preencoder`, `ReLUGT` in `model/subatts.py` of
-https://github.com/ZDisket/FastSpeech2. A copy in https://github.com/ZDisket/gpt2-from-scratch trains the 2.5, too.
-`--weight-decay w` also pulls the trained values toward 0, by a factor of 1 − w·lr per update.
+[AF] is a blog post, ZDisket 2024, *Activation functions, part 2*, without formulas; these are those of the author's
+code, `APTxS1` and, on the branch `isolate-preencoder`, `ReLUGT` in `model/subatts.py` of
+https://github.com/ZDisket/FastSpeech2. `--weight-decay` also pulls the trained values toward 0.
 """
 
 
