@@ -54,8 +54,9 @@ Every variant is fc2(act(fc1(x))), a memory of h slots ([RF] §3). `--encoder-ff
 | `stock` (default) | fairseq's `--activation-fn` | |
 | `relu`, `gelu`, `swish`, `mish` | the activation of that name in PyTorch | |
 | `relu2` | ReLU(x)² (Primer) | |
-| `softmax`, `softmax_ln` | softmax(x/τ) ([RF] Eq. 2); then LayerNorm after fc2 (§3.2) | `--memory-temperature`, `--no-memory-bias` |
-| `swiglu`, `geglu`, `reglu` | act(a) ⊙ b; fc1 returns both halves | `--gated-equal-parameters`: two thirds of the width |
+| `softmax` | softmax(x/τ) ([RF] Eq. 2) | `--memory-temperature` (τ), `--no-memory-bias` |
+| `softmax_ln` | the same; LayerNorm after fc2 ([RF] §3.2) | the same |
+| `swiglu`, `geglu`, `reglu` | act(a) ⊙ b; fc1 returns both halves | `--gated-equal-parameters`: ⅔ of the width |
 | `aptx1` | ((1 + tanh βx)·γx)², β = 1 and γ = 0.5 trained ([AF]) | |
 | `relu_gt` | a·x² for x ≥ 0, 2.5·b·x for x < 0, a = 1 and b = 0.05 trained ([AF]) | |
 
