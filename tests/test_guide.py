@@ -34,7 +34,7 @@ def block_commands(page: Path) -> list[str]:
 def commands(page: Path) -> list[list[str]]:
     """Return the words of each command in a block or in a sentence of a page, without variables that it sets."""
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+ [^`]+)`", prose)]
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
     spans = [span for span in spans if re.match(r"(\w+=\S+ )*(relumt|make|scripts/\S+|data_prep/\S+) ", span)]
     parts = [part for line in block_commands(page) + spans for part in re.split(r" && | \| ", line)]
     words = [dropwhile(re.compile(r"\w+=").match, shlex.split(part, comments=True)) for part in parts]
