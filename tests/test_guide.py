@@ -99,14 +99,17 @@ def test_the_first_cells_of_the_notebook_run(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs(fresh_clone):  # noqa: F811
+def test_the_tutorial_and_fairseq_run(fresh_clone):  # noqa: F811
     clone, environment = fresh_clone
     settings = clone / "configs" / "datasets" / "demo.toml"
     settings.rename(settings.with_name("full.toml"))
     settings.write_text('base = "full"\n' + "".join(f"{kind} = '{flags}'\n" for kind, flags in SMALLER.items()))
     subprocess.run([str(clone / ".venv/bin/pip"), "install", "-q", "."], cwd=clone, env=environment, check=True)
-    for command in block_commands(ROOT / "docs" / "tutorial.md"):
+    tutorial, training = (block_commands(ROOT / "docs" / f"{page}.md") for page in ("tutorial", "training"))
+    short = {"fairseq-train": " --cpu --max-update 1 --encoder-layers 1", "fairseq-generate": " --cpu --max-len-b 5"}
+    for command in tutorial + [command for command in training if command.split()[0] in short]:
         if not command.startswith(("make", "relumt synth")):  # the clone has an environment and a corpus
+            command += short.get(command.split()[0], "")
             done = subprocess.run(["bash", "-c", command], cwd=clone, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert (clone / "analysis" / "report.html").exists() and (clone / "attend" / "attend.html").exists()
