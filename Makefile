@@ -5,6 +5,7 @@
 # make smoke            make every table and figure on the generated corpus, in smoke/
 # make lint             check style, format, types and layers
 # make docs             render pages and figures of docs/ from the code and from docs/results/*.json
+# make site             build the documentation as a site, in site/
 #
 # Each target first installs what it needs into .venv, once.
 
@@ -25,7 +26,7 @@ WHEELS := $(VENV)/wheels
 # It is compiled against these versions, in .venv instead of an environment that would need PyTorch a second time.
 BUILD_REQUIREMENTS := $(shell grep -E '^(torch|Cython|numpy)==' constraints.txt)
 
-.PHONY: demo smoke test test-end-to-end test-slow test-gpu lint format docs install fairseq-wheel other-packages clean
+.PHONY: demo smoke test test-end-to-end test-slow test-gpu lint format docs site install fairseq-wheel other-packages clean
 
 demo: $(INSTALLED)
 	@scripts/demo.sh
@@ -59,6 +60,10 @@ docs: $(INSTALLED)
 	$(VENV)/bin/python docs/results.py
 	PYTHONPATH=. $(VENV)/bin/python docs/mechanisms.py
 	$(VENV)/bin/python docs/figures.py
+
+site: $(INSTALLED)
+	$(PIP_INSTALL) --quiet --no-build-isolation -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
 install: $(INSTALLED)
 

@@ -43,6 +43,7 @@ setup(
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         "report": ["matplotlib", "plotly", "jinja2"],
         "slurm": ["submitit"],
+        "docs": ["mkdocs-material", "mkdocstrings-python", "mkdocs-jupyter", "ipykernel"],
         "transformers": ["transformers>=5"],
         "dev": [
             "pytest",

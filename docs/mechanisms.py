@@ -3,7 +3,7 @@
 import inspect
 import re
 from dataclasses import Field
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin
@@ -19,15 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"
 
 INTRODUCTION = """\
-# The mechanisms
+# Mechanisms
 
-`make docs` generates this page from the docstrings, the registry, the papers' values and
-[our results](results/multi30k.md); a test checks that it is up to date. Shapes: B batch, H heads,
-T queries, S keys, D head size, E = H·D.
-
-`--attention NAME` selects a mechanism for all three sites (encoder, decoder and cross-attention);
-`--attention-encoder`, `--attention-decoder` and `--attention-cross` select one for a single site. These flags work in
-every fairseq architecture of relumt. To use a mechanism without fairseq:
+`--attention NAME` selects a mechanism, `--attention-encoder`, `--attention-decoder` and `--attention-cross` one for a
+single site; `--feedforward NAME` selects a [feed-forward layer](#feed-forward-layers). In Python, `MultiheadAttention`
+and `attend` take [the same names](using.md#in-your-own-pytorch-code), or call the module:
 
 ```python
 import torch
@@ -40,8 +36,35 @@ heads = attention(q, k, v, AttentionMask(key_mask=real, is_causal=True)).output 
 output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T, B, E], for the output projection
 ```
 
-`relumt.attention.MultiheadAttention` is a complete layer, with projections, their initialization
-(`init_projections`) and half precision (`cast_saturating`).
+Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D. Lines with [RF], [RL] or [IN] are the papers'
+numbers; "ours" are those of [multi30k_de_en_small](results/attention_on_multi30k.md). `make docs` writes this page.
+"""
+
+FEEDFORWARDS = """\
+## Feed-forward layers
+
+`relumt/attention/feedforward.py`
+
+Every variant is fc2(act(fc1(x))), a memory of h slots ([RF] §3). `--encoder-ffn-embed-dim` and
+`--decoder-ffn-embed-dim` set h, `--feedforward-encoder` and `--feedforward-decoder` a variant for one side.
+`configs/models.toml` has a model `ffn_NAME` of each.
+
+| `--feedforward` | between fc1 and fc2 | options |
+|---|---|---|
+| `stock` (default) | fairseq's `--activation-fn` | |
+| `relu`, `gelu`, `swish`, `mish` | the activation of that name in PyTorch | |
+| `relu2` | ReLU(x)² (Primer) | |
+| `softmax` | softmax(x/τ) ([RF] Eq. 2) | `--memory-temperature` (τ), `--no-memory-bias` |
+| `softmax_ln` | the same; LayerNorm after fc2 ([RF] §3.2) | the same |
+| `swiglu`, `geglu`, `reglu` | act(a) ⊙ b; fc1 returns both halves | `--gated-equal-parameters`: ⅔ of the width |
+| `aptx1` | ((1 + tanh βx)·γx)², β = 1 and γ = 0.5 trained ([AF]) | |
+| `relu_gt` | a·x² for x ≥ 0, 2.5·b·x for x < 0, a = 1 and b = 0.05 trained ([AF]) | |
+
+### The source of aptx1 and relu_gt
+
+[AF] is a blog post, ZDisket 2024, *Activation functions, part 2*, without formulas; these are those of the author's
+code, `APTxS1` and, on the branch `isolate-preencoder`, `ReLUGT` in `model/subatts.py` of
+https://github.com/ZDisket/FastSpeech2. `--weight-decay` also pulls the trained values toward 0.
 """
 
 
@@ -59,7 +82,7 @@ def page(results: dict[str, Any]) -> str:
     for module, entries in groupby(MECHANISMS.items(), key=lambda entry: inspect.getmodule(entry[1].factory)):
         sections.append(module_section(module))
         sections += [mechanism_section(name, spec, measured.get(name, {})) for name, spec in entries]
-    sections += [module_section(gate), module_section(qk_norm)]
+    sections += [module_section(gate), module_section(qk_norm), FEEDFORWARDS]
     return "\n".join(section.rstrip() + "\n" for section in sections)
 
 
@@ -75,8 +98,7 @@ def module_section(module: ModuleType) -> str:
 def mechanism_section(name: str, spec: MechanismSpec, ours: dict[str, str]) -> str:
     """Return a mechanism's summary, options, results in the papers, and our results."""
     summary = " ".join(re.split(r"\n\n(?:Attributes|Args):", inspect.getdoc(spec.factory))[0].split())
-    lines = [f"### `{name}`\n", f"{summary}\n"]
-    lines += [f"- `{flag_name(attribute)}`: {describe(option)}" for attribute, option in spec.flags()]
+    lines = [f"### `{name}`\n", f"{summary}\n", *option_lines(spec)]
     for paper, table, row in spec.paper_results:
         printed = printed_values(paper, table, row)
         values = ", ".join(f"{column} {value}" for column, value in printed.items() if value is not None)
@@ -85,6 +107,15 @@ def mechanism_section(name: str, spec: MechanismSpec, ours: dict[str, str]) -> s
         values = "; ".join(f"{column} {value}" for column, value in ours.items() if value)
         lines.append(f"- Ours, [multi30k_de_en_small](results/multi30k.md): {values}")
     return "\n".join(lines)
+
+
+def option_lines(spec: MechanismSpec) -> list[str]:
+    """Return a line for each option of a mechanism, and one line for those that an earlier mechanism has, too."""
+    earlier = takewhile(lambda other: other is not spec, MECHANISMS.values())
+    described = {attribute for other in earlier for attribute, _ in other.flags()}
+    lines = [f"- `{flag_name(name)}`: {describe(option)}" for name, option in spec.flags() if name not in described]
+    as_above = ", ".join(f"`{flag_name(name)}`" for name, _ in spec.flags() if name in described)
+    return [*lines, *([f"- {as_above}: as above"] if as_above else [])]
 
 
 def describe(option: Field) -> str:

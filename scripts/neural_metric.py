@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Score segments with COMET, pymarian or MetricX: the program that `relumt score --external` starts.
 
-It runs in the environment of the metric (docs/neural_metrics.md says how to make it) and imports nothing of relumt.
+It runs in the environment of the metric (docs/using.md says how to make it) and imports nothing of relumt.
 stdin has a JSON object per line (source, translation, reference). stdout gets a score per line and a last line with the
 versions of program and model. Further options are those of pymarian-eval and of metricx24.predict.
 """

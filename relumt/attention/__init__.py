@@ -1,9 +1,11 @@
 """Attention mechanisms in plain PyTorch; nothing here needs fairseq.
 
-from relumt.attention import MECHANISMS, AttentionMask
+A mechanism computes the output of every head, of q, k and v of shape [batch, heads, length, 64]:
 
-attention = MECHANISMS["relu"](num_heads=4, head_dim=64)
-heads = attention(q, k, v, AttentionMask(is_causal=True)).output        # q, k, v: [batch, heads, length, 64]
+    from relumt.attention import MECHANISMS, AttentionMask
+
+    attention = MECHANISMS["relu"](num_heads=4, head_dim=64)
+    heads = attention(q, k, v, AttentionMask(is_causal=True)).output
 """
 
 from relumt.attention.gate import GATES, OutputGate

@@ -225,7 +225,7 @@ def score(arguments: argparse.Namespace) -> None:
     """Score a translated run with another program, for example a neural metric in an environment of its own.
 
     The program reads a JSON object per line (source, translation, reference) and prints a number per line. It may end
-    with {"score": …, "version": …}. Without --external, the segments are printed. docs/neural_metrics.md has examples.
+    with {"score": …, "version": …}. Without --external, the segments are printed. docs/using.md has examples.
     """
     import msgspec
 

@@ -23,7 +23,7 @@ MECHANISM_FLAGS = (
 """Pattern of the flags, without leading hyphens, that select attention and feed-forward variants and their options."""
 
 TRACKER_FLAGS = ("--wandb-project", "--aim-repo", "--aim-run-hash")
-"""Flags of fairseq-train that only copy the log elsewhere (docs/tracking.md)."""
+"""Flags of fairseq-train that only copy the log elsewhere (docs/training.md)."""
 
 NEGATIVE_NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
 

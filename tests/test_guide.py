@@ -1,0 +1,115 @@
+"""The pages of docs/: their commands and flags exist, their Python runs, and the tutorial's commands run (slow)."""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+from argparse import ArgumentParser
+from itertools import dropwhile, takewhile
+from pathlib import Path
+
+import pytest
+
+from relumt.cli import COMMANDS
+from tests.test_readme import ROOT, SMALLER, fresh_clone  # noqa: F401 (a fixture)
+
+GUIDE = "analysis data design fairseq kernels reliability tables training tutorial using"
+PAGES = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in GUIDE.split())]
+OTHERS = (
+    "fairseq-train fairseq-generate fairseq-hydra-train torchrun ct2-fairseq-converter pip python3 cp source".split()
+)
+"""Programs of others that pages call."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def block_commands(page: Path) -> list[str]:
+    """Return the commands of a page's shell blocks, with continued lines joined."""
+    return [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines() if line]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the words of each command in a block or in a sentence of a page, without variables that it sets."""
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    spans = [span for span in spans if re.match(r"(\w+=\S+ )*(relumt|make|scripts/\S+|data_prep/\S+) ", span)]
+    parts = [part for line in block_commands(page) + spans for part in re.split(r" && | \| ", line)]
+    words = [dropwhile(re.compile(r"\w+=").match, shlex.split(part, comments=True)) for part in parts]
+    return [command for command in map(list, words) if command]
+
+
+def flags(name: str) -> set[str]:
+    """Return the flags of a subcommand of relumt."""
+    module = importlib.import_module(f"relumt.commands.{COMMANDS[name][0]}")
+    parser = ArgumentParser()
+    if add_arguments := getattr(module, f"add_{name.replace('-', '_')}_arguments", None):
+        add_arguments(parser)
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+SUBCOMMANDS = {"prepare.sh": "prepare", "reproduce.sh": "reproduce", "iwslt14_de_en.sh": "corpus"}
+"""Scripts that pass their flags on to a subcommand of relumt."""
+
+
+@pytest.mark.parametrize(("page", "command"), [(page.stem, words) for page in PAGES for words in commands(page)])
+def test_every_command_and_its_flags_exist(page, command):
+    program, *arguments = command
+    subcommand = arguments.pop(0) if program == "relumt" else SUBCOMMANDS.get(Path(program).name)
+    if program == "make":
+        targets = [argument for argument in arguments if "=" not in argument]
+        assert all(re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE) for target in targets)
+    elif "/" in program and not program.startswith((".venv/", "envs/")):
+        assert program == "data_prep/NAME.sh" or os.access(ROOT / program, os.X_OK)
+    elif "/" not in program and program != "relumt":
+        assert program in OTHERS
+    if subcommand:
+        given = {word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments)}
+        assert {word for word in given if re.fullmatch("--[a-z-]+", word)} <= flags(subcommand) | {"--help"}
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_python_without_fairseq_runs(number):
+    """The examples of plain PyTorch and of Transformers."""
+    _, *examples = blocks(ROOT / "docs" / "using.md", "python")
+    if "transformers" in examples[number]:
+        pytest.importorskip("transformers")
+    scope = {}
+    exec(examples[number], scope)
+    if "heads" in scope:
+        assert scope["y"].shape == (2, 10, 256) and scope["heads"].shape == (2, 4, 10, 64)
+
+
+def test_the_first_cells_of_the_notebook_run(monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    monkeypatch.chdir(ROOT / "docs")
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    scope = {}
+    for cell in code[:3]:
+        exec(cell, scope)
+    assert Path.cwd() == ROOT
+    relu = scope["axes"].get_lines()[2].get_ydata()
+    assert [weight > 0 for weight in relu] == [score > 0 for score in scope["scores"]]
+    assert all(compile(cell, "cell", "exec") for cell in code) and not any(cell.get("outputs") for cell in cells)
+
+
+@pytest.mark.slow
+def test_the_tutorial_and_fairseq_run(fresh_clone):  # noqa: F811
+    clone, environment = fresh_clone
+    settings = clone / "configs" / "datasets" / "demo.toml"
+    settings.rename(settings.with_name("full.toml"))
+    settings.write_text('base = "full"\n' + "".join(f"{kind} = '{flags}'\n" for kind, flags in SMALLER.items()))
+    subprocess.run([str(clone / ".venv/bin/pip"), "install", "-q", "."], cwd=clone, env=environment, check=True)
+    tutorial, training = (block_commands(ROOT / "docs" / f"{page}.md") for page in ("tutorial", "training"))
+    short = {"fairseq-train": " --cpu --max-update 1 --encoder-layers 1", "fairseq-generate": " --cpu --max-len-b 5"}
+    for command in tutorial + [command for command in training if command.split()[0] in short]:
+        if not command.startswith(("make", "relumt synth")):  # the clone has an environment and a corpus
+            command += short.get(command.split()[0], "")
+            done = subprocess.run(["bash", "-c", command], cwd=clone, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert (clone / "analysis" / "report.html").exists() and (clone / "attend" / "attend.html").exists()
