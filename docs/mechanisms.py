@@ -37,7 +37,7 @@ output = attention.postprocess_heads(heads.permute(2, 0, 1, 3).flatten(2))  # [T
 ```
 
 Shapes: B batch, H heads, T queries, S keys, D head size, E = H·D. Lines with [RF], [RL] or [IN] are the papers'
-numbers; "ours" are those of [multi30k_de_en_small](results/attention_on_multi30k.md). `make docs` writes this page.
+numbers; "ours" are those of [multi30k_de_en_small](results/multi30k.md). `make docs` writes this page.
 """
 
 FEEDFORWARDS = """\
