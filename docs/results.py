@@ -88,7 +88,7 @@ def experiment_page(name: str, experiments: dict[str, Data]) -> str:
 
 
 def claims_page(data: Data, experiments: dict[str, Data]) -> str:
-    """Return a page with sections: text, claims, and some rows and columns of an experiment's table, in other formats."""
+    """Return a page with sections: text, claims, and rows and columns of an experiment's table, in other formats."""
     parts = [f"# {data['title']}", *data["text"]]
     for section in data["sections"]:
         parts += [f"## {section['title']}", *section.get("text", ())]
