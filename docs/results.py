@@ -1,5 +1,6 @@
 """Render docs/results/*.json, one file per experiment, and the claims about them, docs/claims/*.json: `make docs`.
 
+An experiment has a question, an answer with details, a setting, commands, tables and limits; TOPICS lists it.
 A text quotes a cell as {table|row|column}, one of another experiment as {experiment:table|row|column}. A fourth part
 picks one number of a cell and a fifth formats it: {speed|softmax|training|0|.2f}. A column's name is followed by the
 format of its cells, such as "{} ± {}" for a list of two numbers. A table with "hidden" is data for others to quote.
@@ -87,7 +88,7 @@ def experiment_page(name: str, experiments: dict[str, Data]) -> str:
 
 
 def claims_page(data: Data, experiments: dict[str, Data]) -> str:
-    """Return a page with sections of text, claims and tables of experiments."""
+    """Return a page with sections: text, claims, and rows and columns of an experiment's table, in other formats."""
     parts = [f"# {data['title']}", *data["text"]]
     for section in data["sections"]:
         parts += [f"## {section['title']}", *section.get("text", ())]
