@@ -61,9 +61,12 @@ docs: $(INSTALLED)
 	PYTHONPATH=. $(VENV)/bin/python docs/mechanisms.py
 	$(VENV)/bin/python docs/figures.py
 
-site: $(INSTALLED)
-	$(PIP_INSTALL) --quiet --no-build-isolation -e '.[docs]'
+site: $(VENV)/.mkdocs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
+$(VENV)/.mkdocs: $(INSTALLED)
+	$(PIP_INSTALL) --quiet --no-build-isolation -e '.[docs]'
+	@touch $@
 
 install: $(INSTALLED)
 
