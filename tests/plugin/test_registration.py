@@ -1,11 +1,20 @@
 """Importing relumt beside fairseq changes nothing; --user-dir registers it, and shows errors of users on one line."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import iterators
+from torch.utils.data import TensorDataset
 
 import relumt
+from relumt.plugin import registration
+from relumt.plugin.registration import MIN_SHARED_MEMORY
 from tests.fairseq_cases import write_fairseq
 from tests.plugin.model.build import SMALL, write_data_bin
 
@@ -68,3 +77,16 @@ def test_user_dir_refuses_an_untested_fairseq_in_one_line(tmp_path):
     )
     assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
     assert run.stderr.startswith("relumt: error: expected fairseq ") and f"found 0.12.2 in {package}; " in run.stderr
+
+
+@pytest.mark.parametrize("free", [MIN_SHARED_MEMORY - 1, MIN_SHARED_MEMORY])
+def test_without_shared_memory_the_same_batches_come_without_workers(monkeypatch, capfd, free):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    registration.has_shared_memory.cache_clear()
+    batches = [[0, 1], [2], [3, 4, 5]]
+    for _ in range(2):
+        iterator = iterators.EpochBatchIterator(TensorDataset(torch.arange(6)), list, batches, seed=3, num_workers=1)
+        found = [[int(item) for (item,) in batch] for batch in iterator.next_epoch_itr(shuffle=False)]
+        assert found == batches and iterator.num_workers == (free >= MIN_SHARED_MEMORY)
+    assert capfd.readouterr().err.count("32.0 MiB are free; batches") == (free < MIN_SHARED_MEMORY)
+    registration.has_shared_memory.cache_clear()
