@@ -6,6 +6,7 @@ the settings that `build_generator` receives, from the fields of one dataclass. 
 additional field.
 """
 
+import resource
 import shutil
 import weakref
 from collections.abc import Callable
@@ -39,6 +40,9 @@ SHARED_MEMORY = Path("/dev/shm")
 
 MIN_SHARED_MEMORY = 32 << 20
 """Bytes: twenty batches of 64k tokens. Docker gives a container 64 MiB by default."""
+
+MIN_OPEN_FILES = 256
+"""fairseq keeps a dozen batches, each of whose tensors is an open file."""
 
 build_generator_of_fairseq = FairseqTask.build_generator
 
@@ -86,19 +90,24 @@ def build_generator(
 
 
 @cache
-def has_shared_memory() -> bool:
-    """Return whether there is room for the batches that worker processes prepare; if not, say so once."""
+def can_start_workers() -> bool:
+    """Return whether worker processes have what they need to pass on batches; if not, say so once."""
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else MIN_SHARED_MEMORY
-    if free < MIN_SHARED_MEMORY:
-        print_status(f"{SHARED_MEMORY}: only {free / 2**20:.1f} MiB are free; batches are prepared without workers")
-    return free >= MIN_SHARED_MEMORY
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if free >= MIN_SHARED_MEMORY and not 0 <= open_files < MIN_OPEN_FILES:  # -1 is unlimited
+        return True
+    print_status(
+        f"batches are prepared without worker processes, which need {MIN_SHARED_MEMORY >> 20} MiB in {SHARED_MEMORY} "
+        f"(found {free / 2**20:.1f}) and {MIN_OPEN_FILES} open files (ulimit -n is {open_files})"
+    )
+    return False
 
 
 class AcyclicEpochBatchIterator(EpochBatchIterator):
     """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly.
 
-    Without room in shared memory it prepares batches in this process, because fairseq would wait for a worker forever.
-    The batches are the same.
+    A worker process that cannot pass on a batch says so and goes on, and fairseq waits for the batch forever. So without
+    enough shared memory or open files, this process prepares the same batches itself.
 
     With --update-epoch-batch-itr, fairseq makes a new iterator for each epoch. The iterator and its sampler refer to
     each other, so the old one and its data loader's worker live until Python looks for cycles, often for many epochs.
@@ -107,7 +116,7 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.num_workers and not has_shared_memory():
+        if self.num_workers and not can_start_workers():
             self.num_workers, self.persistent_workers = 0, False
 
     @property
