@@ -98,11 +98,11 @@ def usable_cores() -> int:
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Run the block as a command, in its ENVIRONMENT, that prints UTF-8: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N.
+    """Run the block as a command: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N, and it prints UTF-8.
 
     Shells report a signal so, too. It holds for SIGINT (Ctrl-C), SIGTERM and SIGHUP, once the block has removed its
     temporary files, and a closed pipe counts as SIGPIPE. A signal that the parent ignores, as nohup does, stays
-    ignored.
+    ignored. Libraries and child processes see ENVIRONMENT.
 
     Raises:
         SystemExit: an error of the user or a signal ended the block.

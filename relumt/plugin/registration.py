@@ -106,13 +106,15 @@ def can_start_workers() -> bool:
 class AcyclicEpochBatchIterator(EpochBatchIterator):
     """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly.
 
-    A worker process that cannot pass on a batch says so and goes on, and fairseq waits for the batch forever. So without
-    enough shared memory or open files, this process prepares the same batches itself.
+    A worker process that cannot pass on a batch goes on with the next, and fairseq waits for the batch forever. So
+    without enough shared memory or open files, this process prepares the same batches itself.
 
     With --update-epoch-batch-itr, fairseq makes a new iterator for each epoch. The iterator and its sampler refer to
     each other, so the old one and its data loader's worker live until Python looks for cycles, often for many epochs.
     Each worker keeps all memory that the training process had when it was forked.
     """
+
+    num_workers: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -81,8 +81,9 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
     """
     flags = config.train_flags(extra_flags)
     require_numbered_checkpoints(flags, config.dataset_config.average_checkpoints)
-    subset, *validated = training_subsets(flags)
-    for subset in (subset, *(() if "--disable-validation" in flags else validated)):
+    training, *validated = training_subsets(flags)
+    validated = [] if "--disable-validation" in flags else validated
+    for subset in (training, *validated):
         config.data_bin.require_subset(subset)
     require_readable(config, flags, validated)
     found, is_new = find_record(config.folder), not has_checkpoints(config.folder)
@@ -159,9 +160,8 @@ def require_readable(config: RunConfig, flags: Flags, validated: list[str]) -> N
 
     fairseq leaves such sentences out of training, but stops at the others, after an epoch or after training.
     """
-    subsets = config.dataset_config.generate.get("--gen-subset", ["test"])
-    if not {"--disable-validation", "--skip-invalid-size-inputs-valid-test"} & flags.keys():
-        subsets = [*validated, *subsets]
+    translated = config.dataset_config.generate.get("--gen-subset", ["test"])
+    subsets = translated if "--skip-invalid-size-inputs-valid-test" in flags else [*validated, *translated]
     for subset in filter(config.data_bin.has_subset, subsets):
         for flag, length in zip(MAX_POSITIONS, config.data_bin.longest(subset), strict=True):
             allowed = " ".join(flags.get(flag, [FAIRSEQ_POSITIONS]))
