@@ -22,6 +22,10 @@ from relumt.errors import UserError, exit_on_user_error
 TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a process and, unlike SIGINT, raise no exception in Python by default."""
 
+ENVIRONMENT = {"MPLBACKEND": "agg", "LOGLEVEL": "INFO", "PYTHONUTF8": "1"}
+"""What commands and their child processes depend on, whatever a notebook or a shell sets: matplotlib draws to files,
+fairseq logs what `relumt.runs` reads, and Python reads and prints UTF-8."""
+
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 KernelSetting = Literal["auto", "fused", "reference"]
@@ -94,11 +98,11 @@ def usable_cores() -> int:
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Run the block as a command that prints UTF-8: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N.
+    """Run the block as a command: errors exit with 1 or 2 (`relumt.errors`), signals with 128 + N, and it prints UTF-8.
 
     Shells report a signal so, too. It holds for SIGINT (Ctrl-C), SIGTERM and SIGHUP, once the block has removed its
     temporary files, and a closed pipe counts as SIGPIPE. A signal that the parent ignores, as nohup does, stays
-    ignored.
+    ignored. Libraries and child processes see ENVIRONMENT.
 
     Raises:
         SystemExit: an error of the user or a signal ended the block.
@@ -109,6 +113,7 @@ def command_line() -> Iterator[None]:
             signal.signal(terminating, signal.SIG_IGN)  # removing temporary files is not interrupted
         raise SystemExit(128 + number)
 
+    os.environ.update(ENVIRONMENT)
     handled = [number for number in TERMINATING if signal.getsignal(number) == signal.SIG_DFL]
     for number in handled:
         signal.signal(number, stop)

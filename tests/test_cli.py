@@ -129,6 +129,26 @@ def test_a_signal_removes_what_is_unfinished_and_ends_child_processes(tmp_path, 
     assert not Path("/proc", child).exists() or "Z" in Path("/proc", child, "stat").read_text().rpartition(")")[2]
 
 
+DRAWING = """
+import subprocess, sys
+from pathlib import Path
+from relumt.process import command_line
+with command_line():
+    from relumt.analysis.plots import Figure, save_figure
+    save_figure(Figure(), Path("plots"), "empty")
+    child = "import os, sys; print(os.environ['LOGLEVEL'], sys.stdout.encoding, open('text', 'w').encoding)"
+    print(subprocess.check_output([sys.executable, "-c", child], text=True))
+"""
+
+
+def test_settings_of_notebooks_and_shells_change_no_command(tmp_path):
+    settings = {"MPLBACKEND": "module://missing", "LOGLEVEL": "WARNING", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONCOERCECLOCALE": "0"} | settings
+    command = [sys.executable, "-c", DRAWING]
+    printed = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
+    assert printed.split() == ["INFO", "utf-8", "utf-8"] and (tmp_path / "plots" / "empty.svg").is_file()
+
+
 def test_a_hangup_that_the_parent_ignores_stays_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[1]))
     program = WORKING.replace("sleep(60)", "sleep(0)")

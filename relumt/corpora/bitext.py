@@ -29,6 +29,9 @@ RESERVED_WORD = re.compile(rf"(?<!\S)({'|'.join(sorted(RESERVED_WORDS))})(?!\S)"
 MAX_SHARE_IN_SUBWORDS = 0.25
 """Text that BPE has split has a marker of subwords in most lines; other text hardly ever has one."""
 
+MAX_WORD_LENGTH = 1000
+"""Characters. Moses's clean-corpus-n drops sentences with longer words, for which learning BPE takes hours."""
+
 MARKUPS = {
     "d": (re.compile(r"<d>"), re.compile(r"<d>")),
     "europarl": (re.compile(r"<(CHAPTER|SPEAKER|P)\b.*>"), re.compile(r"<CHAPTER\b")),
@@ -215,7 +218,7 @@ def reason_to_drop(source: list[str], target: list[str], max_length: int, max_ra
         return "empty"
     if not RESERVED_WORDS.isdisjoint(source) or not RESERVED_WORDS.isdisjoint(target):
         return "reserved word"
-    if max(lengths) > max_length:
+    if max(lengths) > max_length or len(max(*source, *target, key=len)) > MAX_WORD_LENGTH:
         return "too long"
     return "length ratio" if max(lengths) > max_ratio * min(lengths) else None
 

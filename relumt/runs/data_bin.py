@@ -21,7 +21,11 @@ SubwordMethod = Literal["subword-nmt", "sentencepiece", "none"]
 TRAIN_FILE = re.compile(r"train\.([^.-]+)-([^.-]+)\.\1\.idx")
 
 INDEX_MAGIC = b"MMIDIDX\0\0"
-"""Start of fairseq's index. Version (8 bytes), type of the tokens (1 byte) and number of sentences (8 bytes) follow."""
+"""Start of fairseq's index."""
+
+INDEX_HEADER = 17
+"""Bytes that follow: version (8), type of the tokens (1) and number of sentences (8). Then comes each sentence's number
+of tokens (4)."""
 
 HASHING_THREADS = 4
 """A subset has two large files in each language."""
@@ -85,26 +89,48 @@ class DataBin(Preparation):
         """Return the common prefix of fairseq's files of `subset`; ".LANGUAGE.idx" and ".LANGUAGE.bin" follow."""
         return self.folder / f"{subset}.{self.source}-{self.target}"
 
+    def index_path(self, subset: str, language: str) -> Path:
+        """Return the path of fairseq's index of one side of `subset`."""
+        return Path(f"{self.prefix(subset)}.{language}.idx")
+
+    def has_subset(self, subset: str) -> bool:
+        """Return whether the data-bin has `subset` ("train", "valid", "test")."""
+        return self.index_path(subset, self.target).is_file()
+
     def require_subset(self, subset: str) -> None:
-        """Raise UserError if the data-bin has no `subset` ("train", "valid", "test")."""
-        path = Path(f"{self.prefix(subset)}.{self.target}.idx")
-        if not path.is_file():
+        """Raise UserError if the data-bin has no `subset`."""
+        if not self.has_subset(subset):
             raise UserError(
-                f"{path}: no such file, so the data-bin has no subset '{subset}'; prepare it with this subset"
+                f"{self.index_path(subset, self.target)}: no such file, so the data-bin has no subset '{subset}'; "
+                "prepare it with this subset"
             )
 
     def num_sentences(self, subset: str) -> int:
-        """Return the number of sentence pairs of `subset`, which the header of fairseq's index says.
+        """Return the number of sentence pairs of `subset`, which fairseq's index says.
 
         Raises:
             UserError: the index is of a format other than fairseq's default, mmap.
         """
-        path = Path(f"{self.prefix(subset)}.{self.target}.idx")
-        with path.open("rb") as file:
-            header = file.read(len(INDEX_MAGIC) + 17)
-        if not header.startswith(INDEX_MAGIC):
-            raise UserError(f"{path}: not an index of --dataset-impl mmap; prepare the data-bin again")
-        return int.from_bytes(header[-8:], "little")
+        return len(self._sizes(subset, self.target))
+
+    def longest(self, subset: str) -> tuple[int, int]:
+        """Return the number of tokens of the longest source and target of `subset`, ends of sentences included.
+
+        Raises:
+            UserError: the index is of a format other than fairseq's default, mmap.
+        """
+        source, target = (max(self._sizes(subset, language), default=0) for language in self.languages)
+        return source, target
+
+    def _sizes(self, subset: str, language: str) -> memoryview:
+        """Return the number of tokens of each sentence in one language of `subset`."""
+        path = self.index_path(subset, language)
+        content = path.read_bytes()
+        start = len(INDEX_MAGIC) + INDEX_HEADER
+        end = start + 4 * int.from_bytes(content[start - 8 : start], "little")
+        if not content.startswith(INDEX_MAGIC) or len(content) < end:
+            raise UserError(f"{path}: not a complete index of --dataset-impl mmap; prepare the data-bin again")
+        return memoryview(content)[start:end].cast("i")
 
     def training_checksum(self, subset: str) -> str:
         """Return a SHA-256 over all files that training may read as `subset`, names included.

@@ -63,14 +63,16 @@ RESERVED_FLAGS = {
 }
 """Flags that the scripts set themselves → what a user who gives them should do instead."""
 
-INPUT_FLAGS = (
-    "--task",
-    "--document-length",
-    "--document-separator",
-    "--max-source-positions",
-    "--max-target-positions",
-)
+MAX_POSITIONS = ("--max-source-positions", "--max-target-positions")
+
+FAIRSEQ_POSITIONS = "1024"
+"""fairseq's default of both."""
+
+INPUT_FLAGS = ("--task", "--document-length", "--document-separator", *MAX_POSITIONS)
 """Flags of training that decide what a model reads; translation has to use the same."""
+
+TRUNCATE = "--truncate-source"
+"""Switch of training that lets a model read the beginnings of sentences that exceed --max-source-positions."""
 
 RESUMABLE = {"--update-epoch-batch-itr": ["True"]}
 """By default fairseq shuffles with the seed plus the epoch in which it started, so a resumed run would train on
@@ -130,6 +132,7 @@ class RunConfig:
             UserError: a flag is one that the scripts set.
         """
         flags = {name: [trained[name]] for name in INPUT_FLAGS if name in trained}
+        flags |= {TRUNCATE: []} if TRUNCATE in trained else {}
         flags |= {"--required-batch-size-multiple": ["1"]}
         if self.data_bin.bpe in POST_PROCESS:
             flags["--post-process"] = [POST_PROCESS[self.data_bin.bpe]]

@@ -35,7 +35,16 @@ from relumt.runs.record import (
     recovery_advice,
     save_record,
 )
-from relumt.runs.run_config import POST_PROCESS, RunConfig, best_checkpoint, has_checkpoints, resolve_run_config
+from relumt.runs.run_config import (
+    FAIRSEQ_POSITIONS,
+    MAX_POSITIONS,
+    POST_PROCESS,
+    TRUNCATE,
+    RunConfig,
+    best_checkpoint,
+    has_checkpoints,
+    resolve_run_config,
+)
 from relumt.runs.training_log import read_training_log
 
 TRAIN_LOG = "train.log"
@@ -72,9 +81,11 @@ def train(config: RunConfig, request: Request, extra_flags: list[str]) -> None:
     """
     flags = config.train_flags(extra_flags)
     require_numbered_checkpoints(flags, config.dataset_config.average_checkpoints)
-    subsets = training_subsets(flags)
-    for subset in subsets[:1] if "--disable-validation" in flags else subsets:
+    training, *validated = training_subsets(flags)
+    validated = [] if "--disable-validation" in flags else validated
+    for subset in (training, *validated):
         config.data_bin.require_subset(subset)
+    require_readable(config, flags, validated)
     found, is_new = find_record(config.folder), not has_checkpoints(config.folder)
     pretraining = find_pretraining(config, request.data_bin)
     if pretraining and is_new and not (found and found.has_ended):
@@ -142,6 +153,24 @@ def training_subsets(flags: Flags) -> list[str]:
     """Return the subsets that training reads: fairseq takes one to train on, and any number to validate on."""
     train, valid = (",".join(flags.get(name, [])) for name in ("--train-subset", "--valid-subset"))
     return [train or "train", *(valid or "valid").split(",")]
+
+
+def require_readable(config: RunConfig, flags: Flags, validated: list[str]) -> None:
+    """Raise UserError if a sentence to validate on or to translate is too long for the model.
+
+    fairseq leaves such sentences out of training, but stops at the others, after an epoch or after training.
+    """
+    translated = config.dataset_config.generate.get("--gen-subset", ["test"])
+    subsets = translated if "--skip-invalid-size-inputs-valid-test" in flags else [*validated, *translated]
+    for subset in filter(config.data_bin.has_subset, subsets):
+        for flag, length in zip(MAX_POSITIONS, config.data_bin.longest(subset), strict=True):
+            allowed = " ".join(flags.get(flag, [FAIRSEQ_POSITIONS]))
+            is_truncated = TRUNCATE in flags and flag == MAX_POSITIONS[0]
+            if allowed.isdecimal() and int(allowed) < length and not is_truncated:
+                raise UserError(
+                    f"{config.data_bin.folder}: {subset} has a sentence of {length} tokens, but {flag} is {allowed}; "
+                    f"give {flag} {length}, or {TRUNCATE} if only sources are too long"
+                )
 
 
 def require_vocabulary(data_bin: DataBin, expected: Mapping[str, str], what: str) -> None:

@@ -20,6 +20,8 @@ def write(path, *lines):
         ("a b c d", "x", "length ratio"),
         ("a b c d e", "a b c d e", None),
         ("a b c d e f", "a b c d e", "too long"),
+        ("a " + "b" * 1000, "x", None),
+        ("a", "x " + "y" * 1001, "too long"),
         ("", "a", "empty"),
         ("a", "", "empty"),
         ("a b", "a </s>", "reserved word"),
@@ -135,7 +137,7 @@ def test_a_reserved_word_as_a_subword(bitext, capsys, split):
 
 ODD_WORDS = [
     *("<unk>", "madeupword0000", "#fairseq:overwrite", "#version:", "</w>", "a</w>b", "<0x0A>", "\u200b", "e\u0301"),
-    *("𝒳", "=cmd()", "\\n", "%d", "{}", "|||", "<sep>", "&apos;", "x" * 3000),
+    *("𝒳", "=cmd()", "\\n", "%d", "{}", "|||", "<sep>", "&apos;", "x" * 1000),
 ]
 
 

@@ -4,8 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import iterators
+from torch.utils.data import TensorDataset
 
 import relumt
+from relumt.plugin.registration import MIN_OPEN_FILES, MIN_SHARED_MEMORY, can_start_workers
 from tests.fairseq_cases import write_fairseq
 from tests.plugin.model.build import SMALL, write_data_bin
 
@@ -68,3 +75,18 @@ def test_user_dir_refuses_an_untested_fairseq_in_one_line(tmp_path):
     )
     assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
     assert run.stderr.startswith("relumt: error: expected fairseq ") and f"found 0.12.2 in {package}; " in run.stderr
+
+
+@pytest.mark.parametrize(("lacking_bytes", "lacking_files"), [(0, 0), (1, 0), (0, 1), (0, MIN_OPEN_FILES + 1)])
+def test_without_room_for_workers_the_same_batches_come_without_them(monkeypatch, capfd, lacking_bytes, lacking_files):
+    free, limit = MIN_SHARED_MEMORY - lacking_bytes, MIN_OPEN_FILES - lacking_files
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    can_start_workers.cache_clear()
+    batches, is_lacking = [[0, 1], [2], [3, 4, 5]], 1 in (lacking_bytes, lacking_files)
+    for _ in range(2):
+        iterator = iterators.EpochBatchIterator(TensorDataset(torch.arange(6)), list, batches, num_workers=1)
+        found = [[int(item) for (item,) in batch] for batch in iterator.next_epoch_itr(shuffle=False)]
+        assert found == batches and iterator.num_workers == (not is_lacking)
+    assert capfd.readouterr().err.count("relumt: batches are prepared without worker processes") == is_lacking
+    can_start_workers.cache_clear()

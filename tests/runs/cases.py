@@ -190,13 +190,13 @@ def reverse_data_bin(folder: Path) -> None:
         path.rename(path.with_name(path.name.replace(".de-en.", ".en-de.")))
 
 
-def index(sentences: int) -> bytes:
-    """fairseq's index of so many sentences of one token, in the format mmap with tokens of two bytes."""
+def index(sentences: int, length: int = 1) -> bytes:
+    """fairseq's index of so many sentences of one length, in the format mmap with tokens of two bytes."""
     header = b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, sentences)
     return (
         header
-        + struct.pack(f"<{sentences}i", *[1] * sentences)
-        + struct.pack(f"<{sentences}q", *range(0, 2 * sentences, 2))
+        + struct.pack(f"<{sentences}i", *[length] * sentences)
+        + struct.pack(f"<{sentences}q", *range(0, 2 * length * sentences, 2 * length))
     )
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from relumt.errors import UserError
 from relumt.runs.data_bin import open_data_bin
-from tests.runs.cases import PREPARED, write_data_bin
+from tests.runs.cases import PREPARED, index, write_data_bin
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,14 @@ def test_missing_files_are_named(tmp_path):
     (folder / "dict.en.txt").unlink()
     with pytest.raises(UserError, match=r"dict\.en\.txt: no such file"):
         open_data_bin(folder)
+
+
+def test_the_index_of_another_format_or_a_damaged_one_is_refused(tmp_path):
+    data_bin = open_data_bin(write_data_bin(tmp_path / "bin", sentences=3))
+    path = data_bin.index_path("test", "de")
+    path.write_bytes(index(2, length=7))
+    assert data_bin.num_sentences("test") == 3 and data_bin.longest("test") == (7, 1)
+    for content in (b"TNTIDX\0\0" + index(2), index(9)[:40], b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"test\.de-en\.de\.idx: not a complete index of --dataset-impl mmap; prep"):
+            data_bin.longest("test")

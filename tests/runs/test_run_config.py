@@ -42,6 +42,8 @@ def test_translation_joins_subwords_and_skips_no_batch(config):
     flags = config.generate_flags(["--beam", "1"], trained | {"--lr": "1"})
     expected = {"--required-batch-size-multiple": ["1"], "--post-process": ["subword_nmt"], "--beam": ["1"]}
     assert flags == expected | {name: [value] for name, value in trained.items()}
+    truncated = config.generate_flags(["--beam", "1"], trained | {"--truncate-source": ""})
+    assert truncated == flags | {"--truncate-source": []}
     checkpoint = config.checkpoints / "checkpoint_best.pt"
     assert "--bf16" not in config.generate_command(flags, checkpoint, config.folder, Device("cuda", "H", 1, "bf16"))
 

@@ -14,11 +14,13 @@ from tests.runs.cases import (
     LOG,
     Killed,
     Step,
+    index,
     write_checkpoint,
     write_data_bin,
     write_dataset,
 )
 
+SMALL = Path("data-bin/small")
 FAILED = Step("ValueError: dropout has to be between 0 and 1\n", checkpoints=(), status=1)
 
 
@@ -32,6 +34,34 @@ def test_training_is_not_repeated(run, fairseq, config):
     assert (record.training.parameters, record.extra_flags) == (1000, ["--lr", "2"])
     assert "trained already" in run("train", "--lr", "2")
     assert len(fairseq.started) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "problem"),
+    [
+        ("test.de-en.de", "--max-source-positions 12", "test has a sentence of 13 tokens, but --max-source-positions"),
+        ("test.de-en.en", "--max-target-positions 12 --truncate-source", "but --max-target-positions is 12; give"),
+        ("valid.de-en.de", "--max-source-positions 12", "valid has a sentence of 13 tokens"),
+        ("test.de-en.de", "--max-source-positions 12 --skip-invalid-size-inputs-valid-test", "test has a"),
+        ("valid.de-en.de", "--max-source-positions 12 --skip-invalid-size-inputs-valid-test", ""),
+        ("valid.de-en.de", "--max-source-positions 12 --disable-validation", ""),
+        ("train.de-en.de", "--max-source-positions 12", ""),
+        ("test.de-en.de", "--max-source-positions 12 --truncate-source", ""),
+        ("test.de-en.de", "--max-source-positions 13", ""),
+        ("test.de-en.de", "--max-source-positions x", ""),  # fairseq says what is wrong
+    ],
+)
+def test_sentences_that_are_too_long_to_validate_on_or_to_translate_are_refused(run, fairseq, name, flags, problem):
+    (SMALL / f"{name}.idx").write_bytes(index(3, length=13))
+    printed = run("train", *flags.split(), status=2 if problem else 0)
+    assert problem in printed and len(fairseq.started) == (not problem)
+
+
+def test_a_sentence_of_more_tokens_than_fairseq_allows_by_default_is_refused(run, fairseq):
+    (SMALL / "test.de-en.de.idx").write_bytes(index(3, length=1025))
+    assert "1025 tokens, but --max-source-positions is 1024; give --max" in run("train", status=2)
+    write_dataset(Path("configs"), "small", generate="--gen-subset valid")
+    run("train")
 
 
 def test_the_same_command_resumes_a_killed_training(run, fairseq, config):
@@ -69,7 +99,6 @@ def start_from_default():
         write_dataset(Path("configs"), dataset, **settings)
 
 
-SMALL = Path("data-bin/small")
 DIFFERENCES = {
     "--lr 1e-3 (now --lr 9)": lambda _: ["--lr", "9"],
     "data train ": lambda _: (SMALL / "train.de-en.de.idx").write_bytes(b"others"),
