@@ -75,13 +75,32 @@ def build_generator(
     return build_generator_of_fairseq(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **kwargs)
 
 
-class AcyclicEpochBatchIterator(EpochBatchIterator):
-    """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly.
+BATCHES = "batches"
+"""Key of the number of batches of an epoch in the state of its iterator."""
+
+
+class TrainingEpochBatchIterator(EpochBatchIterator):
+    """fairseq's iterator over the batches of epochs, to which its sampler refers only weakly; its state has more.
 
     With --update-epoch-batch-itr, fairseq makes a new iterator for each epoch. The iterator and its sampler refer to
     each other, so the old one and its data loader's worker live until Python looks for cycles, often for many epochs.
     Each worker keeps all memory that the training process had when it was forked.
+
+    If training resumes with other batches, because of --max-tokens or the number of devices, fairseq skips as many as
+    before, or refuses to if there are fewer. Here it skips the same part of the epoch.
     """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return fairseq's state and the number of batches."""
+        return {**super().state_dict(), BATCHES: len(self)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; with another number of batches, the same part of them is skipped."""
+        self.epoch = state_dict["epoch"]  # the batches depend on it
+        done, count = state_dict.get("iterations_in_epoch", 0), state_dict.get(BATCHES)
+        if done and count:
+            state_dict = state_dict | {"iterations_in_epoch": done * len(self) // count}
+        super().load_state_dict(state_dict)
 
     @property
     def ordered_batches(self) -> Callable[..., Any]:
@@ -90,7 +109,7 @@ class AcyclicEpochBatchIterator(EpochBatchIterator):
         return lambda *args: EpochBatchIterator.ordered_batches(iterator(), *args)
 
 
-iterators.EpochBatchIterator = AcyclicEpochBatchIterator
+iterators.EpochBatchIterator = TrainingEpochBatchIterator
 FairseqTask.build_generator = build_generator
 options.GenerationConfig = PenaltyGenerationConfig  # the flags
 load_extensions()

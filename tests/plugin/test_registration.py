@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+from fairseq.data import iterators
+
 import relumt
 from tests.fairseq_cases import write_fairseq
 from tests.plugin.model.build import SMALL, write_data_bin
@@ -68,3 +72,31 @@ def test_user_dir_refuses_an_untested_fairseq_in_one_line(tmp_path):
     )
     assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
     assert run.stderr.startswith("relumt: error: expected fairseq ") and f"found 0.12.2 in {package}; " in run.stderr
+
+
+def make_iterator(count):
+    """fairseq's iterator over batches that are the numbers below `count`."""
+    numbers = torch.utils.data.TensorDataset(torch.arange(count))
+    batches = [[number] for number in range(count)]
+    return iterators.EpochBatchIterator(numbers, lambda items: int(items[0][0]), batches, disable_shuffling=True)
+
+
+def batches_left(state, count):
+    """The batches that an iterator over `count` batches still has after it loaded a state."""
+    iterator = make_iterator(count)
+    iterator.load_state_dict(state)
+    return list(iterator.next_epoch_itr(shuffle=False))
+
+
+@pytest.mark.parametrize(("count", "first"), [(40, 10), (80, 20), (41, 10), (12, 3), (3, 0)])
+def test_resuming_with_other_batches_skips_the_same_part_of_the_epoch(count, first):
+    """fairseq skips as many batches as before, and fails if there are no more."""
+    relumt.register()
+    started = make_iterator(40)
+    batches = started.next_epoch_itr(shuffle=False)
+    assert [next(batches) for _ in range(10)] == list(range(10))
+    state = started.state_dict()
+    assert state["iterations_in_epoch"] == 10
+    assert batches_left(state, count) == list(range(first, count))
+    del state["batches"]  # as in a checkpoint of stock fairseq
+    assert batches_left(state, 41) == list(range(10, 41))
